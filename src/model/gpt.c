@@ -12,6 +12,12 @@ static struct embedding embedding_of(const struct gpt *gpt, const struct buffer 
                               {arena, gpt->parameters.stream_scale}};
 }
 
+static struct final_norm final_norm_of(const struct gpt *gpt) {
+    const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+    return (struct final_norm){top->mix.streams, gpt_norm(gpt->parameters.weights, gpt->parameters.final),
+                               gpt->final, gpt->final_statistics};
+}
+
 /* Keeps the Gram matrices of the sublayer's input streams where recomputing overwrites these. */
 static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.observe && sublayer->gram) {
@@ -24,8 +30,9 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct sublayer *sublayer = gpt->sublayers;
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
-    embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens,
-                      embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
+    embedding_forward(&gpt->operations,
+                      &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, "embedding")},
+                      pass.position, embedding_of(gpt, parameters->weights), sublayer->mix.streams,
                       sublayer->map.squares);
     hyper_connection_pack(gpt);
     for (; sublayer->branch; sublayer++) {
@@ -35,8 +42,8 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
         hyper_connection_leave(gpt, sublayer);
     }
     compute_set_module(gpt->compute, "head");
-    final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
-                       gpt_norm(parameters->weights, parameters->final), gpt->final, gpt->final_statistics);
+    const struct final_norm final = final_norm_of(gpt);
+    final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
 }
 
 /* logits [rows, V] of tokens first .. = final wte^T */
@@ -64,7 +71,7 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
                                                .a = d_logits,
                                                .b = {gpt->final, first * width, width},
                                                .c = {gpt->parameters.gradients, embedding, width},
-                                               .beta = first > 0 ? 1.0f : gradient_beta(&gpt->operations)});
+                                               .beta = first > 0 || gpt->parameters.accumulate});
 }
 
 /* Sets rows [first, rows) of an embedding's gradient to zero. */
@@ -85,7 +92,7 @@ static void clear_unreached(struct gpt *gpt) {
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     const size_t tokens = gpt_tokens(gpt);
     compute_set_module(gpt->compute, "head");
-    if (gradient && gpt->operations.gradients_empty) {
+    if (gradient && !gpt->parameters.accumulate) {
         clear_unreached(gpt);
     }
     const float each = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
@@ -138,25 +145,20 @@ static void embedding_part_backward(struct gpt *gpt) {
         groups.ids = rows->places;
     }
     const struct embedding weights = embedding_of(gpt, gpt->parameters.weights);
-    const struct dropout dropout = gpt_dropout(gpt, "embedding");
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    embedding_backward(&gpt->operations, gpt->shape, groups, weights.scale, dropout, scratch->d_streams,
-                       scratch->d_embedding, gradients);
-    if (gpt->config.stream_expand == STREAM_EXPAND_SCALED) {
-        stream_scale_backward(&gpt->operations, gpt->shape, gpt->tokens, weights, dropout, scratch->d_streams,
-                              gradients.scale);
-    }
+    embedding_backward(&gpt->operations,
+                       &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, "embedding")}, groups,
+                       weights, gpt->scratch.d_streams, gpt->scratch.d_embedding, gradients,
+                       gpt->parameters.accumulate);
 }
 
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const int64_t last = gpt->config.n_layer - 1;
-    const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+    const struct final_norm final = final_norm_of(gpt);
     compute_set_module(gpt->compute, "head");
-    final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
-                        gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
-                        scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
+    final_norm_backward(&gpt->operations, gpt_tokens(gpt), &final, gpt->d_final, scratch->d_streams,
+                        gpt_norm(parameters->gradients, parameters->final), parameters->accumulate);
     notify(listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];
@@ -167,12 +169,12 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     }
     compute_set_module(gpt->compute, "embedding");
     embedding_part_backward(gpt);
-    gpt->operations.gradients_empty = false;
+    gpt->parameters.accumulate = true;
     notify(listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {
-    gpt->operations.gradients_empty = true;
+    gpt->parameters.accumulate = false;
     gpt_zero_loss(gpt);
 }
 

@@ -137,7 +137,7 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
                                                    .c = {scratch->d_packed, 0, length}});
     }
     projections_unpack(&gpt->operations, gpt->parameters.weights, sublayer->projections, scratch->d_packed,
-                       gpt->parameters.gradients);
+                       gpt->parameters.gradients, gpt->parameters.accumulate);
 }
 
 static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
@@ -150,7 +150,8 @@ static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
                                              .d_output = scratch->d_output,
                                              .h_below = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,
                                              .norm = gpt_norm(gradients, sublayer->at->norm),
-                                             .d_theta = {gradients, sublayer->at->theta}});
+                                             .d_theta = {gradients, sublayer->at->theta}},
+                   gpt->parameters.accumulate);
 }
 
 void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
@@ -165,10 +166,10 @@ void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sub
         return;
     }
     width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
-                       gpt_norm(gradients, sublayer->at->norm));
+                       gpt_norm(gradients, sublayer->at->norm), gpt->parameters.accumulate);
     if (!is_plain(gpt)) {
         map_backward(operations, tokens, &sublayer->map, scratch->d_h, scratch->d_z, scratch->rms_scale,
-                     (struct span){gradients, sublayer->at->theta});
+                     (struct span){gradients, sublayer->at->theta}, gpt->parameters.accumulate);
     }
     stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
     if (!is_plain(gpt)) {

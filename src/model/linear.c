@@ -57,9 +57,10 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                                       .a = output,
                                                       .b = {x, 0, layer.in},
                                                       .c = {parameters->gradients, layer.weight_at, layer.in},
-                                                      .beta = gradient_beta(operations)});
+                                                      .beta = parameters->accumulate});
     if (operations->shape.bias) {
-        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at});
+        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
+                      parameters->accumulate);
     }
     gemm_run(operations->compute, &(struct gemm_call){.m = rows,
                                                       .n = layer.in,

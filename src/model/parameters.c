@@ -168,7 +168,7 @@ static void place(struct parameters *parameters) {
 }
 
 int parameters_create(const struct model_config *config, struct parameters *parameters) {
-    memset(parameters, 0, sizeof *parameters);
+    *parameters = (struct parameters){.accumulate = true};
     size_t projections = 0;
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
         projections += leaf->kind == LEAF_PROJECTION;

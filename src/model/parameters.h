@@ -52,6 +52,7 @@ struct parameters {
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
     const struct buffer *weights, *gradients,
         *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer */
+    bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: weights in 16 bits, or `weights` in fp32 */
 };
 

@@ -6,44 +6,49 @@ static size_t token_rows(const struct operations *operations, size_t count) {
     return (count < all ? count : all) * (size_t)operations->shape.channels;
 }
 
-void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
-                       const struct buffer *ids, struct embedding weights, struct dropout dropout,
-                       const struct buffer *streams, const struct buffer *squares) {
-    const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
+void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
+                       struct embedding weights, const struct buffer *streams, const struct buffer *squares) {
+    const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
     const size_t copies = (size_t)operations->shape.streams;
-    RUN_ROWS(embedding_forward, count, ARG_IN(ids, count),
+    RUN_ROWS(embedding_forward, count, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_U64(weights.scale.offset), ARG_I32(tokens.sequence), ARG_I32(first), ARG_DROPOUT(dropout),
-             ARG_OUT(streams, count * copies * channels), ARG_OUT(squares, count * copies));
+             ARG_U64(weights.scale.offset), ARG_I32(input->tokens.sequence), ARG_I32(first),
+             ARG_DROPOUT(input->dropout), ARG_OUT(streams, count * copies * channels),
+             ARG_OUT(squares, count * copies));
 }
 
-void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
-                        struct span scale, struct dropout dropout, const struct buffer *d_streams,
-                        const struct buffer *d_embedding, struct embedding gradients) {
-    const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
-    const size_t copies = (size_t)operations->shape.streams;
-    const size_t gains = operations->shape.scaled ? copies * channels : 0;
-    RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels), ARG_SPAN_IN(scale, gains),
-             ARG_DROPOUT(dropout), ARG_OUT(d_embedding, count * channels));
+static void scale_backward(struct operations *operations, const struct embedding_input *input,
+                           struct embedding weights, const struct buffer *d_streams, struct span gradients,
+                           bool accumulate) {
+    const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
+    const size_t width = (size_t)operations->shape.streams * channels;
+    const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
+    RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(input->ids, count),
+             ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
+             ARG_I32(input->tokens.sequence), ARG_DROPOUT(input->dropout), ARG_IN(d_streams, count * width),
+             ARG_U64(count), ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
+    add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}},
+                 accumulate);
+}
+
+void embedding_backward(struct operations *operations, const struct embedding_input *input,
+                        struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
+                        const struct buffer *d_embedding, struct embedding gradients, bool accumulate) {
+    const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
+    const size_t copies = (size_t)operations->shape.streams, sequence = (size_t)input->tokens.sequence;
+    const bool scaled = operations->shape.scaled;
+    RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels),
+             ARG_SPAN_IN(weights.scale, scaled ? copies * channels : 0), ARG_DROPOUT(input->dropout),
+             ARG_OUT(d_embedding, count * channels));
     RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
              ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
              ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
-    RUN_ROWS(embedding_backward_positions, tokens.sequence, ARG_IN(d_embedding, count * channels),
-             ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_KEEP,
-             ARG_SPAN_GRADIENTS(gradients.positions, (size_t)tokens.sequence * channels));
-}
-
-void stream_scale_backward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
-                           struct embedding weights, struct dropout dropout, const struct buffer *d_streams,
-                           struct span gradients) {
-    const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
-    const size_t width = (size_t)operations->shape.streams * channels;
-    const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
-    RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(ids, count),
-             ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_I32(tokens.sequence), ARG_DROPOUT(dropout), ARG_IN(d_streams, count * width), ARG_U64(count),
-             ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
-    add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}});
+    RUN_ROWS(embedding_backward_positions, sequence, ARG_IN(d_embedding, count * channels),
+             ARG_I32(input->tokens.batch), ARG_I32(sequence),
+             ARG_SPAN_GRADIENTS(gradients.positions, sequence * channels, accumulate));
+    if (scaled) {
+        scale_backward(operations, input, weights, d_streams, gradients.scale, accumulate);
+    }
 }
 
 /* As tokens of which each has one place, its own. */

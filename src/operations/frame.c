@@ -73,7 +73,7 @@ static size_t tokens_per_group(const struct operations *operations, size_t token
 }
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
-                    const struct buffer *d_normed, const struct frame_gradients *gradients) {
+                    const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate) {
     const struct operation_shape *shape = &operations->shape;
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const struct stream_mix *mix = frame->mix;
@@ -95,5 +95,5 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);
     targets[2] = (struct partial_target){2 * sizes.width, sizes.theta, gradients->d_theta};
-    add_partials(operations, groups, frame_partials(shape), targets);
+    add_partials(operations, groups, frame_partials(shape), targets, accumulate);
 }

@@ -5,27 +5,26 @@ static size_t norms(const struct operations *operations) {
     return operations->shape.norm_sum ? (size_t)operations->shape.streams : 1;
 }
 
-void final_norm_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        struct layer_norm norm, const struct buffer *output, const struct buffer *statistics) {
+void final_norm_forward(struct operations *operations, size_t tokens, const struct final_norm *final) {
     const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
-    RUN_ROWS(final_norm_forward, tokens, ARG_IN(streams, tokens * count * channels),
-             ARG_SPAN_IN(norm.gain, channels), ARG_U64(norm.bias.offset), ARG_OUT(output, tokens * channels),
-             ARG_OUT(statistics, 2 * tokens * norms(operations)));
+    RUN_ROWS(final_norm_forward, tokens, ARG_IN(final->streams, tokens * count * channels),
+             ARG_SPAN_IN(final->norm.gain, channels), ARG_U64(final->norm.bias.offset),
+             ARG_OUT(final->output, tokens * channels), ARG_OUT(final->statistics, 2 * tokens * norms(operations)));
 }
 
-void final_norm_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                         struct layer_norm norm, const struct buffer *statistics, const struct buffer *d_output,
-                         const struct buffer *d_streams, struct layer_norm gradients) {
+void final_norm_backward(struct operations *operations, size_t tokens, const struct final_norm *final,
+                         const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
+                         bool accumulate) {
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
-    RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(streams, tokens * count * channels),
-             ARG_SPAN_IN(norm.gain, channels), ARG_IN(statistics, 2 * tokens * norms(operations)),
+    RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(final->streams, tokens * count * channels),
+             ARG_SPAN_IN(final->norm.gain, channels), ARG_IN(final->statistics, 2 * tokens * norms(operations)),
              ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
              ARG_OUT(d_streams, tokens * count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
-    add_partials(operations, chunks.chunks, 2 * channels, targets);
+    add_partials(operations, chunks.chunks, 2 * channels, targets, accumulate);
 }
 
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,

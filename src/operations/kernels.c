@@ -350,14 +350,14 @@ struct chunking chunk_rows(size_t rows, size_t most) {
 #define ARG_TARGET(target) ARG_I32((target).first), ARG_I32((target).count), ARG_U64((target).out.offset)
 
 void add_partials(struct operations *operations, size_t chunks, size_t width,
-                  const struct partial_target targets[PARTIAL_TARGETS]) {
+                  const struct partial_target targets[PARTIAL_TARGETS], bool accumulate) {
     const size_t count = targets[0].count + targets[1].count + targets[2].count;
     const size_t lanes = operations->compute->lanes, parts = lanes < 8 ? lanes : 8; /* see reduce.cl */
     const size_t group = lanes == 1 ? ELEMENT_GROUP : lanes, columns = lanes == 1 ? ELEMENT_GROUP : lanes / parts;
     KERNEL_RUN(operations->compute, &operations->kernels->partials_add, groups_for(count, columns), group,
                ARG_IN(&operations->partials, chunks * count), ARG_U64(chunks), ARG_I32(width),
-               ARG_TARGET(targets[0]), ARG_TARGET(targets[1]), ARG_TARGET(targets[2]), ARG_KEEP,
-               ARG_GRADIENTS(targets[0].out.buffer, count));
+               ARG_TARGET(targets[0]), ARG_TARGET(targets[1]), ARG_TARGET(targets[2]),
+               ARG_GRADIENTS(targets[0].out.buffer, count, accumulate));
 }
 
 void target_norm(const struct operations *operations, struct layer_norm gradients,

@@ -78,10 +78,9 @@ static inline size_t groups_for(size_t items, size_t group) {
 #define ELEMENT_GROUP                            64
 #define RUN_ELEMENTS(kernel, count, vector, ...) RUN_GROUPS(kernel, (count) / (vector), ELEMENT_GROUP, __VA_ARGS__)
 
-/* Gradients of parameters that a kernel adds to, or writes where there are none yet: its argument `keep`, and the pointer. */
-#define ARG_KEEP                     ARG_I32(!operations->gradients_empty)
-#define ARG_GRADIENTS(b, count)      ARG_MEMORY_(b, 0, count, !operations->gradients_empty, 1)
-#define ARG_SPAN_GRADIENTS(s, count) ARG_SPAN_(s, count, !operations->gradients_empty, 1)
+/* Gradients of parameters, which a kernel adds to or writes, and how it does: its argument `keep`. */
+#define ARG_GRADIENTS(b, count, accumulate)      ARG_I32(accumulate), ARG_MEMORY_(b, 0, count, accumulate, 1)
+#define ARG_SPAN_GRADIENTS(s, count, accumulate) ARG_I32(accumulate), ARG_SPAN_(s, count, accumulate, 1)
 
 /* Row kernels sum parameter gradients over chunks of rows: enough chunks to fill the device, the same number on
  * every run. */
@@ -100,7 +99,7 @@ enum { PARTIAL_TARGETS = 3 };
 
 /* Adds up operations->partials [chunks, width]. The targets' outs are of one arena. */
 void add_partials(struct operations *operations, size_t chunks, size_t width,
-                  const struct partial_target targets[PARTIAL_TARGETS]);
+                  const struct partial_target targets[PARTIAL_TARGETS], bool accumulate);
 
 /* The first two targets of partial sums that begin with those of a layer norm's gain and bias [2 C]. */
 void target_norm(const struct operations *operations, struct layer_norm gradients,

@@ -5,7 +5,7 @@
  * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in
  * the shape's type (act_t in the kernels), and so are the weights that products read; all else is float.
  * Parameters are spans of the arena of weights, and their gradients, of the arena of gradients, which are added
- * to what is there unless gradients_empty says that nothing is; other outputs are overwritten. Kernels move whole
+ * to what is there with `accumulate`; all other outputs are overwritten. Kernels move whole
  * aligned vectors: buffers begin on a multiple of a vector's size, as OpenCL's do, and offsets of spans are
  * multiples of 64 elements or of C; theta is read number by number. tests/operations/test_operations.c holds each
  * to a plain double reference. */
@@ -24,10 +24,6 @@ struct operations {
     struct attention_matrix_cores *attention_matrix_cores; /* NULL: all attention runs on the kernels of that row */
     char attention_by[160]; /* what attention runs on, and why not on matrix cores, human-readable */
     bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
-
-    /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The
-     * caller sets it before a first pass backward, and resets it after that. */
-    bool gradients_empty;
 
     size_t columns;                /* projections per normalised row */
     size_t norm_groups;            /* normalised rows per token */
@@ -53,11 +49,6 @@ int attention_open(struct operations *operations);
  * tries four times as many on the device, once per device and driver. -1 with what to do if they do not come out right. */
 int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters);
 
-/* beta of a matrix product that is a gradient of parameters. */
-static inline float gradient_beta(const struct operations *operations) {
-    return operations->gradients_empty ? 0.0f : 1.0f;
-}
-
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
 
@@ -74,11 +65,16 @@ struct embedding {
     struct span tokens, positions, scale;
 };
 
-/* Streams [N, S, C], squares [N, S] from tokens ids [N] (int), at positions `first`, first + 1, ... in each
- * sequence. */
-void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
-                       const struct buffer *ids, struct embedding weights, struct dropout dropout,
-                       const struct buffer *streams, const struct buffer *squares);
+/* A batch of tokens, and dropout behind their embedding. */
+struct embedding_input {
+    struct token_shape tokens;
+    const struct buffer *ids; /* [N] int */
+    struct dropout dropout;
+};
+
+/* Streams [N, S, C] = gain (wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each sequence. */
+void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
+                       struct embedding weights, const struct buffer *streams, const struct buffer *squares);
 
 /* Tokens grouped by value, so that rows of d_wte are summed by one owner each. */
 struct token_groups {
@@ -88,18 +84,12 @@ struct token_groups {
     size_t distinct;
 };
 
-/* `scale` is the weights' gains. d_embedding [N, C] float is scratch. The positions' rows up to the sequence are
- * written or added to, as gradients_empty says. To rows of tokens it always adds: with tied weights the head's
- * product comes first, and writes all that are scored. */
-void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
-                        struct span scale, struct dropout dropout, const struct buffer *d_streams,
-                        const struct buffer *d_embedding, struct embedding gradients);
-
-/* The gains' gradient [S, C], written or added to, from what the embedding was: ids [N] and weights as
- * embedding_forward has them, of sequences that begin at position 0. Where streams are scaled. */
-void stream_scale_backward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
-                           struct embedding weights, struct dropout dropout, const struct buffer *d_streams,
-                           struct span gradients);
+/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of the gains, of sequences that begin at
+ * position 0. d_embedding [N, C] float is scratch. To wte's rows it always adds: with tied weights the head's GEMM comes first, and
+ * writes all that are scored. */
+void embedding_backward(struct operations *operations, const struct embedding_input *input,
+                        struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
+                        const struct buffer *d_embedding, struct embedding gradients, bool accumulate);
 
 /* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count +
  * 1] int: 0, 1, 2 ... */
@@ -134,7 +124,7 @@ void projections_pack(struct operations *operations, const struct buffer *weight
 
 /* The way back of one sublayer: d_packed [columns, row] is float. */
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
-                        const struct buffer *d_packed, const struct buffer *gradients);
+                        const struct buffer *d_packed, const struct buffer *gradients, bool accumulate);
 
 /* Whether the two functions below are faster than general matrix products (gemm_run) for this shape on this device.
  */
@@ -160,7 +150,7 @@ void map_forward(struct operations *operations, size_t tokens, const struct stre
 /* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, rms_scale [N, norm_groups], d_theta. */
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
-                  struct span d_theta);
+                  struct span d_theta, bool accumulate);
 
 /* A layer norm's parameters [C], or their gradients. The bias is read, and its gradient written, with shape.bias
  * only. */
@@ -183,7 +173,7 @@ void width_mix_forward(struct operations *operations, size_t tokens, const struc
 /* d_normed [N, C] -> d_u [N, C] (may be the same buffer), d_h's pre part, gradients of gain and bias. */
 void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
-                        struct layer_norm gradients);
+                        struct layer_norm gradients, bool accumulate);
 
 /* mixed_i = sum_j res_ij x_j + post_i output [N, C]; squares [N, S] of mixed. */
 void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
@@ -229,14 +219,14 @@ struct frame_gradients {
     const struct buffer *d_streams; /* [N, S, C]; d_mixed before */
     const struct buffer *h_below;   /* [N, h_row] of the branch below, NULL: there is none */
     const struct buffer *d_output;  /* [N, C] of the branch below; scratch if there is none */
-    struct layer_norm norm;         /* added to, as d_theta is */
+    struct layer_norm norm;
     struct span d_theta;
 };
 
 /* The way back of the depth mix behind the branch and of frame_enter before it, but for the projections'
  * gradient. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
-                    const struct buffer *d_normed, const struct frame_gradients *gradients);
+                    const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
 /* gram [N, S, S] = <x_i, x_j> */
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -301,7 +291,7 @@ void gelu_backward(struct operations *operations, size_t count, const struct buf
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
                   const struct buffer *x);
 void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
-                   struct span d_bias);
+                   struct span d_bias, bool accumulate);
 
 /* x [rows, width] in place, forward and backward alike. rate 0 launches nothing. */
 void dropout_apply(struct operations *operations, size_t rows, size_t width, struct dropout dropout,
@@ -309,12 +299,18 @@ void dropout_apply(struct operations *operations, size_t rows, size_t width, str
 
 /* ---- head */
 
-/* Streams [N, S, C] -> output [N, C]; statistics [N, S, 2] (norm_sum) or [N, 1, 2]. */
-void final_norm_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        struct layer_norm norm, const struct buffer *output, const struct buffer *statistics);
-void final_norm_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                         struct layer_norm norm, const struct buffer *statistics, const struct buffer *d_output,
-                         const struct buffer *d_streams, struct layer_norm gradients);
+/* y = LN(sum_s x_s), or with shape.norm_sum y = sum_s LN(x_s). */
+struct final_norm {
+    const struct buffer *streams; /* [N, S, C] */
+    struct layer_norm norm;
+    const struct buffer *output;     /* [N, C] */
+    const struct buffer *statistics; /* [N, norms, 2], one norm or one of each stream: mean and 1/deviation */
+};
+
+void final_norm_forward(struct operations *operations, size_t tokens, const struct final_norm *final);
+void final_norm_backward(struct operations *operations, size_t tokens, const struct final_norm *final,
+                         const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
+                         bool accumulate);
 
 /* logits [rows, V], float, for targets[first ..]: losses[first ..] are written. d_logits [rows, V], of the
  * activations' type, becomes scale * (softmax - one-hot), unless it is NULL; in fp32 it may be the logits

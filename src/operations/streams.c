@@ -38,12 +38,12 @@ void projections_pack(struct operations *operations, const struct buffer *weight
 }
 
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
-                        const struct buffer *d_packed, const struct buffer *gradients) {
+                        const struct buffer *d_packed, const struct buffer *gradients, bool accumulate) {
     const size_t elements = projection_elements(operations, table.count);
     RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
                ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_I32(table.first), ARG_I32(table.count),
-               ARG_IN(d_packed, elements), ARG_KEEP,
-               ARG_GRADIENTS(gradients, elements + norm_length(operations))); /* the gain's, too */
+               ARG_IN(d_packed, elements),
+               ARG_GRADIENTS(gradients, elements + norm_length(operations), accumulate)); /* the gain's, too */
 }
 
 /* Measured on CPUs against the host's BLAS and bf16 instructions. */
@@ -101,7 +101,7 @@ void map_forward(struct operations *operations, size_t tokens, const struct stre
 
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
-                  struct span d_theta) {
+                  struct span d_theta, bool accumulate) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t theta = sizes.theta, lanes = operations->policy.map_lanes;
     const struct chunking chunks = chunk_rows(tokens, operations->policy.map_chunks);
@@ -110,7 +110,8 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
             ARG_IN(map->z, sizes.z), ARG_IN(map->h, sizes.h), ARG_IN(d_h, sizes.h), ARG_U64(tokens),
             ARG_U64(chunks.per_chunk), ARG_OUT(d_z, sizes.z), ARG_OUT(rms_scale, tokens * operations->norm_groups),
             ARG_OUT(&operations->partials, groups * lanes * theta));
-    add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}});
+    add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}},
+                 accumulate);
 }
 
 /* ---- the frame */
@@ -124,7 +125,7 @@ void width_mix_forward(struct operations *operations, size_t tokens, const struc
 
 void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
-                        struct layer_norm gradients) {
+                        struct layer_norm gradients, bool accumulate) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
@@ -134,7 +135,7 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
              ARG_OUT(&operations->partials, chunks.chunks * 2 * sizes.width));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
-    add_partials(operations, chunks.chunks, 2 * sizes.width, targets);
+    add_partials(operations, chunks.chunks, 2 * sizes.width, targets, accumulate);
 }
 
 void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,

@@ -228,7 +228,7 @@ static void take_prefill(const struct bench *bench, double *arena) {
     for (size_t i = 0; i < bench->arena_count; i++) {
         arena[i] -= (double)bench_prefill(i);
     }
-    for (size_t i = 0; i < bench->field_count && bench->operations->gradients_empty; i++) {
+    for (size_t i = 0; i < bench->field_count && !bench->accumulate; i++) {
         const struct field *field = &bench->fields[i];
         for (size_t k = field->offset; k < field->offset + field->written; k++) {
             arena[k] += (double)bench_prefill(k);
@@ -331,7 +331,7 @@ static void run_bench(struct bench *bench, const struct operation_case *test, st
     }
 }
 
-/* Whether a gradient of the case depends on operations.gradients_empty. */
+/* Whether a gradient of the case depends on bench.accumulate. */
 static bool sums_gradients(const struct bench *bench) {
     bool sums = false;
     for (size_t i = 0; i < bench->field_count; i++) {
@@ -340,13 +340,14 @@ static bool sums_gradients(const struct bench *bench) {
     return sums;
 }
 
-/* Whether it is worth to run it once more with gradients_empty. */
+/* Whether it is worth to run it once more without `accumulate`. */
 static bool run_once(struct operations *operations, const struct case_shape *shape,
-                     const struct operation_case *test, struct outcome *outcome) {
+                     const struct operation_case *test, bool accumulate, struct outcome *outcome) {
     struct bench bench;
     if (bench_create(&bench, operations, shape, test->test, 1) != 0) {
         complain(outcome, "error", error_text());
     } else {
+        bench.accumulate = accumulate;
         run_bench(&bench, test, outcome);
     }
     const bool again = test->tiny && test->test->backward && sums_gradients(&bench) && !outcome->failed;
@@ -364,11 +365,9 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
     struct outcome outcome = {"", false};
     if (!operations) {
         complain(&outcome, "error", error_text());
-    } else if (run_once(operations, &shape, test, &outcome)) {
-        operations->gradients_empty = true;
+    } else if (run_once(operations, &shape, test, true, &outcome)) {
         strncat(outcome.text, " written:", sizeof outcome.text - strlen(outcome.text) - 1);
-        run_once(operations, &shape, test, &outcome);
-        operations->gradients_empty = false;
+        run_once(operations, &shape, test, false, &outcome);
     }
     printf("%-6s %s (%s)%s\n", outcome.failed ? "FAILED" : "ok", test->test->name, test->what, outcome.text);
     fflush(stdout);

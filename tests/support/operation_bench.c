@@ -330,6 +330,7 @@ int bench_create(struct bench *bench, struct operations *operations, const struc
                  const struct operation_test *test, uint64_t seed) {
     *bench = (struct bench){
         .operations = operations,
+        .accumulate = true,
         .shape = *shape,
         .tokens = {shape->batch, shape->sequence},
         .token_count = (size_t)(shape->batch * shape->sequence),

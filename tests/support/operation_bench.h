@@ -56,7 +56,8 @@ struct bench {
     size_t field_count;
     size_t arena_count; /* elements of the arenas */
     struct buffer weights, gradients;
-    int32_t *ids; /* [token_count]: tokens or targets */
+    bool accumulate; /* the backward pass adds to gradients of parameters; else it replaces them */
+    int32_t *ids;    /* [token_count]: tokens or targets */
     struct buffer ids_buffer;
     struct buffer scratch[SCRATCH_MAX];
     size_t scratch_count;

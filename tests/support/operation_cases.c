@@ -87,9 +87,9 @@ static struct embedding embedding_weights(const struct bench *bench) {
 }
 
 static void run_embedding_forward(struct bench *bench) {
-    embedding_forward(bench->operations, bench->tokens, bench->shape.variation, &bench->ids_buffer,
-                      embedding_weights(bench), case_dropout(bench), bench_buffer(bench, "streams"),
-                      bench_buffer(bench, "squares"));
+    const struct embedding_input input = {bench->tokens, &bench->ids_buffer, case_dropout(bench)};
+    embedding_forward(bench->operations, &input, bench->shape.variation, embedding_weights(bench),
+                      bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
 }
 
 static const struct buffer *upload_integers(struct bench *bench, const int32_t *values, size_t count) {
@@ -123,12 +123,9 @@ static void run_embedding_backward(struct bench *bench) {
                            gradients = {gradients_at(bench, "wte"), gradients_at(bench, "wpe"),
                                         scale_at(bench, gradients_at)};
     const struct buffer *d_streams = bench_derivative(bench, "streams");
-    embedding_backward(bench->operations, bench->tokens, groups, weights.scale, case_dropout(bench), d_streams,
-                       bench_scratch(bench, n * bench->channels), gradients);
-    if (bench->shape.scaled) {
-        stream_scale_backward(bench->operations, bench->tokens, &bench->ids_buffer, weights, case_dropout(bench),
-                              d_streams, gradients.scale);
-    }
+    embedding_backward(bench->operations,
+                       &(struct embedding_input){bench->tokens, &bench->ids_buffer, case_dropout(bench)}, groups,
+                       weights, d_streams, bench_scratch(bench, n * bench->channels), gradients, bench->accumulate);
 }
 
 /* Sums of squares are those of the streams as they are stored, whatever that does to them. */
@@ -217,7 +214,7 @@ static void run_projections_pack(struct bench *bench) {
 
 static void run_projections_unpack(struct bench *bench) {
     projections_unpack(bench->operations, &bench->weights, projection_table(bench),
-                       bench_derivative(bench, "packed"), &bench->gradients);
+                       bench_derivative(bench, "packed"), &bench->gradients, bench->accumulate);
 }
 
 static const struct operation_test projections = {"projections",          "projections.cl",
@@ -341,7 +338,7 @@ static void run_map_backward(struct bench *bench) {
     const struct buffer *rms_scale = bench_scratch(bench, n * groups);
     const struct stream_map map = device_map(bench);
     map_backward(bench->operations, n, &map, bench_derivative(bench, "h"), bench_derivative(bench, "z"), rms_scale,
-                 gradients_at(bench, "b_pre"));
+                 gradients_at(bench, "b_pre"), bench->accumulate);
     double *scales = calloc(n * streams, sizeof *scales), *squares = calloc(n * streams, sizeof *squares);
     struct compute *compute = bench->operations->compute;
     bench->failed = bench->failed || support_download(compute, rms_scale, 0, scales, n * groups) != 0;
@@ -449,7 +446,7 @@ static void run_mix_backward(struct bench *bench) {
     } else {
         depth_mix_backward(bench->operations, n, &mix, d_mixed, bench_derivative(bench, "branch"), d_h);
     }
-    width_mix_backward(bench->operations, n, &mix, d_normed, d_u, d_h, norm_gradients(bench));
+    width_mix_backward(bench->operations, n, &mix, d_normed, d_u, d_h, norm_gradients(bench), bench->accumulate);
     stream_backward(bench->operations, n, &mix, d_u, plain ? mix.streams : bench_derivative(bench, "half_squares"),
                     d_streams);
 }
@@ -604,7 +601,7 @@ static void run_frame_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
     frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
     frame_backward(operations, n, &(struct stream_frame){&inner, &around, {bench_buffer(bench, "packed"), 0}},
-                   bench_derivative(bench, "normed"), &gradients);
+                   bench_derivative(bench, "normed"), &gradients, bench->accumulate);
     if (operations_build(operations, "projections.cl") == 0) {
         const struct buffer *d_z_fp32 = bench_scratch(bench, z);
         bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
@@ -902,7 +899,7 @@ static void run_bias_forward(struct bench *bench) {
 static void run_bias_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
     bias_backward(bench->operations, bench->token_count, 2 * bench->channels, bench_derivative(bench, "x"),
-                  gradients_at(bench, "bias"));
+                  gradients_at(bench, "bias"), bench->accumulate);
 }
 
 static const struct operation_test bias = {"bias",         "elementwise.cl", bias_describe,     NULL,
@@ -1013,15 +1010,20 @@ static void final_norm_reference(struct bench *bench) {
     }
 }
 
+static struct final_norm final_of(const struct bench *bench) {
+    return (struct final_norm){bench_buffer(bench, "streams"), norm_weights(bench), bench_buffer(bench, "y"),
+                               bench_buffer(bench, "statistics")};
+}
+
 static void run_final_norm_forward(struct bench *bench) {
-    final_norm_forward(bench->operations, bench->token_count, bench_buffer(bench, "streams"), norm_weights(bench),
-                       bench_buffer(bench, "y"), bench_buffer(bench, "statistics"));
+    const struct final_norm final = final_of(bench);
+    final_norm_forward(bench->operations, bench->token_count, &final);
 }
 
 static void run_final_norm_backward(struct bench *bench) {
-    final_norm_backward(bench->operations, bench->token_count, bench_buffer(bench, "streams"), norm_weights(bench),
-                        bench_buffer(bench, "statistics"), bench_derivative(bench, "y"),
-                        bench_derivative(bench, "streams"), norm_gradients(bench));
+    const struct final_norm final = final_of(bench);
+    final_norm_backward(bench->operations, bench->token_count, &final, bench_derivative(bench, "y"),
+                        bench_derivative(bench, "streams"), norm_gradients(bench), bench->accumulate);
 }
 
 static const struct operation_test final_norm = {"final_norm",
