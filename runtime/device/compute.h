@@ -18,17 +18,17 @@ struct profiler; /* runtime/device/profiler.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
-    /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL is "auto" */
-    const char *gemm;
-    enum element_type operands; /* of most matrix products, which "auto" depends on */
-    unsigned local_rank;        /* picks the GPU */
-    bool profile;               /* record the time of every launch */
-    const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
+    const char
+        *gemm; /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL: auto */
+    enum element_type operands;     /* of most GEMMs, which "auto" depends on */
+    unsigned local_rank;            /* picks the GPU */
+    bool profile;                   /* measure the time of every launch */
+    const char *cache_dir;          /* for compiled programs, as program_cache_locate takes it; "": none */
     const char *clblast_parameters; /* file or folder for clblast_parameters_read; NULL or "" is none */
     const struct gpu_model *model;  /* take the shape of this device (gpu_model.h); NULL: the device's own */
-    bool verify;       /* attention is compared with sums on the host before it is used; GEMMs: gemm_verify.h */
-    bool log_launches; /* keep a launch log */
-    bool dry;          /* open no device and run nothing, but keep a launch log; needs a model. Reads give zeros */
+    bool verify;                    /* compare attention with sums on the host before it is used */
+    bool log_launches;              /* keep a launch log */
+    bool dry; /* open no device, run nothing, only log launches; needs a model. Reads give zeros */
 };
 
 struct kernel {
@@ -47,24 +47,24 @@ struct compute {
     bool verify;                   /* as in compute_options */
     bool dry;                      /* nothing runs, see compute_options */
     const char *module;            /* of the model that launches are of, for the launch log: a literal, or NULL */
-    struct kernel to_fp32[ELEMENT_FP16 + 1],
-        from_fp32[ELEMENT_FP16 + 1]; /* of convert_elements, built when needed */
-    struct built_program *programs;  /* all so far, for those who ask for one again */
-    char *cache_dir;                 /* NULL: no cache */
-    char *failure;                   /* the first failure's text, NULL while all is well */
-    bool lost;                       /* the device failed and may still be working, see compute_settle */
-    size_t allocated_bytes;          /* in live buffers */
-    unsigned programs_compiled;      /* from source, since opening */
-    unsigned programs_cached;        /* taken from the cache on disk, since opening */
-    struct progress compiling;       /* what a user sees of it; of one process of a host */
-    double compiling_seconds;        /* so far */
-    _Atomic(char *) native_failure;  /* of a native kernel, until compute_check makes it the failure */
-    void *attached;                  /* state of a module above this one, such as runtime/gemm */
+    struct kernel to_fp32[ELEMENT_FP16 + 1]; /* of convert_elements, built when needed */
+    struct kernel from_fp32[ELEMENT_FP16 + 1];
+    struct built_program *programs; /* all that were built */
+    char *cache_dir;                /* NULL: no cache */
+    char *failure;                  /* text of the first failure, NULL while there is none */
+    bool lost;                      /* the device failed and may still be working, see compute_settle */
+    size_t allocated_bytes;         /* in live buffers */
+    unsigned programs_compiled;     /* from source, since opening */
+    unsigned programs_cached;       /* taken from the cache on disk, since opening */
+    struct progress compiling;      /* the line that a user sees; silent in all processes of a host but one */
+    double compiling_seconds;       /* so far */
+    _Atomic(char *) native_failure; /* of a native kernel, until compute_check makes it the failure */
+    void *attached;                 /* state of a module above this one, such as runtime/gemm */
     void (*close_attached)(struct compute *compute); /* called by compute_close; NULL: nothing is attached */
 };
 
-/* Opens the device, without products: gemm_open (runtime/gemm/gemm.h) adds them, gemm_compute_open does both. On
- * success *opened is owned by the caller (compute_close). */
+/* Opens the device without GEMMs, which gemm_open (runtime/gemm/gemm.h) adds; gemm_compute_open does both. *opened
+ * is the caller's to compute_close, NULL on failure. */
 int compute_open(struct compute **opened, const struct compute_options *options);
 void compute_close(struct compute *compute);
 
@@ -80,29 +80,27 @@ void compute_forget(struct compute *compute);
 /* 0, or -1 with the kept failure as the error text. Does not wait. */
 int compute_check(struct compute *compute);
 
-/* Sends all launches so far to the device, which drivers may put off until the host waits. */
+/* Submits all launches so far to the device; without it drivers may hold them back until the host waits. */
 void compute_flush(struct compute *compute);
 
 /* Waits for all work; then as compute_check. Collects the profile of what ran. */
 int compute_finish(struct compute *compute);
 
-/* Waits for all work of a queue of this device before something is freed that the work may use: whether that may
- * be. A device that fails can still be working, and cannot be waited for then: what it may use has to stay, so the
- * functions that release leave all as it is, and the process ends without the libraries' last clean-up. */
+/* Waits for all work of a queue of this device; true: what the work used may be freed. A device that failed may
+ * still be working and cannot be waited for. Then nothing may be freed, and the process ends without the clean-up
+ * of libraries. */
 bool compute_settle_queue(struct compute *compute, cl_command_queue queue);
-
-/* The same for the compute's own queue. */
-bool compute_settle(struct compute *compute);
+bool compute_settle(struct compute *compute); /* the same for the compute's own queue */
 
 /* ---- buffers */
 
 struct buffer {
     cl_mem memory;
     size_t bytes;
-    void *host;               /* the storage itself where the device works on host memory, else NULL */
-    struct host_memory pages; /* which it then is */
-    bool shareable;           /* made so that other processes of the host can map it */
-    enum element_type type;   /* of what matrix products read and write there; ELEMENT_FP32 unless set */
+    void *host;               /* the storage, if the device works on host memory; else NULL */
+    struct host_memory pages; /* the same */
+    bool shareable;           /* other processes of the host can map it */
+    enum element_type type;   /* of its elements; ELEMENT_FP32 unless set */
 };
 
 /* A place inside a buffer, counted in elements of the type that the reader expects. */
@@ -111,17 +109,16 @@ struct span {
     size_t offset;
 };
 
-/* Creates a zeroed buffer. bytes == 0 makes a minimal one. On devices that run native kernels the storage is
- * page-aligned host memory of ours (no copy, no driver limit on the total). Fails in words when the device cannot.
- */
+/* Creates a zeroed buffer; bytes == 0 makes a minimal one. On devices that run native kernels the storage is
+ * page-aligned memory of this process, with no copy and no limit of the driver on the total. */
 int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes);
 
 /* The same, with `pages` that other processes can map (host_memory.h) where the device works on host memory. */
 int buffer_create_shareable(struct compute *compute, struct buffer *buffer, size_t bytes);
 void buffer_release(struct compute *compute, struct buffer *buffer);
 
-/* Copies between host and buffer; the transfer is complete on return (reads wait for all work before them).
- * Offsets and sizes in bytes; a range outside of the buffer is a failure. */
+/* Copies between host and buffer, complete on return; reads wait for all work before them. Offsets and sizes are in
+ * bytes; a range outside of the buffer is a failure. */
 int buffer_write(struct compute *compute, const struct buffer *buffer, size_t offset, const void *data,
                  size_t bytes);
 int buffer_read(struct compute *compute, const struct buffer *buffer, size_t offset, void *data, size_t bytes);
@@ -131,30 +128,30 @@ void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t of
 void buffer_copy(struct compute *compute, const struct buffer *from, size_t from_offset, const struct buffer *to,
                  size_t to_offset, size_t bytes);
 
-/* Copies `count` elements from one buffer to another whose types differ or not: from fp32 numbers are rounded to nearest even (NaN
- * stays NaN), to fp32 they go exactly; the other direction of the two 16-bit types is a failure. A launch; its kernels are
- * built at the first need. */
+/* Copies `count` elements from one buffer to another whose types differ or not: from fp32 numbers are rounded to
+ * nearest even (NaN stays NaN), to fp32 they go exactly; the other direction of the two 16-bit types is a failure.
+ * A launch; its kernels are built at the first need. */
 void convert_elements(struct compute *compute, struct span from, struct span to, size_t count);
 
 /* ---- programs and kernels */
 
-/* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
- * it from what was built before or from the cache on disk (keyed by device, driver, options and text; written to a
- * temporary name and renamed, so ranks do not race). -DVEC_MAX=<vector> is added, and -DLANES=<lanes> unless the
- * options have one. A compile error carries the build log. The caller releases *program. */
+/* Compiles the concatenation of files of cl/ (names, NULL at the end) with these options, -DVEC_MAX=<vector>, and
+ * -DLANES=<lanes> unless the options have one; or takes the program from those built before or from the cache on
+ * disk, where its key is device, driver, options and text. The error of a compiler has its log. The caller releases
+ * *program. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
-void programs_release(struct compute *compute); /* the compute's own hold on them, as it closes */
+void programs_release(struct compute *compute); /* for compute_close */
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);
 
-/* Both for one kernel, which then keeps its program by itself. */
+/* Builds the program and creates one kernel of it, which keeps the program. */
 int kernel_build(struct compute *compute, const char *const *files, const char *options, const char *name,
                  struct kernel *kernel);
 void kernel_release(struct kernel *kernel);
 
-/* An argument of a kernel. For a buffer it also says how often the kernel reads and writes `elements` of the buffer's type from
- * `offset` on. The launch log counts with it the bytes that pass between memory and device: an element that one launch
- * needs several times counts once where caches can be expected to keep it. */
+/* An argument of a kernel. For a buffer it also says how often the kernel reads and writes `elements` of the
+ * buffer's type from `offset` on. The launch log counts with it the bytes that pass between memory and device: an
+ * element that one launch needs several times counts once where caches can be expected to keep it. */
 struct kernel_argument {
     size_t bytes;
     union {
@@ -184,7 +181,7 @@ struct kernel_argument {
 #define ARG_IN(b, count)     ARG_MEMORY_(b, 0, count, 1, 0)
 #define ARG_OUT(b, count)    ARG_MEMORY_(b, 0, count, 0, 1)
 #define ARG_IN_OUT(b, count) ARG_MEMORY_(b, 0, count, 1, 1)
-#define ARG_UNUSED(b)        ARG_MEMORY_(b, 0, 0, 0, 0) /* where the kernel wants a pointer and does not follow it */
+#define ARG_UNUSED(b)        ARG_MEMORY_(b, 0, 0, 0, 0) /* a pointer that the kernel does not follow */
 
 /* A span is two kernel parameters: the pointer and `ulong` offset in elements. */
 #define ARG_SPAN_(s, count, in, out) ARG_MEMORY_((s).buffer, (s).offset, count, in, out), ARG_U64((s).offset)
@@ -193,7 +190,7 @@ struct kernel_argument {
 #define ARG_SPAN_IN_OUT(s, count)    ARG_SPAN_(s, count, 1, 1)
 #define ARG_SPAN_UNUSED(s)           ARG_SPAN_(s, 0, 0, 0)
 
-/* What is put into the queue at once. */
+/* One run of a kernel. */
 struct launch {
     const struct kernel *kernel;
     size_t groups, local; /* work-groups, and work-items of each (1-D) */
@@ -237,11 +234,12 @@ struct launch_log {
     size_t count, capacity;
 };
 
-/* Adds an entry of the module that was set last, if a launch log is kept. For what is put into the queue in other ways than by
- * kernel_run and the functions above. */
+/* Adds an entry of the module that was set last, if a launch log is kept. For what is put into the queue in other
+ * ways than by kernel_run and the functions above. */
 void compute_log(struct compute *compute, const struct launch_entry *entry);
 
-/* Sets the module of the model that launches are of from now on, for the launch log: a literal such as "attention". */
+/* Sets the module of the model that launches are of from now on, for the launch log: a literal such as
+ * "attention". */
 static inline void compute_set_module(struct compute *compute, const char *module) {
     compute->module = module;
 }

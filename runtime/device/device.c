@@ -45,7 +45,7 @@ static void read_text(cl_device_id id, cl_device_info what, char text[256]) {
     }
 }
 
-/* A number of any of OpenCL's types, 0 where the device does not tell. */
+/* A number of any of OpenCL's types, 0 where the device does not report it. */
 static size_t read_number(cl_device_id id, cl_device_info what) {
     union {
         cl_uint narrow; /* and cl_bool */
@@ -59,7 +59,7 @@ static size_t read_number(cl_device_id id, cl_device_info what) {
     return number < SIZE_MAX ? (size_t)number : SIZE_MAX;
 }
 
-/* The smallest of the sizes that sub-groups have; 0 where the device does not tell. */
+/* The smallest size of sub-groups; 0 where the device does not report it. */
 static unsigned read_sub_group(cl_device_id id) {
     size_t sizes[16] = {0}, bytes = 0, smallest = 0;
     if (clGetDeviceInfo(id, DEVICE_SUB_GROUP_SIZES_INTEL, sizeof(sizes), sizes, &bytes) == CL_SUCCESS) {
@@ -70,7 +70,7 @@ static unsigned read_sub_group(cl_device_id id) {
     return (unsigned)smallest;
 }
 
-/* What the vendors' extensions say. */
+/* What the vendors' extensions report. */
 static void read_extensions(struct device *device) {
     cl_device_id id = device->id;
     char *extensions = device_text(id, CL_DEVICE_EXTENSIONS);
@@ -89,8 +89,7 @@ static unsigned read_compute_units(cl_device_id id, bool is_gpu) {
     return (unsigned)(engines ? (units + engines - 1) / engines : units);
 }
 
-/* PoCL tells a fraction of the memory, and buffers in our own pages are not bound by it. Others allocate
- * themselves. */
+/* PoCL reports a fraction of the memory, which does not bind buffers in our own pages. */
 static size_t plan_memory(const struct device *device, size_t reported) {
     size_t host = device->shares_host_memory ? host_memory() : 0;
     if (!host) {
@@ -133,10 +132,10 @@ const char *device_registers_option(const struct device *device, enum registers 
 
 /* ---- where a card is */
 
-/* Exactly so many bytes of what the device tells. */
+/* Reads a value of exactly so many bytes; false where the device reports none, or one of another size. */
 static bool read_bytes(cl_device_id id, cl_device_info what, void *value, size_t bytes) {
-    size_t told = 0;
-    return clGetDeviceInfo(id, what, bytes, value, &told) == CL_SUCCESS && told == bytes;
+    size_t size = 0;
+    return clGetDeviceInfo(id, what, bytes, value, &size) == CL_SUCCESS && size == bytes;
 }
 
 static bool read_address_khronos(cl_device_id id, struct device_address *address) {
@@ -148,7 +147,8 @@ static bool read_address_khronos(cl_device_id id, struct device_address *address
     return true;
 }
 
-/* A slot is the device's number and, in its last three bits, the function's. Old drivers do not tell the domain. */
+/* A slot is the device's number and, in its last three bits, the function's. Old drivers do not report the
+ * domain. */
 static bool read_address_nvidia(cl_device_id id, struct device_address *address) {
     cl_uint bus, slot, domain = 0;
     if (!read_bytes(id, DEVICE_PCI_BUS_ID_NV, &bus, sizeof(bus)) ||
@@ -173,12 +173,12 @@ static bool read_address_amd(cl_device_id id, struct device_address *address) {
     return true;
 }
 
-/* All zeros are the address of the host's own bridge: a driver that has nothing to tell. */
+/* All zeros are the address of the host's own bridge: such a driver does not know the address. */
 static void read_address(struct device *device) {
     struct device_address *address = &device->address;
-    const bool told = read_address_khronos(device->id, address) || read_address_nvidia(device->id, address) ||
-                      read_address_amd(device->id, address);
-    if (!told || !(address->domain || address->bus || address->device || address->function)) {
+    const bool is_known = read_address_khronos(device->id, address) || read_address_nvidia(device->id, address) ||
+                          read_address_amd(device->id, address);
+    if (!is_known || !(address->domain || address->bus || address->device || address->function)) {
         *address = (struct device_address){.known = false};
     }
 }

@@ -36,16 +36,16 @@ static bool is_vulkan(const struct device *device) {
     return !strcmp(device->platform_name, VULKAN_PLATFORM);
 }
 
-/* A platform that is registered twice lists the same devices again, and Vulkan lists a card once for each of its drivers, such as
- * RADV and AMDVLK. Several devices of another platform at one address are parts of a card (tiles, MIG instances), each with memory
- * and units of its own. */
+/* A platform that is registered twice lists the same devices again, and Vulkan lists a card once for each of its
+ * drivers, such as RADV and AMDVLK. Several devices of another platform at one address are parts of a card (tiles,
+ * MIG instances), each with memory and units of its own. */
 static bool is_same_card(const struct device *a, const struct device *b) {
     return (a->id && a->id == b->id) ||
            ((a->platform != b->platform || is_vulkan(a)) && is_same_address(&a->address, &b->address));
 }
 
-/* Which of several drivers of one card is taken: the lowest. The vendors' own know the card best, then those that go
- * through the vendor's, then Mesa's, then our own. */
+/* Which of several drivers of one card is taken: the lowest. The vendors' own know the card best, then those that
+ * go through the vendor's, then Mesa's, then our own. */
 static size_t preference(const struct device *device) {
     static const char *const others[] = {POCL_PLATFORM, "clvk", "rusticl", "Clover", VULKAN_PLATFORM};
     const size_t count = sizeof(others) / sizeof(*others);

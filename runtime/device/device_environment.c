@@ -12,14 +12,14 @@
 
 #define MOST_PATH 4096
 
-/* Without a folder for its kernels PoCL offers no device, and says nothing. */
+/* Without a folder for its kernels PoCL silently offers no device. */
 static char problem[MOST_PATH + 200];
 
 const char *device_pocl_problem(void) {
     return *problem ? problem : NULL;
 }
 
-static void complain_of_folder(const char *folder) {
+static void set_problem(const char *folder) {
     snprintf(problem, sizeof problem,
              "PoCL, the OpenCL for CPUs, cannot be used: it keeps its compiled kernels in %.*s, which cannot be "
              "written; set POCL_CACHE_DIR to a folder that can",
@@ -55,24 +55,24 @@ static void move_pocl_cache(void) {
     if (!claim_folder(path.text)) {
         path = path_of("%s/hctrain-pocl-XXXXXX", base);
         if (!mkdtemp(path.text)) {
-            complain_of_folder(base);
+            set_problem(base);
             return;
         }
     }
     setenv("POCL_CACHE_DIR", path.text, 0);
 }
 
-/* A folder that the user chose is used or complained of, not replaced. */
+/* A folder that the user chose is not replaced. */
 static void check_pocl_cache(void) {
     const char *chosen = getenv("POCL_CACHE_DIR");
     if (chosen && !*chosen) {
-        unsetenv("POCL_CACHE_DIR"); /* PoCL takes the empty word for a path */
+        unsetenv("POCL_CACHE_DIR"); /* PoCL takes "" for a path */
         chosen = NULL;
     }
     if (!chosen && !has_cache_home()) {
         move_pocl_cache();
     } else if (chosen && !program_cache_make(chosen)) {
-        complain_of_folder(chosen);
+        set_problem(chosen);
     }
 }
 
@@ -82,8 +82,8 @@ void device_prepare_environment(void) {
     snprintf(cores, sizeof(cores), "%u", host_cores());
     /* PoCL starts a thread per core of the machine, however few of them this rank owns. */
     setenv("POCL_MAX_PTHREAD_COUNT", cores, 0);
-    /* OpenBLAS's threads spin after a product, on the cores that PoCL's threads need for the next kernel; with this
-     * they sleep at once. Read when the library is loaded, which runtime/gemm/gemm_cblas.c does later. */
+    /* OpenBLAS's threads spin after a GEMM, on the cores that PoCL's threads need for the next kernel; with this
+     * they sleep at once. Read when runtime/gemm/gemm_cblas.c loads the library. */
     setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);
     /* The same for oneDNN, whose threads are OpenMP's. */
     setenv("OMP_NUM_THREADS", cores, 0);

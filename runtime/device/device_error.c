@@ -63,7 +63,8 @@ static const struct error {
     {-9999, "NVIDIA's error -9999", LOST},      /* an access outside of a buffer, or a kernel that was ended */
 };
 
-/* A code that is not in the table, such as those for images, has the name "OpenCL error <code>" until the next one. */
+/* A code that is not in the table, such as those for images, has the name "OpenCL error <code>" until the next
+ * one. */
 static struct error error_find(cl_int code) {
     static _Thread_local char unknown[32];
     for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {

@@ -10,31 +10,32 @@
 #define GIB  ((size_t)1 << 30)
 #define KIB  ((size_t)1 << 10)
 
-/* Parts of the data sheets' figures that good kernels reach, and what a launch costs beside its work. */
+/* Fractions of the data sheets' numbers that good kernels reach, and the time of a launch beside its work. */
 #define BANDWIDTH_REACHED 0.85
 #define RATE_REACHED      0.75
 #define LAUNCH_SECONDS    2.5e-6
-/* Work-items of all groups that a core has at a time, with registers as kernels of products take them (128 each).
- * */
+/* Work-items of all groups that run on a core at a time, with 128 registers each, as GEMM kernels take. */
 #define ITEMS_AT_A_TIME 512.0
 
-/* What OpenCL says of a GPU: compute units, work-items of a group, local memory, memory, and its part that a buffer may be. */
-#define GPU(units, group, local, gibibytes, part)                                                                  \
+/* What OpenCL reports of a GPU: compute units, work-items of a group, local memory, memory, and the largest
+ * buffer's share of it. */
+#define GPU(units, group, local, gibibytes, share)                                                                 \
     {.platform_name = "data sheet",                                                                                \
      .compute_units = (units),                                                                                     \
      .vector_width = 1,                                                                                            \
      .max_work_group = (group),                                                                                    \
      .local_bytes = (local),                                                                                       \
      .memory_bytes = (gibibytes) * GIB,                                                                            \
-     .max_buffer_bytes = (size_t)((gibibytes) * (part) * (double)GIB),                                             \
+     .max_buffer_bytes = (size_t)((gibibytes) * (share) * (double)GIB),                                            \
      .is_gpu = true,                                                                                               \
      .gpus = 1}
 
-/* Bandwidth and rates from the makers' data sheets, at boost clocks and dense: NVIDIA prints the units' rate with
- * sparsity, which is twice as much. The last column is what the makers' own OpenCL drivers say. NVIDIA's give a group
- * 48 KiB of local memory whatever the chip has, and 1024 work-items, and a buffer a quarter of the memory; AMD's 64 KiB, 256
- * and 85 %; Intel's 1024, and on Arc A 64 KiB and half of the memory (128 KiB and all of it on later chips). Mesa's rusticl
- * differs: on the RX 7900 XTX it counts 96 compute units and has groups of 1024 and buffers of less than 2 GiB. */
+/* Bandwidth and rates are from the makers' data sheets, at boost clocks and dense: NVIDIA prints the rate of matrix
+ * cores with sparsity, which is twice as much. The last column is what the makers' own OpenCL drivers report:
+ * NVIDIA's 48 KiB of local memory whatever the chip has, 1024 work-items and a quarter of the memory for a buffer;
+ * AMD's 64 KiB, 256 and 85 %; Intel's 1024, and on Arc A 64 KiB and half of the memory (128 KiB and all of it on
+ * later chips). Mesa's rusticl differs: on the RX 7900 XTX it has 96 compute units, groups of 1024 and buffers of
+ * less than 2 GiB. */
 static const struct gpu_model models[] = {
     /* NVIDIA RTX A6000 data sheet: 84 multiprocessors, 768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity. */
     {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA,
@@ -59,9 +60,9 @@ static const struct gpu_model models[] = {
      * engines, of which device_list makes cores. */
     {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA,
      GPU(32, 1024, 64 * KIB, 16, 0.5)},
-    /* No product: it has what a run on PoCL can have, too, so that tests can hold the record of a step that does
-     * not run to that of one that does. */
-    {"emulation", "a GPU of tests, its matrix units emulated", NULL, "an emulation for tests", 4, 100 * GB,
+    /* For tests: PoCL can run with its shape, so that the launch log of a dry step can be compared with that of a
+     * step that ran. */
+    {"emulation", "a GPU of tests, its matrix cores emulated", NULL, "an emulation for tests", 4, 100 * GB,
      1 * TERA, 4 * TERA, GPU(4, 256, 64 * KIB, 8, 0.25)},
     /* Two cores with AVX2, 32 FLOPs a cycle, at 3 GHz. */
     {"pocl",
@@ -121,12 +122,12 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device) {
     device->max_buffer_bytes = real.max_buffer_bytes;
 }
 
-/* Groups as a part of the places that the waves have in which they run. A CPU's core has one at a time; a library's
- * product, whose groups are not known, is taken to fill all. */
-static double places_filled(const struct gpu_model *model, const struct gpu_work *work) {
+/* The share of the waves' slots that have a group: 1 if the number of groups is not known. A core of a CPU runs one
+ * group at a time. */
+static double slots_filled(const struct gpu_model *model, const struct gpu_work *work) {
     const bool alone = model->device.is_cpu || work->local > ITEMS_AT_A_TIME;
-    const double places = model->cores * (alone ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0)));
-    return work->groups > 0.0 ? work->groups / (ceil(work->groups / places) * places) : 1.0;
+    const double slots = model->cores * (alone ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0)));
+    return work->groups > 0.0 ? work->groups / (ceil(work->groups / slots) * slots) : 1.0;
 }
 
 double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
@@ -135,7 +136,7 @@ double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *w
     double arithmetic = 0.0;
     if (work->padded_flops > 0.0) {
         const double rate = work->on_matrix_cores ? model->matrix_core_rate : model->rate;
-        arithmetic = work->padded_flops / (RATE_REACHED * rate * places_filled(model, work));
+        arithmetic = work->padded_flops / (RATE_REACHED * rate * slots_filled(model, work));
     }
     return fmax(memory, arithmetic) + LAUNCH_SECONDS;
 }

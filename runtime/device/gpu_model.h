@@ -5,34 +5,35 @@
 
 struct gpu_model {
     const char *name;         /* for --as */
-    const char *title;        /* the product; a part of it is in the driver's name of the device */
-    const char *match;        /* that part, NULL for none */
+    const char *title;        /* the product */
+    const char *match;        /* a part of the driver's name of the device, NULL for none */
     const char *matrix_cores; /* their name in runtime/gemm/matrix_cores.c, NULL for none */
     unsigned cores;           /* multiprocessors, compute units or Xe cores: what runs work-groups */
     double bandwidth;         /* of memory, bytes/s */
     double rate;              /* fp32 FLOP/s without matrix cores */
     double matrix_core_rate;  /* dense 16-bit FLOP/s of the matrix cores */
-    struct device device;     /* what its OpenCL driver says, as far as shapes depend on it */
+    struct device device;     /* what its OpenCL driver reports, as far as shapes depend on it */
 };
 
-/* The model of this name, or with NULL the one that the device's name tells. NULL with an error that lists the names. */
+/* The model of this name, or with NULL the one that matches the device's name. NULL with an error that lists the
+ * names. */
 const struct gpu_model *gpu_model_find(const char *name, const struct device *device);
 
-/* Gives an open device the shape of the model, so that kernels get the model's lanes, tiles and chunks: all numbers,
- * but of memory and work-groups no more than the device has. */
+/* Gives an open device the shape of the model, so that kernels get the model's lanes, tiles and chunks. Memory and
+ * the largest buffer stay the device's. */
 void gpu_model_apply(const struct gpu_model *model, struct device *device);
 
-/* Seconds of a launch by the roofline of this model, see docs/notes/gpu.md:
+/* Seconds of a launch by the roofline of this model, see docs/gpu.md:
  *
  *   the larger of   bytes / (0.85 bandwidth min(1, groups / (2 cores)))
- *   and             padded FLOPs / (0.75 rate (share of the waves' places that have a group))
+ *   and             padded FLOPs / (0.75 rate (share of the waves' slots that have a group))
  *   plus 2.5 microseconds.
  *
- * groups == 0 stands for a copy or a library's product, which fill the device. */
+ * groups == 0: a copy or a library's GEMM, which fill the device. */
 struct gpu_work {
     double groups, local; /* work-groups and their work-items */
     double bytes;         /* read and written */
-    double padded_flops;  /* with what the edges of tiles add */
+    double padded_flops;  /* with the padding of tiles */
     bool on_matrix_cores; /* its flops are the matrix cores' */
 };
 double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work);

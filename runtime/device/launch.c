@@ -15,14 +15,14 @@ void compute_log(struct compute *compute, const struct launch_entry *entry) {
     }
 }
 
-/* Bytes of an argument's extent, once. 0 with a failure kept if it is not inside of the buffer. */
+/* Bytes of an argument's elements. 0 with a failure kept if they are not inside of the buffer. */
 static double extent_bytes(struct compute *compute, const char *name, size_t place,
                            const struct kernel_argument *argument) {
     const struct buffer *buffer = argument->buffer;
     const size_t size = element_size(buffer->type), elements = buffer->bytes / size;
     if (argument->offset > elements || argument->elements > elements - argument->offset) {
-        compute_fail(compute, "kernel %s: argument %zu is said to have %zu elements at %zu, and its buffer has %zu",
-                     name, place, argument->elements, argument->offset, elements);
+        compute_fail(compute, "kernel %s: argument %zu has %zu elements at %zu, and its buffer has %zu", name,
+                     place, argument->elements, argument->offset, elements);
         return 0.0;
     }
     return (double)argument->elements * (double)size;

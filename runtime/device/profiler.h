@@ -10,8 +10,9 @@ struct profiler;
 struct profiler *profiler_create(void);
 void profiler_destroy(struct profiler *profiler); /* NULL is allowed */
 
-/* Adds a launch named `name` with `flops` of work (0: not known), and takes over its event `end`. For work of several commands on an
- * in-order queue, `end` is the last command's and `begin` that of a marker before the first; else `begin` is NULL. */
+/* Adds a launch named `name` with `flops` of work (0: not known), and takes over its event `end`. For work of
+ * several commands on an in-order queue, `end` is the last command's and `begin` that of a marker before the first;
+ * else `begin` is NULL. */
 void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end);
 
 /* Reads the times of all events so far (they must be complete) and releases them. */

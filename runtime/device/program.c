@@ -145,7 +145,8 @@ static int recipe_make(const struct compute *compute, const char *const *files, 
     return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
 }
 
-/* Sets the error of a program that does not compile. The first line by itself is enough where a program is only tried. */
+/* Sets the error of a program that does not compile. The first line by itself is enough where a program is only
+ * tried. */
 static void report_log(const struct compute *compute, const struct recipe *recipe, cl_program program,
                        cl_int code) {
     size_t size = 0;
@@ -210,7 +211,8 @@ static void put_into_cache(struct compute *compute, const struct recipe *recipe,
     free(binary);
 }
 
-/* Compiling takes minutes with some drivers. Without a terminal a line is printed once it has taken two seconds in all. */
+/* Compiling takes minutes with some drivers. Without a terminal a line is printed once it has taken two seconds in
+ * all. */
 static void show_compiling(struct compute *compute) {
     char text[128];
     compute->compiling.start = progress_clock() - compute->compiling_seconds;

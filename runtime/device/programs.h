@@ -1,5 +1,5 @@
-/* What programs are built from and where they are kept: the OpenCL files of cl/, the places in a compiler's log, and the cache of
- * compiled programs on disk. Building itself is program_build of compute.h. */
+/* What programs are built from and where they are kept: the OpenCL files of cl/, the places in a compiler's log,
+ * and the cache of compiled programs on disk. Building itself is program_build of compute.h. */
 #pragma once
 
 #include "runtime/files/checksum.h"
@@ -13,15 +13,18 @@ struct kernel_source {
 };
 extern const struct kernel_source kernel_sources[];
 
-/* A compiler's log with " [FILE:LINE]" behind each line that names a line of `text`, which is several files, each behind a line
- * `#line 1 "FILE"`: the compilers of NVIDIA and Mesa ignore #line. Lines that name one of the files stay. Heap memory. */
+/* A compiler's log with " [FILE:LINE]" behind each line that names a line of `text`, which is several files, each
+ * behind a line `#line 1 "FILE"`: the compilers of NVIDIA and Mesa ignore #line. Lines that name one of the files
+ * stay. Heap memory. */
 char *build_log_locate(const char *text, const char *log);
 
-/* ---- the cache folder. An entry is used only if this user owns it, nobody else can write it, and its checksum holds. A failure
- * means no more than compiling from source. */
+/* ---- the cache folder */
 
-/* The folder of a compute_options.cache_dir, as heap memory: NULL stands for $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain. NULL for
- * no cache: `wanted` is "", or neither variable is set. */
+/* An entry is used only if this user owns it, nobody else can write it, and its checksum holds. A failure means no
+ * more than compiling from source. */
+
+/* The folder of a compute_options.cache_dir, as heap memory: NULL stands for $XDG_CACHE_HOME/hctrain or
+ * ~/.cache/hctrain. NULL for no cache: `wanted` is "", or neither variable is set. */
 char *program_cache_locate(const char *wanted);
 
 /* Makes the folder and its parents (mode 0700); whether it is there now and can be written. */

@@ -6,8 +6,8 @@
 
 static const unsigned char passed[] = "passed"; /* what an entry holds */
 
-/* The key covers the texts of all kernels, which change between two releases, and the address of the card: of two cards of one model
- * one may be broken. */
+/* The key covers the texts of all kernels, which change between two releases, and the address of the card: of two
+ * cards of one model one may be broken. */
 static int make_key(const struct compute *compute, const char *what, char key[CHECKSUM_SIZE]) {
     const struct device *device = &compute->device;
     const char *flags = getenv("POCL_EXTRA_BUILD_FLAGS");

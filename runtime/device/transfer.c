@@ -26,8 +26,8 @@ void transfer_release(struct transfer *transfer) {
     *transfer = (struct transfer){0};
 }
 
-/* Maps what was created for as long as there is the memory. 0, or an OpenCL code, and nothing is left. */
-static cl_int hold(struct transfer *transfer, struct pinned *pinned, size_t bytes, cl_int code) {
+/* Maps memory that was created, until it is freed. CL_SUCCESS, or a code, and nothing is left. */
+static cl_int map(struct transfer *transfer, struct pinned *pinned, size_t bytes, cl_int code) {
     if (code == CL_SUCCESS) {
         pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
                                           bytes, 0, NULL, NULL, &code);
@@ -43,7 +43,7 @@ int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t b
     *pinned = (struct pinned){0};
     pinned->memory =
         clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, NULL, &code);
-    code = hold(transfer, pinned, bytes, code);
+    code = map(transfer, pinned, bytes, code);
     return code == CL_SUCCESS ? 0
                               : error_set("device %s: cannot allocate %zu bytes for transfers: %s",
                                           transfer->compute->device.name, bytes, device_error_text(code));
@@ -54,7 +54,7 @@ bool transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, 
     *pinned = (struct pinned){0};
     pinned->memory =
         clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, host, &code);
-    return hold(transfer, pinned, bytes, code) == CL_SUCCESS;
+    return map(transfer, pinned, bytes, code) == CL_SUCCESS;
 }
 
 void transfer_free(struct transfer *transfer, struct pinned *pinned) {
@@ -83,13 +83,14 @@ cl_event transfer_mark(struct transfer *transfer) {
     cl_event event = NULL;
     const cl_int code = clEnqueueMarkerWithWaitList(transfer->compute->queue, 0, NULL, &event);
     clFlush(transfer->compute->queue);
-    return started(transfer, "mark the end of a part of the backward pass", event, code);
+    return started(transfer, "mark the end of a piece of the backward pass", event, code);
 }
 
 cl_event transfer_share(struct transfer *transfer, cl_event event) {
     const cl_int code = clRetainEvent(event);
     if (code != CL_SUCCESS) {
-        compute_fail(transfer->compute, "cannot wait for a part of the backward pass: %s", device_error_text(code));
+        compute_fail(transfer->compute, "cannot wait for a piece of the backward pass: %s",
+                     device_error_text(code));
         return NULL;
     }
     return event;

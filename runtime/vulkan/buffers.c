@@ -3,8 +3,8 @@
 #include "runtime/vulkan/queue.h"
 #include <stdlib.h>
 
-/* The type of memory that is among `allowed`, has all of `needed` and most of `wanted`, of which the first counts most. Vulkan lists
- * better types first. UINT32_MAX where there is none. */
+/* The type of memory that is among `allowed`, has all of `needed` and most of `wanted`, of which the first counts
+ * most. Vulkan lists better types first. UINT32_MAX where there is none. */
 static uint32_t find_type(cl_device_id device, uint32_t allowed, VkMemoryPropertyFlags needed,
                           const VkMemoryPropertyFlags wanted[2]) {
     uint32_t best = UINT32_MAX;
@@ -20,8 +20,9 @@ static uint32_t find_type(cl_device_id device, uint32_t allowed, VkMemoryPropert
     return best;
 }
 
-/* Memory that the host sees is cached if possible, since reading other memory is many times slower, and then also the device's own.
- * Where host and device share their memory, the host sees all buffers this way, and they need no copies. */
+/* Memory that the host sees is cached if possible, since reading other memory is many times slower, and then also
+ * the device's own. Where host and device share their memory, the host sees all buffers this way, and they need no
+ * copies. */
 static uint32_t choose_type(cl_device_id device, uint32_t allowed, bool is_for_host) {
     const VkMemoryPropertyFlags seen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     const VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;

@@ -3,7 +3,8 @@
 
 #include "runtime/vulkan/objects.h"
 
-/* *created is NULL on failure. With CL_MEM_ALLOC_HOST_PTR the host sees the buffer. It does not keep the context. */
+/* *created is NULL on failure. With CL_MEM_ALLOC_HOST_PTR the host sees the buffer. It does not keep the
+ * context. */
 cl_int vulkan_buffer_create(cl_context context, cl_mem_flags flags, size_t bytes, cl_mem *created);
 
 /* Frees a buffer that no command uses any more. NULL is allowed. */

@@ -61,8 +61,8 @@ static int wait_for(pid_t child, int seconds) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : RUN_KILLED + WTERMSIG(status);
 }
 
-/* Runs a program, looked for on PATH; `arguments` ends with NULL. It reads nothing, and what it prints replaces the file
- * `output`, which may be no link. After so many seconds it is killed. Its exit status, or one of the above. */
+/* Runs a program, looked for on PATH; `arguments` ends with NULL. It reads nothing, and what it prints replaces the
+ * file `output`, which may be no link. After so many seconds it is killed. Its exit status, or one of the above. */
 static int run(const char *const *arguments, const char *output, int seconds) {
     const int log = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     pid_t child;
@@ -248,7 +248,8 @@ static int run_compiler(cl_device_id device, const struct workplace *place, char
     return status == RUN_KILLED + SIGINT ? run(command.words, place->log, MOST_SECONDS) : status;
 }
 
-/* How it ended. `is_silent`: it printed nothing; if it has no space for a program, it has none for the reason either. */
+/* How it ended. `is_silent`: it printed nothing; if it has no space for a program, it has none for the reason
+ * either. */
 static void describe_end(int status, bool is_silent, char *text, size_t capacity) {
     if (status == RUN_LATE) {
         snprintf(text, capacity, "took longer than %d seconds, and was ended", MOST_SECONDS);

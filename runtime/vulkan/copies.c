@@ -1,5 +1,5 @@
-/* Reads, writes, fills and copies. The host's ordinary memory is not the device's to read, so it goes through a staging
- * buffer, unless it is a buffer that the host sees. */
+/* Reads, writes, fills and copies. The host's ordinary memory is not the device's to read, so it goes through a
+ * staging buffer, unless it is a buffer that the host sees. */
 #include "runtime/vulkan/buffers.h"
 #include "runtime/vulkan/queue.h"
 #include <string.h>
@@ -18,8 +18,8 @@ static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBu
     return vulkan_end(queue, event);
 }
 
-/* Room in the staging buffer for as much of `bytes` as fits, after waiting where it is full. The batch is opened first:
- * that may wait, and after a wait for everything all of the buffer is free again. */
+/* Reserves space in the staging buffer for as many of `bytes` as fit, after waiting where it is full. The batch is
+ * opened first: that may wait, and after a wait for everything the whole buffer is free again. */
 static cl_int stage(cl_command_queue queue, size_t bytes, size_t *place, size_t *taken) {
     cl_int code = vulkan_open_batch(queue);
     while (code == CL_SUCCESS && queue->staged == STAGING_BYTES) {
@@ -73,7 +73,7 @@ static cl_int read_staged(cl_command_queue queue, cl_mem from, size_t offset, ch
     return code;
 }
 
-/* What has nothing to do for the device is a command nevertheless, for its event's sake. */
+/* A command with nothing to do, for the sake of its event. */
 static cl_int copy_nothing(cl_command_queue queue, cl_event *event) {
     VkCommandBuffer commands;
     const cl_int code = event ? vulkan_begin(queue, &commands) : CL_SUCCESS;
@@ -178,7 +178,7 @@ static cl_int fill_words(cl_command_queue queue, cl_mem memory, uint32_t word, s
     return vulkan_end(queue, event);
 }
 
-/* Vulkan fills whole words; what is before the first and behind the last is written. */
+/* Vulkan fills whole words; bytes before the first and behind the last are written. */
 static cl_int fill(cl_command_queue queue, cl_mem memory, uint32_t word, size_t offset, size_t bytes,
                    cl_event *event) {
     char pattern[8]; /* from any byte of a word on */

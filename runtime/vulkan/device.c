@@ -19,7 +19,8 @@ static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
 static unsigned device_count;
 static char problem[600];
 
-/* An instance of Vulkan 1.2 or later, which lives until the process ends. NULL where there is none: *why then says why. */
+/* An instance of Vulkan 1.2 or later, which lives until the process ends. NULL where there is none, for the reason
+ * *why. */
 static VkInstance create_instance(const char **why) {
     const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
                                            .pApplicationName = "hctrain",
@@ -51,8 +52,8 @@ static bool has_extension(VkPhysicalDevice physical, const char *name) {
     return found;
 }
 
-/* A family of queues that computes, best one that tells times, then one that does not draw: such run beside a display's
- * work. */
+/* Chooses a family of queues that compute: best one with timestamps, then one that does not draw, since such queues
+ * run beside a display's work. */
 static bool find_family(cl_device_id device) {
     VkQueueFamilyProperties families[32];
     uint32_t count = sizeof families / sizeof *families;
@@ -103,8 +104,9 @@ static void read_features(cl_device_id device) {
 #undef USE
 }
 
-/* A binding of a buffer reaches maxStorageBufferRange bytes, an address the whole buffer. Bindings are what most programs use, so
- * that drivers know them best: addresses are taken only where bindings are too short for models, or where a user wants them. */
+/* A binding of a buffer reaches maxStorageBufferRange bytes, an address the whole buffer. Most programs use
+ * bindings, so that drivers know them best: addresses are taken only where bindings are too short for models, or on
+ * request. */
 static void choose_addressing(cl_device_id device) {
     const char *variable = getenv(BUFFERS_VARIABLE), *wish = variable ? variable : "";
     const VkDeviceSize range = device->properties.limits.maxStorageBufferRange / 16 * 16;
@@ -117,7 +119,7 @@ static void choose_addressing(cl_device_id device) {
     }
 }
 
-/* For those that do not tell: a common size of the kind. */
+/* A common number for the kind of device. */
 static uint32_t guess_units(cl_device_id device) {
     switch (device->properties.deviceType) {
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
@@ -131,7 +133,7 @@ static uint32_t guess_units(cl_device_id device) {
     }
 }
 
-/* Vulkan itself does not tell how many units compute, but vendors' extensions do. Reductions are divided by it. */
+/* The number of compute units, by which reductions are divided. Only vendors' extensions report it. */
 static uint32_t count_units(cl_device_id device) {
     VkPhysicalDeviceShaderCorePropertiesAMD amd = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
@@ -181,8 +183,8 @@ static void read_properties(cl_device_id device) {
     vkGetPhysicalDeviceMemoryProperties(device->physical, &device->memories);
 }
 
-/* What a device lacks, NULL where it can be used. It may be of Vulkan 1.2 behind a loader of 1.3, or the other way round.
- * The compiler describes kernels by instructions that Vulkan 1.3 allows, and 1.2 with an extension. */
+/* What a device lacks, NULL where it can be used. A device of Vulkan 1.2 may be behind a loader of 1.3. The
+ * compiler describes kernels by instructions that are part of Vulkan 1.3, and an extension of 1.2. */
 static const char *describe(VkPhysicalDevice physical, cl_device_id device) {
     *device = (struct _cl_device_id){.dispatch = &vulkan_dispatch, .physical = physical};
     VkPhysicalDeviceProperties2 basic = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
@@ -264,7 +266,7 @@ cl_int vulkan_open_device(cl_device_id device, cl_context context) {
     return vulkan_failed(context, result, "vkCreateDevice");
 }
 
-/* ---- what OpenCL asks */
+/* ---- OpenCL's calls */
 
 /* Cached programs are known by it. */
 #define VERSION "OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION "." VULKAN_OPTIONS_REVISION

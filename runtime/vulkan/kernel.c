@@ -108,8 +108,8 @@ static unsigned char *value_of(cl_kernel kernel, const struct argument *argument
     return (argument->kind == ARGUMENT_PUSHED ? kernel->pushed : kernel->plain) + argument->offset;
 }
 
-/* Only the thread that launches a kernel sets its arguments, so there is no lock to take. Values of arguments that the kernel does
- * not use are not looked at. */
+/* Only the thread that launches a kernel sets its arguments, so there is no lock to take. Values of arguments that
+ * the kernel does not use are not looked at. */
 cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
     if (index >= kernel->entry->count) {
         return CL_INVALID_ARG_INDEX;
@@ -139,8 +139,8 @@ cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id devic
 
 /* ---- pipelines */
 
-/* The size is always set by specialisation constants: if a module has kernels with and without a required size, results of the former
- * are wrong without them. */
+/* The size is always set by specialisation constants: if a module has kernels with and without a required size,
+ * results of the former are wrong without them. */
 static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *handle) {
     cl_context context = kernel->program->context;
     const VkSpecializationMapEntry places[3] = {{0, 0, 4}, {1, 4, 4}, {2, 8, 4}};

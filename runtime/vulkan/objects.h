@@ -1,6 +1,6 @@
-/* What OpenCL's handles are here. Each begins with the table through which OpenCL's loader calls this driver. An object
- * of a context is changed only by who holds the context's lock; functions of other headers of this folder are called with
- * it held unless they say otherwise. */
+/* What OpenCL's handles are here. Each begins with the table through which OpenCL's loader calls this driver.
+ * Objects of a context change only under the context's lock; functions in headers of this folder are called with it
+ * held unless they say otherwise. */
 #pragma once
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -43,11 +43,11 @@ struct _cl_device_id {
     VkPhysicalDeviceMemoryProperties memories;
     struct device_features features; /* those that it has, and that are used */
     VkDeviceSize largest_buffer;     /* bytes, a multiple of 16 */
-    uint32_t units;                  /* that compute */
+    uint32_t units;                  /* compute units */
     char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 32];
     bool has_address;
     bool uses_addresses;     /* kernels get buffers as addresses, not as bindings */
-    bool rounds_to_even;     /* numbers of 16 bits, where it is told to */
+    bool rounds_to_even;     /* numbers of 16 bits, with VULKAN_ROUNDING_OPTION */
     bool enables_reflection; /* VK_KHR_shader_non_semantic_info is to be enabled */
     cl_uint address[4];      /* on the PCI bus: domain, bus, device, function */
     uint32_t family;         /* of queues that compute */
@@ -66,7 +66,7 @@ struct _cl_context {
     cl_mem nothing;          /* what kernels get for a buffer that is NULL */
     bool lost;               /* the device is, or commands for it are */
     bool settled;            /* and does nothing any more with what it was given */
-    void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *); /* what the context's owner is told by */
+    void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *); /* the owner's callback for errors */
     void *notified;
 };
 
@@ -175,8 +175,8 @@ struct _cl_kernel {
     unsigned char pushed[PLAIN_BYTES], plain[PLAIN_BYTES];
 };
 
-/* OpenCL's code for a result of Vulkan. An error is reported to the context's owner, and the context remembers that its device is
- * lost. */
+/* OpenCL's code for a result of Vulkan. An error is reported to the context's owner, and the context remembers that
+ * its device is lost. */
 cl_int vulkan_code(cl_context context, VkResult result);
 
 /* The same, reported in these words. */

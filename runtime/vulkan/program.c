@@ -83,7 +83,7 @@ static cl_int fail(cl_program program, cl_int code, const char *what, const char
     return code;
 }
 
-/* What Vulkan's own compiler says is not known before a pipeline is made. */
+/* Errors of the device's compiler show when a pipeline is made. */
 static cl_int use_words(cl_program program, cl_int wrong) {
     const char *problem;
     cl_context context = program->context;
@@ -96,7 +96,7 @@ static cl_int use_words(cl_program program, cl_int wrong) {
         return fail(program, CL_BUILD_PROGRAM_FAILURE, "the device does not offer ", problem);
     }
     if (program->module.push_bytes > context->device->properties.limits.maxPushConstantsSize) {
-        return fail(program, wrong, "the device has no room for its push constants", "");
+        return fail(program, wrong, "it has more push constants than the device takes", "");
     }
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                            .codeSize = program->bytes,

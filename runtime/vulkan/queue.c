@@ -5,14 +5,15 @@
 
 /* ---- batches */
 
-/* How many are done. A device that cannot tell is lost: whoever waits for progress would wait for ever. */
+/* How many batches are done. A device that cannot report that is lost: whoever waits for progress would wait for
+ * ever. */
 static uint64_t progress(cl_command_queue queue) {
     char words[100];
     uint64_t value = 0;
     const VkResult result = vkGetSemaphoreCounterValue(queue->context->handle, queue->done, &value);
     if (result) {
         queue->context->lost = true;
-        snprintf(words, sizeof words, "Vulkan does not tell what is done: %s", vulkan_result_name(result));
+        snprintf(words, sizeof words, "Vulkan does not report what is done: %s", vulkan_result_name(result));
         vulkan_report(queue->context, CL_DEVICE_NOT_AVAILABLE, words);
     }
     return result ? 0 : value;
@@ -222,8 +223,9 @@ cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch) {
     return queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : done;
 }
 
-/* After a wait that failed. A device may still be at work on earlier batches where it is lost to us, as when a later one
- * could not be given to it: what it works on must not be freed. One that is really lost says so at once. */
+/* After a wait that failed. A device may still be at work on earlier batches where it is lost to us, as when a
+ * later one could not be given to it: what it works on must not be freed. A device that is really lost reports that
+ * at once. */
 static void settle_failed(cl_context context) {
     for (cl_command_queue queue = context->queues; queue && !context->settled; queue = queue->next) {
         drain(queue);

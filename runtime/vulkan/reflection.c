@@ -90,8 +90,8 @@ static void raise(uint32_t *most, uint32_t value) {
     *most = value > *most ? value : *most;
 }
 
-/* operands: kernel, ordinal, then descriptor set and binding of a buffer; offset and size of what is pushed; or set,
- * binding, offset and size of another plain argument. */
+/* operands: kernel, ordinal, then descriptor set and binding of a buffer; offset and size of what is pushed; or
+ * set, binding, offset and size of another plain argument. */
 static int add_argument(struct reader *reader, uint32_t what, struct entry *entry, const uint32_t *operands,
                         size_t count) {
     const bool is_buffer = what == REFLECT_STORAGE_BUFFER;

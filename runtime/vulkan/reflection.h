@@ -1,12 +1,14 @@
-/* What clspv says of a module's kernels, in the module itself: the instructions NonSemantic.ClspvReflection. */
+/* Kernels and arguments of a SPIR-V module, as clspv describes them in it by NonSemantic.ClspvReflection
+ * instructions. */
 #pragma once
 
 #include "runtime/vulkan/objects.h"
 
-/* Reads a module that may be anything, such as a damaged file. -1 with *problem, a constant text, where it is no module, or
- * one that needs what is not known here. Freed with vulkan_module_release. */
+/* Reads a module that may be anything, such as a damaged file. -1 with *problem, a constant text, where it is no
+ * module, or one that needs what is not known here. Freed with vulkan_module_release. */
 int vulkan_reflect(const uint32_t *words, size_t bytes, struct module *module, const char **problem);
 void vulkan_module_release(struct module *module);
 
-/* NULL where the device has what the module needs, else what it lacks. The module is one that vulkan_reflect has read. */
+/* NULL where the device has what the module needs, else what it lacks. The module is one that vulkan_reflect has
+ * read. */
 const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct device_features *features);

@@ -98,7 +98,7 @@ static void test_extents_are_inside(void **state) {
                ARG_SPAN_UNUSED(end));
     assert_int_equal(compute_finish(dry.compute), 0);
     close_dry(&dry);
-    check_outside(0, ELEMENTS + 1, "kernel some_kernel: argument 1 is said to have 17 elements at 0");
+    check_outside(0, ELEMENTS + 1, "kernel some_kernel: argument 1 has 17 elements at 0");
     check_outside(8, 9, "9 elements at 8, and its buffer has 16");
     check_outside(ELEMENTS + 1, 0, "0 elements at 17");
     check_outside(1, SIZE_MAX, "its buffer has 16");
