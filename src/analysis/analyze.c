@@ -12,7 +12,7 @@
 #include "src/analysis/runs.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
-#include "src/measuring/h_analysis.h"
+#include "src/measuring/h_measurement.h"
 #include "src/model/parameters.h"
 #include "src/training/run_log.h"
 #include <inttypes.h>
@@ -48,7 +48,7 @@ static int read_samples(const struct job *job, const struct gpt *gpt, int64_t in
     return result;
 }
 
-static int add_samples(const struct job *job, struct gpt *gpt, const char *name, struct h_analysis *analysis) {
+static int add_samples(const struct job *job, struct gpt *gpt, const char *name, struct h_measurement *analysis) {
     const int64_t samples = job->settings->samples, batch = job->settings->batch_size;
     int32_t *tokens = memory_allocate((size_t)(batch * gpt->config.block_size), sizeof *tokens);
     struct progress progress;
@@ -62,7 +62,7 @@ static int add_samples(const struct job *job, struct gpt *gpt, const char *name,
             interrupt_requested() ? error_set("interrupted") : read_samples(job, gpt, first, shape.batch, tokens);
         if (result == 0 && (result = gpt_set_batch(gpt, shape, tokens, NULL)) == 0) {
             gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-            result = h_analysis_add(analysis, gpt);
+            result = h_measurement_add(analysis, gpt);
         }
     }
     progress_end(&progress);
@@ -76,14 +76,14 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
                                         .sequence = config->block_size,
                                         .mode = GPT_ANALYSIS};
     struct gpt gpt = {0};
-    struct h_analysis analysis = {0};
+    struct h_measurement analysis = {0};
     json_t *json = NULL;
     if (gpt_plan(job->compute, config, &options, &gpt) == 0) {
-        h_analysis_begin(&analysis, config);
+        h_measurement_begin(&analysis, config);
         json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || add_samples(job, &gpt, path, &analysis)
                    ? NULL
-                   : h_analysis_json(&analysis);
-        h_analysis_end(&analysis);
+                   : h_measurement_json(&analysis);
+        h_measurement_end(&analysis);
         gpt_release(&gpt);
     }
     if (!json) {

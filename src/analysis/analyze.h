@@ -19,6 +19,6 @@ struct analyze_settings {
 };
 
 /* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "parameters": {"total", "auxiliary"}, "record": see run_reader.h,
- * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for rc, whose single
+ * "checkpoints": [{"iter", "h": see h_measurement.h}]}]}; "record" of run directories only, "checkpoints" empty for rc, whose single
  * stream has no H. NULL with an error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);

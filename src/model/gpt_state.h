@@ -74,7 +74,7 @@ struct gpt_scratch {
     const struct buffer *d_normed;      /* [N, C] */
     const struct buffer *d_out_proj_in; /* [N, 4 C] at most */
     const struct buffer *d_in_proj_out; /* [N, 3 C]; attention's alone: an MLP computes it in place */
-    const struct buffer *d_h;           /* [N, S (S + 2)]; h_statistics uses it for Gram matrices */
+    const struct buffer *d_h;           /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
     const struct buffer *d_z;           /* [N, norm_groups, columns] */
     const struct buffer *d_z_operand;   /* d_z in the activations' type, for GEMMs */
     const struct buffer *rms_scale;     /* [N, norm_groups] */
@@ -91,7 +91,7 @@ enum gpt_cache_use {
 /* The settings of one forward pass. */
 struct gpt_pass {
     bool dropout;
-    bool observe; /* h_statistics_compute follows: keep what it reads */
+    bool observe; /* h_measurement_of_pass follows: keep what it reads */
     uint64_t seed;
     int64_t iteration;
     uint64_t first_row; /* index of the batch's first token in the global batch */

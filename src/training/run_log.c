@@ -232,7 +232,7 @@ int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss
     return write_line(log->metrics, json) || add_events(log->validation, iteration, scalars, 2) ? -1 : 0;
 }
 
-int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration) {
+int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration) {
     const struct h_tally *each = &statistics->each, *product = &statistics->tallies[statistics->sublayers];
     const struct event_scalar scalars[] = {
         {"h_res/row_maximum_median", (float)statistics->row_maximum_median},
@@ -247,7 +247,7 @@ int run_log_statistics(struct run_log *log, const struct h_statistics *statistic
         {"streams/cosine", (float)h_tally_mean(each, H_COSINE)},
         {"streams/largest_share", (float)h_tally_mean(each, H_LARGEST_SHARE)},
     };
-    return write_line(log->statistics, h_statistics_json(statistics, iteration)) ||
+    return write_line(log->statistics, h_measurement_line(statistics, iteration)) ||
                    add_events(log->events, iteration, scalars, sizeof scalars / sizeof *scalars)
                ? -1
                : 0;

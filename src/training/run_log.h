@@ -3,7 +3,7 @@
 
 #include "runtime/files/event_file.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/measuring/h_statistics.h"
+#include "src/measuring/h_measurement.h"
 #include "src/training/train.h"
 #include <stdint.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ int run_log_close(struct run_log *log);
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds);
-int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration);
+int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration);
 
 /* ---- reading the lines of metrics.jsonl and h_statistics.jsonl, which may be of any size and have damaged lines */
 

@@ -287,10 +287,10 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
 
 /* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine: said once,
  * with the place where it is worst. */
-static void check_promises(struct trainer *trainer, const struct h_statistics *statistics, int64_t iteration) {
+static void check_promises(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
     const struct residual_variant *residual = trainer->settings->model.residual;
     struct h_breach breach;
-    while ((breach = h_statistics_check(statistics, residual, ~trainer->broken)).promise) {
+    while ((breach = h_measurement_check(statistics, residual, ~trainer->broken)).promise) {
         trainer->broken |= breach.promise;
         progress_end(&trainer->progress);
         message_print(
@@ -303,18 +303,18 @@ static void check_promises(struct trainer *trainer, const struct h_statistics *s
 }
 
 static int report_statistics(struct trainer *trainer, int64_t iteration) {
-    struct h_statistics statistics;
+    struct h_measurement statistics;
     if (residual_is_plain(trainer->settings->model.residual)) {
         return 0;
     }
-    if (h_statistics_compute(&trainer->gpt, trainer->ranks, &statistics)) {
+    if (h_measurement_of_pass(&statistics, &trainer->gpt, trainer->ranks)) {
         return error_prefix("H statistics");
     }
     if (trainer_is_first(trainer)) {
         note_trouble(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
         check_promises(trainer, &statistics, iteration);
     }
-    h_statistics_release(&statistics);
+    h_measurement_end(&statistics);
     return 0;
 }
 

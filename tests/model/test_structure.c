@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "src/measuring/h_statistics.h"
+#include "src/measuring/h_measurement.h"
 #include "src/measuring/stream_matrix.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/scratch.h"
@@ -252,24 +252,24 @@ static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
 static void broken_promise_is_named(void **state) {
     (void)state;
     struct h_tally tallies[3] = {h_tally_empty, h_tally_empty, h_tally_empty};
-    const struct h_statistics statistics = {.tallies = tallies, .sublayers = 2};
+    const struct h_measurement statistics = {.tallies = tallies, .sublayers = 2};
     const struct residual_variant *shc = residual_find("shc"), *lite = residual_find("mhc_lite");
     for (size_t i = 0; i < 2; i++) {
         tallies[i].row_sum = tallies[i].column_sum = tallies[i].norm = (struct range){1.0 - 9e-6, 1.0 + 9e-6};
         tallies[i].entry = (struct range){-0.25, 1.0};
     }
-    assert_int_equal(h_statistics_check(&statistics, shc, ~0u).promise, 0);
-    struct h_breach breach = h_statistics_check(&statistics, lite, ~0u);
+    assert_int_equal(h_measurement_check(&statistics, shc, ~0u).promise, 0);
+    struct h_breach breach = h_measurement_check(&statistics, lite, ~0u);
     assert_true(breach.promise == PROMISE_SIGN && breach.sublayer == 0 && breach.value == -0.25);
-    assert_int_equal(h_statistics_check(&statistics, lite, ~(unsigned)PROMISE_SIGN).promise, 0);
+    assert_int_equal(h_measurement_check(&statistics, lite, ~(unsigned)PROMISE_SIGN).promise, 0);
     tallies[0].norm.maximum = 1.5;
     tallies[1].norm.minimum = 0.25;
-    breach = h_statistics_check(&statistics, shc, ~0u);
+    breach = h_measurement_check(&statistics, shc, ~0u);
     assert_true(breach.promise == PROMISE_NORM && breach.sublayer == 1 && breach.value == 0.25);
     const struct h_measured damaged = {.row_sums = {1.0, (double)NAN}, .column_sums = {1.0, 1.0}};
     h_tally_add(&tallies[0], &damaged, 2);
     h_tally_add(&tallies[0], &(struct h_measured){.row_sums = {1.0, 1.0}, .column_sums = {1.0, 1.0}}, 2);
-    breach = h_statistics_check(&statistics, shc, ~0u);
+    breach = h_measurement_check(&statistics, shc, ~0u);
     assert_true(breach.promise == PROMISE_ROW_SUMS && breach.sublayer == 0);
 }
 
@@ -402,12 +402,12 @@ static void reported_statistics_agree(void **state) {
         const struct model_config config = small_model_config(variants[i], 4);
         struct small_model model;
         struct measurement measurement;
-        struct h_statistics reported;
+        struct h_measurement reported;
         small_model_create(&model, compute, &config, 3);
         small_model_randomise(&model, 7);
         small_model_forward(&model, (struct gpt_pass){.dropout = false});
         measure(&model, &measurement);
-        small_model_require(h_statistics_compute(&model.gpt, &ranks_alone, &reported));
+        small_model_require(h_measurement_of_pass(&reported, &model.gpt, &ranks_alone));
         const struct deviations *each = &measurement.each, *product = &measurement.product;
         const struct h_tally *composite = &reported.tallies[reported.sublayers];
         assert_true(reported.each.entry.minimum == each->smallest);
@@ -425,7 +425,7 @@ static void reported_statistics_agree(void **state) {
         assert_true(reported.row_maximum_p10 <= reported.row_maximum_median &&
                     reported.row_maximum_median <= reported.row_maximum_p90 &&
                     reported.row_maximum_p90 <= each->largest);
-        h_statistics_release(&reported);
+        h_measurement_end(&reported);
         small_model_release(&model);
     }
 }

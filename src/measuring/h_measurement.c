@@ -1,0 +1,511 @@
+#include "src/measuring/h_measurement.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/parallel.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_TOKENS = 256 };              /* that one thread multiplies through all sublayers */
+#define MOST_ROW_MAXIMA ((size_t)1 << 24) /* of all ranks together */
+static const double histogram_low = -1.5, histogram_width = 0.01;
+
+/* ---- a forward pass */
+
+/* Its matrices with their singular values. */
+struct batch {
+    size_t sublayers, tokens, n;
+    float *h;         /* [sublayers, tokens, n (n + 2)] */
+    float *gram;      /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
+    double *norms;    /* [sublayers, tokens] */
+    double *products; /* [tokens, n, n], over all sublayers */
+    double *values;   /* [sublayers, tokens, n], singular values of the products up to each sublayer */
+};
+
+static int fetch(struct batch *batch, struct gpt *gpt) {
+    const size_t h_count = batch->tokens * batch->n * (batch->n + 2),
+                 gram_count = batch->tokens * batch->n * batch->n;
+    for (size_t i = 0; i < batch->sublayers; i++) {
+        const struct sublayer *sublayer = &gpt->sublayers[i];
+        const struct buffer *gram = sublayer->gram;
+        if (!gram) {
+            gram = gpt->scratch.d_h;
+            stream_gram(&gpt->operations, batch->tokens, sublayer->mix.streams, gram);
+        }
+        if (buffer_read(gpt->compute, sublayer->mix.h, 0, batch->h + i * h_count, h_count * sizeof *batch->h) ||
+            buffer_read(gpt->compute, gram, 0, batch->gram + i * gram_count, gram_count * sizeof *batch->gram)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void read_matrix(const struct batch *batch, size_t sublayer, size_t token, double *matrix) {
+    const size_t n = batch->n;
+    const float *h = batch->h + (sublayer * batch->tokens + token) * n * (n + 2) + 2 * n;
+    for (size_t i = 0; i < n * n; i++) {
+        matrix[i] = (double)h[i];
+    }
+}
+
+/* A piece of work: some tokens through all sublayers. */
+static int multiply_block(void *context, size_t block) {
+    const struct batch *batch = context;
+    const size_t n = batch->n, begin = block * BLOCK_TOKENS;
+    const size_t end = begin + BLOCK_TOKENS < batch->tokens ? begin + BLOCK_TOKENS : batch->tokens;
+    for (size_t token = begin; token < end; token++) {
+        double matrix[STREAM_MATRIX_MOST], *product = batch->products + token * n * n;
+        for (size_t i = 0; i < n; i++) {
+            product[i * n + i] = 1.0;
+        }
+        for (size_t sublayer = 0; sublayer < batch->sublayers; sublayer++) {
+            const size_t place = sublayer * batch->tokens + token;
+            read_matrix(batch, sublayer, token, matrix);
+            stream_matrix_compose(product, matrix, (int64_t)n);
+            batch->norms[place] = stream_matrix_norm(matrix, (int64_t)n);
+            stream_matrix_singular_values(product, (int64_t)n, batch->values + place * n);
+        }
+    }
+    return 0;
+}
+
+/* Fetches the last forward pass, and computes products and singular values on all cores. Waits. Either way the caller releases it. */
+static int batch_read(struct batch *batch, struct gpt *gpt) {
+    const size_t sublayers = (size_t)(2 * gpt->config.n_layer), n = (size_t)gpt->config.n_streams;
+    const size_t tokens = gpt_tokens(gpt), blocks = (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    *batch = (struct batch){.sublayers = sublayers,
+                            .tokens = tokens,
+                            .n = n,
+                            .h = memory_allocate(sublayers * tokens * n * (n + 2), sizeof *batch->h),
+                            .gram = memory_allocate(sublayers * tokens * n * n, sizeof *batch->gram),
+                            .norms = memory_allocate(sublayers * tokens, sizeof *batch->norms),
+                            .products = memory_zeroed(tokens * n * n, sizeof *batch->products),
+                            .values = memory_allocate(sublayers * tokens * n, sizeof *batch->values)};
+    return fetch(batch, gpt) || parallel_run(blocks, multiply_block, batch) ? -1 : 0;
+}
+
+static void batch_release(struct batch *batch) {
+    free(batch->h);
+    free(batch->gram);
+    free(batch->norms);
+    free(batch->products);
+    free(batch->values);
+}
+
+/* ---- one matrix */
+
+/* A token's matrix in a sublayer, or, where `sublayer` is the number of sublayers, the product of all. */
+static void measure_matrix(const struct batch *batch, size_t sublayer, size_t token, struct h_measured *measured) {
+    const int64_t n = (int64_t)batch->n;
+    const size_t place = sublayer * batch->tokens + token, square = batch->n * batch->n;
+    const bool product = sublayer == batch->sublayers;
+    const double *values = batch->values + (product ? place - batch->tokens : place) * batch->n;
+    double *metrics = measured->metrics;
+    if (product) {
+        memcpy(measured->matrix, batch->products + token * square, square * sizeof *measured->matrix);
+        metrics[H_NORM] = values[0];
+        metrics[H_COSINE] = metrics[H_LARGEST_SHARE] = 0.0;
+    } else {
+        double mixed[STREAM_MATRIX_MOST];
+        read_matrix(batch, sublayer, token, measured->matrix);
+        stream_matrix_mix(measured->matrix, batch->gram + place * square, n, mixed);
+        metrics[H_NORM] = batch->norms[place];
+        metrics[H_COSINE] = stream_matrix_cosine(mixed, n);
+        metrics[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
+    }
+    metrics[H_DISTANCE] = stream_matrix_distance(measured->matrix, n);
+    metrics[H_PRODUCT_FIRST] = values[0];
+    metrics[H_PRODUCT_SECOND] = values[1];
+    metrics[H_PRODUCT_SMALLEST] = values[n - 1];
+    measured->diagonal = stream_matrix_row_maxima(measured->matrix, n, measured->row_maxima);
+    stream_matrix_sums(measured->matrix, n, measured->row_sums, measured->column_sums);
+}
+
+/* ---- tallies of matrices */
+
+const struct h_tally h_tally_empty = {.entry = {HUGE_VAL, -HUGE_VAL},
+                                      .row_sum = {HUGE_VAL, -HUGE_VAL},
+                                      .column_sum = {HUGE_VAL, -HUGE_VAL},
+                                      .norm = {HUGE_VAL, -HUGE_VAL}};
+
+/* NaN stays: what is not a number is outside of every range. */
+static void widen(struct range *range, double minimum, double maximum) {
+    const bool wrong = isnan(minimum + maximum) || isnan(range->minimum);
+    range->minimum = wrong ? (double)NAN : fmin(range->minimum, minimum);
+    range->maximum = wrong ? (double)NAN : fmax(range->maximum, maximum);
+}
+
+void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_t n) {
+    tally->matrices++;
+    tally->entries += (double)(n * n);
+    tally->diagonal += measured->diagonal;
+    for (size_t i = 0; i < H_METRICS; i++) {
+        tally->sums[i] += measured->metrics[i];
+    }
+    widen(&tally->norm, measured->metrics[H_NORM], measured->metrics[H_NORM]);
+    for (size_t i = 0; i < n * n; i++) {
+        tally->negative += measured->matrix[i] < 0.0;
+        widen(&tally->entry, measured->matrix[i], measured->matrix[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        widen(&tally->row_sum, measured->row_sums[i], measured->row_sums[i]);
+        widen(&tally->column_sum, measured->column_sums[i], measured->column_sums[i]);
+    }
+}
+
+static void tally_merge(struct h_tally *tally, const struct h_tally *other) {
+    tally->matrices += other->matrices;
+    tally->entries += other->entries;
+    tally->diagonal += other->diagonal;
+    tally->negative += other->negative;
+    for (size_t i = 0; i < H_METRICS; i++) {
+        tally->sums[i] += other->sums[i];
+    }
+    widen(&tally->norm, other->norm.minimum, other->norm.maximum);
+    widen(&tally->entry, other->entry.minimum, other->entry.maximum);
+    widen(&tally->row_sum, other->row_sum.minimum, other->row_sum.maximum);
+    widen(&tally->column_sum, other->column_sum.minimum, other->column_sum.maximum);
+}
+
+double h_tally_mean(const struct h_tally *tally, enum h_metric metric) {
+    return tally->sums[metric] / tally->matrices;
+}
+
+/* ---- details of checkpoints */
+
+static void detail_begin(struct h_detail *detail) {
+    *detail = (struct h_detail){.below = 0};
+    for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
+        distribution_begin(&detail->distributions[i]);
+    }
+}
+
+static void detail_end(struct h_detail *detail) {
+    for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
+        distribution_end(&detail->distributions[i]);
+    }
+}
+
+static void count_entry(struct h_detail *detail, double entry) {
+    const double place = floor((entry - histogram_low) / histogram_width);
+    if (place < 0) {
+        detail->below++;
+    } else if (place >= H_BINS) {
+        detail->above++;
+    } else {
+        detail->entries[(size_t)place]++;
+    }
+}
+
+static int detail_add(struct h_detail *detail, const struct h_measured *measured, size_t n, bool first_sequence) {
+    for (size_t i = 0; i < n * n; i++) {
+        count_entry(detail, measured->matrix[i]);
+        detail->sum[i] += measured->matrix[i];
+        detail->first_sequence[i] += first_sequence ? measured->matrix[i] : 0.0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (distribution_add(&detail->distributions[H_ROW_MAXIMUM], measured->row_maxima[i]) ||
+            distribution_add(&detail->distributions[H_ROW_SUM], measured->row_sums[i]) ||
+            distribution_add(&detail->distributions[H_COLUMN_SUM], measured->column_sums[i])) {
+            return -1;
+        }
+    }
+    return distribution_add(&detail->distributions[H_PRODUCT_NORM], measured->metrics[H_PRODUCT_FIRST]);
+}
+
+/* But for the means of matrices, which each sublayer has for itself. */
+static void detail_merge(struct h_detail *detail, const struct h_detail *other) {
+    for (size_t bin = 0; bin < H_BINS; bin++) {
+        detail->entries[bin] += other->entries[bin];
+    }
+    detail->below += other->below;
+    detail->above += other->above;
+    for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
+        distribution_merge(&detail->distributions[i], &other->distributions[i]);
+    }
+}
+
+/* ---- all sublayers */
+
+static void begin(struct h_measurement *measurement, const struct model_config *config) {
+    *measurement = (struct h_measurement){.streams = (size_t)config->n_streams,
+                                          .sublayers = (size_t)(2 * config->n_layer),
+                                          .each = h_tally_empty};
+    measurement->tallies = memory_allocate(measurement->sublayers + 1, sizeof *measurement->tallies);
+    for (size_t i = 0; i <= measurement->sublayers; i++) {
+        measurement->tallies[i] = h_tally_empty;
+    }
+}
+
+void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config) {
+    begin(measurement, config);
+    measurement->details = memory_allocate(measurement->sublayers + 1, sizeof *measurement->details);
+    for (size_t i = 0; i <= measurement->sublayers; i++) {
+        detail_begin(&measurement->details[i]);
+    }
+}
+
+void h_measurement_end(struct h_measurement *measurement) {
+    for (size_t i = 0; measurement->details && i <= measurement->sublayers; i++) {
+        detail_end(&measurement->details[i]);
+    }
+    free(measurement->details);
+    free(measurement->tallies);
+    free(measurement->row_maxima);
+    *measurement = (struct h_measurement){.streams = 0};
+}
+
+/* What pieces of work share. */
+struct addition {
+    struct h_measurement *measurement;
+    struct batch batch;
+    size_t first_tokens; /* of the batch, in the first sequence of all */
+};
+
+/* A piece of work: all tokens of one sublayer, or of the product. */
+static int add_sublayer(void *context, size_t index) {
+    const struct addition *addition = context;
+    const struct batch *batch = &addition->batch;
+    struct h_measurement *measurement = addition->measurement;
+    for (size_t token = 0; token < batch->tokens; token++) {
+        struct h_measured measured;
+        measure_matrix(batch, index, token, &measured);
+        h_tally_add(&measurement->tallies[index], &measured, batch->n);
+        if (!measurement->details && index < batch->sublayers) {
+            memcpy(measurement->row_maxima + (index * batch->tokens + token) * batch->n, measured.row_maxima,
+                   batch->n * sizeof(double));
+        } else if (measurement->details &&
+                   detail_add(&measurement->details[index], &measured, batch->n, token < addition->first_tokens)) {
+            return index < batch->sublayers ? error_prefix("H_res of sublayer %zu", index)
+                                            : error_prefix("the product of all H_res");
+        }
+    }
+    return 0;
+}
+
+int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt) {
+    struct addition addition = {.measurement = measurement};
+    addition.first_tokens = measurement->tokens == 0 ? (size_t)gpt->shape.sequence : 0;
+    const int result =
+        batch_read(&addition.batch, gpt) || parallel_run(measurement->sublayers + 1, add_sublayer, &addition);
+    measurement->first_tokens += addition.first_tokens;
+    measurement->tokens += addition.batch.tokens;
+    batch_release(&addition.batch);
+    return result ? -1 : 0;
+}
+
+/* ---- over all ranks */
+
+static int merge_tallies(struct h_measurement *measurement, const struct ranks *ranks) {
+    const size_t count = measurement->sublayers + 1;
+    struct h_tally *all = memory_allocate((size_t)ranks->count * count, sizeof *all);
+    const int status = ranks_gather(ranks, measurement->tallies, count * sizeof *all, all);
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        measurement->tallies[i] = h_tally_empty;
+        for (size_t rank = 0; rank < (size_t)ranks->count; rank++) {
+            tally_merge(&measurement->tallies[i], &all[rank * count + i]);
+        }
+    }
+    free(all);
+    return status;
+}
+
+/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as its share of
+ * MOST_ROW_MAXIMA, spread evenly over its sorted ones. */
+static int merge_maxima(struct h_measurement *measurement, const struct ranks *ranks) {
+    const size_t count = measurement->row_maximum_count, share = MOST_ROW_MAXIMA / (size_t)ranks->count;
+    const size_t kept = count < share ? count : share;
+    double *all = memory_allocate((size_t)ranks->count * kept, sizeof *all), *values = measurement->row_maxima;
+    for (size_t i = 0; i < kept; i++) {
+        values[i] = values[i * count / kept];
+    }
+    const int status = ranks_gather(ranks, values, kept * sizeof *all, all);
+    free(values);
+    measurement->row_maxima = all;
+    measurement->row_maximum_count = (size_t)ranks->count * kept;
+    if (ranks->index == 0) {
+        percentile_sort(all, measurement->row_maximum_count);
+    }
+    return status;
+}
+
+int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, const struct ranks *ranks) {
+    begin(measurement, &gpt->config);
+    measurement->row_maximum_count = measurement->sublayers * gpt_tokens(gpt) * measurement->streams;
+    measurement->row_maxima = memory_allocate(measurement->row_maximum_count, sizeof *measurement->row_maxima);
+    int status = h_measurement_add(measurement, gpt);
+    if (status == 0) {
+        percentile_sort(measurement->row_maxima, measurement->row_maximum_count);
+        status =
+            ranks->count > 1 && (merge_tallies(measurement, ranks) || merge_maxima(measurement, ranks)) ? -1 : 0;
+    }
+    if (status) {
+        h_measurement_end(measurement);
+        return -1;
+    }
+    for (size_t i = 0; i < measurement->sublayers; i++) {
+        tally_merge(&measurement->each, &measurement->tallies[i]);
+    }
+    const double *maxima = measurement->row_maxima;
+    measurement->row_maximum_p10 = percentile(maxima, measurement->row_maximum_count, 0.1);
+    measurement->row_maximum_median = percentile(maxima, measurement->row_maximum_count, 0.5);
+    measurement->row_maximum_p90 = percentile(maxima, measurement->row_maximum_count, 0.9);
+    return 0;
+}
+
+/* ---- what is promised */
+
+/* Of a range of sums or norms, the end that is farther from one. */
+static double farthest(struct range range) {
+    return fabs(range.minimum - 1.0) > fabs(range.maximum - 1.0) ? range.minimum : range.maximum;
+}
+
+/* What a promise is about in a sublayer, and how far that is from what it should be: NaN is as far as can be. */
+static double value_of(const struct h_tally *tally, enum residual_promise promise, double *deviation) {
+    const double value = promise == PROMISE_ROW_SUMS      ? farthest(tally->row_sum)
+                         : promise == PROMISE_COLUMN_SUMS ? farthest(tally->column_sum)
+                         : promise == PROMISE_NORM        ? farthest(tally->norm)
+                                                          : tally->entry.minimum;
+    *deviation = promise == PROMISE_SIGN ? -value : fabs(value - 1.0);
+    *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;
+    return value;
+}
+
+struct h_breach h_measurement_check(const struct h_measurement *measurement,
+                                    const struct residual_variant *residual, unsigned looked_for) {
+    struct h_breach breach = {.promise = 0};
+    enum residual_promise promise;
+    const char *name;
+    for (size_t i = 0; (promise = residual_promise_at(i, &name)) && !breach.promise; i++) {
+        double most = RESIDUAL_TOLERANCE, deviation;
+        for (size_t k = 0; residual->promises & looked_for & promise && k < measurement->sublayers; k++) {
+            const double value = value_of(&measurement->tallies[k], promise, &deviation);
+            if (deviation > most) {
+                most = deviation;
+                breach = (struct h_breach){promise, name, k, value};
+            }
+        }
+    }
+    return breach;
+}
+
+/* ---- as JSON */
+
+/* A metric of each sublayer, null where it is not a number. */
+static json_t *means_json(const struct h_measurement *measurement, enum h_metric metric) {
+    json_t *means = json_array();
+    for (size_t i = 0; i < measurement->sublayers; i++) {
+        const double mean = h_tally_mean(&measurement->tallies[i], metric);
+        json_array_append_new(means, isfinite(mean) ? json_real(mean) : json_null());
+    }
+    return means;
+}
+
+json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iteration) {
+    static const struct {
+        const char *name;
+        enum h_metric metric;
+    } metrics[] = {{"identity_distance", H_DISTANCE},    {"stream_cosine", H_COSINE},
+                   {"largest_share", H_LARGEST_SHARE},   {"product_first", H_PRODUCT_FIRST},
+                   {"product_second", H_PRODUCT_SECOND}, {"product_smallest", H_PRODUCT_SMALLEST}};
+    const struct h_tally *each = &measurement->each, *product = &measurement->tallies[measurement->sublayers];
+    json_t *json = json_pack(
+        "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f}",
+        "iter", (json_int_t)iteration, "row_max_p10", measurement->row_maximum_p10, "row_max_median",
+        measurement->row_maximum_median, "row_max_p90", measurement->row_maximum_p90, "diagonal_fraction",
+        each->diagonal / each->matrices, "smallest_entry", each->entry.minimum, "negative_fraction",
+        each->negative / each->entries, "row_sum", each->row_sum.minimum, each->row_sum.maximum, "column_sum",
+        each->column_sum.minimum, each->column_sum.maximum, "norm_mean", h_tally_mean(each, H_NORM), "norm_max",
+        each->norm.maximum, "composite_norm_mean", h_tally_mean(product, H_NORM), "composite_norm_max",
+        product->norm.maximum, "composite_row_sum", product->row_sum.minimum, product->row_sum.maximum,
+        "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
+        "composite_identity_distance", h_tally_mean(product, H_DISTANCE));
+    for (size_t i = 0; json && i < sizeof metrics / sizeof *metrics; i++) {
+        json_object_set_new(json, metrics[i].name, means_json(measurement, metrics[i].metric));
+    }
+    return json;
+}
+
+static json_t *distribution_json(const struct h_detail *detail, size_t which) {
+    const struct distribution *distribution = &detail->distributions[which];
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "min", distribution->minimum, "p10",
+                     distribution_quantile(distribution, 0.1), "median", distribution_quantile(distribution, 0.5),
+                     "p90", distribution_quantile(distribution, 0.9), "max", distribution->maximum, "mean",
+                     distribution_mean(distribution), "deviation", distribution_deviation(distribution));
+}
+
+/* values / count as rows */
+static json_t *matrix_json(const double *values, size_t n, uint64_t count) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *row = json_array();
+        for (size_t j = 0; j < n; j++) {
+            json_array_append_new(row, json_real(values[i * n + j] / (double)count));
+        }
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+/* What one sublayer and all of them have in common, between what both begin and end with. Takes both references. */
+static json_t *common_json(const struct h_tally *tally, const struct h_detail *detail, json_t *json, json_t *rest) {
+    json_object_update_new(
+        json, json_pack("{s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "row_max",
+                        distribution_json(detail, H_ROW_MAXIMUM), "diagonal_fraction",
+                        tally->diagonal / tally->matrices, "row_sum", distribution_json(detail, H_ROW_SUM),
+                        "column_sum", distribution_json(detail, H_COLUMN_SUM), "negative_fraction",
+                        tally->negative / tally->entries, "smallest_entry", tally->entry.minimum, "largest_entry",
+                        tally->entry.maximum, "norm_mean", h_tally_mean(tally, H_NORM), "norm_max",
+                        tally->norm.maximum, "identity_distance", h_tally_mean(tally, H_DISTANCE), "stream_cosine",
+                        h_tally_mean(tally, H_COSINE), "largest_share", h_tally_mean(tally, H_LARGEST_SHARE)));
+    json_object_update_new(json, rest);
+    return json;
+}
+
+static json_t *sublayer_json(const struct h_measurement *measurement, size_t sublayer) {
+    const struct h_tally *tally = &measurement->tallies[sublayer];
+    const struct h_detail *detail = &measurement->details[sublayer];
+    const struct distribution *norm = &detail->distributions[H_PRODUCT_NORM];
+    return common_json(
+        tally, detail, json_object(),
+        json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "product_norm_mean", distribution_mean(norm),
+                  "product_norm_deviation", distribution_deviation(norm), "product_second_mean",
+                  h_tally_mean(tally, H_PRODUCT_SECOND), "product_smallest_mean",
+                  h_tally_mean(tally, H_PRODUCT_SMALLEST), "mean",
+                  matrix_json(detail->sum, measurement->streams, measurement->tokens), "first_sequence",
+                  matrix_json(detail->first_sequence, measurement->streams, measurement->first_tokens)));
+}
+
+static json_t *histogram_json(const struct h_detail *detail) {
+    json_t *counts = json_array();
+    for (size_t bin = 0; bin < H_BINS; bin++) {
+        json_array_append_new(counts, json_integer((json_int_t)detail->entries[bin]));
+    }
+    return json_pack("{s:f, s:f, s:I, s:I, s:o}", "low", histogram_low, "width", histogram_width, "below",
+                     (json_int_t)detail->below, "above", (json_int_t)detail->above, "counts", counts);
+}
+
+json_t *h_measurement_json(const struct h_measurement *measurement) {
+    const struct h_detail *product = &measurement->details[measurement->sublayers];
+    struct h_tally each = h_tally_empty;
+    struct h_detail all;
+    json_t *sublayers = json_array();
+    detail_begin(&all);
+    for (size_t i = 0; i < measurement->sublayers; i++) {
+        tally_merge(&each, &measurement->tallies[i]);
+        detail_merge(&all, &measurement->details[i]);
+        json_array_append_new(sublayers, sublayer_json(measurement, i));
+    }
+    json_t *json = common_json(
+        &each, &all,
+        json_pack("{s:I, s:I}", "n_streams", (json_int_t)measurement->streams, "tokens",
+                  (json_int_t)measurement->tokens),
+        json_pack("{s:o, s:o, s:{s:o, s:o, s:o, s:f, s:o}}", "entries", histogram_json(&all), "sublayers",
+                  sublayers, "product", "row_sum", distribution_json(product, H_ROW_SUM), "column_sum",
+                  distribution_json(product, H_COLUMN_SUM), "norm", distribution_json(product, H_PRODUCT_NORM),
+                  "identity_distance", h_tally_mean(&measurement->tallies[measurement->sublayers], H_DISTANCE),
+                  "first_sequence",
+                  matrix_json(product->first_sequence, measurement->streams, measurement->first_tokens)));
+    detail_end(&all);
+    return json;
+}

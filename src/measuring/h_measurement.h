@@ -1,0 +1,108 @@
+/* The residual matrices H_res, measured in double on the host: each token's matrix in each sublayer, and their product over depth.
+ * Training runs log the measurement of a forward pass over all ranks; of checkpoints hc_analyze shows that of any number of samples,
+ * in more detail. Memory does not depend on the number of samples. */
+#pragma once
+
+#include "runtime/ranks/ranks.h"
+#include "runtime/system/distribution.h"
+#include "src/measuring/stream_matrix.h"
+#include "src/model/gpt.h"
+#include <jansson.h>
+
+/* What is measured of a matrix and averaged over matrices. */
+enum h_metric {
+    H_NORM,             /* spectral */
+    H_DISTANCE,         /* from the identity, see stream_matrix_distance */
+    H_COSINE,           /* of the streams mixed by it: mean pairwise cosine, and */
+    H_LARGEST_SHARE,    /* the largest one's share of the energy; both 0 of the product of all */
+    H_PRODUCT_FIRST,    /* singular values of the product up to here: the first, which is its norm, */
+    H_PRODUCT_SECOND,   /* the second */
+    H_PRODUCT_SMALLEST, /* and the last one */
+    H_METRICS
+};
+
+/* One matrix and its measurements. */
+struct h_measured {
+    double matrix[STREAM_MATRIX_MOST];
+    double row_maxima[RESIDUAL_MAX_STREAMS], row_sums[RESIDUAL_MAX_STREAMS], column_sums[RESIDUAL_MAX_STREAMS];
+    double metrics[H_METRICS];
+    bool diagonal; /* all row maxima are on the diagonal */
+};
+
+struct range {
+    double minimum, maximum;
+};
+
+/* Counts, sums and extremes over matrices. Counts are doubles, which hold them exactly up to 2^53. */
+struct h_tally {
+    double matrices, entries;  /* all of them */
+    double diagonal, negative; /* matrices with all row maxima on the diagonal; entries below zero */
+    double sums[H_METRICS];
+    struct range entry, row_sum, column_sum, norm;
+};
+
+/* Of no matrices; begin with it. */
+extern const struct h_tally h_tally_empty;
+
+void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_t n);
+
+/* The mean of a metric; NaN of no matrices. */
+double h_tally_mean(const struct h_tally *tally, enum h_metric metric);
+
+/* Distributions; the last is of norms of the products up to a sublayer. */
+enum { H_ROW_MAXIMUM, H_ROW_SUM, H_COLUMN_SUM, H_PRODUCT_NORM, H_DISTRIBUTIONS };
+
+/* The histogram of entries: bins of a hundredth from -1.5 to 1.5, and beside it what is below and above. */
+enum { H_BINS = 300 };
+
+/* What is measured of checkpoints beyond a tally. */
+struct h_detail {
+    struct distribution distributions[H_DISTRIBUTIONS];
+    uint64_t entries[H_BINS], below, above;
+    double sum[STREAM_MATRIX_MOST];            /* of the matrices */
+    double first_sequence[STREAM_MATRIX_MOST]; /* of those of the first sequence alone */
+};
+
+struct h_measurement {
+    size_t streams, sublayers;
+    struct h_tally *tallies;       /* [sublayers + 1], owned: of each sublayer, and of the product of all */
+    struct h_detail *details;      /* the same of checkpoints; NULL in training */
+    uint64_t tokens, first_tokens; /* seen, and of the first sequence */
+    /* of a forward pass in training: */
+    struct h_tally each;                                         /* of all sublayers */
+    double row_maximum_p10, row_maximum_median, row_maximum_p90; /* over all tokens, sublayers and rows */
+    double *row_maxima;                                          /* all of this rank's, owned */
+    size_t row_maximum_count;
+};
+
+/* Of a checkpoint with hyper-connections. The caller ends it. */
+void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config);
+void h_measurement_end(struct h_measurement *measurement);
+
+/* Adds the tokens of the last forward pass, mode GPT_ANALYSIS. Waits. The result does not depend on the number of cores. */
+int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt);
+
+/* All of it as an object: docs/analysis.md says what its keys mean. */
+json_t *h_measurement_json(const struct h_measurement *measurement);
+
+/* ---- in training */
+
+/* Of the last forward pass, mode GPT_TRAINING, over the tokens of all ranks; rank 0 gets the result, the others' percentiles are
+ * undefined. The model is not rc. It may be called between steps: it uses scratch of the backward pass. Collective; waits. The
+ * caller ends it, unless it fails. */
+int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, const struct ranks *ranks);
+
+/* What the variant promises of its matrices and a sublayer's have not kept. */
+struct h_breach {
+    enum residual_promise promise; /* 0: all is kept */
+    const char *name;              /* of the promise, human-readable */
+    size_t sublayer;               /* where it is broken most */
+    double value;                  /* a sum, a norm or an entry there */
+};
+
+/* The first promise, in the order of residual_promise_at, that is in `looked_for` and broken. */
+struct h_breach h_measurement_check(const struct h_measurement *measurement,
+                                    const struct residual_variant *residual, unsigned looked_for);
+
+/* A line of h_statistics.jsonl, with the iteration. The caller's; NULL where a number is not finite. */
+json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iteration);
