@@ -17,7 +17,7 @@ struct export_settings {
 };
 
 struct export_report {
-    struct model_config model; /* what was read */
+    struct model_config model; /* of the checkpoint */
     int64_t vocab_size;        /* rows kept */
     uint64_t parameters;       /* written */
 };

@@ -48,7 +48,7 @@ struct corpus_reader {
     struct split split_before; /* the same at the beginning of the current source */
 };
 
-/* ---- what is held out of running text */
+/* ---- the split of running text */
 
 /* Plans the split of so many bytes, and the size of chunks. Plans nothing if the text is a few bytes, or so much that one
  * chunk more or less does not matter. */
@@ -262,11 +262,8 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     if (bytes <= BLOCK_BYTES) {
         return reader->at_end ? bytes : 0;
     }
-    size_t cut = can_cut_anywhere(reader) ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
-    if (cut == 0) { /* words longer than a block */
-        cut = tokenizer_cut(text, bytes);
-    }
-    const bool waits = cut == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
+    const size_t cut = can_cut_anywhere(reader) ? BLOCK_BYTES : tokenizer_cut(text, bytes);
+    const bool waits = !reader->at_end && bytes < MOST_UNCUT_BYTES;
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 

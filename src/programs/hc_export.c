@@ -11,9 +11,9 @@
 static struct program program = {
     .info.name = "hc_export",
     .info.summary =
-        "Writes a checkpoint for other programs: as a folder for Hugging Face's transformers (GPT2LMHeadModel, "
-        "models with plain residual connections), or for PyTorch alone, with a model.py that runs "
-        "every variant. No device is needed. hc_train --init-from reads both kinds of folders.",
+        "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers "
+        "(GPT2LMHeadModel, for models with plain residual connections), or PyTorch alone, with a model.py "
+        "that runs every variant. No device is needed. hc_train --init-from reads both kinds of folders.",
     .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
     .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
                      "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"
@@ -59,13 +59,15 @@ static int run(const struct settings *settings) {
 int main(int argc, char **argv) {
     struct settings settings = {0};
     struct option_spec specs[] = {
-        TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder, or a GPT-2 as transformers saves it"),
-        TEXT("out", &settings.out, NULL, "folder to write; an earlier export there is replaced, nothing else is"),
+        TEXT("checkpoint", &settings.checkpoint, NULL,
+             "folder of a checkpoint, or of a GPT-2 that transformers saved"),
+        TEXT("out", &settings.out, NULL, "folder to write; replaces an earlier export, but nothing else"),
         CHOICE("format", &settings.format, "hf", "hf|torch",
                "hf: for transformers, rc models only; torch: with model.py, all variants"),
         INT("vocab_size", &settings.vocab_size, "0", 0, 1 << 24,
-            "rows of the token embedding to keep; 0: all, or the 50257 that are no padding for hf with GPT-2's "
-            "tokens"),
+            "rows of the token embedding to keep; 0 keeps all, but for transformers only GPT-2's 50257 tokens, "
+            "without "
+            "padding"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/utf8.h"
 #include "src/text/text_buffer.h"
 #include <limits.h>
 #include <openssl/evp.h>
@@ -15,6 +16,7 @@
 #define SHORT_PIECE  64 /* up to here a scan for the lowest rank beats a heap */
 #define BYTES        256
 #define ALPHABET     0x144 /* characters of vocab.bpe, of which 256 stand for a byte */
+#define NO_BYTE      BYTES
 
 /* Both tables are open addressing with linear probing, a power of two in size and at most half full. */
 struct bpe {
@@ -125,7 +127,7 @@ struct reader {
     struct bpe *bpe;
     const char *path;
     size_t line;
-    unsigned char byte_of[ALPHABET]; /* vocab.bpe's characters */
+    uint16_t byte_of[ALPHABET]; /* of vocab.bpe's characters; NO_BYTE for others */
 };
 
 static int fail_line(const struct reader *reader, const char *what) {
@@ -174,23 +176,22 @@ static bool is_printable(unsigned byte) {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/* The alphabet of vocab.bpe: bytes that print stand for themselves (as Latin-1), the others, in order, for the
- * characters from U+0100 on. So every byte is one character below U+0144. */
-static void make_alphabet(unsigned char byte_of[ALPHABET]) {
+/* The alphabet of vocab.bpe, whose characters are also the first tokens: bytes that print stand for themselves (as Latin-1),
+ * then come the other bytes, for which the characters from U+0100 on stand. */
+static int add_alphabet(struct reader *reader) {
     unsigned next = 0x100;
-    for (unsigned byte = 0; byte < BYTES; byte++) {
-        byte_of[is_printable(byte) ? byte : next++] = (unsigned char)byte;
+    for (unsigned character = 0; character < ALPHABET; character++) {
+        reader->byte_of[character] = NO_BYTE;
     }
-}
-
-/* Single bytes come first, those that print before the others. */
-static int add_bytes(struct reader *reader) {
-    for (unsigned pass = 0; pass < 2; pass++) {
-        for (unsigned byte = 0; byte < BYTES; byte++) {
-            const char string = (char)byte;
-            if (is_printable(byte) == (pass == 0) && add_token(reader, reader->bpe->count, &string, 1)) {
-                return -1;
-            }
+    for (unsigned i = 0; i < 2 * BYTES; i++) {
+        const unsigned byte = i % BYTES;
+        const char string = (char)byte;
+        if (is_printable(byte) != (i < BYTES)) {
+            continue;
+        }
+        reader->byte_of[i < BYTES ? byte : next++] = (uint16_t)byte;
+        if (add_token(reader, reader->bpe->count, &string, 1)) {
+            return -1;
         }
     }
     return 0;
@@ -198,20 +199,15 @@ static int add_bytes(struct reader *reader) {
 
 /* "<string> <string>" in that alphabet: together they are the next token. The text is changed. */
 static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
-    size_t written = 0, spaces = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char first = (unsigned char)line[i];
-        unsigned character = first;
-        if (first == ' ') {
-            spaces += written > 0 && i + 1 < bytes ? 1 : 2;
+    size_t written = 0, spaces = 0, length;
+    for (size_t at = 0; at < bytes; at += length) {
+        uint32_t character;
+        length = utf8_decode(line + at, bytes - at, &character);
+        if (length == 1 && character == ' ') {
+            spaces += written > 0 && at + 1 < bytes ? 1 : 2;
             continue;
         }
-        if (first >= 0x80) {
-            const unsigned char second = i + 1 < bytes ? (unsigned char)line[++i] : 0;
-            character =
-                first >= 0xc2 && first <= 0xc5 && second >> 6 == 2 ? (first & 31U) << 6 | (second & 63U) : 0;
-        }
-        if (character >= ALPHABET || (character < 0x100 && !is_printable(character))) {
+        if (length == 0 || character >= ALPHABET || reader->byte_of[character] == NO_BYTE) {
             return fail_line(reader, "a character that stands for no byte");
         }
         line[written++] = (char)reader->byte_of[character];
@@ -223,24 +219,21 @@ static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
 }
 
 static int read_lines(struct reader *reader, char *text, size_t bytes) {
-    const char *const end = text + bytes;
     const bool merges = bytes > 9 && memcmp(text, "#version:", 9) == 0;
-    make_alphabet(reader->byte_of);
-    if (merges && add_bytes(reader)) {
+    if (merges && add_alphabet(reader)) {
         return -1;
     }
-    for (char *line = text; line < end;) {
-        char *line_end = memchr(line, '\n', (size_t)(end - line));
-        line_end = line_end ? line_end : text + bytes;
-        size_t length = (size_t)(line_end - line);
+    for (char *line = text, *end; line < text + bytes; line = end + 1) {
+        end = memchr(line, '\n', (size_t)(text + bytes - line));
+        end = end ? end : text + bytes;
+        size_t length = (size_t)(end - line);
         length -= length > 0 && line[length - 1] == '\r';
         reader->line++;
         const bool skip = length == 0 || (merges && reader->line == 1);
-        line[length] = '\0'; /* files_read has room for one at the end */
+        line[length] = '\0'; /* the text has a final NUL */
         if (!skip && (merges ? read_merge_line(reader, line, length) : read_tiktoken_line(reader, line, length))) {
             return -1;
         }
-        line = line_end + 1;
     }
     return 0;
 }
