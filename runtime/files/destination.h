@@ -20,7 +20,3 @@ int destination_find(const char *path, struct destination *destination);
 /* A file may be made or replaced, but renaming over a device or a pipe would take it from its users: an error where
  * something else than a file is at `path`. */
 int destination_check_file(const char *path);
-
-/* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) beside its destination, with
- * permissions as the user's umask wants them. Its path in heap memory; NULL with an error. */
-char *temporary_make(const struct destination *destination, int *descriptor);

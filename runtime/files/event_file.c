@@ -70,6 +70,15 @@ static void message_field(struct message *message, unsigned field, const void *d
     message_append(message, data, bytes);
 }
 
+static void message_text(struct message *message, unsigned field, const char *text) {
+    message_field(message, field, text, strlen(text));
+}
+
+static void message_number(struct message *message, unsigned field, uint64_t value) {
+    message_key(message, field, WIRE_VARINT);
+    message_varint(message, value);
+}
+
 /* Adds a message as a field and releases it. */
 static void message_embed(struct message *message, unsigned field, struct message *inner) {
     message_field(message, field, inner->bytes, inner->size);
@@ -129,9 +138,8 @@ static struct message begin_event(double wall_time) {
 }
 
 static int write_version(struct event_file *file) {
-    static const char version[] = "brain.Event:2";
     struct message event = begin_event((double)time(NULL));
-    message_field(&event, 3, version, sizeof version - 1);
+    message_text(&event, 3, "brain.Event:2");
     return write_record(file, &event);
 }
 
@@ -139,8 +147,7 @@ static int write_version(struct event_file *file) {
 static int write_step(struct event_file *file, double wall_time, int64_t step, unsigned field,
                       struct message *message) {
     struct message event = begin_event(wall_time);
-    message_key(&event, 2, WIRE_VARINT);
-    message_varint(&event, (uint64_t)step);
+    message_number(&event, 2, (uint64_t)step);
     message_embed(&event, field, message);
     return write_record(file, &event);
 }
@@ -181,7 +188,7 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
     struct message summary = {0};
     for (size_t i = 0; i < count; i++) {
         struct message value = {0};
-        message_field(&value, 1, scalars[i].tag, strlen(scalars[i].tag));
+        message_text(&value, 1, scalars[i].tag);
         message_fixed(&value, 2, WIRE_32, &scalars[i].value, sizeof scalars[i].value);
         message_embed(&summary, 1, &value);
     }
@@ -190,21 +197,11 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
 
 int event_file_restart(struct event_file *file, int64_t step) {
     struct message log = {0};
-    message_key(&log, 1, WIRE_VARINT);
-    message_varint(&log, SESSION_START);
+    message_number(&log, 1, SESSION_START);
     return write_step(file, (double)time(NULL), step, 7, &log);
 }
 
 /* ---- settings */
-
-static void message_text(struct message *message, unsigned field, const char *text) {
-    message_field(message, field, text, strlen(text));
-}
-
-static void message_number(struct message *message, unsigned field, uint64_t value) {
-    message_key(message, field, WIRE_VARINT);
-    message_varint(message, value);
-}
 
 /* Adds a value that a plugin of TensorBoard's shows to a summary; content and tensor are released. */
 static void add_plugin_value(struct message *summary, const char *tag, const char *plugin, struct message *content,

@@ -4,15 +4,6 @@
 #include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-/* Moving a file into the place of a device would remove the device. */
-static int check_place(const char *path) {
-    struct stat found;
-    return stat(path, &found) != 0 || S_ISREG(found.st_mode)
-               ? 0
-               : error_set("cannot write %s: it is there and is no plain file (- is standard output)", path);
-}
 
 int output_file_open(struct output_file *file, const char *path) {
     *file = (struct output_file){0};
@@ -21,7 +12,7 @@ int output_file_open(struct output_file *file, const char *path) {
         return 0;
     }
     file->path = memory_string(path);
-    if (check_place(path) == 0 && files_stage_file(path, &file->temporary) == 0) {
+    if (files_stage_file(path, &file->temporary) == 0) {
         file->stream = fopen(file->temporary, "we");
         if (file->stream) {
             return 0;

@@ -10,7 +10,7 @@ struct output_file {
     FILE *stream;           /* to write to; NULL: not open */
 };
 
-/* path: "-" is standard output, of which nothing is held back. What is there and no plain file is refused. */
+/* path: "-" is standard output, of which nothing is held back. Anything but a regular file at `path` is refused. */
 int output_file_open(struct output_file *file, const char *path);
 
 /* Syncs and moves into place. Fails also when an earlier write did. Closes in any case; without effect if not open.

@@ -1,11 +1,99 @@
+/* Files and folders under temporary names, to be moved into place when they are whole. The name is
+ * ".tmp-<name>-<identity>-<process>-<number>", so that it tells who made a leftover. The identity is that of a space
+ * of process numbers: a boot of a host, or a container. Only there can it be asked whether the process is still
+ * alive, and only what such a dead process left is ever removed, by files_stage_clean. */
 #include "runtime/files/destination.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/random.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { MOST_ATTEMPTS = 10000 }; /* at a free name */
+
+static char identity[17]; /* hexadecimal */
+
+static void find_identity(void) {
+    char host[256] = "", boot[64] = "", all[512];
+    struct stat space = {0};
+    gethostname(host, sizeof host - 1);
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        files_read_all(file, boot, sizeof boot - 1);
+        close(file);
+    }
+    stat("/proc/self/ns/pid", &space);
+    snprintf(all, sizeof all, "%s %s %ju %ju", host, boot, (uintmax_t)space.st_dev, (uintmax_t)space.st_ino);
+    snprintf(identity, sizeof identity, "%016" PRIx64, random_key(0, all));
+}
+
+static const char *own_identity(void) {
+    static pthread_once_t found = PTHREAD_ONCE_INIT;
+    pthread_once(&found, find_identity);
+    return identity;
+}
+
+/* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) beside its destination, with permissions by the
+ * umask. Returns its path as a heap string; NULL with an error text. */
+static char *make_temporary(const struct destination *destination, int *descriptor) {
+    static unsigned number;
+    if (descriptor != NULL && destination_check_file(destination->path.text) != 0) {
+        return NULL;
+    }
+    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        const struct path path =
+            path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, own_identity(),
+                    (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+        const int result = descriptor != NULL
+                               ? (*descriptor = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
+                               : mkdir(path.text, 0777);
+        if (result >= 0) {
+            return memory_string(path.text);
+        }
+        if (errno != EEXIST) {
+            error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,
+                            descriptor != NULL ? "file" : "folder", destination->parent.text);
+            return NULL;
+        }
+    }
+    error_set("cannot write %s: %s is full of temporary files", destination->path.text, destination->parent.text);
+    return NULL;
+}
+
+/* Whether a temporary name of this space of process numbers was left by a process of this user that no longer runs. */
+static bool is_leftover(const char *path, const char *name) {
+    char mark[32];
+    long process = 0;
+    int used = 0;
+    struct stat status;
+    snprintf(mark, sizeof mark, "-%s-", own_identity());
+    const char *found = strncmp(name, ".tmp-", 5) == 0 ? strstr(name + 5, mark) : NULL;
+    return found != NULL && sscanf(found + strlen(mark), "%9ld-%*u%n", &process, &used) == 1 && used > 0 &&
+           found[strlen(mark) + (size_t)used] == '\0' && process > 0 && process != (long)getpid() &&
+           lstat(path, &status) == 0 && status.st_uid == geteuid() && kill((pid_t)process, 0) != 0 &&
+           errno == ESRCH;
+}
+
+static int clean_entry(void *parent, const char *name) {
+    const struct path path = path_of("%s/%s", (const char *)parent, name);
+    if (is_leftover(path.text, name)) {
+        files_remove(path.text);
+    }
+    return 0;
+}
+
+void files_stage_clean(const char *parent) {
+    char *kept = error_keep();
+    files_each(parent, clean_entry, (void *)(uintptr_t)parent);
+    error_restore(kept);
+}
 
 /* ---- moving into place */
 
@@ -18,7 +106,7 @@ static int replace_folder(const struct destination *to, const char *staging) {
         return error_set_errno("cannot move the new %s into place", to->path.text);
     }
     /* A file system that cannot exchange: for a moment the folder is not there. */
-    char *aside = temporary_make(to, NULL);
+    char *aside = make_temporary(to, NULL);
     int result = -1;
     if (aside == NULL) {
         return -1;
@@ -80,7 +168,7 @@ static int write_synced(int descriptor, const char *path, const void *data, size
 int files_write(const char *path, const void *data, size_t bytes) {
     struct destination to;
     int descriptor = -1;
-    char *temporary = destination_find(path, &to) == 0 ? temporary_make(&to, &descriptor) : NULL;
+    char *temporary = destination_find(path, &to) == 0 ? make_temporary(&to, &descriptor) : NULL;
     const int result = temporary != NULL ? write_synced(descriptor, to.path.text, data, bytes) : -1;
     return settle(&to, temporary, result);
 }
@@ -93,7 +181,7 @@ static int begin(const char *path, bool folder, char **staging) {
     *staging = NULL;
     if (destination_find(path, &to) == 0 && (!folder || files_make_folder(to.parent.text) == 0)) {
         files_stage_clean(to.parent.text);
-        *staging = temporary_make(&to, folder ? NULL : &descriptor);
+        *staging = make_temporary(&to, folder ? NULL : &descriptor);
     }
     if (descriptor >= 0) {
         close(descriptor);
@@ -177,7 +265,7 @@ int files_discard_members(const char *folder, const char *const *names) {
     if (others != 0) {
         return others < 0 ? -1 : remove_members(folder, names);
     }
-    char *aside = destination_find(folder, &from) == 0 ? temporary_make(&from, NULL) : NULL;
+    char *aside = destination_find(folder, &from) == 0 ? make_temporary(&from, NULL) : NULL;
     if (aside == NULL) {
         return error_prefix("cannot remove %s", folder);
     }
@@ -195,46 +283,43 @@ int files_discard_members(const char *folder, const char *const *names) {
 
 /* ---- several files into a folder */
 
-enum step { CHECK, REMOVE_OLD, MOVE };
+/* Whether the file is still in the folder that it is moved from. */
+static int is_waiting(const char *source, bool *waits) {
+    *waits = access(source, F_OK) == 0;
+    return *waits || errno == ENOENT ? 0 : error_set_errno("cannot look at %s", source);
+}
 
-/* One step for one file. Nothing is left to move of one that is no longer in `from`. */
-static int take_step(enum step step, const char *folder, const char *from, const char *name) {
-    const struct path source = path_of("%s/%s", from, name), target = path_of("%s/%s", folder, name);
-    const bool waits = access(source.text, F_OK) == 0;
-    if (!waits && errno != ENOENT) {
-        return error_set_errno("cannot look at %s", source.text);
-    }
-    if (step == CHECK) {
-        if (destination_check_file(target.text) != 0) {
-            return -1;
-        }
-        return waits || access(target.text, F_OK) == 0
-                   ? 0
-                   : error_set_errno("cannot move the new %s into place", target.text);
-    }
-    if (waits && step == REMOVE_OLD && unlink(target.text) != 0 && errno != ENOENT) {
-        return error_set_errno("cannot remove the old %s", target.text);
-    }
-    if (waits && step == MOVE && rename(source.text, target.text) != 0) {
-        return error_set_errno("cannot move the new %s into place", target.text);
-    }
-    return 0;
+static int check_move(const char *source, const char *target) {
+    bool waits;
+    return is_waiting(source, &waits) != 0 || destination_check_file(target) != 0 ? -1
+           : waits || access(target, F_OK) == 0                                   ? 0
+                                                : error_set_errno("cannot move the new %s into place", target);
 }
 
 int files_move_into(const char *folder, const char *from, const char *const *names) {
     size_t count = 0;
-    int result = 0;
-    for (; result == 0 && names[count] != NULL; count++) {
-        result = take_step(CHECK, folder, from, names[count]);
+    bool waits;
+    for (; names[count] != NULL; count++) {
+        if (check_move(path_of("%s/%s", from, names[count]).text, path_of("%s/%s", folder, names[count]).text) !=
+            0) {
+            return -1;
+        }
     }
-    if (result == 0) {
-        result = files_sync_all(from);
+    const struct path last = path_of("%s/%s", folder, names[count - 1]);
+    if (files_sync_all(from) != 0 || is_waiting(path_of("%s/%s", from, names[count - 1]).text, &waits) != 0) {
+        return -1;
     }
-    if (result == 0) {
-        result = take_step(REMOVE_OLD, folder, from, names[count - 1]);
+    if (waits && unlink(last.text) != 0 && errno != ENOENT) {
+        return error_set_errno("cannot remove the old %s", last.text);
     }
-    for (size_t i = 0; result == 0 && i < count; i++) {
-        result = take_step(MOVE, folder, from, names[i]);
+    for (size_t i = 0; i < count; i++) {
+        const struct path source = path_of("%s/%s", from, names[i]), target = path_of("%s/%s", folder, names[i]);
+        if (is_waiting(source.text, &waits) != 0) {
+            return -1;
+        }
+        if (waits && rename(source.text, target.text) != 0) {
+            return error_set_errno("cannot move the new %s into place", target.text);
+        }
     }
-    return result == 0 ? files_sync(folder) : -1;
+    return files_sync(folder);
 }

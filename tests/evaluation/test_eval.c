@@ -592,7 +592,7 @@ static void test_waiting_for_text_can_be_interrupted(void **state) {
 static void test_bad_places_are_refused(void **state) {
     (void)state;
     const char *source = scratch_path("first.txt");
-    REFUSED(FAILED, "is no plain file", "--json", "/dev/null", source);
+    REFUSED(FAILED, "not a regular file", "--json", "/dev/null", source);
     REFUSED(FAILED, "no/such/metrics.json", "--json", scratch_path("no/such/metrics.json"), source);
     REFUSED(FAILED, "first.txt is an input of this command", "--json", source, source);
     REFUSED(FAILED, "name the same file", "--json", scratch_path("x"), "--per-document", scratch_path("x"), source);
