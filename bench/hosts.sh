@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs a program on simulated hosts: network namespaces with host names of their own, joined by a switch, over which Open MPI
-# starts its daemons and talks TCP. At the end says what each host has sent. Needs root, and iproute2.
+# Runs a program on simulated hosts: network namespaces with host names of their own, joined by a switch, over which Open MPI uses TCP. At the end it
+# prints how many bytes each host has sent. Needs root and iproute2.
 #
 #   bench/hosts.sh [--hosts N] [--ranks N] [--rate RATE] -- PROGRAM [ARGUMENT]...
 #
-#   --hosts N      how many (2), which divide the cores between them
-#   --ranks N      ranks on each (1)
-#   --rate RATE    of each host's wire, as tc takes it (1gbit, 200mbit); without it as fast as the machine
+#   --hosts N      number of hosts (2), which divide the cores
+#   --ranks N      ranks on each host (1)
+#   --rate RATE    limit of each host's link, in tc's units (1gbit, 200mbit); default: none
 #
 #   e.g. bench/hosts.sh --rate 1gbit -- build/hc_bench --ranks --device pocl
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A GPT with spectral-sphere hyper-connections learns to write like Shakespeare on the CPU, by nanoGPT's recipe: set-up, build, corpus, about
-# two minutes of training, a sample of its text. Run it again and it starts afresh.
+# The demo: sets up, builds, prepares tiny Shakespeare, trains a GPT with spectral-sphere hyper-connections on the CPU by nanoGPT's recipe (two
+# minutes), and writes a text. Running it again starts a new training.
 set -eu
 cd "$(dirname "$0")/.."
 out=out/demo
@@ -16,10 +16,10 @@ data/shakespeare/prepare.sh
 say "4/5 training shc with 4 streams on PoCL; results go to $out (Ctrl-C saves and stops)"
 rm -rf "$out"
 build/hc_train --config configs/shakespeare_char_cpu.conf --residual shc --device pocl --out-dir "$out"
-say "5/5 what it writes now, after the prompt \"ROMEO:\""
+say "5/5 a text of the model, from the prompt \"ROMEO:\""
 build/hc_sample --checkpoint "$out/ckpt-best" --device pocl --prompt "ROMEO:" --max-new-tokens 300 --temperature 0.8
 
-say "what to compare the loss with"
+say "for comparison"
 echo "nanoGPT's README says 1.88 for this recipe, which has plain residual connections (here: --residual rc)."
 grep val_loss "$out/metrics.jsonl" |
     sed 's/.*"iter":\([0-9]*\).*"val_loss":\([0-9.]*\).*/validation loss after \1 iterations: \2/'

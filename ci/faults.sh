@@ -1,7 +1,7 @@
 #!/bin/sh
-# Every call of the programs fails in turn: all of tests/faults/sweep.py, for hours; further arguments go to it.
+# Makes every call of the programs fail in turn (tests/faults/sweep.py), which takes hours; further arguments go to the sweep.
 #   sh ci/faults.sh [--groups opencl,mpi] [--every 8] [SCENARIO...]
-# Calls for memory fail in programs under the sanitizers, too. Figures go to build/faults.json and build-sanitize/faults.json.
+# Calls for memory also fail in programs under the sanitizers. Results go to build/faults.json and build-sanitize/faults.json.
 set -eu
 cd "$(dirname "$0")/.."
 sh ci/build.sh

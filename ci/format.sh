@@ -1,12 +1,12 @@
 #!/bin/sh
-# Whether the sources are laid out as clang-format 19.1.7 does it, and whether shellcheck finds something in the shell scripts.
-#   sh ci/format.sh          prints what is wrong; exit status 77: nothing is, but one of the two is missing (ci/setup.sh tests installs them)
-#   sh ci/format.sh --fix    lays the sources out
+# Checks that the sources are formatted by clang-format 19.1.7, and that shellcheck finds nothing in the shell scripts.
+#   sh ci/format.sh          prints what is wrong; exit status 77: nothing is, but one of the two is not installed (ci/setup.sh tests installs them)
+#   sh ci/format.sh --fix    formats the sources
 set -eu
 cd "$(dirname "$0")/.."
 version=19.1.7
 
-# Every file of the project, a line each; without git, all that lie here but what was built and prepared.
+# Prints every file of the project; without git, all files but those that were built or prepared.
 files() {
     if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
         git ls-files --cached --others --exclude-standard
@@ -17,7 +17,7 @@ files() {
     done
 }
 
-# The one of this version, by whatever name; others lay things out in other ways.
+# Prints the name of a clang-format of this version.
 clang_format() {
     for program in clang-format-$version clang-format-19 clang-format /usr/local/bin/clang-format-$version "${HOME:-}/.local/bin/clang-format-$version"; do
         if "$program" --version 2>/dev/null | grep -q "version $version"; then

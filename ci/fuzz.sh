@@ -1,8 +1,7 @@
 #!/bin/sh
-# Gives all readers of files anything to read, side by side, for so many minutes in all; then minimises what was found to be worth
-# keeping, and reports how much of each reader it reaches.
+# Fuzzes all readers of files side by side for so many minutes in all; then minimizes the corpora, and reports how much of each reader is reached.
 #   sh ci/fuzz.sh [MINUTES, or 0: only the report] [NAME of tests/fuzz/readers.txt...]
-# In build-fuzz/: corpus/NAME grows from run to run, minimal/NAME is the least that reaches as much, findings/ has inputs that
+# In build-fuzz/: corpus/NAME grows from run to run, minimal/NAME is the smallest corpus that reaches as much, findings/ has inputs that
 # failed. Exit status 1 after a finding.
 set -eu
 cd "$(dirname "$0")/.."

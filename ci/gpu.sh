@@ -3,10 +3,9 @@
 #
 #   ci/gpu.sh                  about 20 minutes; writes logs, timings and report.md to out/gpu
 #
-# DEVICE (gpu), OUT (out/gpu), STEPS (10) and MODEL (configs/M.conf) in the environment say otherwise; PYTHON (python3) is the one that
-# may have torch, TORCH_DEVICE (cuda) what it calls the GPU. The roofline estimate's prediction is that of the GPU's own data sheet if
-# there is one, else that of the device that ROOFLINE_AS names (hc_bench --as). Needs what ci/build.sh needs, and the GPU's OpenCL
-# driver. What fails is told at the end and in the page; the rest runs all the same.
+# Settings in the environment, with their defaults: DEVICE (gpu), OUT (out/gpu), STEPS (10), MODEL (configs/M.conf), PYTHON (python3, which may have
+# torch) and TORCH_DEVICE (cuda). The roofline estimate is by the GPU's own data sheet if hctrain has it, else by that of ROOFLINE_AS (hc_bench
+# --as). Needs what ci/build.sh needs, and the GPU's OpenCL driver. If a check fails, the others still run, and the exit status is 1.
 set -eu
 cd "$(dirname "$0")/.."
 device=${DEVICE:-gpu}

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `vulkan` also what devices
-# need that have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv; with `tests` both and what only
-# the tests use: compilers for GPUs that are not there, clang-format and shellcheck, and on Debian a browser. Needs root or sudo, asks nothing, and can be
-# repeated: what is installed is left alone.
+# Installs what building and the demo need, from packages of Debian or Ubuntu:
+#   ci/setup.sh           for OpenCL
+#   ci/setup.sh vulkan    also for devices with only a Vulkan driver: headers and loader, Mesa's drivers, and the compiler clspv
+#   ci/setup.sh tests     also what only the tests use: compilers for GPUs that are not there, clang-format, shellcheck, and on Debian a browser
+# Needs root or sudo, asks nothing, and can be repeated.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -28,18 +29,17 @@ missing_of() {
     done
 }
 
-# Whether this release has a package.
+# Succeeds if this release has a package.
 available() {
     installed "$1" || apt-cache show "$1" >/dev/null 2>&1
 }
 
-# What a package depends on, as far as the pattern \(in brackets\) says.
+# Prints the dependency of a package that matches the pattern, or its part \(in brackets\).
 dependency() {
     apt-cache depends "$1" 2>/dev/null | sed -n "s/^ *Depends: $2\$/\\1/p" | head -n 1
 }
 
-# clang's sanitizer and fuzzer libraries are in a package of clang's version: libclang-rt-14-dev for clang-14. On
-# releases before those packages were split off they come with clang itself.
+# clang's sanitizer and fuzzer libraries are in a package of clang's version, such as libclang-rt-14-dev; on older releases clang itself has them.
 runtime_package() {
     version=$(dependency clang 'clang-\([0-9]*\)')
     for package in ${version:+"libclang-rt-$version-dev"} libclang-rt-dev; do
@@ -50,19 +50,18 @@ runtime_package() {
     done
 }
 
-# What ci/portability.py compiles kernels for GPUs with: of the version whose OpenCL library (libclc) Mesa's driver
-# brings, since libraries of several versions exclude each other.
+# The compilers of ci/portability.py, of the version of OpenCL library (libclc) that Mesa's driver has: other versions conflict with it.
 gpu_packages() {
     version=$(dependency mesa-opencl-icd 'libclc-\([0-9]*\)')
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
-# oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them, under the name that this release has for it.
+# oneDNN, for GEMM in bf16 on CPUs, under its name in this release.
 onednn_package() {
     dependency libdnnl-dev '\(libdnnl[0-9.]*\)'
 }
 
-# What not every release has. oclgrind finds races in kernels; tests that need it are skipped where it is missing, and say so.
+# Not every release has oclgrind, which finds races in kernels; tests that need it are skipped without it.
 optional_packages() {
     ! available oclgrind || echo oclgrind
 }
@@ -85,15 +84,14 @@ all_packages() {
 prefix=/usr/local
 [ "$(id -u)" -eq 0 ] || prefix=$HOME/.local
 
-# Installs a package of PyPI's in an environment of its own, $prefix/lib/NAME.
+# Installs a package from PyPI in an environment of its own, $prefix/lib/NAME.
 install_from_pypi() {
     mkdir -p "$prefix/lib/$1" "$prefix/bin"
     python3 -m venv "$prefix/lib/$1" || fail "cannot make a Python environment in $prefix/lib/$1"
     retry "$prefix/lib/$1/bin/pip" install -q "$2" || fail "cannot install $2 from PyPI"
 }
 
-# clspv is no package of Debian's. PyPI's pyclspv has all of it as one library, whose command line a small program calls, as `clspv`
-# beside other programs.
+# clspv is not in Debian. PyPI's pyclspv has it as a library, which a small program calls.
 install_clspv() {
     if command -v clspv >/dev/null; then
         return

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Trains every variant on a dictionary (GCIDE), with the same data and several seeds, and makes a report of what the paper shows:
+# Trains every variant on the dictionary GCIDE with several seeds, and writes hc_analyze's report:
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
-#   ci/study.sh --budget fair          20 tokens a parameter and a learning rate for each variant instead; bench/budgets.py has more
+#   ci/study.sh --budget fair          another budget: 20 tokens per parameter, and a learning rate for each variant; see bench/budgets.py
 #
-# ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all that hc_train --list-residuals lists), DEVICE (pocl) in the environment say otherwise
-# (with --budget only DEVICE, and options of bench/budgets.py: --jobs). Runs that are complete are not run again, those that were interrupted
-# go on. Needs what ci/demo.sh makes; run that first.
+# Settings in the environment, with their defaults: ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all of hc_train --list-residuals), DEVICE (pocl). With
+# --budget only DEVICE is used, and options go to bench/budgets.py (--jobs). Complete runs are not repeated, interrupted ones are resumed. Run
+# ci/demo.sh first, which builds the programs.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --budget ]; then
