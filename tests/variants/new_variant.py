@@ -1,6 +1,7 @@
-"""A new residual variant is one kernel file and one row: copies the sources, adds the variant `toy` with settings of its own
-as a kernel file, a row of src/variants/residual.c and a reference function for the tests, builds that, and uses it in every
-program. Nothing else is edited.
+"""A new residual variant, or optimizer, is one kernel file and its rows: copies the sources, adds the variant `mock` with settings of
+its own as a kernel file, a row of src/variants/residual.c and a reference function for the tests, and the optimizer `mock_sign` as a
+kernel file, its row in src/operations/kernels.c and its step and row in src/model/optimizer.c; builds that, and uses it in every program.
+Nothing else is edited.
 
     new_variant.py SOURCES SCRATCH CMAKE
 """
@@ -11,39 +12,59 @@ import subprocess
 import sys
 
 LEAVES = """
-static float toy_start(int64_t index, const struct residual_place *place) {
+static float mock_start(int64_t index, const struct residual_place *place) {
     (void)index;
-    return (float)place->settings->values[residual_setting_find("toy_start")].real;
+    return (float)place->settings->values[residual_setting_find("mock_start")].real;
 }
 
-static const struct residual_leaf toy_leaves[] = {LOGIT_LEAVES(one, toy_start)};
+static const struct residual_leaf mock_leaves[] = {LOGIT_LEAVES(one, mock_start)};
 
-static const struct residual_setting toy_settings[] = {
-    {"toy_largest", RESIDUAL_FLOAT, "0.5", -1, 1, "toy: the largest strength", "TOY_LARGEST", false},
-    {"toy_start", RESIDUAL_FLOAT, "-1", -9, 9, "toy: b_res at the start", NULL, false},
+static const struct residual_setting mock_settings[] = {
+    {"mock_largest", RESIDUAL_FLOAT, "0.5", -1, 1, "mock: the largest strength", "MOCK_LARGEST", false},
+    {"mock_start", RESIDUAL_FLOAT, "-1", -9, 9, "mock: b_res at the start", NULL, false},
     {.name = NULL},
 };
 
 """
 
-ROW = """    {.name = "toy",
+ROW = """    {.name = "mock",
      .summary = "a step towards the mean of the streams",
      .source = "nobody, for tests",
      .colour = "#123456",
      .streams = STREAMS(2, 2) | STREAMS(4, 4),
      .promises = PROMISES_DOUBLY_STOCHASTIC,
-     .leaves = toy_leaves,
-     .settings = toy_settings},
+     .leaves = mock_leaves,
+     .settings = mock_settings},
 """
 
-REFERENCE = """static void toy(const struct reference_map *map, const double *z, double *res) {
+REFERENCE = """static void mock(const struct reference_map *map, const double *z, double *res) {
     const size_t n = map->streams;
-    const double largest = map->settings->values[residual_setting_find("toy_largest")].real;
+    const double largest = map->settings->values[residual_setting_find("mock_largest")].real;
     const double s = largest * logistic(scalar(map, "alpha_res") * z[0] + leaf(map, "b_res")[0]);
     for (size_t k = 0; k < n * n; k++) {
         res[k] = s / (double)n + (k / n == k % n ? 1.0 - s : 0.0);
     }
 }
+
+"""
+
+STEP = """/* The sign of a decaying sum of gradients; state 0 has the sum. */
+static void mock_sign(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                      struct optimizer_range range) {
+    const struct parameters *parameters = &gpt->parameters;
+    struct operations *operations = &gpt->operations;
+    const size_t count = range.count, lowp = parameters->weights_lowp == parameters->weights ? 0 : count;
+    RUN_ELEMENTS(mock_sign, count, operations->policy.arena_vector, ARG_IN_OUT(parameters->weights, count),
+                 ARG_OUT(parameters->weights_lowp, lowp), ARG_IN(parameters->gradients, count),
+                 ARG_IN_OUT(parameters->states[0], count), ARG_U64(range.first), ARG_U64(range.state_first),
+                 ARG_U64(count), ARG_F32((float)optimizer_rate(settings, iteration)),
+                 ARG_F32((float)settings->mock_memory), ARG_IN(gpt->gradient_norm, 1));
+}
+
+static const struct optimizer_option mock_options[] = {
+    {"mock_memory", "0.5", offsetof(struct optimizer_settings, mock_memory), 0, 0.999, "mock_sign: what stays of the sum"},
+    {.name = NULL},
+};
 
 """
 
@@ -67,11 +88,21 @@ def add_variant(sources, tree):
                         ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("CMakeLists.txt", "README.md", "LICENSE"):
         shutil.copy(os.path.join(sources, name), tree)
-    shutil.copy(os.path.join(tree, "tests/variants/toy/hc_toy.cl"), os.path.join(tree, "cl"))
+    shutil.copy(os.path.join(tree, "tests/variants/mock/hc_mock.cl"), os.path.join(tree, "cl"))
     insert(os.path.join(tree, "src/variants/residual.c"), ("static const struct residual_variant variants[]", LEAVES),
            ("};\n#define VARIANTS", ROW))
     insert(os.path.join(tree, "tests/support/reference_residual.c"), ("/* Every variant:", REFERENCE),
-           ('{"identity", .matrix = identity}', '{"toy", .matrix = toy}, '))
+           ('{"identity", .matrix = identity}', '{"mock", .matrix = mock}, '))
+
+
+def add_optimizer(tree):
+    shutil.copy(os.path.join(tree, "tests/variants/mock/mock_sign.cl"), os.path.join(tree, "cl"))
+    insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* operations_create", "    struct kernel mock_sign;\n"))
+    insert(os.path.join(tree, "src/operations/kernels.c"),
+           ("};\n#define COUNT(array)", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
+    insert(os.path.join(tree, "src/model/optimizer.h"), ("    double grad_clip;", "    double mock_memory;\n"))
+    insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <math.h>", '#include "src/operations/kernels.h"\n'),
+           ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {"mock_sign", {"mock_sum"}, mock_options, mock_sign},\n'))
 
 
 class Tree:
@@ -107,45 +138,67 @@ def expect(text, *parts):
 def try_reference(tree):
     print("one row of the table, one reference")
     tree.program("tests/test_residual")
-    expect(tree.program("tests/test_operations", "--device", "pocl", "--filter", "(toy"), "map (toy S=2)", "map (toy S=4)",
-           "projections (toy S=4)", "3 cases, 0 failed")
+    expect(tree.program("tests/test_operations", "--device", "pocl", "--filter", "(mock"), "map (mock S=2)", "map (mock S=4)",
+           "projections (mock S=4)", "3 cases, 0 failed")
 
 
 def try_words(tree):
     print("in words")
-    line = [line for line in tree.program("hc_train", "--list-residuals").splitlines() if line.split()[0] == "toy"]
+    line = [line for line in tree.program("hc_train", "--list-residuals").splitlines() if line.split()[0] == "mock"]
     expect("".join(line), "2 or 4", "a step towards the mean of the streams", "nobody, for tests",
-           "exact row sums, column sums, spectral norms, signs; settings: toy_largest, toy_start")
+           "exact row sums, column sums, spectral norms, signs; settings: mock_largest, mock_start")
     for program in ("hc_train", "hc_bench"):
-        expect(tree.program(program, "--help"), ", toy;", "toy-largest", "toy: the largest strength", "0.5")
-    expect(tree.program("hc_train", "--residual", "toys", "--data-dir", "data", status=2), "toys", "toy")
-    wrong = ("--residual", "toy", "--n-streams", "3", "--data-dir", "data", "--out-dir", "no")
-    expect(tree.program("hc_train", *wrong, *MODEL, status=2), "n_streams = 3: 'toy' needs 2 or 4 streams")
-    expect(tree.program("hc_train", "--residual", "toy", "--toy-largest", "2", "--data-dir", "data", status=2), "toy-largest")
-    expect(tree.program("hc_bench", "--compare", "toys", *MODEL, status=2), "toy")
-    expect(tree.program("hc_bench", "--compare", "toy:3", *MODEL, status=2), "'toy' needs 2 or 4 streams")
+        expect(tree.program(program, "--help"), ", mock;", "mock-largest", "mock: the largest strength", "0.5")
+    expect(tree.program("hc_train", "--residual", "mocks", "--data-dir", "data", status=2), "mocks", "mock")
+    wrong = ("--residual", "mock", "--n-streams", "3", "--data-dir", "data", "--out-dir", "no")
+    expect(tree.program("hc_train", *wrong, *MODEL, status=2), "n_streams = 3: 'mock' needs 2 or 4 streams")
+    expect(tree.program("hc_train", "--residual", "mock", "--mock-largest", "2", "--data-dir", "data", status=2), "mock-largest")
+    expect(tree.program("hc_bench", "--compare", "mocks", *MODEL, status=2), "mock")
+    expect(tree.program("hc_bench", "--compare", "mock:3", *MODEL, status=2), "'mock' needs 2 or 4 streams")
+
+
+def losses_of(tree, run):
+    with open(os.path.join(tree.scratch, run, "metrics.jsonl"), encoding="utf-8") as file:
+        return [record["loss"] for record in map(json.loads, file) if "loss" in record]
 
 
 def try_training(tree):
     print("20 iterations, and on to 24")
     run = ("hc_train", "--data-dir", "data", "--out-dir", "run", "--eval-iters", "2", "--eval-interval", "10",
            "--checkpoint-interval", "10", "--statistics-interval", "5")
-    toy = ("--residual", "toy", "--n-streams", "2", "--toy-largest", "0.25", "--toy-start", "1.5")
-    if "exact" in tree.program(*run, *toy, "--max-iters", "20", *MODEL):
+    mock = ("--residual", "mock", "--n-streams", "2", "--mock-largest", "0.25", "--mock-start", "1.5")
+    if "exact" in tree.program(*run, *mock, "--max-iters", "20", *MODEL):
         sys.exit("a promise is called broken that is kept")
     with open(os.path.join(tree.scratch, "run/ckpt-20/config.json")) as file:
         config = json.load(file)
-    assert config["residual"] == "toy" and config["toy_largest"] == 0.25 and config["toy_start"] == 1.5, config
-    expect(tree.program(*run, "--init-from", "resume", "--toy-largest", "0.5", "--device", "pocl", status=1), "toy_largest")
+    assert config["residual"] == "mock" and config["mock_largest"] == 0.25 and config["mock_start"] == 1.5, config
+    expect(tree.program(*run, "--init-from", "resume", "--mock-largest", "0.5", "--device", "pocl", status=1), "mock_largest")
     tree.program(*run, "--init-from", "resume", "--max-iters", "24", "--device", "pocl")
-    with open(os.path.join(tree.scratch, "run/metrics.jsonl")) as file:
-        losses = [record["loss"] for record in map(json.loads, file) if "loss" in record]
+    losses = losses_of(tree, "run")
     assert len(losses) >= 24 and losses[-1] < losses[0], losses
-    broken = tree.program("hc_train", "--data-dir", "data", "--out-dir", "broken", "--residual", "toy", "--n-streams", "2",
-                          "--toy-largest", "-0.5", "--statistics-interval", "1", "--eval-iters", "0", "--max-iters", "3", *MODEL)
-    expect(broken, "spectral norms of H_res are exact with 'toy', but one is 1.", "signs of H_res are exact with 'toy', but one is -0.",
+    broken = tree.program("hc_train", "--data-dir", "data", "--out-dir", "broken", "--residual", "mock", "--n-streams", "2",
+                          "--mock-largest", "-0.5", "--statistics-interval", "1", "--eval-iters", "0", "--max-iters", "3", *MODEL)
+    expect(broken, "spectral norms of H_res are exact with 'mock', but one is 1.", "signs of H_res are exact with 'mock', but one is -0.",
            " in transformer.h.", " at iteration 0")
     assert broken.count(" are exact with ") == 2 and "row sums of" not in broken, broken
+
+
+def try_optimizer(tree):
+    print("another optimizer")
+    expect(tree.program("hc_train", "--help"), "adamw, mock_sign;", "mock-memory")
+    expect(tree.program("hc_train", "--optimizer", "mock_sing", "--data-dir", "data", status=2), "mock_sign")
+    run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", *MODEL)
+    mock = ("--optimizer", "mock_sign", "--mock-memory", "0.8")
+    tree.program(*run, *mock, "--out-dir", "whole", "--max-iters", "20")
+    tree.program(*run, *mock, "--out-dir", "parts", "--max-iters", "10", "--lr-decay-iters", "20")
+    tree.program("hc_train", "--out-dir", "parts", "--init-from", "resume", "--max-iters", "20")
+    tree.program(*run, "--out-dir", "adamw", "--max-iters", "20")
+    whole = losses_of(tree, "whole")
+    assert whole[-1] < whole[0] and whole == losses_of(tree, "parts") and whole != losses_of(tree, "adamw"), whole
+    with open(os.path.join(tree.scratch, "parts/ckpt-20/optimizer.safetensors"), "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    names = [name for name in header if name != "__metadata__"]
+    assert names and all(name.startswith("mock_sum.transformer.") for name in names), names
 
 
 def try_programs(tree):
@@ -156,14 +209,14 @@ def try_programs(tree):
     tree.program("hc_export", *checkpoint, "--out", "exported", "--format", "torch")
     assert os.path.exists(os.path.join(tree.scratch, "exported/model.safetensors"))
     bench = ("--steps", "1", "--warmup", "1", "--json", "bench.json")
-    expect(tree.program("hc_bench", "--compare", "rc,toy:2", *bench, *MODEL), "toy")
+    expect(tree.program("hc_bench", "--compare", "rc,mock:2", *bench, *MODEL), "mock")
     tree.program("hc_analyze", "--out", "analysis", "--bench", "bench.json", "--data-dir", "data", "--device", "pocl", "run")
     with open(os.path.join(tree.scratch, "analysis/report.html"), encoding="utf-8") as file:
-        expect(file.read(), "toy")
+        expect(file.read(), "mock")
     with open(os.path.join(tree.scratch, "analysis/figures/throughput.csv"), encoding="utf-8") as file:
-        expect(file.read(), "toy,2,")
+        expect(file.read(), "mock,2,")
     with open(os.path.join(tree.scratch, "analysis/figures/throughput.svg"), encoding="utf-8") as file:
-        expect(file.read(), "toy", "rgb( 18,  52,  86)")
+        expect(file.read(), "mock", "rgb( 18,  52,  86)")
 
 
 def main():
@@ -172,6 +225,7 @@ def main():
     copy = os.path.join(scratch, "hctrain")
     os.makedirs(copy)
     add_variant(sources, copy)
+    add_optimizer(copy)
     tree = Tree(scratch, cmake)
     print("building", flush=True)
     tree.compile(copy)
@@ -181,6 +235,7 @@ def main():
     try_reference(tree)
     try_words(tree)
     try_training(tree)
+    try_optimizer(tree)
     try_programs(tree)
     shutil.rmtree(scratch)
 

@@ -1,0 +1,95 @@
+/* ckpt-best has the weights with the lowest validation loss, whatever is resumed, lost or exchanged. */
+#include "tests/support/run_control.h"
+
+CASE(weights_that_training_made_worse_are_kept) {
+    assert_done(TRAIN("worse", "--residual", "rc", "--learning-rate", "10", "--min-lr", "10", "--grad-clip", "0",
+                      "--warmup-iters", "0", "--max-iters", "2", "--eval-interval", "1", "--eval-iters", "2"));
+    json_t *lines = metrics("worse");
+    assert_true(json_number_value(json_object_get(json_array_get(lines, 0), "val_loss")) < 6.0);
+    json_decref(lines);
+    assert_true(has("worse", "ckpt-best/model.safetensors"));
+    assert_int_equal(saved_integer("worse/ckpt-best/state.json", "iteration"), 0);
+}
+
+CASE(failing_best_checkpoint_does_not_cost_the_run) {
+    assert_int_equal(files_make_folder(scratch_path("no-best")), 0);
+    assert_done(TRAIN("no-best", "--max-iters", "2"));
+    scratch_write("no-best/ckpt-best", "", 0);
+    assert_failed(RESUME("no-best", "--max-iters", "20", "--eval-interval", "4", "--eval-iters", "1",
+                         "--checkpoint-interval", "1000"),
+                  1, "something of this name that is not a folder");
+    assert_true(has("no-best", "ckpt-4/state.json"));
+    assert_int_equal(saved_integer("no-best/ckpt-4/state.json", "evaluated_at"), -1);
+    assert_int_equal(unlink(scratch_path("no-best/ckpt-best")), 0);
+    assert_done(RESUME("no-best", "--max-iters", "20", "--eval-interval", "4", "--eval-iters", "1"));
+    assert_true(has("no-best", "ckpt-best/state.json"));
+}
+
+/* The best weights stay when an earlier checkpoint is resumed, which may know of no evaluation; on other data they
+ * are the best no more. */
+CASE(best_weights_of_a_later_iteration_stay) {
+    assert_done(TRAIN("later-best", "--max-iters", "5"));
+    assert_done(TRAIN("later-best", "--max-iters", "15", "--init-from", "resume", "--eval-interval", "15",
+                      "--eval-iters", "2", "--checkpoint-interval", "1000"));
+    assert_int_equal(files_remove_folder(scratch_path("later-best/ckpt-15")), 0);
+    assert_done(TRAIN("later-best", "--max-iters", "6", "--init-from", "resume", "--eval-interval", "15",
+                      "--eval-iters", "2"));
+    json_t *best = read_json("later-best/ckpt-best/state.json"), *saved = read_json("later-best/ckpt-6/state.json");
+    assert_int_equal(json_integer_value(json_object_get(best, "iteration")), 15);
+    assert_int_equal(json_integer_value(json_object_get(saved, "best_iteration")), 15);
+    json_object_set_new(json_object_get(best, "data"), "val", json_string("another"));
+    assert_int_equal(json_dump_file(best, scratch_path("later-best/ckpt-best/state.json"), 0), 0);
+    assert_int_equal(json_object_set_new(saved, "best_iteration", json_integer(-1)), 0);
+    assert_int_equal(json_object_set_new(saved, "best_val_loss", json_null()), 0);
+    assert_int_equal(json_dump_file(saved, scratch_path("later-best/ckpt-6/state.json"), 0), 0);
+    json_decref(best);
+    json_decref(saved);
+    assert_done(TRAIN("later-best", "--max-iters", "7", "--init-from", "resume", "--eval-interval", "15",
+                      "--eval-iters", "2"));
+    best = read_json("later-best/ckpt-best/state.json");
+    assert_int_equal(json_integer_value(json_object_get(best, "iteration")), 7);
+    json_decref(best);
+}
+
+/* Losses on val.bin compare as long as it is the same file. */
+CASE(best_loss_is_that_of_the_validation_data) {
+    copy_data("half-changing");
+    assert_done(TRAIN("half-changed", "--data-dir", scratch_path("half-changing"), "--max-iters", "4",
+                      "--eval-interval", "100", "--eval-iters", "2"));
+    assert_int_equal(saved_integer("half-changed/ckpt-4/state.json", "best_iteration"), 4);
+    turn_round("half-changing/train.bin");
+    assert_done(RESUME("half-changed", "--max-iters", "5", "--accept-new-data", "--eval-iters", "0"));
+    assert_int_equal(saved_integer("half-changed/ckpt-5/state.json", "best_iteration"), 4);
+    turn_round("half-changing/val.bin");
+    assert_done(RESUME("half-changed", "--max-iters", "6", "--accept-new-data", "--learning-rate", "0", "--min-lr",
+                       "0", "--eval-iters", "2"));
+    assert_int_equal(saved_integer("half-changed/ckpt-6/state.json", "best_iteration"), 6);
+}
+
+/* As after a kill between two renames, where a file system cannot replace a folder in one step. */
+CASE(best_weights_that_are_gone_are_replaced) {
+    assert_done(TRAIN("best-gone", "--max-iters", "4", "--eval-interval", "100", "--eval-iters", "2"));
+    json_t *saved = read_json("best-gone/ckpt-4/state.json");
+    json_object_set_new(saved, "best_val_loss", json_real(0.001));
+    assert_int_equal(json_dump_file(saved, scratch_path("best-gone/ckpt-4/state.json"), 0), 0);
+    json_decref(saved);
+    assert_done(RESUME("best-gone", "--max-iters", "5"));
+    assert_int_equal(saved_integer("best-gone/ckpt-best/state.json", "iteration"), 4);
+    assert_int_equal(files_remove_folder(scratch_path("best-gone/ckpt-best")), 0);
+    assert_done(RESUME("best-gone", "--max-iters", "6"));
+    assert_int_equal(saved_integer("best-gone/ckpt-best/state.json", "iteration"), 6);
+}
+
+/* An evaluation that is made up for changes what the checkpoint says and nothing else in its folder. */
+CASE(made_up_evaluation_leaves_the_checkpoint_alone) {
+    assert_done(TRAIN("noted", "--max-iters", "2"));
+    scratch_write("noted/ckpt-2/notes.txt", "mine", 4);
+    assert_done(RESUME("noted", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "1"));
+    assert_int_equal(saved_integer("noted/ckpt-2/state.json", "evaluated_at"), 2);
+    assert_true(has("noted", "ckpt-2/notes.txt"));
+    assert_done(TRAIN("noted", "--max-iters", "4", "--init-from", "resume"));
+}
+
+RUN_TESTS(TEST(weights_that_training_made_worse_are_kept), TEST(failing_best_checkpoint_does_not_cost_the_run),
+          TEST(best_weights_of_a_later_iteration_stay), TEST(best_loss_is_that_of_the_validation_data),
+          TEST(best_weights_that_are_gone_are_replaced), TEST(made_up_evaluation_leaves_the_checkpoint_alone))

@@ -1,0 +1,132 @@
+/* How runs go on: with which settings, how far, and with which lines of their records. */
+#include "tests/support/run_control.h"
+
+#define UNUSUAL "--learning-rate", "3e-3", "--dropout", "0.1", "--weight-decay", "0.3"
+
+static void assert_has(const char *name, const char *wanted) {
+    char *text = scratch_read(scratch_path(name), &(size_t){0});
+    if (!text || !strstr(text, wanted)) {
+        fail_msg("'%s' is not in %s", wanted, name);
+    }
+    free(text);
+}
+
+CASE(run_resumes_without_its_settings_file) {
+    static const char *const runs[] = {"settings-removed", "settings-emptied"};
+    assert_done(TRAIN("settings-kept", UNUSUAL, "--max-iters", "20"));
+    assert_has("settings-kept/settings.conf", "# Settings of a run of hctrain " HC_VERSION "\n");
+    assert_has("settings-kept/ckpt-20/state.json", "\"version\": \"" HC_VERSION "\"");
+    for (int i = 0; i < 2; i++) {
+        const char *path = scratch_path(run_path(runs[i], "settings.conf"));
+        assert_done(TRAIN(runs[i], UNUSUAL, "--max-iters", "10"));
+        assert_int_equal(i == 0 ? unlink(path) : truncate(path, 0), 0);
+        assert_done(RESUME(runs[i], "--max-iters", "20"));
+        assert_same_run(runs[i], "settings-kept", "ckpt-20");
+    }
+}
+
+CASE(run_without_any_settings_is_refused) {
+    assert_done(TRAIN("unset", "--max-iters", "2"));
+    json_t *saved = read_json("unset/ckpt-2/state.json");
+    json_object_del(saved, "settings");
+    assert_int_equal(json_dump_file(saved, scratch_path("unset/ckpt-2/state.json"), 0), 0);
+    json_decref(saved);
+    assert_done(TRAIN("unset", "--init-from", "resume", "--max-iters", "2"));
+    assert_int_equal(unlink(scratch_path("unset/settings.conf")), 0);
+    assert_failed(TRAIN("unset", "--init-from", "resume"), 1, "neither state.json nor settings.conf");
+}
+
+CASE(first_evaluation_outlives_an_interruption) {
+    assert_done(TRAIN("begun", "--max-iters", "0", "--eval-interval", "5", "--eval-iters", "2"));
+    assert_true(has("begun", "ckpt-0"));
+    assert_int_equal(count_evaluations("begun", 0), 1);
+    assert_done(RESUME("begun", "--max-iters", "10"));
+    assert_int_equal(count_evaluations("begun", 0), 1);
+    assert_done(TRAIN("not-begun", "--max-iters", "10", "--eval-interval", "5", "--eval-iters", "2"));
+    assert_same_metrics("begun", "not-begun");
+}
+
+CASE(last_evaluation_stands_once) {
+    start(TRAIN_ARGUMENTS("ended", "--max-iters", "100000", "--checkpoint-interval", "3", "--eval-interval",
+                          "1000000", "--eval-iters", "2"));
+    wait_for(newer_checkpoint, "ended", 0);
+    assert_failed(interrupt(), INTERRUPTED, "interrupted");
+    const long at = newest("ended", 1);
+    assert_int_equal(count_evaluations("ended", at), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_done(RESUME("ended", "--max-iters", decimal(at)));
+        assert_int_equal(count_evaluations("ended", at), 1);
+    }
+    assert_int_equal(count_evaluations("ended", 0), 1);
+}
+
+CASE(statistics_of_a_branch_given_up_go) {
+    assert_done(TRAIN("branch", "--max-iters", "10", "--checkpoint-interval", "5", "--statistics-interval", "1"));
+    assert_int_equal(count_lines("branch/h_statistics.jsonl"), 10);
+    remove_checkpoint("branch", 10);
+    assert_done(RESUME("branch", "--max-iters", "7", "--statistics-interval", "0"));
+    assert_int_equal(count_lines("branch/h_statistics.jsonl"), 5); /* of iterations 0 to 4 */
+    assert_int_equal(count_lines("branch/metrics.jsonl"), 7);
+    remove_checkpoint("branch", 7);
+    assert_done(RESUME("branch", "--max-iters", "10", "--statistics-interval", "1"));
+    assert_done(TRAIN("trunk", "--max-iters", "10", "--statistics-interval", "1"));
+    assert_same_file("branch/h_statistics.jsonl", "trunk/h_statistics.jsonl");
+}
+
+/* Without its newest checkpoints a run is as if it had been killed after the one before them. */
+CASE(smaller_end_holds_once_a_larger_one_for_good) {
+    assert_done(TRAIN("goal", "--max-iters", "20", "--checkpoint-interval", "5", "--keep-checkpoints", "9"));
+    remove_checkpoint("goal", 20);
+    remove_checkpoint("goal", 15);
+    remove_checkpoint("goal", 10);
+    assert_done(RESUME("goal", "--max-iters", "7"));
+    assert_int_equal(newest("goal", 0), 7);
+    assert_done(RESUME("goal"));
+    assert_int_equal(newest("goal", 0), 20);
+    assert_done(RESUME("goal", "--max-iters", "25"));
+    remove_checkpoint("goal", 25);
+    assert_done(RESUME("goal"));
+    assert_int_equal(newest("goal", 0), 25);
+}
+
+/* Holes at its end, as a power cut may leave them, make the file large in no time; lines in between them keep what
+ * is read at once small. */
+CASE(records_of_more_than_a_gibibyte_are_resumed) {
+    assert_done(TRAIN("large", "--max-iters", "4"));
+    const int file = open(scratch_path("large/metrics.jsonl"), O_WRONLY | O_CLOEXEC);
+    assert_true(file >= 0);
+    for (off_t mebibytes = 1; mebibytes <= 1025; mebibytes++) {
+        assert_int_equal(pwrite(file, "\n", 1, mebibytes << 20), 1);
+    }
+    close(file);
+    assert_done(RESUME("large", "--max-iters", "6"));
+    assert_done(TRAIN("usual", "--max-iters", "6"));
+    assert_same_metrics("large", "usual");
+}
+
+/* The end of a pipe that has this text, and its name. */
+static int open_text(const char *text, char name[32]) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], text, strlen(text)), strlen(text));
+    close(ends[1]);
+    snprintf(name, 32, "/dev/fd/%d", ends[0]);
+    return ends[0];
+}
+
+CASE(settings_may_come_through_a_pipe) {
+    char name[32];
+    int reading = open_text("# of a shell's <(...)\nmax_iters = 3\n", name);
+    assert_done(TRAIN("piped", "--config", name));
+    close(reading);
+    assert_int_equal(newest("piped", 0), 3);
+    reading = open_text("max_iters = 5\n", name);
+    assert_done(RESUME("piped", "--config", name));
+    close(reading);
+    assert_int_equal(newest("piped", 0), 5);
+}
+
+RUN_TESTS(TEST(run_resumes_without_its_settings_file), TEST(run_without_any_settings_is_refused),
+          TEST(first_evaluation_outlives_an_interruption), TEST(last_evaluation_stands_once),
+          TEST(statistics_of_a_branch_given_up_go), TEST(smaller_end_holds_once_a_larger_one_for_good),
+          TEST(records_of_more_than_a_gibibyte_are_resumed), TEST(settings_may_come_through_a_pipe))
