@@ -2,47 +2,49 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Channels from which on a CPU's units for bf16 are worth it: twice the speed with AVX512_BF16. Models of 128 gain 1.2 to
+/* Channels from which on a CPU's bf16 instructions are worth it: twice the speed with AVX512_BF16. Models of 128 gain 1.2 to
  * 1.9 times (docs/notes/performance.md), but are trained in minutes to be compared in hundredths of a nat, which bf16 may cost
  * them (docs/precision.md). */
 #define WIDE 256
 
-#define FAILURE_SIZE 512 /* bytes of text: which element of a product is wrong */
+#define FAILURE_SIZE 512 /* bytes of text: which element of a result is wrong */
 
 /* ---- one rank */
 
-/* Whether these products are in fp32 whatever the type: then 16 bits would cost time. */
+/* Tells whether this backend multiplies in fp32 whatever the type: then 16 bits would cost time. */
 static bool multiplies_in_fp32(int gemm) {
     return gemm != GEMM_AUTO && gemm != GEMM_MMA && gemm != GEMM_ONEDNN;
 }
 
 static void choose(const struct type_facts *facts, struct type_choice *choice) {
+    const struct gemm_matrix_cores *cores = &facts->matrix_cores;
+    const char *refusal = cores->refusal ? cores->refusal : "";
+    const size_t size = sizeof choice->reason;
     char word[16];
     if (multiplies_in_fp32(facts->gemm)) {
-        snprintf(choice->reason, sizeof choice->reason, "--gemm %s multiplies in fp32",
+        snprintf(choice->reason, size, "--gemm %s multiplies in fp32",
                  options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
-    } else if (!facts->is_gpu && !facts->units.name) {
-        snprintf(choice->reason, sizeof choice->reason, "%s %s%s", facts->device,
-                 facts->units.refusal ? "would multiply bf16 in fp32: "
-                                      : "is no GPU, and no units for bf16 were found",
-                 facts->units.refusal ? facts->units.refusal : "");
+    } else if (!facts->is_gpu && !cores->name) {
+        snprintf(choice->reason, size, "%s %s%s", facts->device,
+                 *refusal ? "would multiply bf16 in fp32: " : "is no GPU, and no bf16 instructions were found",
+                 refusal);
     } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
-        snprintf(choice->reason, sizeof choice->reason,
+        snprintf(choice->reason, size,
                  "a model of %zu channels is too narrow to gain from %s; bf16 is chosen from %d channels on",
-                 facts->channels, facts->units.name, WIDE);
-    } else if (facts->units.name) {
+                 facts->channels, cores->name, WIDE);
+    } else if (cores->name) {
         choice->type = ELEMENT_BF16;
-        snprintf(choice->reason, sizeof choice->reason, "products on %s %s", facts->units.name,
+        snprintf(choice->reason, size, "GEMMs on %s %s", cores->name,
                  facts->untested ? "are taken to work" : "passed their self-test");
-    } else if (facts->units.failed) { /* of which the warning says more */
-        snprintf(choice->reason, sizeof choice->reason, "no matrix unit of %s passed its self-test", facts->device);
+    } else if (cores->failed) { /* of which the warning says more */
+        snprintf(choice->reason, size, "no matrix cores of %s passed their self-test", facts->device);
     } else {
-        snprintf(choice->reason, sizeof choice->reason, "no matrix units%s%s", facts->units.refusal ? ": " : "",
-                 facts->units.refusal ? facts->units.refusal : "");
+        snprintf(choice->reason, size, "no matrix cores%s%s", *refusal ? ": " : "", refusal);
     }
 }
 
@@ -53,21 +55,21 @@ void type_choice_make(const struct type_facts *facts, struct type_choice *choice
     } else {
         choice->type = (enum element_type)facts->wanted;
     }
-    if (facts->units.failed) {
+    if (facts->matrix_cores.failed) {
         snprintf(choice->warning, sizeof choice->warning,
-                 "products on %s take several times as long without matrix units: %s", facts->device,
-                 facts->units.refusal);
+                 "GEMMs on %s take several times as long without matrix cores: %s", facts->device,
+                 facts->matrix_cores.refusal);
     }
 }
 
-/* Products in 16 bits that are wrong are a unit that failed, as far as a choice goes: fp32 may be right. */
+/* GEMMs in 16 bits that are wrong count as matrix cores that failed: fp32 may be right. */
 static void verify_choice(struct compute *compute, struct type_facts *facts, struct type_choice *choice,
                           char failure[FAILURE_SIZE]) {
     if (choice->type == ELEMENT_FP32 || !compute->verify || gemm_verify(compute, choice->type) == 0) {
         return;
     }
     snprintf(failure, FAILURE_SIZE, "%s", error_text());
-    facts->units = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
+    facts->matrix_cores = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
     type_choice_make(facts, choice);
 }
 
@@ -87,7 +89,7 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
                                .gemm = settings->gemm,
                                .device = (*compute)->device.name,
                                .is_gpu = (*compute)->device.is_gpu,
-                               .units = gemm_matrix_cores(*compute),
+                               .matrix_cores = gemm_matrix_cores(*compute),
                                .untested = settings->dry,
                                .channels = channels};
     type_choice_make(&facts, choice);
@@ -115,7 +117,7 @@ void type_choice_merge(const struct rank_choice *all, int count, int own, struct
         snprintf(merged->reason, sizeof merged->reason, "rank %d on %.255s: %.600s", in_fp32, first->host,
                  first->choice.reason);
         snprintf(merged->warning, sizeof merged->warning,
-                 "all ranks work in fp32 because of rank %d on %.255s, though others have matrix units that work: "
+                 "all ranks work in fp32 because of rank %d on %.255s, though others have matrix cores that work: "
                  "--dtype bf16 uses those%s%.600s",
                  in_fp32, first->host, *first->choice.warning ? "; " : "", first->choice.warning);
     } else if (warns >= 0 && warns != own) {
@@ -134,23 +136,22 @@ void type_choice_compare(const struct rank_choice *all, int count, struct type_c
     }
 }
 
-/* All ranks tell each other what they chose, and what multiplies there: they take one type, or, once that is what they have opened, hear of
- * one that multiplies otherwise. */
-static int tell_all(struct ranks *ranks, const struct compute *compute, bool have_it, struct type_choice *choice) {
+/* All ranks learn what the others chose, and which GEMM backend they have: they take one type, or, once that is what they have opened, warn
+ * of a backend that is another one. */
+static int exchange(struct ranks *ranks, const struct compute *compute, bool is_opened,
+                    struct type_choice *choice) {
     struct rank_choice own = {.choice = *choice};
-    struct rank_choice *all = calloc((size_t)ranks->count, sizeof *all);
+    struct rank_choice *all = memory_zeroed((size_t)ranks->count, sizeof *all);
     memcpy(own.host, ranks->host, sizeof own.host);
     snprintf(own.products, sizeof own.products, "%s", gemm_name(compute));
-    int status = ranks_agree(ranks, all ? 0 : error_set("out of memory"));
-    if (status == 0 && (status = ranks_gather(ranks, &own, sizeof own, all)) == 0) {
-        if (have_it) {
-            type_choice_compare(all, ranks->count, choice);
-        } else {
-            type_choice_merge(all, ranks->count, ranks->index, choice);
-        }
+    const int status = ranks_gather(ranks, &own, sizeof own, all);
+    if (status == 0 && is_opened) {
+        type_choice_compare(all, ranks->count, choice);
+    } else if (status == 0) {
+        type_choice_merge(all, ranks->count, ranks->index, choice);
     }
     free(all);
-    return status ? -1 : 0;
+    return status;
 }
 
 /* Opens it anew, as a whole: a kernel that failed its test may have left the device unable to go on. */
@@ -165,20 +166,20 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
                      struct compute **compute, struct type_choice *choice) {
     *compute = NULL;
     if (ranks_agree(ranks, open_own(settings, wanted, channels, ranks, compute, choice)) ||
-        (ranks->count > 1 && tell_all(ranks, *compute, false, choice))) {
+        (ranks->count > 1 && exchange(ranks, *compute, false, choice))) {
         return -1;
     }
-    /* a CPU on which no units were looked for can change to fp32 as it is */
-    const struct gemm_matrix_cores units = gemm_matrix_cores(*compute);
-    const bool has_units = (*compute)->device.is_gpu || units.name || units.refusal;
+    /* a CPU on which no bf16 instructions were looked for can change to fp32 as it is */
+    const struct gemm_matrix_cores cores = gemm_matrix_cores(*compute);
+    const bool has_cores = (*compute)->device.is_gpu || cores.name || cores.refusal;
     const bool to_fp32 = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32;
-    const bool again = to_fp32 && has_units && !multiplies_in_fp32(settings->gemm);
+    const bool again = to_fp32 && has_cores && !multiplies_in_fp32(settings->gemm);
     if (ranks_agree(ranks, again     ? reopen_in_fp32(settings, ranks, compute)
                            : to_fp32 ? settings_verify_device(*compute, ELEMENT_FP32)
                                      : 0)) {
         return -1;
     }
-    return ranks->count > 1 ? tell_all(ranks, *compute, true, choice) : 0;
+    return ranks->count > 1 ? exchange(ranks, *compute, true, choice) : 0;
 }
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {

@@ -1,5 +1,5 @@
-/* What --dtype auto stands for: bf16 where a GPU's matrix units multiply it, or a CPU's in a model that is wide enough, fp32
- * elsewhere. */
+/* What --dtype auto stands for: bf16 if a GPU's matrix cores multiply it, or a CPU's bf16 instructions in a model that is wide enough;
+ * else fp32. */
 #pragma once
 
 #include "runtime/gemm/gemm.h"
@@ -13,28 +13,27 @@ struct type_choice {
     char warning[1024]; /* what the user should know, "" for nothing */
 };
 
-/* Opens the device that the settings name, for products of the type wanted (enum element_type, or TYPE_AUTO) in a model of so
- * many channels, 0 where that is not known yet; of several GPUs that of the rank's number on its host. Which type it is comes to
- * *choice, the same for all ranks: with "auto" fp32 for all where one of them has no matrix units that work. Collective; on failure
- * all ranks have the error, and a *compute that is not NULL is still to be closed. */
+/* Opens the device that the settings name, for GEMMs of the type wanted (enum element_type, or TYPE_AUTO) in a model of so many
+ * channels, 0 if that is not known yet; of several GPUs the one with the rank's number on its host. *choice is the same for all ranks:
+ * with "auto" fp32 for all if one of them has no matrix cores that work. Collective; on failure all ranks have the error, and a
+ * *compute that is not NULL is still to be closed. */
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 
-/* For rank 0: "dtype    bf16: ..." to `lines` unless the type was given, or `lines` is NULL; the warning to stderr. */
+/* For rank 0: prints "dtype    bf16: ..." to `lines` unless the type was given, or `lines` is NULL; the warning to stderr. */
 void type_choice_print(const struct type_choice *choice, FILE *lines);
 
 /* ---- the decisions themselves */
 
-/* What one rank's choice goes by. */
+/* What one rank's choice depends on. */
 struct type_facts {
     int wanted;         /* enum element_type, or TYPE_AUTO */
     int gemm;           /* enum gemm_word */
     const char *device; /* its name */
     bool is_gpu;
-    struct gemm_matrix_cores
-        units;       /* of a device that was opened for the type wanted, or for bf16 with TYPE_AUTO */
-    bool untested;   /* the device is not there: its unit is taken to work */
-    size_t channels; /* of the model; 0: not known, taken as many */
+    struct gemm_matrix_cores matrix_cores; /* of a device opened for the type wanted, or for bf16 with TYPE_AUTO */
+    bool untested;                         /* the device is not there: its matrix cores are taken to work */
+    size_t channels;                       /* of the model; 0: not known, taken as many */
 };
 
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice);
@@ -45,9 +44,9 @@ struct rank_choice {
     char products[32]; /* gemm_name of what it opened */
 };
 
-/* From what all ranks [count] have chosen to what rank number `own` takes. */
+/* Computes what rank number `own` takes from what all ranks [count] have chosen. */
 void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged);
 
-/* Warns, where nothing else is warned of, of a rank that multiplies otherwise than rank 0. One that could not load its BLAS, for example, holds
- * up all others, and rounds in another way. */
+/* Warns, unless there is a warning, of a rank with another GEMM backend than rank 0. One that could not load its BLAS, for example, holds up
+ * all others, and rounds in another way. */
 void type_choice_compare(const struct rank_choice *all, int count, struct type_choice *merged);

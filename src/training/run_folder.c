@@ -59,99 +59,82 @@ static bool is_checkpoint(const char *name) {
     return checkpoint_iteration_of(name) >= 0 || strcmp(name, CHECKPOINT_BEST) == 0;
 }
 
-/* For run_folder_check_free. Settings and event files alone make no run; settings.conf is written anew anyway. */
-static int refuse_entry(const char *folder, const char *name, const char *path) {
+/* The functions below are for files_each; `folder` is the run's. */
+
+static struct path entry(const void *folder, const char *name) {
+    return path_of("%s/%s", (const char *)folder, name);
+}
+
+/* Settings and event files alone make no run; settings.conf is written anew anyway. */
+static int refuse_run(void *folder, const char *name) {
+    const struct path path = entry(folder, name);
     struct stat status;
     if (!is_checkpoint(name) && !is_record(name)) {
         return 0;
     }
-    if (stat(path, &status) != 0) {
-        return files_exist(path) ? error_set_errno("cannot look at %s", path) : 0;
+    if (stat(path.text, &status) != 0) {
+        return files_exist(path.text) ? error_set_errno("cannot look at %s", path.text) : 0;
     }
-    if (is_record(name) && status.st_size == 0) {
-        return 0;
-    }
-    return error_set("%s already holds a run (%s): continue it with --init-from resume if there is a checkpoint of "
-                     "it, choose another --out-dir, or give --start-over to remove what it left and begin anew",
-                     folder, name);
+    return is_record(name) && status.st_size == 0
+               ? 0
+               : error_set("%s already holds a run (%s): continue it with --init-from resume if there is a "
+                           "checkpoint of it, choose another --out-dir, or give --start-over to remove what it "
+                           "left and begin anew",
+                           (const char *)folder, name);
 }
 
-/* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
-static int refuse_stranger(const char *folder, const char *name, const char *path) {
-    const int own = is_checkpoint(name) ? checkpoint_is_own(path) : 1;
-    if (own == 0) {
-        return error_set("%s/%s is no checkpoint of this program's: move it away before starting over", folder,
-                         name);
-    }
-    return own < 0 ? -1 : 0;
-}
-
-/* For run_folder_check_links: what a run would write to or replace. */
-static int refuse_link(const char *folder, const char *name, const char *path) {
+/* Refuses links that a run would write to or replace. */
+static int refuse_link(void *folder, const char *name) {
     const bool written = is_record(name) || strcmp(name, RUN_SETTINGS) == 0 || strcmp(name, RUN_TRACE) == 0 ||
                          strcmp(name, CHECKPOINT_BEST) == 0 || strcmp(name, RUN_VALIDATION) == 0;
-    return written && files_is_link(path)
+    return written && files_is_link(entry(folder, name).text)
                ? error_set("%s/%s is a symbolic link, and what it leads to would be written over: put the file or "
                            "folder itself there, or remove the link",
-                           folder, name)
+                           (const char *)folder, name)
                : 0;
 }
 
-static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name, const char *path));
+/* Refuses somebody else's folder that has a checkpoint's name. */
+static int refuse_stranger(void *folder, const char *name) {
+    const int own = is_checkpoint(name) ? checkpoint_is_own(entry(folder, name).text) : 1;
+    return own != 0 ? (own < 0 ? -1 : 0)
+                    : error_set("%s/%s is no checkpoint of this program's: move it away before starting over",
+                                (const char *)folder, name);
+}
 
 static int remove_file(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
 }
 
-static int remove_events(const char *folder, const char *name, const char *path) {
-    (void)folder;
-    return event_file_is_name(name) ? remove_file(path) : 0;
+static int remove_events(void *folder, const char *name) {
+    return event_file_is_name(name) ? remove_file(entry(folder, name).text) : 0;
 }
 
-/* The folder of validation's events goes with them, unless something else is in it. */
-static int remove_validation(const char *path) {
-    const int result = for_each_entry(path, remove_events);
-    return result || rmdir(path) == 0 || errno == ENOTEMPTY || errno == EEXIST
-               ? result
-               : error_set_errno("cannot remove %s", path);
-}
-
-/* For run_folder_clear: links go, what they lead to stays. */
-static int remove_entry(const char *folder, const char *name, const char *path) {
+/* Links go, what they lead to stays. The folder of validation's events goes unless something else is in it. */
+static int remove_entry(void *folder, const char *name) {
+    struct path path = entry(folder, name);
     struct stat status;
-    (void)folder;
-    const bool is_folder = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    if (strcmp(name, RUN_VALIDATION) == 0 && is_folder) {
-        return remove_validation(path);
+    const bool is_folder = lstat(path.text, &status) == 0 && S_ISDIR(status.st_mode);
+    if (is_folder && strcmp(name, RUN_VALIDATION) == 0) {
+        const int result = files_each(path.text, remove_events, path.text);
+        return result || rmdir(path.text) == 0 || errno == ENOTEMPTY || errno == EEXIST
+                   ? result
+                   : error_set_errno("cannot remove %s", path.text);
     }
     if (!is_checkpoint(name) && !is_record(name) && !event_file_is_name(name)) {
         return 0;
     }
-    return is_folder ? checkpoint_remove(path) : remove_file(path);
-}
-
-struct entry_visit {
-    const char *folder;
-    int (*visit)(const char *folder, const char *name, const char *path);
-};
-
-static int visit_entry(void *context, const char *name) {
-    const struct entry_visit *entry = context;
-    return entry->visit(entry->folder, name, path_of("%s/%s", entry->folder, name).text);
-}
-
-static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name, const char *path)) {
-    return files_each(path, visit_entry, &(struct entry_visit){path, visit});
+    return is_folder ? checkpoint_remove(path.text) : remove_file(path.text);
 }
 
 int run_folder_check_free(const char *path) {
-    return for_each_entry(path, refuse_entry);
+    return files_each(path, refuse_run, (void *)path);
 }
 
 int run_folder_check_links(const char *path) {
-    return for_each_entry(path, refuse_link);
+    return files_each(path, refuse_link, (void *)path);
 }
 
 int run_folder_clear(const char *path) {
-    return for_each_entry(path, refuse_stranger) || for_each_entry(path, remove_entry) ? -1 : 0;
+    return files_each(path, refuse_stranger, (void *)path) || files_each(path, remove_entry, (void *)path) ? -1 : 0;
 }

@@ -16,7 +16,7 @@
 
 #define UNITS_WORK    {.name = "mma.sync"}
 #define UNITS_FAIL    {.refusal = "WMMA: wrong; MFMA: unknown", .failed = true}
-#define UNITS_UNKNOWN {.refusal = "hctrain knows no matrix units of this device"}
+#define CORES_UNKNOWN {.refusal = "hctrain knows no matrix cores of this device"}
 
 #define CPU_WORKS {.name = "AVX512_BF16"}
 #define CPU_LACKS {.refusal = "no oneDNN"}
@@ -41,35 +41,35 @@ static void decisions_are_those_of_the_table(void **state) {
         /* a GPU, by what its units do */
         {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128},
          ELEMENT_BF16,
-         "products on mma.sync passed",
+         "GEMMs on mma.sync passed",
          ""},
         {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK, false, 128},
          ELEMENT_BF16,
-         "products on mma.sync passed",
+         "GEMMs on mma.sync passed",
          ""},
         {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, true, 128},
          ELEMENT_BF16,
-         "products on mma.sync are taken to work",
+         "GEMMs on mma.sync are taken to work",
          ""},
         {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
          ELEMENT_FP32,
-         "no matrix unit of gfx1030 passed its self-test",
-         "products on gfx1030 take several times as long without matrix units: WMMA: wrong; MFMA: unknown"},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, UNITS_UNKNOWN, false, 768},
+         "no matrix cores of gfx1030 passed their self-test",
+         "GEMMs on gfx1030 take several times as long without matrix cores: WMMA: wrong; MFMA: unknown"},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, CORES_UNKNOWN, false, 768},
          ELEMENT_FP32,
-         "hctrain knows no matrix units",
+         "hctrain knows no matrix cores",
          ""},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "no matrix units", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "no matrix cores", ""},
         /* a CPU, also where it emulates units */
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
         {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
         /* a CPU with units of its own, by the model's width */
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768},
          ELEMENT_BF16,
-         "products on AVX512_BF16 passed",
+         "GEMMs on AVX512_BF16 passed",
          ""},
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 256}, ELEMENT_BF16, "products on AVX512_BF16", ""},
-        {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "products on AVX512_BF16", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 256}, ELEMENT_BF16, "GEMMs on AVX512_BF16", ""},
+        {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "GEMMs on AVX512_BF16", ""},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 255},
          ELEMENT_FP32,
          "a model of 255 channels is too narrow to gain from AVX512_BF16; bf16 is chosen from 256 channels on",
@@ -98,7 +98,7 @@ static void decisions_are_those_of_the_table(void **state) {
         {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
          ELEMENT_BF16,
          "",
-         "products on gfx1030 take"},
+         "GEMMs on gfx1030 take"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct type_choice choice;

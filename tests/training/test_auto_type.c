@@ -39,9 +39,9 @@ static void assert_told(const char *text, bool expected) {
     }
 }
 
-/* Why a narrow model is in fp32 on a CPU: it has no units for bf16, or some that would not gain, or cannot be used. */
+/* Why a narrow model is in fp32 on a CPU: it has no bf16 instructions, or some that would not gain, or cannot be used. */
 static void assert_told_of_the_cpu(void) {
-    if (!strstr(child_message(), " is no GPU, and no units for bf16 were found\n") &&
+    if (!strstr(child_message(), " is no GPU, and no bf16 instructions were found\n") &&
         !strstr(child_message(), " channels is too narrow to gain from ")) {
         assert_told(" would multiply bf16 in fp32: ", true);
     }
@@ -118,7 +118,7 @@ static void run_without_a_type_is_in_fp32(void **state) {
 static void units_that_fail_are_warned_of(void **state) {
     (void)state;
     assert_done(TRAIN_ON("no-units", "failing", "--max-iters", "1"));
-    assert_told("dtype    fp32: no matrix unit of ", true);
+    assert_told("dtype    fp32: no matrix cores of ", true);
     assert_told("warning  products on ", true);
     assert_told("WMMA: self-test with bf16", true);
     assert_told("MFMA", false); /* which no gfx1100 has: its compiler would end the process */
@@ -138,7 +138,7 @@ static void what_is_wrong_in_bf16_is_trained_in_fp32(void **state) {
     (void)state;
     setenv("HC_FAULT", "convert_to_fp32 0 1", 1);
     assert_done(TRAIN_ON("no-units", "wrong", "--max-iters", "1"));
-    assert_told("dtype    fp32: no matrix unit of ", true);
+    assert_told("dtype    fp32: no matrix cores of ", true);
     assert_failed(TRAIN_ON("no-units", "refused", "--dtype", "bf16"), 1,
                   "try another --gemm, --dtype fp32, another version of the driver");
     unsetenv("HC_FAULT");
