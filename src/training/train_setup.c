@@ -180,7 +180,7 @@ static int open_device(struct trainer *trainer) {
     }
     settings->dtype = (int)choice.type;
     if (trainer_is_first(trainer)) {
-        PRINT(trainer, "device   %s (%s), products by %s\n", trainer->compute->device.name,
+        PRINT(trainer, "device   %s (%s), GEMMs by %s\n", trainer->compute->device.name,
               trainer->compute->device.platform_name, gemm_description(trainer->compute));
         type_choice_print(&choice, trainer->console);
     }

@@ -25,7 +25,7 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130  # usage: also where options cannot
 OTHER_CODES = {"clEnqueue": (-4, -6, -9999), "clFinish": (-5, -14), "clCreateBuffer": (-5, -61), "clCreateKernel": (-46,), "clBuildProgram": (-6,),
                "clWaitForEvents": (-5,), "waitpid": (4,), "write": (5, 32), "fsync": (28,), "open": (2, 13), "rename": (28,)}
 OTHER_ROUNDING = ("clGetDeviceInfo", "clGetPlatformInfo", "sysconf")  # a device that does not tell what it is gets other kernels
-OTHER_PRODUCTS = re.compile(r"products by (?!cblas\b)|multiplies by (?!cblas\b)")  # a run without memory for OpenBLAS takes another backend, and says so
+OTHER_PRODUCTS = re.compile(r"GEMMs by (?!cblas\b)|multiplies by (?!cblas\b)")  # a run without memory for OpenBLAS takes another backend, and says so
 OF_DRIVER = 1 << 40  # places in the driver for Vulkan
 BY_RANK = str(Path(__file__).resolve().parent.parent / "support" / "by_rank.sh")
 PARTLY = ("read", "pread", "write")

@@ -33,17 +33,17 @@ static int run_on(const char *gpu, const char *const *arguments) {
     run_on((gpu), TRAIN_ARGUMENTS(run, "--device", (gpu) ? "gpu" : "pocl", ##__VA_ARGS__))
 
 /* That stderr of the last program has this text, or has not. */
-static void assert_told(const char *text, bool expected) {
+static void assert_printed(const char *text, bool expected) {
     if ((strstr(child_message(), text) != NULL) != expected) {
         fail_msg("'%s' %sexpected in: %s", text, expected ? "" : "un", child_message());
     }
 }
 
 /* Why a narrow model is in fp32 on a CPU: it has no bf16 instructions, or some that would not gain, or cannot be used. */
-static void assert_told_of_the_cpu(void) {
+static void assert_printed_of_the_cpu(void) {
     if (!strstr(child_message(), " is no GPU, and no bf16 instructions were found\n") &&
         !strstr(child_message(), " channels is too narrow to gain from ")) {
-        assert_told(" would multiply bf16 in fp32: ", true);
+        assert_printed(" would multiply bf16 in fp32: ", true);
     }
 }
 
@@ -64,37 +64,37 @@ static void assert_has(const char *name, const char *text, bool expected) {
 static void gpu_with_units_takes_bf16_and_its_run_keeps_it(void **state) {
     (void)state;
     assert_done(TRAIN_ON("units", "gpu", "--max-iters", "1", "--residual", "rc"));
-    assert_told("dtype    bf16: products on mma.sync passed their self-test\n", true);
-    assert_told("activations in bf16", true);
-    assert_told("warning", false);
+    assert_printed("dtype    bf16: GEMMs on mma.sync passed their self-test\n", true);
+    assert_printed("activations in bf16", true);
+    assert_printed("warning", false);
     assert_has("gpu/settings.conf", "dtype = \"bf16\"\n", true);
     assert_int_equal(unlink(scratch_path("gpu/settings.conf")), 0); /* the checkpoint knows it too */
     assert_done(RUN_ON(ON_NO_GPU, TRAIN_PROGRAM, "--out-dir", scratch_path("gpu"), "--init-from", "resume",
                        "--device", "pocl", "--max-iters", "2"));
-    assert_told("activations in bf16", true);
-    assert_told("dtype ", false);
+    assert_printed("activations in bf16", true);
+    assert_printed("dtype ", false);
     assert_has("gpu/settings.conf", "dtype = \"bf16\"\n", true);
     assert_done(TRAIN_ON(ON_NO_GPU, "gpu", "--init-from", "resume", "--max-iters", "3", "--dtype", "auto"));
-    assert_told("dtype    fp32: ", true);
-    assert_told_of_the_cpu();
+    assert_printed("dtype    fp32: ", true);
+    assert_printed_of_the_cpu();
     assert_has("gpu/settings.conf", "dtype = \"fp32\"\n", true);
 }
 
 static void cpu_takes_fp32_and_its_run_keeps_it(void **state) {
     (void)state;
     assert_done(TRAIN_ON(ON_NO_GPU, "cpu", "--max-iters", "1"));
-    assert_told("dtype    fp32: ", true);
-    assert_told_of_the_cpu();
-    assert_told("activations in", false);
+    assert_printed("dtype    fp32: ", true);
+    assert_printed_of_the_cpu();
+    assert_printed("activations in", false);
     assert_has("cpu/settings.conf", "dtype = \"fp32\"\n", true);
     assert_has("cpu/ckpt-1/state.json", "\\ndtype = \\\"fp32\\\"\\n", true);
     assert_done(TRAIN_ON("units", "cpu", "--init-from", "resume", "--plan-only"));
-    assert_told("products by cblas", true);
-    assert_told("activations in", false);
-    assert_told("dtype ", false);
+    assert_printed("GEMMs by cblas", true);
+    assert_printed("activations in", false);
+    assert_printed("dtype ", false);
     /* the same bits as with the type given */
     assert_done(TRAIN_ON(ON_NO_GPU, "given", "--max-iters", "1", "--dtype", "fp32"));
-    assert_told("dtype ", false);
+    assert_printed("dtype ", false);
     assert_same_checkpoint("cpu", "given", "ckpt-1");
 }
 
@@ -111,26 +111,26 @@ static void run_without_a_type_is_in_fp32(void **state) {
     free(text);
     assert_int_equal(unlink(scratch_path("old/settings.conf")), 0);
     assert_done(TRAIN_ON("units", "old", "--init-from", "resume", "--plan-only"));
-    assert_told("products by cblas", true);
-    assert_told("activations in", false);
+    assert_printed("GEMMs by cblas", true);
+    assert_printed("activations in", false);
 }
 
 static void units_that_fail_are_warned_of(void **state) {
     (void)state;
     assert_done(TRAIN_ON("no-units", "failing", "--max-iters", "1"));
-    assert_told("dtype    fp32: no matrix cores of ", true);
-    assert_told("warning  products on ", true);
-    assert_told("WMMA: self-test with bf16", true);
-    assert_told("MFMA", false); /* which no gfx1100 has: its compiler would end the process */
-    assert_told("(options", false);
+    assert_printed("dtype    fp32: no matrix cores of ", true);
+    assert_printed("warning  GEMMs on ", true);
+    assert_printed("WMMA: self-test with bf16", true);
+    assert_printed("MFMA", false); /* which no gfx1100 has: its compiler would end the process */
+    assert_printed("(options", false);
     assert_has("failing/settings.conf", "dtype = \"fp32\"\n", true);
     assert_done(TRAIN_ON("no-units", "failing", "--plan-only", "--dtype", "bf16"));
-    assert_told("activations in bf16", true);
-    assert_told("warning  products on ", true);
+    assert_printed("activations in bf16", true);
+    assert_printed("warning  GEMMs on ", true);
     assert_done(TRAIN_ON("no-units", "failing", "--plan-only", "--dtype", "fp32"));
-    assert_told("warning", false);
+    assert_printed("warning", false);
     assert_done(TRAIN_ON("units", "failing", "--plan-only", "--gemm", "cblas"));
-    assert_told("dtype    fp32: --gemm cblas multiplies in fp32\n", true);
+    assert_printed("dtype    fp32: --gemm cblas multiplies in fp32\n", true);
 }
 
 /* Where fp32 is chosen, nothing of bf16 has to work. */
@@ -138,7 +138,7 @@ static void what_is_wrong_in_bf16_is_trained_in_fp32(void **state) {
     (void)state;
     setenv("HC_FAULT", "convert_to_fp32 0 1", 1);
     assert_done(TRAIN_ON("no-units", "wrong", "--max-iters", "1"));
-    assert_told("dtype    fp32: no matrix cores of ", true);
+    assert_printed("dtype    fp32: no matrix cores of ", true);
     assert_failed(TRAIN_ON("no-units", "refused", "--dtype", "bf16"), 1,
                   "try another --gemm, --dtype fp32, another version of the driver");
     unsetenv("HC_FAULT");
@@ -147,7 +147,7 @@ static void what_is_wrong_in_bf16_is_trained_in_fp32(void **state) {
 /* ---- the others */
 
 /* But that kernels are compiled, which a slow machine says. */
-static void assert_told_nothing(void) {
+static void assert_printed_nothing(void) {
     const char *line = child_message();
     while (strncmp(line, "compiling kernels", strlen("compiling kernels")) == 0) {
         line += strcspn(line, "\n") + 1;
@@ -159,17 +159,17 @@ static void other_programs_say_it_beside_their_data(void **state) {
     (void)state;
     assert_done(
         RUN_ON("units", HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "gpu", "--max-new-tokens", "2"));
-    assert_told("dtype    bf16: ", true);
+    assert_printed("dtype    bf16: ", true);
     assert_has("said", "dtype", false);
     assert_done(
         RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "pocl", "--max-new-tokens", "2"));
-    assert_told_nothing();
+    assert_printed_nothing();
 #define EVALUATED HC_PROGRAMS "/hc_eval", OF_CHECKPOINT, "--data", scratch_path("data"), "--json", "-"
     assert_done(RUN_ON("units", EVALUATED, "--device", "gpu", "--eval-iters", "1"));
-    assert_told("dtype    bf16: ", true);
+    assert_printed("dtype    bf16: ", true);
     assert_has("said", "\"dtype\": \"bf16\"", true);
     assert_done(RUN_ON(ON_NO_GPU, EVALUATED, "--device", "pocl", "--eval-iters", "1"));
-    assert_told("dtype    fp32: ", true);
+    assert_printed("dtype    fp32: ", true);
     assert_has("said", "\"dtype\": \"fp32\"", true);
     assert_done(RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_bench", "--config", scratch_path("tiny.conf"), "--compare",
                        "rc,shc", "--steps", "1", "--warmup", "0", "--json", scratch_path("bench.json")));
@@ -193,11 +193,11 @@ static void hc_probe_asks_to_be_told(void **state) {
     RUN_ON(gpu, HC_PROGRAMS "/hc_probe", OF_CHECKPOINT, "--batch", batch, "--out", scratch_path("probe"),          \
            "--no-grad", ##__VA_ARGS__)
     assert_done(PROBE("units", "--device", "gpu"));
-    assert_told_nothing();
+    assert_printed_nothing();
     assert_done(PROBE("units", "--device", "gpu", "--dtype", "auto"));
-    assert_told("dtype    bf16: ", true);
+    assert_printed("dtype    bf16: ", true);
     assert_done(PROBE(ON_NO_GPU, "--device", "pocl", "--gemm", "portable", "--dtype", "auto"));
-    assert_told("dtype    fp32: ", true);
+    assert_printed("dtype    fp32: ", true);
 }
 
 static void hc_devices_says_which_gpu_is_whose(void **state) {
@@ -219,21 +219,21 @@ static void ranks_take_what_all_can_do(void **state) {
 #define ON_CPU PLANNED, "--device", "pocl"
 #define ON_GPU "env", preload, "HC_GPU=units", PLANNED, "--device", "gpu"
     assert_done(CHILD_RUN(BY_RANK, ON_CPU, ",", ON_GPU));
-    assert_told("dtype    fp32: rank 0 on ", true);
-    assert_told("warning  all ranks work in fp32 because of rank 0 on ", true);
+    assert_printed("dtype    fp32: rank 0 on ", true);
+    assert_printed("warning  all ranks work in fp32 because of rank 0 on ", true);
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_CPU));
-    assert_told("products by cblas\n", true); /* opened anew, without the units that are left idle */
-    assert_told("dtype    fp32: rank 1 on ", true);
-    assert_told_of_the_cpu();
-    assert_told("activations in", false);
+    assert_printed("GEMMs by cblas\n", true); /* opened anew, without the units that are left idle */
+    assert_printed("dtype    fp32: rank 1 on ", true);
+    assert_printed_of_the_cpu();
+    assert_printed("activations in", false);
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, "--dtype", "bf16", ",", ON_CPU, "--dtype", "bf16"));
-    assert_told("products by mma on mma.sync", true);
-    assert_told("activations in bf16", true);
-    assert_told("dtype ", false);
-    assert_told(" and rank 0 by mma: all wait for the slower one", true); /* by what the CPU has */
+    assert_printed("GEMMs by mma on mma.sync", true);
+    assert_printed("activations in bf16", true);
+    assert_printed("dtype ", false);
+    assert_printed(" and rank 0 by mma: all wait for the slower one", true); /* by what the CPU has */
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_GPU));
-    assert_told("multiplies by", false);
-    assert_told("dtype    bf16: products on mma.sync", true);
+    assert_printed("multiplies by", false);
+    assert_printed("dtype    bf16: GEMMs on mma.sync", true);
 }
 
 static int set_up(void **state) {
