@@ -1,56 +1,62 @@
-/* Products of few rows, one a sequence when text is generated:  y [rows, out] = x [rows, in] W^T,  W [out, in].
- * x and W are act_t; y is act_t, or float with y_float != 0.
+/* GEMM of few rows, or of few columns:  y [rows, out] = x [rows, in] W^T,  W [out, in].  x and W are act_t; y is act_t, or float with
+ * y_float != 0. It computes a token of a text that is generated, and the projections of hyper-connections.
  *
- * Such a product costs what reading W from memory costs. A general one copies W into another layout first, which is worth its
- * while for many rows only. Here W is read once, as it lies. A sum's order depends neither on how many rows there are nor on the
- * blocks.
+ * Such a GEMM costs what reading x and W from memory costs. A general one copies them into another layout first, which is worth its
+ * while for large GEMMs only. Here they are read as they lie, once from memory: what a work-group needs again is in a cache. A sum's
+ * order depends neither on how many rows there are nor on the blocks.
  *
  * Build constants: VEC (divides `in`); BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers. For one row both are 1, which reads W
  * in its order, twice as fast on CPUs; several rows are read from a cache again for each block of W, so blocks are larger.
  */
 
-/* One work-group BLOCK_COLUMNS rows of W. What is past the end of x or W repeats the last row. */
-ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int rows, int in,
-                                  __global const act_t *w_all, ulong w_at, int out, int y_float,
-                                  __global act_t *y) {
+/* A work-group computes group_rows rows and group_columns columns of y. What is past the end of x or W repeats the last row. */
+ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, ulong rows, int in,
+                                  __global const act_t *w_all, ulong w_at, int out, ulong group_rows,
+                                  int group_columns, int y_float, __global act_t *y) {
     GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
-    const int column = get_group_id(0) * BLOCK_COLUMNS;
+    const ulong across = (out - 1) / group_columns + 1;
+    const ulong first_row = get_group_id(0) / across * group_rows, end_row = min(first_row + group_rows, rows);
+    const int first_column = get_group_id(0) % across * group_columns,
+              end_column = min(first_column + group_columns, out);
     __global const act_t *x = x_all + x_at;
     __global const act_t *w = w_all + w_at;
-    for (int first = 0; first < rows; first += BLOCK_ROWS) {
-        vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
-        UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                sums[r][b] = (vec_t)(0.0f);
-            }
-        }
-        for (int k = LANE * VEC; k < in; k += LANES * VEC) {
-            vec_t factors[BLOCK_COLUMNS];
-            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                factors[b] = ACT_LOAD(w + (size_t)min(column + b, out - 1) * in + k);
-            }
+    for (int column = first_column; column < end_column; column += BLOCK_COLUMNS) {
+        for (ulong first = first_row; first < end_row; first += BLOCK_ROWS) {
+            vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
             UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-                const vec_t row = ACT_LOAD(x + (size_t)min(first + r, rows - 1) * in + k);
                 UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                    sums[r][b] += row * factors[b];
+                    sums[r][b] = (vec_t)(0.0f);
                 }
             }
-        }
-        float totals[BLOCK_ROWS * BLOCK_COLUMNS];
-        UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
+            for (int k = LANE * VEC; k < in; k += LANES * VEC) {
+                vec_t factors[BLOCK_COLUMNS];
+                UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                    factors[b] = ACT_LOAD(w + (size_t)min(column + b, out - 1) * in + k);
+                }
+                UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
+                    const vec_t row = ACT_LOAD(x + min(first + r, rows - 1) * in + k);
+                    UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                        sums[r][b] += row * factors[b];
+                    }
+                }
             }
-        }
-        GROUP_SUMS(totals, BLOCK_ROWS * BLOCK_COLUMNS, scratch);
-        for (int i = LANE; i < BLOCK_ROWS * BLOCK_COLUMNS; i += LANES) {
-            const int row = first + i / BLOCK_COLUMNS, to = column + i % BLOCK_COLUMNS;
-            if (row < rows && to < out) {
-                const float total = GROUP_TOTAL(totals, scratch, i);
-                if (y_float) {
-                    ((__global float *)y)[(size_t)row * out + to] = total;
-                } else {
-                    ACT_STORE_SCALAR(total, y + (size_t)row * out + to);
+            float totals[BLOCK_ROWS * BLOCK_COLUMNS];
+            UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
+                UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                    totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
+                }
+            }
+            GROUP_SUMS(totals, BLOCK_ROWS * BLOCK_COLUMNS, scratch);
+            for (int i = LANE; i < BLOCK_ROWS * BLOCK_COLUMNS; i += LANES) {
+                const ulong row = first + i / BLOCK_COLUMNS;
+                const int to = column + i % BLOCK_COLUMNS;
+                if (row < end_row && to < end_column) {
+                    const float total = GROUP_TOTAL(totals, scratch, i);
+                    if (y_float) {
+                        ((__global float *)y)[row * out + to] = total;
+                    } else {
+                        ACT_STORE_SCALAR(total, y + row * out + to);
+                    }
                 }
             }
         }

@@ -62,7 +62,7 @@ gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a
     const ulong column = get_group_id(0) % panels * PANEL;
     const ulong first = get_group_id(0) / panels * group_rows, end = min(first + group_rows, m);
     const int columns = min((ulong)PANEL, n - column);
-    for (ulong start = 0; start < k; start += DEPTH) {
+    for (ulong start = 0; start == 0 || start < k; start += DEPTH) { /* once for k == 0, too */
         const int depth = min((ulong)DEPTH, k - start);
         const ulong corner = TRANSPOSE_B ? column * b_stride + start : start * b_stride + column;
         copy_panel(b + b_at + corner, b_stride, depth, columns, panel);

@@ -2,14 +2,11 @@
  * them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain folded in. z and all
  * gradients are float.
  *
- * COLUMNS is small: a general matrix product spends itself on packing and on edges here. X is read once from memory; what a
- * block of rows or of LENGTH needs again is in a cache.
+ * z is computed by few_rows.cl. X is read once from memory; what a block of LENGTH needs again is in a cache.
  *
- * Build constants: COLUMNS, LENGTH; BLOCK_ROWS, rows of a work-group of projections_multiply; WIDE, vectors that a work-item
- * of projections_gradient has side by side.
+ * Build constants: COLUMNS, LENGTH; WIDE, vectors that a work-item of projections_gradient has side by side.
  */
-#define BLOCK_COLUMNS 3 /* of projections_multiply: BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers */
-#define BLOCK_SUMS    6 /* of projections_gradient: BLOCK_SUMS x WIDE */
+#define BLOCK_SUMS 6 /* of projections_gradient: BLOCK_SUMS x WIDE */
 
 /* What a leaf's row of the table tells, see struct projection_leaf. */
 #define LEAF_ROW    5
@@ -60,47 +57,6 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
         }
         gradients[gain_at] =
             (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* all leaves' is the same */
-    }
-}
-
-/* z [rows, COLUMNS] = x packed^T. One work-group BLOCK_ROWS rows; those past the end repeat the last one. */
-ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act_t *all_packed, ulong packed_at,
-                                     ulong rows, __global float *z) {
-    GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
-    __global const act_t *packed = all_packed + packed_at;
-    const size_t first = get_group_id(0) * BLOCK_ROWS;
-    for (int column = 0; column < COLUMNS; column += BLOCK_COLUMNS) {
-        vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
-        UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                sums[r][b] = (vec_t)(0.0f);
-            }
-        }
-        for (int k = LANE * VEC; k < LENGTH; k += LANES * VEC) {
-            vec_t factors[BLOCK_COLUMNS];
-            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                factors[b] = ACT_LOAD(packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH + k);
-            }
-            UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-                const vec_t in = ACT_LOAD(x + min((ulong)(first + r), rows - 1) * LENGTH + k);
-                UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                    sums[r][b] += in * factors[b];
-                }
-            }
-        }
-        float totals[BLOCK_ROWS * BLOCK_COLUMNS];
-        UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
-            }
-        }
-        GROUP_SUMS(totals, BLOCK_ROWS * BLOCK_COLUMNS, scratch);
-        for (int i = LANE; i < BLOCK_ROWS * BLOCK_COLUMNS; i += LANES) {
-            const size_t row = first + i / BLOCK_COLUMNS;
-            if (row < rows && column + i % BLOCK_COLUMNS < COLUMNS) {
-                z[row * COLUMNS + column + i % BLOCK_COLUMNS] = GROUP_TOTAL(totals, scratch, i);
-            }
-        }
     }
 }
 

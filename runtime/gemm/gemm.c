@@ -106,9 +106,9 @@ void gemm_close(struct compute *compute) {
     for (size_t i = 0; i < 3; i++) {
         buffer_release(compute, &state->copies[i]);
     }
-    gemm_panels_release(&state->panels);
-    kernel_release(&state->tile);
-    kernel_release(&state->scale);
+    for (size_t form = 0; form < 4; form++) {
+        kernel_release(&state->panels.kernels[form / 2][form % 2]);
+    }
     free(state);
     compute->attached = NULL;
     compute->close_attached = NULL;
@@ -160,12 +160,10 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;
 }
 
-/* cl/gemm.cl has 4 x 4 elements of C and what they read for each step of k, should its compiler not unroll that. */
 size_t gemm_turns(const struct compute *compute, size_t k) {
-    if (gemm_state(compute)->backend != &gemm_backend_portable || gemm_blocks_suit(compute)) {
-        return 0;
-    }
-    return gemm_panels_suit(compute) ? gemm_panels_turns(compute, k) : k * (4 + 4 + 4 * 4 + 1);
+    return gemm_state(compute)->backend == &gemm_backend_portable && !gemm_blocks_suit(compute)
+               ? gemm_panels_turns(compute, k)
+               : 0;
 }
 
 bool gemm_fuses(const struct compute *compute, enum element_type type) {
@@ -259,7 +257,7 @@ static void run_fp32(struct compute *compute, const struct gemm_call *call) {
     if (call->k) {
         gemm_state(compute)->backend->run(compute, call);
     } else {
-        gemm_scale_run(compute, call);
+        gemm_panels_run(compute, &gemm_state(compute)->panels, call);
     }
 }
 

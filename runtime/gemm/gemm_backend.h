@@ -41,9 +41,7 @@ struct gemm_state {
     struct mma *mma;            /* of the backend "mma", NULL with another */
     struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
     struct gemm_blocks blocks;  /* the portable product on GPUs; all kernels are built at the first need */
-    struct gemm_panels panels;  /* the portable product on CPUs, and small ones of the backend "cblas" */
-    struct kernel tile;         /* the portable product elsewhere */
-    struct kernel scale;        /* C = beta C */
+    struct gemm_panels panels;  /* the portable GEMM elsewhere, small ones of "cblas", and all with k == 0 */
     size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
     char identity
         [CHECKSUM_SIZE]; /* of libraries and CLBlast's parameters, see gemm_identify; "" where there are none */
@@ -69,6 +67,3 @@ int gemm_identify(struct gemm_state *state, const void *data, size_t bytes);
 
 /* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */
 void gemm_keep_reason(char reason[REASON_SIZE]);
-
-/* C = beta C, what is left of a product over nothing, of fp32. A launch, for any backend. */
-void gemm_scale_run(struct compute *compute, const struct gemm_call *call);

@@ -1,5 +1,5 @@
-/* The product of fp32 matrices by kernels of our own on CPUs, cl/gemm_panels.cl. It runs on the threads that run all other
- * kernels: where a product takes less than a millisecond, waking a library's own threads costs as much as the product. */
+/* GEMM of fp32 matrices in panels of C, cl/gemm_panels.cl: for the cores of a CPU, and correct on any device. It runs on the threads that
+ * run all other kernels: where a GEMM takes less than a millisecond, waking a library's own threads costs as much. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -9,16 +9,14 @@ struct gemm_panels {
     struct kernel kernels[2][2]; /* transposed A, B */
 };
 
-/* Whether the device is one for it: a CPU, where a work-item has a row to itself. */
+/* Whether the device is a CPU where a work-item has a row to itself. */
 bool gemm_panels_suit(const struct compute *compute);
 
-/* Turns of loops that a work-item makes for sums of k, at most. */
-size_t gemm_panels_turns(const struct compute *compute, size_t k);
-
-/* Whether the product is small enough to be faster so than by the host's BLAS: a rule of sizes. */
+/* Whether the GEMM is small enough to be faster so than by the host's BLAS: a rule of sizes. */
 bool gemm_panels_are_faster(const struct gemm_call *call);
 
-/* The product, of a call of plain fp32 with m, n, k > 0. */
-void gemm_panels_run(struct compute *compute, struct gemm_panels *state, const struct gemm_call *call);
+/* Runs a call of plain fp32 with m, n > 0. With k == 0, C = beta C, and A and B are not looked at. */
+void gemm_panels_run(struct compute *compute, struct gemm_panels *panels, const struct gemm_call *call);
 
-void gemm_panels_release(struct gemm_panels *state);
+/* Iterations of loops that a work-item makes for sums of k, at most. */
+size_t gemm_panels_turns(const struct compute *compute, size_t k);

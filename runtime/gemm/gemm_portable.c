@@ -1,77 +1,90 @@
-/* The portable backend, which runs on any device: cl/gemm_panels.cl on CPUs, cl/gemm_blocks.cl on GPUs, cl/gemm.cl
- * elsewhere; and C = beta C for all of them. */
+/* The portable backend, in OpenCL C alone: cl/gemm_blocks.cl where work-items share local memory, else cl/gemm_panels.cl. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 
-#define TILE 4 /* rows and columns of C per work-item, as in cl/gemm.cl */
+/* ---- panels */
 
-/* Builds the kernels, unless they are there. */
-static int prepare(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    const char *const files[] = {"gemm.cl", NULL};
-    cl_program program = NULL;
-    if (state->scale.handle) {
-        return 0;
-    }
-    const int status = program_build(compute, files, NULL, &program) ||
-                               kernel_create(compute, program, "gemm_tile", &state->tile) ||
-                               kernel_create(compute, program, "gemm_scale", &state->scale)
-                           ? -1
-                           : 0;
-    if (status) {
-        kernel_release(&state->tile);
-    }
-    if (program) {
-        clReleaseProgram(program); /* its kernels keep it */
-    }
-    return status;
+#define PANEL_VECTORS   2                   /* of columns, as in cl/gemm_panels.cl */
+#define TILE_ROWS       6                   /* as there */
+#define MOST_ROWS       192                 /* of a work-group: with DEPTH of k they stay in a second-level cache */
+#define LEAST_ROWS      48                  /* the copy of a panel should be worth its while */
+#define GROUPS_PER_UNIT 4                   /* so that no core waits long for the last one */
+#define LARGE           ((double)(1 << 27)) /* multiply-adds */
+
+bool gemm_panels_suit(const struct compute *compute) {
+    return compute->lanes == 1 && compute->device.is_cpu;
 }
 
-/* Work-groups of so many work-items as fill a GPU's wave, or as a CPU vectorises over, for so many things to do, in
- * rows and columns. False when they cannot be counted. */
-static bool divide(struct compute *compute, const struct gemm_call *call, size_t edge, size_t *groups,
-                   size_t *local) {
-    size_t items;
-    if (__builtin_mul_overflow((call->m - 1) / edge + 1, (call->n - 1) / edge + 1, &items)) {
-        compute_fail(compute, "%s is too large", call->name);
-        return false;
-    }
-    *local = compute->device.max_work_group < 64 ? 1 : 64;
-    *groups = (items - 1) / *local + 1;
-    return true;
+/* For each step of k a row of the panel is copied, and then multiplied in each tile of rows. */
+size_t gemm_panels_turns(const struct compute *compute, size_t k) {
+    return k * ((size_t)PANEL_VECTORS * compute->vector + MOST_ROWS / TILE_ROWS);
 }
 
-static void run_plain(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = gemm_state(compute);
-    const struct matrix *a = &call->a, *b = &call->b;
-    size_t groups, local;
-    if (!divide(compute, call, TILE, &groups, &local)) {
+bool gemm_panels_are_faster(const struct gemm_call *call) {
+    return (double)call->m * (double)call->n * (double)call->k < LARGE;
+}
+
+static struct kernel *kernel_for(struct compute *compute, struct gemm_panels *panels,
+                                 const struct gemm_call *call) {
+    const char *const files[] = {"common.cl", "gemm_panels.cl", NULL};
+    struct kernel *kernel = &panels->kernels[call->transpose_a][call->transpose_b];
+    char options[96];
+    snprintf(options, sizeof options, "-DVEC=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d", compute->vector,
+             call->transpose_a, call->transpose_b);
+    return kernel->handle || !kernel_build(compute, files, options, "gemm_panels", kernel) ? kernel : NULL;
+}
+
+static size_t ceiling(size_t a, size_t b) {
+    return (a - 1) / b + 1;
+}
+
+/* Rows of a work-group. Sums do not depend on it. */
+static size_t rows_of_group(const struct compute *compute, const struct gemm_call *call, size_t across) {
+    const size_t wanted = ceiling(GROUPS_PER_UNIT * (size_t)compute->device.compute_units, across);
+    const size_t rows = call->m / wanted;
+    return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
+}
+
+void gemm_panels_run(struct compute *compute, struct gemm_panels *panels, const struct gemm_call *call) {
+    const struct kernel *kernel = kernel_for(compute, panels, call);
+    const struct matrix *a = call->k ? &call->a : &call->c, *b = call->k ? &call->b : &call->c;
+    size_t groups;
+    if (!kernel) {
+        compute_fail(compute, "%s", error_text());
         return;
     }
-    const struct kernel named = gemm_call_named(call, &state->tile);
-    const struct launch launch = {&named, groups, local, gemm_call_flops(call), 0.0, false};
-    KERNEL_LAUNCH(compute, &launch, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k),
-                  ARG_SPAN_IN(*a, call->m * call->k), ARG_U64(call->transpose_a ? 1 : a->stride),
-                  ARG_U64(call->transpose_a ? a->stride : 1), ARG_SPAN_IN(*b, call->n * call->k),
-                  ARG_U64(call->transpose_b ? 1 : b->stride), ARG_U64(call->transpose_b ? b->stride : 1),
-                  ARG_F32(call->beta), ARG_SPAN_(call->c, call->m * call->n, call->beta != 0.0f, 1),
-                  ARG_U64(call->c.stride));
+    const struct kernel named = gemm_call_named(call, kernel);
+    const size_t across = ceiling(call->n, (size_t)PANEL_VECTORS * compute->vector);
+    const size_t rows = rows_of_group(compute, call, across);
+    if (__builtin_mul_overflow(across, ceiling(call->m, rows), &groups)) {
+        compute_fail(compute, "%s is too large", call->name);
+        return;
+    }
+    const struct launch launch = {.kernel = &named, .groups = groups, .local = 1, .flops = gemm_call_flops(call)};
+    KERNEL_LAUNCH(compute, &launch, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k), ARG_U64(rows),
+                  ARG_SPAN_IN(*a, call->m * call->k), ARG_U64(a->stride), ARG_SPAN_IN(*b, call->n * call->k),
+                  ARG_U64(b->stride), ARG_F32(call->beta),
+                  ARG_SPAN_(call->c, call->m * call->n, call->beta != 0.0f, 1), ARG_U64(call->c.stride));
+}
+
+/* ---- the backend */
+
+static int portable_open(struct compute *compute) {
+    (void)compute;
+    return 0;
 }
 
 static void portable_run(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *state = gemm_state(compute);
     if (gemm_blocks_takes(compute, call)) {
         gemm_blocks_run(compute, &state->blocks, call);
-    } else if (gemm_panels_suit(compute)) {
-        gemm_panels_run(compute, &state->panels, call);
     } else {
-        run_plain(compute, call);
+        gemm_panels_run(compute, &state->panels, call);
     }
 }
 
 static void portable_close(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    gemm_blocks_release(compute, &state->blocks);
+    gemm_blocks_release(compute, &gemm_state(compute)->blocks);
 }
 
 static bool portable_takes_type(const struct compute *compute, enum element_type type) {
@@ -80,21 +93,8 @@ static bool portable_takes_type(const struct compute *compute, enum element_type
 }
 
 const struct gemm_backend gemm_backend_portable = {.name = "portable",
-                                                   .open = prepare,
+                                                   .open = portable_open,
                                                    .run = portable_run,
                                                    .close = portable_close,
                                                    .takes = gemm_blocks_takes,
                                                    .takes_type = portable_takes_type};
-
-void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = gemm_state(compute);
-    size_t groups, local;
-    if (prepare(compute)) {
-        compute_fail(compute, "%s", error_text());
-        return;
-    }
-    if (divide(compute, call, 1, &groups, &local)) {
-        KERNEL_RUN(compute, &state->scale, groups, local, ARG_U64(call->m), ARG_U64(call->n), ARG_F32(call->beta),
-                   ARG_SPAN_IN_OUT(call->c, call->m * call->n), ARG_U64(call->c.stride));
-    }
-}

@@ -8,9 +8,10 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
                        struct span w, const struct buffer *y) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct kernel *kernel = rows == 1 ? &kernels->one_row_multiply : &kernels->few_rows_multiply;
-    KERNEL_RUN(operations->compute, kernel, rows == 1 ? out : groups_for(out, FEW_ROWS_BLOCK),
-               operations->compute->lanes, ARG_SPAN_IN(x, rows * in), ARG_I32(rows), ARG_I32(in),
-               ARG_SPAN_IN(w, out * in), ARG_I32(out), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
+    const size_t group_columns = rows == 1 ? 1 : FEW_ROWS_BLOCK;
+    KERNEL_RUN(operations->compute, kernel, groups_for(out, group_columns), operations->compute->lanes,
+               ARG_SPAN_IN(x, rows * in), ARG_U64(rows), ARG_I32(in), ARG_SPAN_IN(w, out * in), ARG_I32(out),
+               ARG_U64(rows), ARG_I32(group_columns), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {

@@ -1,4 +1,4 @@
-/* Buffers, kernels, the program cache, failures and profiles on every device. The kernel used is gemm_scale. */
+/* Buffers, kernels, the program cache, failures and profiles on every device. The kernel used is loop_turns. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const gemm_files[] = {"gemm.cl", NULL};
+static const char *const loop_files[] = {"loops.cl", NULL};
 
 /* Calls check(word) for every device there is. */
 static void on_every_device(void (*check)(const char *word)) {
@@ -42,12 +42,10 @@ static struct compute *open_device(const char *word, const char *cache_dir, bool
     return compute;
 }
 
-/* Launches x[i] *= factor for `count` elements. */
-static void launch_scale(struct compute *compute, const struct kernel *kernel, const struct buffer *x, size_t count,
-                         float factor) {
-    struct span span = {x, 0};
-    KERNEL_RUN(compute, kernel, (count + 15) / 16, 16, ARG_U64(1), ARG_U64(count), ARG_F32(factor),
-               ARG_SPAN_IN_OUT(span, count), ARG_U64(count));
+/* sums[0] becomes what cl/loops.cl says after so many turns. */
+static void launch_turns(struct compute *compute, const struct kernel *kernel, const struct buffer *sums,
+                         unsigned turns) {
+    KERNEL_RUN(compute, kernel, turns > 0, 1, ARG_U32(turns), ARG_U32(1), ARG_IN_OUT(sums, 5));
 }
 
 /* ---- opening */
@@ -225,24 +223,19 @@ static void check_kernel(const char *word) {
     struct buffer x;
     struct kernel kernel;
     cl_program program;
-    float values[100], back[100];
-    for (size_t i = 0; i < 100; i++) {
-        values[i] = (float)i;
-    }
-    if (program_build(compute, gemm_files, NULL, &program)) {
+    uint32_t values[] = {0, 3, 3, 3, 3}, back[5];
+    if (program_build(compute, loop_files, NULL, &program)) {
         fail_msg("%s", error_text());
     }
-    assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
+    assert_int_equal(kernel_create(compute, program, "loop_turns", &kernel), 0);
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, sizeof(values)), 0);
     assert_int_equal(buffer_write(compute, &x, 0, values, sizeof(values)), 0);
-    launch_scale(compute, &kernel, &x, 100, 2.0f);
-    launch_scale(compute, &kernel, &x, 100, 0.25f);
-    launch_scale(compute, &kernel, &x, 0, 3.0f); /* no groups: nothing happens */
+    launch_turns(compute, &kernel, &x, 1);
+    launch_turns(compute, &kernel, &x, 2);
+    launch_turns(compute, &kernel, &x, 0); /* no groups: nothing happens */
     assert_int_equal(buffer_read(compute, &x, 0, back, sizeof(back)), 0);
-    for (size_t i = 0; i < 100; i++) {
-        assert_true(back[i] == values[i] * 0.5f);
-    }
+    assert_int_equal(back[0], 1664525U * 3 + 3);
     buffer_release(compute, &x);
     kernel_release(&kernel);
     kernel_release(&kernel);
@@ -259,20 +252,20 @@ static void check_sticky(const char *word) {
     struct buffer x;
     struct kernel kernel;
     cl_program program;
-    float value = 1.0f, back = 0.0f;
-    assert_int_equal(program_build(compute, gemm_files, NULL, &program), 0);
-    assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
+    uint32_t value = 1, back = 0;
+    assert_int_equal(program_build(compute, loop_files, NULL, &program), 0);
+    assert_int_equal(kernel_create(compute, program, "loop_turns", &kernel), 0);
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, 4), 0);
     assert_int_equal(buffer_write(compute, &x, 0, &value, 4), 0);
-    KERNEL_RUN(compute, &kernel, 1, 1, ARG_I32(1)); /* the parameter is a ulong */
-    launch_scale(compute, &kernel, &x, 1, 2.0f);    /* does nothing any more */
+    KERNEL_RUN(compute, &kernel, 1, 1, ARG_U64(1)); /* the parameter is a uint */
+    launch_turns(compute, &kernel, &x, 1);          /* does nothing any more */
     compute_fail(compute, "second failure");
     assert_int_equal(compute_check(compute), -1);
     assert_int_equal(buffer_read(compute, &x, 0, &back, 4), -1);
     assert_int_equal(buffer_write(compute, &x, 0, &value, 4), -1);
     assert_int_equal(compute_finish(compute), -1);
-    assert_non_null(strstr(error_text(), "argument 0 of kernel gemm_scale: CL_INVALID_ARG_SIZE"));
+    assert_non_null(strstr(error_text(), "argument 0 of kernel loop_turns: CL_INVALID_ARG_SIZE"));
     assert_non_null(strstr(error_text(), compute->device.name));
     buffer_release(compute, &x);
     kernel_release(&kernel);
@@ -289,15 +282,13 @@ static void check_launch_fails(size_t groups, size_t local, const char *words) {
     struct kernel kernel;
     cl_program program;
     struct buffer x;
-    struct span span = {&x, 0};
-    assert_int_equal(program_build(compute, gemm_files, NULL, &program), 0);
-    assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
+    assert_int_equal(program_build(compute, loop_files, NULL, &program), 0);
+    assert_int_equal(kernel_create(compute, program, "loop_turns", &kernel), 0);
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, 4), 0);
-    KERNEL_RUN(compute, &kernel, groups, local, ARG_U64(1), ARG_U64(0), ARG_F32(1), ARG_SPAN_IN_OUT(span, 0),
-               ARG_U64(1));
+    KERNEL_RUN(compute, &kernel, groups, local, ARG_U32(0), ARG_U32(0), ARG_IN_OUT(&x, 0));
     assert_int_equal(compute_finish(compute), -1);
-    assert_non_null(strstr(error_text(), "gemm_scale"));
+    assert_non_null(strstr(error_text(), "loop_turns"));
     if (!strstr(error_text(), words)) {
         fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
     }
@@ -317,16 +308,16 @@ static void test_launch_fails(void **state) {
 
 static void check_build_fails(const char *word) {
     struct compute *compute = open_device(word, "", false);
-    const char *const missing[] = {"gemm.cl", "no_such.cl", NULL};
+    const char *const missing[] = {"loops.cl", "no_such.cl", NULL};
     struct kernel kernel;
     cl_program program;
-    assert_int_equal(program_build(compute, gemm_files, "-Dkernel=bogus_token", &program), -1);
+    assert_int_equal(program_build(compute, loop_files, "-D__kernel=bogus_token", &program), -1);
     assert_null(program);
-    assert_non_null(strstr(error_text(), "cannot compile gemm.cl"));
+    assert_non_null(strstr(error_text(), "cannot compile loops.cl"));
     assert_non_null(strstr(error_text(), "bogus_token"));
     assert_int_equal(program_build(compute, missing, NULL, &program), -1);
     assert_non_null(strstr(error_text(), "no_such.cl"));
-    assert_int_equal(program_build(compute, gemm_files, NULL, &program), 0);
+    assert_int_equal(program_build(compute, loop_files, NULL, &program), 0);
     assert_int_equal(kernel_create(compute, program, "no_such_kernel", &kernel), -1);
     assert_non_null(strstr(error_text(), "no_such_kernel: CL_INVALID_KERNEL_NAME"));
     kernel_release(&kernel);
@@ -361,18 +352,18 @@ static bool build_cached(const char *word, const char *folder) {
     struct kernel kernel;
     cl_program program;
     struct buffer x;
-    float value = 3.0f;
-    if (program_build(compute, gemm_files, NULL, &program)) {
+    uint32_t sums[] = {0, 3, 3, 3, 3};
+    if (program_build(compute, loop_files, NULL, &program)) {
         fail_msg("%s", error_text());
     }
     assert_int_equal(compute->programs_cached + compute->programs_compiled, 1);
     bool cached = compute->programs_cached == 1;
-    assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
-    assert_int_equal(buffer_create(compute, &x, 4), 0);
-    assert_int_equal(buffer_write(compute, &x, 0, &value, 4), 0);
-    launch_scale(compute, &kernel, &x, 1, 2.0f);
-    assert_int_equal(buffer_read(compute, &x, 0, &value, 4), 0);
-    assert_true(value == 6.0f);
+    assert_int_equal(kernel_create(compute, program, "loop_turns", &kernel), 0);
+    assert_int_equal(buffer_create(compute, &x, sizeof sums), 0);
+    assert_int_equal(buffer_write(compute, &x, 0, sums, sizeof sums), 0);
+    launch_turns(compute, &kernel, &x, 1);
+    assert_int_equal(buffer_read(compute, &x, 0, sums, sizeof sums), 0);
+    assert_int_equal(sums[0], 3);
     buffer_release(compute, &x);
     kernel_release(&kernel);
     clReleaseProgram(program);
@@ -387,7 +378,7 @@ static void test_shared(void **state) {
     static const char *const options[] = {NULL, NULL, "-DOTHER=1"};
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(program_build(compute, gemm_files, options[i], &programs[i]), 0);
+        assert_int_equal(program_build(compute, loop_files, options[i], &programs[i]), 0);
     }
     assert_ptr_equal(programs[0], programs[1]);
     assert_ptr_not_equal(programs[0], programs[2]);
@@ -520,13 +511,13 @@ static void launch_some(struct compute *compute) {
     cl_program program;
     struct buffer x;
     float values[256] = {1.0f};
-    assert_int_equal(program_build(compute, gemm_files, NULL, &program), 0);
-    assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
+    assert_int_equal(program_build(compute, loop_files, NULL, &program), 0);
+    assert_int_equal(kernel_create(compute, program, "loop_turns", &kernel), 0);
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, sizeof(values)), 0);
     assert_int_equal(buffer_write(compute, &x, 0, values, sizeof(values)), 0);
     for (int i = 0; i < 3; i++) {
-        launch_scale(compute, &kernel, &x, 64, 1.0f);
+        launch_turns(compute, &kernel, &x, 1);
     }
     struct matrix a = {&x, 0, 8}, c = {&x, 128, 8};
     gemm_run(compute, &(struct gemm_call){.transpose_b = true, .m = 8, .n = 8, .k = 8, .a = a, .b = a, .c = c});
@@ -545,7 +536,7 @@ static void check_table(struct compute *compute) {
     assert_non_null(stream);
     profiler_print_table(compute->profiler, stream);
     fclose(stream);
-    assert_non_null(strstr(text, "gemm_scale"));
+    assert_non_null(strstr(text, "loop_turns"));
     assert_non_null(strstr(text, "gemm_nt 8x8x8"));
     assert_non_null(strstr(text, "buffer_write"));
     assert_non_null(strstr(text, "buffer_zero"));

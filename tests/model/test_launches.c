@@ -247,7 +247,7 @@ static void test_cpu(void **state) {
     (void)state;
     train(NULL, "auto", "shc", ELEMENT_FP32);
     train(NULL, "portable", "identity", ELEMENT_BF16);
-    assert_true(has_run("projections_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
+    assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
 }
 
 int main(void) {

@@ -251,12 +251,16 @@ static void run_multiply(struct bench *bench) {
 }
 
 static void run_multiply_backward(struct bench *bench) {
+    if (operations_build(bench->operations, "projections.cl")) {
+        compute_fail(bench->operations->compute, "%s", error_text());
+        return;
+    }
     projections_gradient(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
                          bench_derivative(bench, "z"), bench_derivative(bench, "packed"));
 }
 
-static const struct operation_test multiply = {"multiply",         "projections.cl", multiply_describe,     NULL,
-                                               multiply_reference, run_multiply,     run_multiply_backward, NULL};
+static const struct operation_test multiply = {"multiply",         "few_rows.cl", multiply_describe,     NULL,
+                                               multiply_reference, run_multiply,  run_multiply_backward, NULL};
 
 /* ---- map. In the model d_z and rms_scale go on to the streams; here rms_scale is half the gradient of squares. */
 
