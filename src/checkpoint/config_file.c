@@ -3,8 +3,10 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/text/tokenizer.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST_BYTES   ((size_t)1 << 20)
@@ -142,38 +144,34 @@ int config_file_parse(const json_t *json, struct model_config *config) {
     return ours ? model_config_from_json(json, config) : read_hugging_face(json, config);
 }
 
-/* The checkpoints in a run directory. */
-struct candidates {
-    const char *folder;
-    char names[2][32]; /* the last ones in order, "" for none; ckpt-best is after all numbers */
-};
-
-static int add_candidate(void *context, const char *name) {
-    struct candidates *found = context;
-    const bool last = strverscmp(name, found->names[0]) > 0;
-    if (strncmp(name, "ckpt-", 5) == 0 && strlen(name) < sizeof found->names[0] &&
-        strverscmp(name, found->names[1]) > 0 &&
-        files_exist(path_of("%s/%s/config.json", found->folder, name).text)) {
-        memcpy(found->names[1], found->names[0], last ? sizeof found->names[0] : 0);
-        snprintf(found->names[last ? 0 : 1], sizeof found->names[0], "%s", name);
-    }
-    return 0;
+static int has_checkpoint_name(const struct dirent *entry) {
+    return strncmp(entry->d_name, "ckpt-", 5) == 0;
 }
 
-/* If the folder is a run directory, which has checkpoints in it, an error that names one or two of them. */
+/* If the folder is a run directory, which has checkpoints in it, an error that names the last two: ckpt-best comes after
+ * all numbers. */
 static int refuse_run_directory(const char *folder) {
-    struct candidates found = {.folder = folder};
-    size_t length = strlen(folder);
-    if (files_each(folder, add_candidate, &found)) {
-        error_clear(); /* if there is no such folder, reading config.json reports it */
+    struct dirent **entries;
+    char names[256] = "";
+    size_t length = strlen(folder), found = 0;
+    const int count = scandir(folder, &entries, has_checkpoint_name, versionsort);
+    for (int i = count - 1; i >= 0; i--) {
+        const char *name = entries[i]->d_name;
+        if (found < 2 && files_exist(path_of("%s/%s/config.json", folder, name).text)) {
+            const size_t used = strlen(names);
+            snprintf(names + used, sizeof names - used, found++ ? " (or %.60s)" : "%.60s", name);
+        }
+        free(entries[i]);
+    }
+    if (count >= 0) {
+        free(entries);
     }
     while (length > 1 && folder[length - 1] == '/') {
         length--;
     }
-    const char *first = found.names[0], *second = found.names[1];
-    return *first ? error_set("%s is a run directory, not a checkpoint: give %.*s/%s%s%s%s", folder, (int)length,
-                              folder, first, *second ? " (or " : "", second, *second ? ")" : "")
-                  : 0;
+    return found ? error_set("%s is a run directory, not a checkpoint: give %.*s/%s", folder, (int)length, folder,
+                             names)
+                 : 0;
 }
 
 int config_file_read(const char *folder, struct model_config *config) {

@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,14 +77,9 @@ static const struct tensor_info *find(const struct weights *weights, const struc
     return weights_find(weights->file, &wanted);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    const size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
-/* What older files have beside the parameters: the causal mask, and what stands for minus infinity. */
+/* Older files have two more tensors per layer: the causal mask, and a number for minus infinity. */
 static bool is_mask(const char *name) {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+    return fnmatch("*.attn.@(bias|masked_bias)", name, FNM_EXTMATCH) == 0;
 }
 
 static int check_nothing_else(const struct weights *weights) {
@@ -92,7 +88,7 @@ static int check_nothing_else(const struct weights *weights) {
         char whole[128];
         snprintf(whole, sizeof whole, "%s%.110s", weights->skipped ? prefix : "", name);
         if (!is_mask(name) && strcmp(name, head_name) != 0 && !parameters_find(weights->parameters, whole)) {
-            return error_set("tensor '%.100s' is none of this GPT-2's", name);
+            return error_set("tensor '%.100s' is not part of this GPT-2", name);
         }
     }
     return 0;

@@ -367,14 +367,11 @@ int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
 }
 
 json_t *corpus_reader_save(const struct corpus_reader *reader) {
-    json_t *state = json_pack("{s:O, s:I, s:I}", "done", reader->done, "documents", (json_int_t)reader->before,
-                              "pieces", (json_int_t)(reader->pieces + reader->skip));
-    if (reader->split.total > 0) {
-        json_object_set_new(state, "split_total", json_integer((json_int_t)reader->split.total));
-        json_object_set_new(state, "split_position", json_integer((json_int_t)reader->split_before.position));
-        json_object_set_new(state, "split_held_out", json_integer((json_int_t)reader->split_before.held_out));
-    }
-    return state;
+    return json_pack("{s:O, s:I, s:I, s:I, s:I, s:I}", "done", reader->done, "documents",
+                     (json_int_t)reader->before, "pieces", (json_int_t)(reader->pieces + reader->skip),
+                     "split_total", (json_int_t)reader->split.total, "split_position",
+                     (json_int_t)reader->split_before.position, "split_held_out",
+                     (json_int_t)reader->split_before.held_out);
 }
 
 struct corpus_status corpus_reader_status(const struct corpus_reader *reader) {

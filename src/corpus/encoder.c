@@ -14,8 +14,7 @@ enum {
 
 struct slot {
     struct text_batch batch;
-    bool ready; /* encoded, or failed */
-    bool failed;
+    bool ready;  /* encoded, or failed */
     char *error; /* the error text if it failed, from error_keep */
 };
 
@@ -103,7 +102,6 @@ static struct slot *claim(struct encoder *encoder) {
 }
 
 static void finish(struct encoder *encoder, struct slot *slot, int result) {
-    slot->failed = result != 0;
     slot->error = result ? error_keep() : NULL;
     pthread_mutex_lock(&encoder->lock);
     slot->ready = true;
@@ -203,7 +201,7 @@ int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **b
     const bool ready = slot->ready;
     pthread_mutex_unlock(&encoder->lock);
     *batch = &slot->batch;
-    if (ready && slot->failed) {
+    if (ready && slot->error) {
         error_restore(slot->error);
         slot->error = NULL;
         return -1;

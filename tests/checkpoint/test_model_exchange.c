@@ -315,8 +315,8 @@ static void other_models_are_refused(void **state) {
         const char *text;
     } cases[] = {
         {{.add = "lm_head.weight", .shift = 1.0f}, "'lm_head.weight' differs from the token embedding"},
-        {{.add = "score.weight"}, "tensor 'score.weight' is none of this GPT-2's"},
-        {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is none of this GPT-2's"},
+        {{.add = "score.weight"}, "tensor 'score.weight' is not part of this GPT-2"},
+        {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is not part of this GPT-2"},
         {{.drop = "transformer.h.1.mlp.c_fc.bias"}, "tensor 'transformer.h.1.mlp.c_fc.bias' is missing"},
         {{.swap = "transformer.h.0.attn.c_attn.weight"},
          "tensor 'transformer.h.0.attn.c_attn.weight' has another shape"},
