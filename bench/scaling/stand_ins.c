@@ -171,8 +171,8 @@ bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved
     return false;
 }
 
-void ranks_pause(unsigned *turns, bool patient) {
-    (void)turns, (void)patient;
+void ranks_pause(unsigned *turns, bool long_naps) {
+    (void)turns, (void)long_naps;
 }
 
 void ranks_add_name(char names[128], int rank) {

@@ -206,10 +206,10 @@ static int take_gzip(struct input *input, unsigned char *data, size_t bytes, siz
     input->gzip.avail_in = (uInt)(input->held - input->at);
     input->gzip.next_out = data;
     input->gzip.avail_out = bytes < UINT_MAX ? (uInt)bytes : UINT_MAX;
-    const uInt room = input->gzip.avail_out;
+    const uInt capacity = input->gzip.avail_out;
     const int result = inflate(&input->gzip, Z_NO_FLUSH);
     input->at = input->held - input->gzip.avail_in;
-    *got = room - input->gzip.avail_out;
+    *got = capacity - input->gzip.avail_out;
     input->in_member = result != Z_STREAM_END;
     if (result == Z_STREAM_END) {
         return inflateReset(&input->gzip) == Z_OK ? 0 : fail_damaged(input, "zlib refuses to go on");

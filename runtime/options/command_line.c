@@ -29,11 +29,11 @@ static enum options_result refuse_name(const struct options_given *line, const c
     char given[MOST_SHOWN + 1], name[MOST_SHOWN + 1], suggestion[MOST_NAME_BYTES];
     snprintf(given, sizeof given, "%.*s", (int)(length < MOST_SHOWN ? length : MOST_SHOWN), argument + 2);
     option_copy_name(name, sizeof name, given, '-', '_');
-    const char *near = option_nearest(line->specs, line->spec_count, name, true);
-    if (near == NULL) {
+    const char *nearest = option_nearest(line->specs, line->spec_count, name, true);
+    if (nearest == NULL) {
         error_set("unknown option '--%s' (--help lists all)", given);
     } else {
-        option_copy_name(suggestion, sizeof suggestion, near, '_', '-');
+        option_copy_name(suggestion, sizeof suggestion, nearest, '_', '-');
         error_set("unknown option '--%s' (did you mean '--%s'?)", given, suggestion);
     }
     return OPTIONS_WRONG;

@@ -79,10 +79,10 @@ static int apply_line(struct option_spec *specs, size_t count, unsigned source, 
     char *value = trim(equals + 1);
     struct option_spec *spec = option_find(specs, count, name);
     if (spec == NULL) {
-        const char *near = option_nearest(specs, count, name, false);
-        return near == NULL
+        const char *nearest = option_nearest(specs, count, name, false);
+        return nearest == NULL
                    ? error_set("%s: unknown option '%.*s'", place, MOST_SHOWN, name)
-                   : error_set("%s: unknown option '%.*s' (did you mean '%s'?)", place, MOST_SHOWN, name, near);
+                   : error_set("%s: unknown option '%.*s' (did you mean '%s'?)", place, MOST_SHOWN, name, nearest);
     }
     if (*value == '"') {
         const char *wrong = unquote(value);

@@ -59,26 +59,26 @@ struct collective {
 
 uint64_t collective_host_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
                                bool bf16) {
-    const uint64_t part = range_memory_largest_part(ranks, largest), sums = bf16 ? part : 0;
+    const uint64_t shard = range_memory_largest_shard(ranks, largest), sums = bf16 ? shard : 0;
     const uint64_t slot = compute->device.native_kernels ? 0 : (largest + sums) * sizeof(float);
-    return RANGE_SLOTS * (range_messages_bytes(ranks, part, bf16) + slot);
+    return RANGE_SLOTS * (range_messages_bytes(ranks, shard, bf16) + slot);
 }
 
 uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest, bool bf16) {
     return compute->device.native_kernels || !bf16 ? 0 : RANGE_SLOTS * largest * sizeof(uint16_t);
 }
 
-/* The part of collective_create that needs no other rank. */
+/* The work of collective_create that needs no other rank. */
 static int make(struct collective *collective, const struct collective_settings *settings) {
     const struct ranks *ranks = collective->ranks;
-    const size_t near = (size_t)ranks->node.count;
-    collective->targets = memory_allocate(near, sizeof *collective->targets);
-    collective->addends = memory_allocate(near, sizeof *collective->addends);
+    const size_t node_count = (size_t)ranks->node.count;
+    collective->targets = memory_allocate(node_count, sizeof *collective->targets);
+    collective->addends = memory_allocate(node_count, sizeof *collective->addends);
     if (settings->largest < 1 || settings->largest > (uint64_t)1 << 28) {
         return error_set("a range of %" PRIu64 " elements cannot be summed", settings->largest);
     }
     for (size_t i = 0; i < RANGE_SLOTS; i++) {
-        range_messages_create(&collective->messages[i], ranks, range_memory_largest_part(ranks, settings->largest),
+        range_messages_create(&collective->messages[i], ranks, range_memory_largest_shard(ranks, settings->largest),
                               settings->bf16);
     }
     return range_memory_make(&collective->memory, settings->buffers, settings->buffer_count);
@@ -134,7 +134,7 @@ void collective_release(struct collective *collective) {
 
 /* ---- locations */
 
-/* Tells whether items need slots, of which there are RANGE_SLOTS: for copies between device and host, and for
+/* Returns whether items need slots, of which there are RANGE_SLOTS: for copies between device and host, and for
  * messages. */
 static bool uses_slots(const struct collective *collective) {
     return collective->memory.staged || collective->ranks->cross_node.count > 1;
@@ -152,11 +152,11 @@ static struct range_messages *messages_of(struct collective *collective, size_t 
     return &collective->messages[slot_index(collective, index)];
 }
 
-static struct element_range node_part(const struct collective *collective, const struct item *item, int near) {
-    return range_part(item->what.range, collective->ranks->node.count, near);
+static struct element_range node_shard(const struct collective *collective, const struct item *item, int peer) {
+    return range_shard(item->what.range, collective->ranks->node.count, peer);
 }
 
-/* Tells whether the device rounds the range to bfloat16, in which it then travels. */
+/* Returns whether the device rounds the range to bfloat16, in which it then travels. */
 static bool is_packed(const struct collective *collective, const struct item *item) {
     return collective->memory.bf16 && collective->memory.staged && item->what.kind != COLLECTIVE_ALL_GATHER;
 }
@@ -165,24 +165,24 @@ static size_t element_bytes(const struct collective *collective, const struct it
     return is_packed(collective, item) ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Returns the address of an element of the item's range in the host memory of rank `near` of the node. `element`
+/* Returns the address of an element of the item's range in the host memory of rank `peer` of the node. `element`
  * is its index in the buffer. */
-static void *place_at(struct collective *collective, size_t index, int near, uint64_t element) {
+static void *place_at(struct collective *collective, size_t index, int peer, uint64_t element) {
     const struct item *item = &collective->items[index];
     const struct range_slot *slot = slot_of(collective, index);
-    const bool staged = collective->memory.staged, own = near == collective->ranks->node.index;
+    const bool staged = collective->memory.staged, own = peer == collective->ranks->node.index;
     const struct shared_memory *shared =
         staged ? &slot->shared : range_memory_find(&collective->memory, item->what.buffer);
-    char *memory = !own ? shared->others[near].data : staged ? slot->data : item->what.buffer->host;
+    char *memory = !own ? shared->others[peer].data : staged ? slot->data : item->what.buffer->host;
     return memory + (element - (staged ? item->what.range.offset : 0)) * element_bytes(collective, item);
 }
 
-/* The sums of this rank's part of the node, in float. */
+/* The sums of this rank's shard of the node, in float. */
 static float *own_sums(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const int own = collective->ranks->node.index;
     return is_packed(collective, item) ? slot_of(collective, index)->sums
-                                       : place_at(collective, index, own, node_part(collective, item, own).offset);
+                                       : place_at(collective, index, own, node_shard(collective, item, own).offset);
 }
 
 /* ---- sums and copies in host memory */
@@ -205,9 +205,9 @@ static int add_piece(void *context, size_t index) {
 }
 
 /* Adds `count` arrays, collective->addends, into collective->targets [target_count]. All point to this rank's
- * part. */
+ * shard. */
 static void add(struct collective *collective, const struct item *item, int count, int target_count) {
-    const uint64_t elements = node_part(collective, item, collective->ranks->node.index).count;
+    const uint64_t elements = node_shard(collective, item, collective->ranks->node.index).count;
     const bool packed = is_packed(collective, item);
     struct addition addition = {
         .sum = {collective->addends, count, packed, -1, collective->targets, target_count},
@@ -222,19 +222,19 @@ static void add(struct collective *collective, const struct item *item, int coun
     }
 }
 
-/* Tells whether this rank writes its sums into the memory of the node's other ranks, who then need not copy them.
+/* Returns whether this rank writes its sums into the memory of the node's other ranks, who then need not copy them.
  */
 static bool hands_out(const struct collective *collective, const struct item *item) {
     return !collective->memory.staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER &&
            collective->ranks->node.count > 1;
 }
 
-/* Appends this rank's part in the memory of the node's other ranks to the targets; returns their number. */
+/* Appends this rank's shard in the memory of the node's other ranks to the targets; returns their number. */
 static int add_targets(struct collective *collective, size_t index, int count) {
-    const struct rank_group *near = &collective->ranks->node;
-    const uint64_t first = node_part(collective, &collective->items[index], near->index).offset;
-    for (int i = 0; i < near->count; i++) {
-        if (i != near->index) {
+    const struct rank_group *node = &collective->ranks->node;
+    const uint64_t first = node_shard(collective, &collective->items[index], node->index).offset;
+    for (int i = 0; i < node->count; i++) {
+        if (i != node->index) {
             collective->targets[count++] = place_at(collective, index, i, first);
         }
     }
@@ -244,7 +244,7 @@ static int add_targets(struct collective *collective, size_t index, int count) {
 static void add_node(struct collective *collective, size_t index) {
     const struct ranks *ranks = collective->ranks;
     const struct item *item = &collective->items[index];
-    const uint64_t first = node_part(collective, item, ranks->node.index).offset;
+    const uint64_t first = node_shard(collective, item, ranks->node.index).offset;
     if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->node.count == 1 && !is_packed(collective, item))) {
         return;
     }
@@ -256,12 +256,12 @@ static void add_node(struct collective *collective, size_t index) {
     add(collective, item, ranks->node.count, at_once ? add_targets(collective, index, 1) : 1);
 }
 
-/* Rounds the sums of this rank's part to bfloat16, where the others read them. */
+/* Rounds the sums of this rank's shard to bfloat16, where the others read them. */
 static void round_sums(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const int own = collective->ranks->node.index;
-    const struct element_range part = node_part(collective, item, own);
-    elements_to_bf16(own_sums(collective, index), part.count, place_at(collective, index, own, part.offset));
+    const struct element_range shard = node_shard(collective, item, own);
+    elements_to_bf16(own_sums(collective, index), shard.count, place_at(collective, index, own, shard.offset));
 }
 
 /* Writes sums, or weights of an all-gather, into the memory of the node's other ranks. */
@@ -284,19 +284,19 @@ static void publish(struct collective *collective, size_t index) {
 
 /* ---- copies between device and host */
 
-/* The part of a range that is copied from the device: all of it, or the part that this rank owns. */
+/* The shard of a range that is copied from the device: all of it, or the shard that this rank owns. */
 static struct element_range wanted_of(const struct collective *collective, const struct item *item) {
-    return item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_part(collective->ranks, item->what.range)
+    return item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_shard(collective->ranks, item->what.range)
                                                     : item->what.range;
 }
 
 /* The address that the driver copies an element from or to: in a rank's shared memory, or in the bounce buffer. */
-static void *copied_at(struct collective *collective, size_t index, int near, uint64_t element) {
+static void *copied_at(struct collective *collective, size_t index, int peer, uint64_t element) {
     const struct item *item = &collective->items[index];
     const struct pinned *bounce = &slot_of(collective, index)->bounce;
     return bounce->host
                ? (char *)bounce->host + (element - item->what.range.offset) * element_bytes(collective, item)
-               : place_at(collective, index, near, element);
+               : place_at(collective, index, peer, element);
 }
 
 static void start_reading(struct collective *collective, size_t index) {
@@ -319,18 +319,18 @@ static void start_reading(struct collective *collective, size_t index) {
     }
 }
 
-/* Copies a part of the range between a rank's shared memory and the bounce buffer. */
-static void bounce(struct collective *collective, size_t index, int near, struct element_range part, bool in) {
-    void *memory = place_at(collective, index, near, part.offset),
-         *copied = copied_at(collective, index, near, part.offset);
+/* Copies a shard of the range between a rank's shared memory and the bounce buffer. */
+static void bounce(struct collective *collective, size_t index, int peer, struct element_range shard, bool in) {
+    void *memory = place_at(collective, index, peer, shard.offset),
+         *copied = copied_at(collective, index, peer, shard.offset);
     if (slot_of(collective, index)->bounce.host) {
         memcpy(in ? memory : copied, in ? copied : memory,
-               part.count * element_bytes(collective, &collective->items[index]));
+               shard.count * element_bytes(collective, &collective->items[index]));
     }
 }
 
-static void write_part(struct collective *collective, const struct buffer *buffer, size_t offset, const void *from,
-                       size_t bytes) {
+static void write_shard(struct collective *collective, const struct buffer *buffer, size_t offset, const void *from,
+                        size_t bytes) {
     cl_event event = bytes ? transfer_write(&collective->memory.writes, buffer, offset, bytes, from) : NULL;
     if (event) {
         clReleaseEvent(event);
@@ -340,13 +340,13 @@ static void write_part(struct collective *collective, const struct buffer *buffe
 /* Copies the sums that this rank owns to the device. */
 static void write_own(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
-    const struct element_range own = ranks_own_part(collective->ranks, item->what.range);
-    const uint64_t first = node_part(collective, item, collective->ranks->node.index).offset;
-    write_part(collective, item->what.buffer, own.offset * sizeof(float),
-               own_sums(collective, index) + (own.offset - first), own.count * sizeof(float));
+    const struct element_range own = ranks_own_shard(collective->ranks, item->what.range);
+    const uint64_t first = node_shard(collective, item, collective->ranks->node.index).offset;
+    write_shard(collective, item->what.buffer, own.offset * sizeof(float),
+                own_sums(collective, index) + (own.offset - first), own.count * sizeof(float));
 }
 
-/* Copies each rank's part from its memory to the device. */
+/* Copies each rank's shard from its memory to the device. */
 static void write_all(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const struct range_slot *slot = slot_of(collective, index);
@@ -354,11 +354,11 @@ static void write_all(struct collective *collective, size_t index) {
     const size_t size = element_bytes(collective, item);
     const bool packed = is_packed(collective, item);
     for (int i = 0; i < collective->ranks->node.count; i++) {
-        const struct element_range part = node_part(collective, item, i);
-        const uint64_t at = packed ? part.offset - range.offset : part.offset;
-        bounce(collective, index, i, part, false);
-        write_part(collective, packed ? &slot->packed : item->what.buffer, at * size,
-                   copied_at(collective, index, i, part.offset), part.count * size);
+        const struct element_range shard = node_shard(collective, item, i);
+        const uint64_t at = packed ? shard.offset - range.offset : shard.offset;
+        bounce(collective, index, i, shard, false);
+        write_shard(collective, packed ? &slot->packed : item->what.buffer, at * size,
+                    copied_at(collective, index, i, shard.offset), shard.count * size);
     }
     if (packed) {
         transfer_convert(&collective->memory.writes, (struct span){&slot->packed, 0},
@@ -382,7 +382,7 @@ static void start_messages(struct collective *collective, size_t index, bool gat
     const struct item *item = &collective->items[index];
     struct range_messages *messages = messages_of(collective, index);
     const int own = collective->ranks->node.index;
-    messages->range = node_part(collective, item, own);
+    messages->range = node_shard(collective, item, own);
     messages->data = own_sums(collective, index);
     messages->bf16 =
         collective->memory.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights are not rounded */
@@ -390,7 +390,7 @@ static void start_messages(struct collective *collective, size_t index, bool gat
     collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
 }
 
-/* Tells whether an item skips a stage, by its kind, the device and the ranks. */
+/* Returns whether an item skips a stage, by its kind, the device and the ranks. */
 static bool is_left_out(const struct collective *collective, const struct item *item) {
     switch (item->stage) {
     case STAGE_READING:
@@ -435,7 +435,7 @@ static uint64_t slot_before(const struct collective *collective, uint64_t number
     return uses_slots(collective) && number > RANGE_SLOTS ? number - RANGE_SLOTS : 0;
 }
 
-/* Tells whether the item's current stage is complete. */
+/* Returns whether the item's current stage is complete. */
 static bool is_through(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const struct ranks *ranks = collective->ranks;
@@ -480,7 +480,7 @@ static void finish_stage(struct collective *collective, size_t index) {
     }
 }
 
-/* Moves the item to its next stage if the current one is complete; tells whether it did. */
+/* Moves the item to its next stage if the current one is complete; returns whether it did. */
 static bool advance(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
     const enum stage before = item->stage;
@@ -609,7 +609,7 @@ static void pause_polling(const struct collective *collective, unsigned *turns) 
     }
 }
 
-/* Tells whether the round waits for the device only. */
+/* Returns whether the round waits for the device only. */
 static bool waits_for_device(struct collective *collective) {
     const struct item *oldest = &collective->items[collective->done];
     return collective->under_way == 0 && oldest->stage == STAGE_MARKED && !event_is_done(collective, oldest);

@@ -1,13 +1,13 @@
 /* Collective operations (all-reduce, reduce-scatter, all-gather) on ranges of buffers, which run while the device
  * still computes the ranges that follow.
  *
- * A range is divided into one part for each rank of a node (ranks that share memory, see ranks.h), and each of
- * these into one part for each rank of the group across nodes. A range goes through these steps:
+ * A range is divided into one shard for each rank of a node (ranks that share memory, see ranks.h), and each of
+ * these into one shard for each rank of the group across nodes. A range goes through these steps:
  *
  *   copy: the range goes from the device's memory to the host's, if these differ;
- *   add: each rank sums its part over the ranks of its node, reading their addends in shared memory;
+ *   add: each rank sums its shard over the ranks of its node, reading their addends in shared memory;
  *   exchange: the ranks across nodes send each other these sums by messages (range_messages.h);
- *   return: each rank copies the sums of the other parts from shared memory, or their owners write them there.
+ *   return: each rank copies the sums of the other shards from shared memory, or their owners write them there.
  *
  * Within a node only the addends and the sums are copied. The order of additions depends on the groups alone
  * (pairwise_sum.h). */
@@ -18,8 +18,8 @@
 
 enum collective_kind {
     COLLECTIVE_ALL_REDUCE,     /* all ranks get the sums */
-    COLLECTIVE_REDUCE_SCATTER, /* owners (ranks_own_part) get the sums; the rest of the range becomes undefined */
-    COLLECTIVE_ALL_GATHER,     /* all ranks get every owner's part */
+    COLLECTIVE_REDUCE_SCATTER, /* owners (ranks_own_shard) get the sums; the rest of the range becomes undefined */
+    COLLECTIVE_ALL_GATHER,     /* all ranks get every owner's shard */
 };
 
 /* An operation on one range of floats. */
@@ -70,7 +70,7 @@ void collective_ready(struct collective *collective, size_t count);
 int collective_finish(struct collective *collective, struct collective_times *times);
 
 /* Advances everything under way once, as collective_finish does repeatedly, for a caller with a clock of its own
- * (the simulation of bench/scaling). *done tells whether the round is over. Returns whether something advanced. */
+ * (the simulation of bench/scaling). *done returns whether the round is over. Returns whether something advanced. */
 bool collective_poll(struct collective *collective, bool *done);
 
 /* Returns, after a round, how many seconds item `index` was ready before the last one. */

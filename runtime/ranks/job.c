@@ -68,21 +68,21 @@ static int index_in(const int *members, int count, int rank) {
     return index;
 }
 
-/* Sets the two groups from a table with `near` ranks in a row. */
-static void take_groups(struct ranks *ranks, const int *table, int near) {
+/* Sets the two groups from a table with `node_count` ranks in a row. */
+static void take_groups(struct ranks *ranks, const int *table, int node_count) {
     int *members = ranks->neighbours->members;
-    const int place = index_in(table, ranks->count, ranks->index), across = ranks->count / near;
-    memcpy(members, table + place / near * near, (size_t)near * sizeof *members);
-    for (int i = 0; i < across; i++) {
-        members[near + i] = table[i * near + place % near];
+    const int place = index_in(table, ranks->count, ranks->index), nodes = ranks->count / node_count;
+    memcpy(members, table + place / node_count * node_count, (size_t)node_count * sizeof *members);
+    for (int i = 0; i < nodes; i++) {
+        members[node_count + i] = table[i * node_count + place % node_count];
     }
-    ranks->node = (struct rank_group){place % near, near, members};
-    ranks->cross_node = (struct rank_group){place / near, across, members + near};
+    ranks->node = (struct rank_group){place % node_count, node_count, members};
+    ranks->cross_node = (struct rank_group){place / node_count, nodes, members + node_count};
 }
 
 /* ---- shared memory */
 
-/* Tells whether all ranks could map the others' memory. */
+/* Returns whether all ranks could map the others' memory. */
 static int all_could(const struct ranks *ranks, bool could, bool *all) {
     double failures = !could;
     const int status = ranks_sum(ranks, &failures, 1);
@@ -242,14 +242,14 @@ static int find_hosts(struct ranks *ranks) {
     MPI_Comm local;
     int first_here = ranks->index;
     if (ranks_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local),
-                    "cannot tell the ranks of this host")) {
+                    "cannot find the ranks of this host")) {
         return -1;
     }
     int code = place_in(local, &ranks->local_index, &ranks->local_count);
     code = code ? code : MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
     MPI_Comm_free(&local);
     double first = ranks->local_index == 0;
-    if (ranks_check(code, "cannot tell the ranks of this host") || ranks_sum(ranks, &first, 1)) {
+    if (ranks_check(code, "cannot find the ranks of this host") || ranks_sum(ranks, &first, 1)) {
         return -1;
     }
     ranks->hosts = (int)first;
@@ -273,7 +273,7 @@ int job_start(struct ranks *ranks) {
     }
     memory_before_exit(ranks_abort); /* or ranks that wait for this one would wait forever */
     if (ranks_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "cannot have MPI report errors") ||
-        ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot tell the ranks of this job")) {
+        ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot find the ranks of this job")) {
         return -1;
     }
     return find_hosts(ranks);

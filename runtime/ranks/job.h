@@ -20,7 +20,7 @@ int neighbours_sort(const int *hosts, int count, int *table);
 /* Counters of ranges since the beginning of the job, by the progress that a rank has made with them. */
 enum neighbour_count {
     NEIGHBOUR_FILLED, /* its addends are in shared memory */
-    NEIGHBOUR_SUMMED, /* the sums of its part are in shared memory, or in the others' memory */
+    NEIGHBOUR_SUMMED, /* the sums of its shard are in shared memory, or in the others' memory */
     NEIGHBOUR_TAKEN,  /* it has read all that it needs from the others */
     NEIGHBOUR_COUNTS,
 };
@@ -29,7 +29,7 @@ enum neighbour_count {
  * rank wrote before is visible to a rank that has found the counter reached. */
 void neighbours_publish(const struct ranks *ranks, enum neighbour_count kind, uint64_t count);
 
-/* Tells whether the counters of all ranks of the node have reached `count`. */
+/* Returns whether the counters of all ranks of the node have reached `count`. */
 bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, uint64_t count);
 
 /* Writes the ranks of the node that have not: "rank 1 or 3"; "" if all have. */

@@ -7,14 +7,14 @@ enum {
     DEPTH = 17,  /* most partial sums at a time: log2 of PAIRWISE_MOST, and one */
 };
 
-/* Returns an addend's elements as float: in place, or unpacked to `room`. */
+/* Returns an addend's elements as float: in place, or unpacked to `scratch`. */
 static const float *line_of(const struct pairwise_sum *sum, int index, uint64_t at, uint64_t count,
-                            float room[LINE]) {
+                            float scratch[LINE]) {
     if (!sum->bf16 || index == sum->wide) {
         return (const float *)sum->addends[index] + at;
     }
-    elements_from_bf16((const uint16_t *)sum->addends[index] + at, count, room);
-    return room;
+    elements_from_bf16((const uint16_t *)sum->addends[index] + at, count, scratch);
+    return scratch;
 }
 
 /* The largest power of two below `count`. */
@@ -26,16 +26,16 @@ static int first_half(int count) {
     return half;
 }
 
-/* Returns the sum of `addends` addends from `first` on: in rooms[0], or in place if it is a single one. */
+/* Returns the sum of `addends` addends from `first` on: in scratch[0], or in place if it is a single one. */
 static const float *subtotal(const struct pairwise_sum *sum, int first, int addends, uint64_t at, uint64_t count,
-                             float (*rooms)[LINE]) {
+                             float (*scratch)[LINE]) {
     if (addends == 1) {
-        return line_of(sum, first, at, count, rooms[0]);
+        return line_of(sum, first, at, count, scratch[0]);
     }
     const int half = first_half(addends);
-    const float *a = subtotal(sum, first, half, at, count, rooms);
-    const float *b = subtotal(sum, first + half, addends - half, at, count, rooms + 1);
-    float *total = rooms[0];
+    const float *a = subtotal(sum, first, half, at, count, scratch);
+    const float *b = subtotal(sum, first + half, addends - half, at, count, scratch + 1);
+    float *total = scratch[0];
     for (uint64_t i = 0; i < count; i++) {
         total[i] = a[i] + b[i];
     }
@@ -60,13 +60,13 @@ static void store(const float *a, const float *b, uint64_t count, float *const *
 }
 
 void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count) {
-    float rooms[DEPTH][LINE];
+    float scratch[DEPTH][LINE];
     const int half = first_half(sum->count);
     for (uint64_t done = 0; done < count; done += LINE) {
         const uint64_t at = first + done, line = count - done < LINE ? count - done : LINE;
-        const float *a = subtotal(sum, 0, half, at, line, rooms);
+        const float *a = subtotal(sum, 0, half, at, line, scratch);
         if (sum->count > 1) {
-            const float *b = subtotal(sum, half, sum->count - half, at, line, rooms + 1);
+            const float *b = subtotal(sum, half, sum->count - half, at, line, scratch + 1);
             store(a, b, line, sum->targets, sum->target_count, at);
         } else {
             for (int i = 0; i < sum->target_count; i++) {

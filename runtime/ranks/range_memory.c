@@ -4,8 +4,8 @@
 #include "runtime/system/memory.h"
 #include <stdlib.h>
 
-uint64_t range_memory_largest_part(const struct ranks *ranks, uint64_t largest) {
-    return range_part((struct element_range){0, largest}, ranks->node.count, 0).count;
+uint64_t range_memory_largest_shard(const struct ranks *ranks, uint64_t largest) {
+    return range_shard((struct element_range){0, largest}, ranks->node.count, 0).count;
 }
 
 /* ---- creation */
@@ -23,7 +23,7 @@ static void release_shared(const struct ranks *ranks, struct shared_memory *shar
 
 /* Allocates what ranges in bfloat16 need. */
 static int make_packed(struct range_memory *memory, struct range_slot *slot) {
-    const uint64_t largest = memory->largest, part = range_memory_largest_part(memory->ranks, largest);
+    const uint64_t largest = memory->largest, shard = range_memory_largest_shard(memory->ranks, largest);
     if (buffer_create(memory->compute, &slot->packed, largest * sizeof(uint16_t))) {
         return -1;
     }
@@ -31,21 +31,21 @@ static int make_packed(struct range_memory *memory, struct range_slot *slot) {
     /* builds the kernels now, not while ranks wait */
     const struct span any = {memory->buffers[0].buffer, 0}, packed = {&slot->packed, 0};
     transfer_convert(&memory->reads, any, packed, 1);
-    slot->sums = memory_allocate(part, sizeof *slot->sums);
+    slot->sums = memory_allocate(shard, sizeof *slot->sums);
     return compute_check(memory->compute);
 }
 
 /* Allocates a slot's host memory: the driver's pinned memory if no other rank reads it, else shared memory. */
 static int make_data(struct range_memory *memory, struct range_slot *slot) {
-    const size_t bytes = memory->largest * sizeof(float), near = (size_t)memory->ranks->node.count;
-    slot->pinned = memory_zeroed(near, sizeof *slot->pinned);
-    if (near > 1 && !host_memory_create(&slot->memory, bytes, true)) {
+    const size_t bytes = memory->largest * sizeof(float), node_count = (size_t)memory->ranks->node.count;
+    slot->pinned = memory_zeroed(node_count, sizeof *slot->pinned);
+    if (node_count > 1 && !host_memory_create(&slot->memory, bytes, true)) {
         memory_refused(bytes);
     }
-    if (near == 1 && transfer_allocate(&memory->writes, &slot->pinned[0], bytes)) {
+    if (node_count == 1 && transfer_allocate(&memory->writes, &slot->pinned[0], bytes)) {
         return -1;
     }
-    slot->data = near == 1 ? slot->pinned[0].host : slot->memory.data;
+    slot->data = node_count == 1 ? slot->pinned[0].host : slot->memory.data;
     return 0;
 }
 
@@ -89,11 +89,11 @@ static int map(struct range_memory *memory) {
 
 /* Registers the slot's memory with the driver for direct copies, or allocates a bounce buffer. */
 static int pin(struct range_memory *memory, struct range_slot *slot) {
-    const struct rank_group *near = &memory->ranks->node;
+    const struct rank_group *node = &memory->ranks->node;
     struct transfer *transfer = &memory->writes;
     bool taken = true;
-    for (int i = 0; i < near->count && taken; i++) {
-        const struct host_memory *piece = i == near->index ? &slot->memory : &slot->shared.others[i];
+    for (int i = 0; i < node->count && taken; i++) {
+        const struct host_memory *piece = i == node->index ? &slot->memory : &slot->shared.others[i];
         taken = transfer_pin(transfer, &slot->pinned[i], piece->data, piece->bytes);
     }
     return taken ? 0 : transfer_allocate(transfer, &slot->bounce, slot->memory.bytes);

@@ -21,7 +21,7 @@ struct range_slot {
     struct pinned *pinned;       /* [node.count] all of these for the driver, so that it can copy directly */
     struct pinned bounce;        /* what it copies from and to where it does not take that; nothing where it does */
     struct buffer packed;        /* the range in bfloat16 on the device; empty if it travels in float */
-    float *sums;                 /* sums of this rank's part of the node, in float */
+    float *sums;                 /* sums of this rank's shard of the node, in float */
 };
 
 struct range_memory {
@@ -49,8 +49,8 @@ int range_memory_share(struct range_memory *memory);
 bool range_memory_settle(struct range_memory *memory);
 void range_memory_release(struct range_memory *memory);
 
-/* Returns the elements of the largest part of a range that a rank sums over its node. */
-uint64_t range_memory_largest_part(const struct ranks *ranks, uint64_t largest);
+/* Returns the elements of the largest shard of a range that a rank sums over its node. */
+uint64_t range_memory_largest_shard(const struct ranks *ranks, uint64_t largest);
 
 /* Returns the other ranks' memory of this buffer; NULL if the buffer was not given to range_memory_make. */
 const struct shared_memory *range_memory_find(const struct range_memory *memory, const struct buffer *buffer);

@@ -17,11 +17,11 @@ static size_t element_bytes(bool bf16) {
     return bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Bytes of the buffer for received addends: one part from each other rank. */
+/* Bytes of the buffer for received addends: one shard from each other rank. */
 static uint64_t received_bytes(const struct ranks *ranks, uint64_t largest, bool bf16) {
     const int count = ranks->cross_node.count;
-    const uint64_t part = range_part((struct element_range){0, largest}, count, 0).count;
-    return (uint64_t)(count - 1) * part * element_bytes(bf16);
+    const uint64_t shard = range_shard((struct element_range){0, largest}, count, 0).count;
+    return (uint64_t)(count - 1) * shard * element_bytes(bf16);
 }
 
 uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool bf16) {
@@ -49,38 +49,38 @@ void range_messages_release(struct range_messages *messages) {
     *messages = (struct range_messages){0};
 }
 
-/* ---- parts of a range */
+/* ---- shards of a range */
 
-static struct element_range part_of(const struct range_messages *messages, int index) {
-    return range_part(messages->range, messages->ranks->cross_node.count, index);
+static struct element_range shard_of(const struct range_messages *messages, int index) {
+    return range_shard(messages->range, messages->ranks->cross_node.count, index);
 }
 
-static struct element_range own_part(const struct range_messages *messages) {
-    return part_of(messages, messages->ranks->cross_node.index);
+static struct element_range own_shard(const struct range_messages *messages) {
+    return shard_of(messages, messages->ranks->cross_node.index);
 }
 
-static float *data_of(const struct range_messages *messages, struct element_range part) {
-    return messages->data + (part.offset - messages->range.offset);
+static float *data_of(const struct range_messages *messages, struct element_range shard) {
+    return messages->data + (shard.offset - messages->range.offset);
 }
 
-static uint16_t *packed_of(const struct range_messages *messages, struct element_range part) {
-    return messages->packed + (part.offset - messages->range.offset);
+static uint16_t *packed_of(const struct range_messages *messages, struct element_range shard) {
+    return messages->packed + (shard.offset - messages->range.offset);
 }
 
-/* The address that a part is sent from or gathered at. */
-static void *place_of(const struct range_messages *messages, struct element_range part) {
-    return messages->bf16 ? (void *)packed_of(messages, part) : data_of(messages, part);
+/* The address that a shard is sent from or gathered at. */
+static void *place_of(const struct range_messages *messages, struct element_range shard) {
+    return messages->bf16 ? (void *)packed_of(messages, shard) : data_of(messages, shard);
 }
 
-/* The address at which a peer's addends for this rank's part are received. */
+/* The address at which a peer's addends for this rank's shard are received. */
 static void *arrival_of(const struct range_messages *messages, int peer) {
     const int place = peer < messages->ranks->cross_node.index ? peer : peer - 1;
-    return messages->received + (uint64_t)place * own_part(messages).count * element_bytes(messages->bf16);
+    return messages->received + (uint64_t)place * own_shard(messages).count * element_bytes(messages->bf16);
 }
 
 /* ---- an operation */
 
-/* Starts a message to or from rank `peer` of the group. Empty parts are not sent. */
+/* Starts a message to or from rank `peer` of the group. Empty shards are not sent. */
 static int start_message(struct range_messages *messages, bool sends, int peer, void *data, uint64_t count,
                          double *bytes) {
     const MPI_Datatype type = messages->bf16 ? MPI_UINT16_T : MPI_FLOAT;
@@ -100,7 +100,7 @@ static int start_message(struct range_messages *messages, bool sends, int peer, 
 
 int range_messages_start(struct range_messages *messages, bool gathers, double *bytes) {
     const struct rank_group *group = &messages->ranks->cross_node;
-    const struct element_range own = own_part(messages), packed = gathers ? own : messages->range;
+    const struct element_range own = own_shard(messages), packed = gathers ? own : messages->range;
     int status = 0;
     messages->gathers = gathers;
     messages->pending = 0;
@@ -110,21 +110,21 @@ int range_messages_start(struct range_messages *messages, bool gathers, double *
     /* Each rank begins with another peer, so that not all send to the same one first. */
     for (int step = group->count - 1; step > 0 && status == 0; step--) {
         const int peer = (group->index + step) % group->count;
-        const struct element_range part = gathers ? part_of(messages, peer) : own;
-        void *into = gathers ? place_of(messages, part) : arrival_of(messages, peer);
-        status = start_message(messages, false, peer, into, part.count, bytes);
+        const struct element_range shard = gathers ? shard_of(messages, peer) : own;
+        void *into = gathers ? place_of(messages, shard) : arrival_of(messages, peer);
+        status = start_message(messages, false, peer, into, shard.count, bytes);
     }
     for (int step = 1; step < group->count && status == 0; step++) {
         const int peer = (group->index + step) % group->count;
-        const struct element_range part = gathers ? own : part_of(messages, peer);
-        status = start_message(messages, true, peer, place_of(messages, part), part.count, bytes);
+        const struct element_range shard = gathers ? own : shard_of(messages, peer);
+        status = start_message(messages, true, peer, place_of(messages, shard), shard.count, bytes);
     }
     return status;
 }
 
 static void add_received(struct range_messages *messages) {
     const struct rank_group *group = &messages->ranks->cross_node;
-    const struct element_range own = own_part(messages);
+    const struct element_range own = own_shard(messages);
     float *target = data_of(messages, own);
     for (int i = 0; i < group->count; i++) {
         messages->addends[i] = i == group->index ? (void *)target : arrival_of(messages, i);
@@ -148,7 +148,7 @@ int range_messages_advance(struct range_messages *messages, bool *done) {
     }
     if (!messages->gathers) {
         add_received(messages);
-    } else if (messages->bf16) { /* also its own part is rounded, so that all ranks have the same values */
+    } else if (messages->bf16) { /* also its own shard is rounded, so that all ranks have the same values */
         elements_from_bf16(packed_of(messages, messages->range), messages->range.count, messages->data);
     }
     *done = true;

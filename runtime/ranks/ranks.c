@@ -48,10 +48,11 @@ void ranks_end_others(const struct ranks *ranks, const char *program) {
     if (ranks->count == 1 || ranks->agreed) {
         return;
     }
-    const bool told = interrupt_requested();
+    const bool was_interrupted = interrupt_requested();
     const int turn = ranks->index < 8 ? ranks->index : 8;
     nanosleep(&(struct timespec){turn / 2, turn % 2 * 500000000L}, NULL);
-    if (told || !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
+    if (was_interrupted ||
+        !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
         message_print(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
         /* mpirun of Open MPI 5 drops what it has not read when it aborts a job; the next rank's turn comes later */
         nanosleep(&(struct timespec){0, 200000000L}, NULL);
@@ -61,13 +62,13 @@ void ranks_end_others(const struct ranks *ranks, const char *program) {
 
 /* ---- collectives are started and polled, so that a waiting rank leaves its core to the device */
 
-void ranks_pause(unsigned *turns, bool patient) {
+void ranks_pause(unsigned *turns, bool long_naps) {
     const unsigned turn = (*turns)++;
     if (turn < 200) {
         sched_yield();
         return;
     }
-    const long nanoseconds = patient && turn > 2200 ? 1000000 : 50000;
+    const long nanoseconds = long_naps && turn > 2200 ? 1000000 : 50000;
     nanosleep(&(struct timespec){0, nanoseconds}, NULL);
 }
 
@@ -147,7 +148,7 @@ int ranks_merge(const struct ranks *ranks, float *values, size_t count) {
         MPI_Request request;
         const int code = MPI_Ireduce(first ? MPI_IN_PLACE : values + done, first ? values + done : NULL, piece,
                                      MPI_UINT32_T, MPI_BOR, 0, MPI_COMM_WORLD, &request);
-        if (complete(code, &request, ranks, "cannot bring the ranks' parts together")) {
+        if (complete(code, &request, ranks, "cannot bring the ranks' shards together")) {
             return -1;
         }
     }
@@ -180,40 +181,40 @@ struct report {
     char text[2048];
 };
 
-/* All ranks take over the error text of rank `speaker`. */
-static int share_failure(const struct ranks *ranks, int failures, int speaker) {
+/* All ranks take over the error text of rank `failed_rank`. */
+static int share_failure(const struct ranks *ranks, int failures, int failed_rank) {
     struct report report = {.host = ""};
     MPI_Request request;
     strcpy(report.host, ranks->host);
     strncpy(report.text, error_text(), sizeof report.text - 1);
-    const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, speaker, MPI_COMM_WORLD, &request);
+    const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, failed_rank, MPI_COMM_WORLD, &request);
     if (complete(code, &request, ranks, "cannot hear of a failure")) {
         return -1;
     }
     error_set("%s", report.text);
     if (failures < ranks->count) {
-        error_prefix("rank %d on %s", speaker, report.host);
+        error_prefix("rank %d on %s", failed_rank, report.host);
     }
     return 0;
 }
 
 int ranks_agree(struct ranks *ranks, int status) {
-    struct ranks patient = *ranks;
-    int failed = status != 0, failures = 0, speaker = -1;
+    struct ranks untimed = *ranks;
+    int failed = status != 0, failures = 0, failed_rank = -1;
     int *all = memory_allocate((size_t)ranks->count, sizeof *all);
-    patient.timeout_seconds = 0.0;
+    untimed.timeout_seconds = 0.0;
     ranks->agreed = false;
-    if (ranks_gather(&patient, &failed, sizeof failed, all)) {
+    if (ranks_gather(&untimed, &failed, sizeof failed, all)) {
         free(all);
         return -1;
     }
     for (int rank = ranks->count - 1; rank >= 0; rank--) {
         failures += all[rank];
-        speaker = all[rank] ? rank : speaker;
+        failed_rank = all[rank] ? rank : failed_rank;
     }
     free(all);
     if (failures > 0) {
-        ranks->agreed = ranks->count == 1 || share_failure(&patient, failures, speaker) == 0;
+        ranks->agreed = ranks->count == 1 || share_failure(&untimed, failures, failed_rank) == 0;
     }
     return failures > 0 ? -1 : 0;
 }

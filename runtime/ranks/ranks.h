@@ -73,9 +73,9 @@ struct ranks_watch {
 };
 bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved);
 
-/* Waits between two polls: first yields, then sleeps 50 microseconds, and with `patient` a millisecond after a
+/* Waits between two polls: first yields, then sleeps 50 microseconds, and with `long_naps` a millisecond after a
  * tenth of a second of these. *turns counts the polls, from 0. */
-void ranks_pause(unsigned *turns, bool patient);
+void ranks_pause(unsigned *turns, bool long_naps);
 
 /* Adds a rank to a list for messages, which begins as "": "rank 1", then "rank 1 or 3". */
 void ranks_add_name(char names[128], int rank);
@@ -90,10 +90,10 @@ struct element_range {
     uint64_t offset, count;
 };
 
-/* Returns the part of a range that the owner at `place` of `count` has. Parts are multiples of 64 elements,
+/* Returns the shard of a range that the owner at `place` of `count` has. Shards are multiples of 64 elements,
  * counted from the range's beginning, so that they begin on vectors; the last ones may be empty. Place 0 has the
- * largest part. */
-static inline struct element_range range_part(struct element_range range, int count, int place) {
+ * largest shard. */
+static inline struct element_range range_shard(struct element_range range, int count, int place) {
     const uint64_t ranks = (uint64_t)count, index = (uint64_t)place;
     const uint64_t each = ((range.count + ranks - 1) / ranks + 63) / 64 * 64;
     const uint64_t first = index * each < range.count ? index * each : range.count;
@@ -101,13 +101,13 @@ static inline struct element_range range_part(struct element_range range, int co
     return (struct element_range){range.offset + first, rest < each ? rest : each};
 }
 
-/* Returns the part of a range that this rank owns: of its node's part, the part of its place across nodes. */
-static inline struct element_range ranks_own_part(const struct ranks *ranks, struct element_range range) {
-    const struct element_range part = range_part(range, ranks->node.count, ranks->node.index);
-    return range_part(part, ranks->cross_node.count, ranks->cross_node.index);
+/* Returns the shard of a range that this rank owns: of its node's shard, the shard of its place across nodes. */
+static inline struct element_range ranks_own_shard(const struct ranks *ranks, struct element_range range) {
+    const struct element_range shard = range_shard(range, ranks->node.count, ranks->node.index);
+    return range_shard(shard, ranks->cross_node.count, ranks->cross_node.index);
 }
 
-/* Returns the elements of the largest part that a rank owns. */
-static inline uint64_t ranks_largest_part(const struct ranks *ranks, struct element_range range) {
-    return range_part(range_part(range, ranks->node.count, 0), ranks->cross_node.count, 0).count;
+/* Returns the elements of the largest shard that a rank owns. */
+static inline uint64_t ranks_largest_shard(const struct ranks *ranks, struct element_range range) {
+    return range_shard(range_shard(range, ranks->node.count, 0), ranks->cross_node.count, 0).count;
 }

@@ -3,12 +3,12 @@
 
 #include <stdbool.h>
 
-/* May be called again and again; does nothing once a signal has come. From then on writing to a pipe that nobody
- * reads, or more than the limit of a file's size, fails and does not end the process. */
+/* Installs the handlers. May be called repeatedly; does nothing once a signal has come. Writing to a pipe without a reader, or beyond
+ * the limit of a file's size, then fails instead of ending the process. */
 void interrupt_install(void);
 
 /* True once a signal has come. */
 bool interrupt_requested(void);
 
-/* Can be read from, for poll, once a signal has come; not to be read or closed. -1 before interrupt_install. */
+/* A descriptor for poll, which becomes readable once a signal has come. Do not read or close it. -1 before interrupt_install. */
 int interrupt_descriptor(void);

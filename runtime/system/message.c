@@ -7,14 +7,14 @@
 
 enum { PRINT_BYTES = 1 << 14, MOST_LINE = 2000, FIRST_OF_LONG = 1500, LAST_OF_LONG = 400 };
 
-/* A string that grows up to its room. */
+/* A string that grows up to its capacity. */
 struct target {
     char *text;
-    size_t room, length;
+    size_t capacity, length;
 };
 
 static void put(struct target *to, const char *text, size_t bytes) {
-    const size_t left = to->room - 1 - to->length, count = bytes < left ? bytes : left;
+    const size_t left = to->capacity - 1 - to->length, count = bytes < left ? bytes : left;
     memcpy(to->text + to->length, text, count);
     to->length += count;
     to->text[to->length] = '\0';
@@ -22,32 +22,32 @@ static void put(struct target *to, const char *text, size_t bytes) {
 
 /* ---- text of others */
 
-enum { SPELT_BYTES = 16 };
+enum { ESCAPED_BYTES = 16 };
 
 /* Writes the first character of text [bytes > 0] as it is shown; the bytes that it has taken. */
-static size_t spell(const char *text, size_t bytes, char spelt[SPELT_BYTES]) {
+static size_t escape(const char *text, size_t bytes, char escaped[ESCAPED_BYTES]) {
     uint32_t character = 0;
     const size_t length = utf8_decode(text, bytes, &character);
     if (length == 0) {
-        snprintf(spelt, SPELT_BYTES, "\\x%02x", (unsigned char)*text);
+        snprintf(escaped, ESCAPED_BYTES, "\\x%02x", (unsigned char)*text);
         return 1;
     }
     if (character == '\n' || character == '\r') {
-        strcpy(spelt, character == '\n' ? "\\n" : "\\r");
+        strcpy(escaped, character == '\n' ? "\\n" : "\\r");
     } else if (utf8_is_control(character) && character != '\t') {
-        snprintf(spelt, SPELT_BYTES, character < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)character);
+        snprintf(escaped, ESCAPED_BYTES, character < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)character);
     } else {
-        memcpy(spelt, text, length);
-        spelt[length] = '\0';
+        memcpy(escaped, text, length);
+        escaped[length] = '\0';
     }
     return length;
 }
 
 static void put_all(struct target *to, const char *text, size_t bytes) {
-    char spelt[SPELT_BYTES];
-    while (bytes > 0 && to->length + 1 < to->room) {
-        const size_t taken = spell(text, bytes, spelt);
-        put(to, spelt, strlen(spelt));
+    char escaped[ESCAPED_BYTES];
+    while (bytes > 0 && to->length + 1 < to->capacity) {
+        const size_t taken = escape(text, bytes, escaped);
+        put(to, escaped, strlen(escaped));
         text += taken;
         bytes -= taken;
     }
@@ -84,8 +84,8 @@ static void put_shown(struct target *to, const char *text, size_t bytes) {
     }
 }
 
-void message_quote(char *to, size_t room, const char *text) {
-    struct target target = {.text = to, .room = room, .length = strlen(to)};
+void message_quote(char *to, size_t capacity, const char *text) {
+    struct target target = {.text = to, .capacity = capacity, .length = strlen(to)};
     while (*text != '\0') {
         const size_t length = strcspn(text, "\n");
         put(&target, "\n" MESSAGE_QUOTE, sizeof("\n" MESSAGE_QUOTE) - 1);
@@ -95,10 +95,10 @@ void message_quote(char *to, size_t room, const char *text) {
 }
 
 int message_print_text(FILE *file, const char *text, size_t bytes) {
-    char spelt[SPELT_BYTES];
+    char escaped[ESCAPED_BYTES];
     while (bytes > 0) {
-        const size_t taken = *text == '\n' ? 1 : spell(text, bytes, spelt);
-        if ((*text == '\n' ? fputc('\n', file) : fputs(spelt, file)) == EOF) {
+        const size_t taken = *text == '\n' ? 1 : escape(text, bytes, escaped);
+        if ((*text == '\n' ? fputc('\n', file) : fputs(escaped, file)) == EOF) {
             return -1;
         }
         text += taken;
@@ -169,7 +169,7 @@ static void put_string(struct target *to, const struct conversion *as, const cha
     const size_t before = to->length, width = (size_t)abs(as->width);
     const bool left = as->width < 0 || strchr(as->flags, '-') != NULL;
     put_shown(to, text, bytes);
-    for (size_t length = to->length - before; length < width && to->length + 1 < to->room; length++) {
+    for (size_t length = to->length - before; length < width && to->length + 1 < to->capacity; length++) {
         put(to, " ", 1);
         if (!left) {
             memmove(to->text + before + 1, to->text + before, to->length - before - 1);
@@ -207,8 +207,8 @@ static void put_argument(struct target *to, const struct conversion *as, va_list
 }
 #pragma GCC diagnostic pop
 
-size_t message_format(char *to, size_t room, const char *format, va_list arguments) {
-    struct target target = {.text = to, .room = room};
+size_t message_format(char *to, size_t capacity, const char *format, va_list arguments) {
+    struct target target = {.text = to, .capacity = capacity};
     va_list own;
     va_copy(own, arguments);
     *to = '\0';
@@ -226,10 +226,10 @@ size_t message_format(char *to, size_t room, const char *format, va_list argumen
     return target.length;
 }
 
-size_t message_write(char *to, size_t room, const char *format, ...) {
+size_t message_write(char *to, size_t capacity, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    const size_t length = message_format(to, room, format, arguments);
+    const size_t length = message_format(to, capacity, format, arguments);
     va_end(arguments);
     return length;
 }

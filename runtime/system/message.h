@@ -1,30 +1,29 @@
-/* Text for a reader at a terminal, with text of others in it: names of files and tensors, what a device calls itself, what a
- * compiler has to say. Whatever a message takes in by %s or %c is shown, never obeyed: control characters and what is not UTF-8
- * are written as \n, \r, \x1b, \u202e, and the middle of a long line is left out. So no name moves the cursor, or makes up a
- * line. error.h's messages are made so; all else that programs print for people goes through message_print, to which ci/calls.py
- * holds the sources. */
+/* Text for a reader at a terminal that contains foreign text: names of files and tensors, device names, compiler logs. Text that a
+ * message takes in by %s or %c never controls the terminal: control characters and bytes that are not UTF-8 are written as \n, \r,
+ * \x1b, \u202e, and the middle of a long line is left out. So no name can move the cursor or fake a line. Messages of error.h are made in
+ * this way; all other human-readable output goes through message_print (ci/calls.py checks the sources). */
 #pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 
-/* Begins the lines of a quoted text. A line's end before it is taken as it is, so that a message may be part of another. */
+/* Begins the lines of a quoted text. A newline before it is kept, so that a message can be quoted in another one. */
 #define MESSAGE_QUOTE "  | "
 
-/* As vsnprintf, for the conversions d, i, u, x, X, o, c, s, e, f, g, a and %, with the length of what is in `to`, less than
- * room > 0. %s of NULL is "(null)". */
-size_t message_format(char *to, size_t room, const char *format, va_list arguments)
+/* As vsnprintf, for the conversions d, i, u, x, X, o, c, s, e, f, g, a and %. Returns the length of the text in `to`, which is less than
+ * capacity > 0. NULL for %s is written as "(null)". */
+size_t message_format(char *to, size_t capacity, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 
-/* The same of arguments, as snprintf. */
-size_t message_write(char *to, size_t room, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* As message_format, with arguments as snprintf takes them. */
+size_t message_write(char *to, size_t capacity, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Prints a formatted text of at most 16 KiB: how many bytes, or -1 where that fails. */
+/* Prints a formatted text of at most 16 KiB. Returns the number of bytes, or -1 if writing fails. */
 int message_print(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Appends a text of several lines to the string in `to`, each of them behind "\n" MESSAGE_QUOTE. */
-void message_quote(char *to, size_t room, const char *text);
+/* Appends a text of several lines to the string in `to`, each line after "\n" MESSAGE_QUOTE. */
+void message_quote(char *to, size_t capacity, const char *text);
 
-/* Prints text [bytes] as it is but for control characters other than the ends of its lines and tabs. 0, or -1. */
+/* Prints text [bytes] unchanged except for control characters other than newlines and tabs. Returns 0, or -1 if writing fails. */
 int message_print_text(FILE *file, const char *text, size_t bytes);

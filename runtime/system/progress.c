@@ -35,17 +35,17 @@ static void format_time(double seconds, char text[24]) {
     }
 }
 
-/* ---- what a terminal has room for */
+/* ---- lines that fit a terminal */
 
 /* Columns that a line may take. One that took all of them would be wrapped by some terminals, and the next one would not be written over it. */
 static int columns(const struct progress *progress) {
     struct winsize size = {0};
-    const char *said = getenv("COLUMNS");
+    const char *columns_text = getenv("COLUMNS");
     if (!progress->terminal) {
         return INT_MAX;
     }
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-        const long number = said != NULL ? strtol(said, NULL, 10) : 0;
+        const long number = columns_text != NULL ? strtol(columns_text, NULL, 10) : 0;
         size.ws_col = number > 0 && number <= USHRT_MAX ? (unsigned short)number : USUAL_COLUMNS;
     }
     return size.ws_col - 1;
@@ -53,12 +53,12 @@ static int columns(const struct progress *progress) {
 
 /* The bytes of UTF-8 text that fit into so many columns, in whole characters; *used: the columns that they take. Characters from U+1000 on
  * count as two, as many of them do. */
-static int fit(const char *text, int room, int *used) {
+static int fit(const char *text, int width_left, int *used) {
     int bytes = 0;
     *used = 0;
     while (text[bytes] != '\0') {
         const int width = (unsigned char)text[bytes] >= 0xE1 ? 2 : 1;
-        if (*used + width > room) {
+        if (*used + width > width_left) {
             break;
         }
         *used += width;
@@ -78,9 +78,9 @@ static void write_line(struct progress *progress, const char *text) {
     progress->open = progress->terminal;
 }
 
-/* "[#####.....] ", or "" where there is no room for it. */
-static void draw_bar(int64_t done, int64_t total, int room, char bar[BAR_WIDTH + 4]) {
-    const int cells = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH;
+/* "[#####.....] ", or "" if it does not fit. */
+static void draw_bar(int64_t done, int64_t total, int width_left, char bar[BAR_WIDTH + 4]) {
+    const int cells = width_left - 3 < BAR_WIDTH ? width_left - 3 : BAR_WIDTH;
     const int filled = total > 0 ? (int)(cells * done / total) : cells;
     char *at = bar;
     if (cells >= LEAST_BAR) {
@@ -114,9 +114,10 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
     int head_width, details_width;
     fit(head, INT_MAX, &head_width);
     fit(shown, INT_MAX, &details_width);
-    const int room = columns(progress) - head_width - (int)strlen(left); /* the bar gives way first, then details */
-    draw_bar(done, total, room - details_width, bar);
-    const int bytes = fit(shown, room - (int)strlen(bar), &details_width);
+    const int width_left =
+        columns(progress) - head_width - (int)strlen(left); /* the bar gives way first, then details */
+    draw_bar(done, total, width_left - details_width, bar);
+    const int bytes = fit(shown, width_left - (int)strlen(bar), &details_width);
     snprintf(line, sizeof line, "%s%s%.*s%s", head, bar, bytes, shown, left);
     write_line(progress, line);
 }

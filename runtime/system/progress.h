@@ -25,8 +25,7 @@ void progress_start(struct progress *progress, int64_t first);
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force);
 
-/* Shows a text instead, for work of which nobody knows how much there is: on a terminal at once, else from two seconds after
- * the start every ten seconds. */
+/* Shows a text instead, for work of unknown size: on a terminal at once, else every ten seconds, from two seconds after the start. */
 void progress_text(struct progress *progress, const char *text);
 
 /* Clears or ends the line, so that other text can be printed. */

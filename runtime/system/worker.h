@@ -1,13 +1,14 @@
-/* A thread that does one piece of work at a time for others: for libraries that keep threads for each thread that calls them. */
+/* A thread that runs one function at a time for other threads. It is for libraries that keep a set of threads for every thread that
+ * calls them. */
 #pragma once
 
 struct worker;
 
-/* -1 where no thread can be started. *started is NULL then. */
+/* Returns -1 with an error text if no thread can be started; *started is NULL then. */
 int worker_start(struct worker **started);
 
-/* Has the thread do work(argument), and waits until that is done. Any thread may ask, several in turn. */
+/* Runs work(argument) on the thread and waits until it returns. Any thread may call this; calls run one after the other. */
 void worker_do(struct worker *worker, void (*work)(void *argument), void *argument);
 
-/* Ends the thread. Nobody may be waiting in worker_do. NULL is allowed. */
+/* Ends the thread. No thread may be in worker_do. NULL is allowed. */
 void worker_stop(struct worker *worker);

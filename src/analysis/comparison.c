@@ -1,6 +1,6 @@
 #include "src/analysis/comparison.h"
+#include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
-#include "runtime/system/mean_interval.h"
 #include "runtime/system/memory.h"
 #include "src/analysis/runs.h"
 #include "src/variants/residual.h"

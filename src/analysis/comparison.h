@@ -13,7 +13,7 @@
  *                                             "settings": how its learning rate, dtype or the like differ, if so}
  *                                            or {"kind", "why": there are none}}}]}
  *
- * A variant is one kind of runs. ESTIMATE is {"mean", "deviation", "half_width"} (see mean_interval.h) without what too few
+ * A variant is one kind of runs. ESTIMATE is {"mean", "deviation", "half_width"} (see distribution.h) without what too few
  * runs do not give. A baseline is the kind of that residual variant whose settings differ least. Only settings of the residual
  * connection, the learning rate, and what changes losses by rounding or not at all may differ; otherwise there is no number.
  * NULL with an error: a name is no residual variant. */

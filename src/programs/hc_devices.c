@@ -39,7 +39,7 @@ static void print_address(const struct device *devices, size_t count, size_t ind
 }
 
 /* The CPU's instructions for 16-bit types. */
-static void print_low_precision(const struct cpu_units *units) {
+static void print_low_precision(const struct cpu_instructions *units) {
     const char *bf16 = units->names[ELEMENT_BF16], *fp16 = units->names[ELEMENT_FP16];
     if (!*bf16 && !*fp16) {
         message_print(stdout, "   16 bits       this CPU has no instructions for them: fp32 is faster\n");

@@ -70,9 +70,9 @@ static int by_completion(const void *a, const void *b) {
 static void share(struct buckets *buckets, const struct ranks *ranks) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
-        bucket->own = ranks_own_part(ranks, bucket->range);
+        bucket->own = ranks_own_shard(ranks, bucket->range);
         bucket->moments = buckets->share.elements;
-        buckets->share.elements += ranks_largest_part(ranks, bucket->range);
+        buckets->share.elements += ranks_largest_shard(ranks, bucket->range);
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
 }

@@ -112,7 +112,7 @@ static void products_of_bf16_are_right(void **state) {
 static void wrong_products_of_bf16_are_not_used(void **state) {
     (void)state;
     if (!is_played()) {
-        skip(); /* tests/gemm/test_cpu_units.c has a library that is wrong on CPUs */
+        skip(); /* tests/gemm/test_cpu_instructions.c has a library that is wrong on CPUs */
     }
     setenv("HC_WRONG_BF16", "1", 1);
     struct compute *compute = open_onednn(ELEMENT_BF16);

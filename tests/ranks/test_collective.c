@@ -93,7 +93,7 @@ static float sum_at(uint64_t element, uint64_t round, int owner_group, struct ro
 
 /* Of each rank, what it owns of a range. */
 static void gather_owners(struct element_range range, struct element_range owned[64]) {
-    const struct element_range own = ranks_own_part(&ranks, range);
+    const struct element_range own = ranks_own_shard(&ranks, range);
     require(ranks_gather(&ranks, &own, sizeof own, owned));
 }
 
@@ -233,7 +233,7 @@ static void parts_cover_their_range(void **state) {
         for (uint64_t size = 1; size < 5000; size += 97) {
             uint64_t next = 128;
             for (int rank = 0; rank < count; rank++) {
-                const struct element_range part = range_part((struct element_range){128, size}, count, rank);
+                const struct element_range part = range_shard((struct element_range){128, size}, count, rank);
                 assert_int_equal(part.offset, next);
                 assert_true(part.count == 0 || part.offset % 64 == 0);
                 next += part.count;

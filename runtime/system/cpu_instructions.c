@@ -1,4 +1,4 @@
-#include "runtime/system/cpu_units.h"
+#include "runtime/system/cpu_instructions.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,16 +26,16 @@ static bool has_word(const char *line, const char *word) {
     return false;
 }
 
-static void add_name(char name[CPU_UNITS_NAME], const char *more) {
+static void add_name(char name[CPU_INSTRUCTIONS_NAME], const char *more) {
     const size_t used = strlen(name);
-    snprintf(name + used, CPU_UNITS_NAME - used, "%s%s", used ? ", " : "", more);
+    snprintf(name + used, CPU_INSTRUCTIONS_NAME - used, "%s%s", used ? ", " : "", more);
 }
 
-void cpu_units_find(const char *features, struct cpu_units *units) {
-    *units = (struct cpu_units){0};
+void cpu_instructions_find(const char *features, struct cpu_instructions *found) {
+    *found = (struct cpu_instructions){0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (has_word(features, rows[i].feature)) {
-            add_name(units->names[rows[i].type], rows[i].name);
+            add_name(found->names[rows[i].type], rows[i].name);
         }
     }
 }
@@ -46,17 +46,17 @@ static const char *features_of(const char *line) {
     return colon && (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)) ? colon + 1 : NULL;
 }
 
-void cpu_units_read(const char *path, struct cpu_units *units) {
+void cpu_instructions_read(const char *path, struct cpu_instructions *found) {
     FILE *file = fopen(path, "re");
     const char *features = NULL;
     char *line = NULL;
-    size_t room = 0;
-    *units = (struct cpu_units){0};
-    while (file && !features && getline(&line, &room, file) >= 0) {
+    size_t capacity = 0;
+    *found = (struct cpu_instructions){0};
+    while (file && !features && getline(&line, &capacity, file) >= 0) {
         features = features_of(line);
     }
     if (features) {
-        cpu_units_find(features, units);
+        cpu_instructions_find(features, found);
     }
     free(line);
     if (file) {

@@ -9,7 +9,7 @@
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_check.h"
-#include "runtime/system/cpu_units.h"
+#include "runtime/system/cpu_instructions.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include <stdlib.h>
@@ -32,8 +32,8 @@ static void features_have_names(void **state) {
         {"asimd svebf16 bf16", "SVE BF16, NEON BF16", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct cpu_units units;
-        cpu_units_find(cases[i].features, &units);
+        struct cpu_instructions units;
+        cpu_instructions_find(cases[i].features, &units);
         assert_string_equal(units.names[ELEMENT_FP32], "");
         assert_string_equal(units.names[ELEMENT_BF16], cases[i].bf16);
         assert_string_equal(units.names[ELEMENT_FP16], cases[i].fp16);
@@ -41,20 +41,20 @@ static void features_have_names(void **state) {
 }
 
 static void check_file(const char *text, const char *bf16) {
-    struct cpu_units units;
+    struct cpu_instructions units;
     scratch_write("cpuinfo", text, strlen(text));
-    cpu_units_read(scratch_path("cpuinfo"), &units);
+    cpu_instructions_read(scratch_path("cpuinfo"), &units);
     assert_string_equal(units.names[ELEMENT_BF16], bf16);
 }
 
 static void features_are_found_in_the_systems_file(void **state) {
     (void)state;
-    struct cpu_units units;
+    struct cpu_instructions units;
     check_file("processor\t: 0\nmodel name\t: EPYC bf16\nflags\t\t: fpu avx512_bf16\nbugs\t: x\n", "AVX512_BF16");
     check_file("processor\t: 0\nFeatures\t: fp bf16\n\nprocessor\t: 1\nFeatures\t: fp svebf16\n", "NEON BF16");
     check_file("flags avx512_bf16\nbugs : amx_bf16\n", "");
     check_file("", "");
-    cpu_units_read("/nowhere/cpuinfo", &units);
+    cpu_instructions_read("/nowhere/cpuinfo", &units);
     assert_string_equal(units.names[ELEMENT_BF16], "");
 }
 
@@ -65,7 +65,7 @@ static struct compute *open_told(const char *gemm, const char *bf16) {
     const struct compute_options options = {.device = "pocl"};
     assert_int_equal(compute_open(&compute, &options), 0);
     memset(&compute->device.units, 0, sizeof compute->device.units);
-    snprintf(compute->device.units.names[ELEMENT_BF16], CPU_UNITS_NAME, "%s", bf16);
+    snprintf(compute->device.units.names[ELEMENT_BF16], CPU_INSTRUCTIONS_NAME, "%s", bf16);
     if (gemm_open(compute, gemm, ELEMENT_BF16, NULL)) {
         fail_msg("%s", error_text());
     }
