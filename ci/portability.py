@@ -34,7 +34,7 @@ NOT_HOT = ("attention.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
-SWITCHES = r" (?:BIAS|NORM_SUM|GELU_TANH|FREEZE_GAMMA|SCALED)=\d"  # in a program's label
+SWITCHES = r" (?:BIAS|NORM_SUM|FREEZE_GAMMA|SCALED)=\d"  # in a program's label
 
 # A target; `clang` is the oldest that knows it, None where the compiler is another. `addresses`: clspv's kernels get buffers so.
 Target = collections.namedtuple("Target", "name vendor clang addresses", defaults=(False,))
@@ -73,7 +73,8 @@ class Program:
 
     def __init__(self, files, text, options, target, clspv):
         self.files, self.text, self.options, self.target, self.clspv = files, text, options, target, clspv
-        own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")]
+        own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")
+               and not name.startswith(("norm_", "activation_"))]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]
         self.file = "frame.cl" if "frame.cl" in own else own[-1] if target else own[0]

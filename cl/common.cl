@@ -324,10 +324,10 @@ static inline vec_t act_round(vec_t v) {
  * bytes, declared at the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however
  * many numbers there are; totals stay until the next use of the same scratch. */
 #if LANES == 1
-#define GROUP_SCRATCH(name)
-#define GROUP_SUMS_SCRATCH(name, count)
-#define GROUP_SUM(x, name) (x)
-#define GROUP_MAX(x, name) (x)
+#define GROUP_SCRATCH(name)             __local float *const name = 0
+#define GROUP_SUMS_SCRATCH(name, count) __local float *const name = 0
+#define GROUP_SUM(x, name)              (x)
+#define GROUP_MAX(x, name)              (x)
 #define GROUP_SUMS(values, count, name)
 #define GROUP_TOTAL(values, name, i) ((values)[i])
 #define GROUP_BARRIER()

@@ -10,7 +10,6 @@
  * Where the tokens end within a group, the last one is repeated by rows that write nothing.
  */
 #define ROW_LENGTH (STREAMS * CHANNELS)
-#define LN_EPSILON 1e-5f
 #define PRE(s)     h[s]
 #define POST(s)    h[STREAMS + (s)]
 #define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
@@ -75,7 +74,7 @@ INLINED void project(vec_t y[STREAM_SLOTS], __global const act_t *packed, bool r
 INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *h, __global const float *gain,
                           __global const float *bias, bool real, __global act_t *normed, __global float *statistics,
                           __local float *scratch) {
-    vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
+    vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f);
     LANE_STEPS(slot, c, CHANNELS) {
         u[slot] = PRE(0) * y[AT(0, slot)];
         UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
@@ -83,25 +82,9 @@ INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *h, __glob
         }
         sum += u[slot];
     }
-    const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
-    LANE_STEPS(slot, c, CHANNELS) {
-        u[slot] -= mean;
-        squares += u[slot] * u[slot];
-    }
-    const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
-    if (!real) {
-        return;
-    }
-    LANE_STEPS(slot, c, CHANNELS) {
-        vec_t result = u[slot] * scale * VEC_LOAD(gain + c);
-#if BIAS
-        result += VEC_LOAD(bias + c);
-#endif
-        ACT_STORE(result, normed + c);
-    }
-    if (LANE == 0) {
-        statistics[0] = mean;
-        statistics[1] = scale;
+    const float2 row = norm_center(u, sum, scratch);
+    if (real) {
+        norm_store(u, row, gain, bias, normed, statistics);
     }
 }
 
@@ -222,11 +205,9 @@ INLINED void norm_backward(__global const act_t *x, __global const float *h, __g
         d_bias[slot] += d_y;
 #endif
     }
-    GROUP_SUMS(sums, 2, scratch);
-    const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS,
-                mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
+    const float2 means = norm_means(sums[0], sums[1], scratch);
     LANE_STEPS(slot, c, CHANNELS) {
-        d_u[slot] = scale * (d_u[slot] - mean_d - normal[slot] * mean_product);
+        d_u[slot] = norm_gradient(scale, d_u[slot], normal[slot], means);
     }
 }
 

@@ -5,7 +5,6 @@
  * Build constants: STREAMS (S), CHANNELS (C), NORM_SUM (1 or 0), BIAS.
  */
 #define ROW_LENGTH (STREAMS * CHANNELS)
-#define LN_EPSILON 1e-5f
 #if NORM_SUM
 #define NORMS  STREAMS /* rows normalised per token */
 #define SUMMED 1       /* streams summed into each */
@@ -35,23 +34,18 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
     }
     for (int norm = 0; norm < NORMS; norm++) {
         vec_t u[SLOTS(CHANNELS)];
-        vec_t sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
+        vec_t sum = (vec_t)(0.0f);
         LANE_STEPS(slot, c, CHANNELS) {
             u[slot] = norm_input(x, norm, c);
             sum += u[slot];
         }
-        const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
-        LANE_STEPS(slot, c, CHANNELS) {
-            u[slot] -= mean;
-            squares += u[slot] * u[slot];
-        }
-        const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
+        const float2 row = norm_center(u, sum, scratch);
         UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-            sum_normal[slot] += u[slot] * scale;
+            sum_normal[slot] += u[slot] * row.y;
         }
         if (lane == 0) {
-            statistics[(token * NORMS + norm) * 2] = mean;
-            statistics[(token * NORMS + norm) * 2 + 1] = scale;
+            statistics[(token * NORMS + norm) * 2] = row.x;
+            statistics[(token * NORMS + norm) * 2 + 1] = row.y;
         }
     }
     LANE_STEPS(slot, c, CHANNELS) {
@@ -91,23 +85,16 @@ ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global cons
                 d_gain[slot] += d * normal;
                 d_bias[slot] += d;
             }
-            const float sums[2] = {VEC_SUM(sum), VEC_SUM(product)};
-            GROUP_SUMS(sums, 2, scratch);
-            const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS;
-            const float mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
+            const float2 means = norm_means(VEC_SUM(sum), VEC_SUM(product), scratch);
             LANE_STEPS(slot, c, CHANNELS) {
                 const vec_t normal = (norm_input(x, norm, c) - mean) * scale;
                 const vec_t d_normal = ACT_LOAD(d_y + c) * VEC_LOAD(parameters + gain_at + c);
-                const vec_t d = scale * (d_normal - mean_d - normal * mean_product);
+                const vec_t d = norm_gradient(scale, d_normal, normal, means);
                 for (int s = 0; s < SUMMED; s++) {
                     ACT_STORE(d, d_streams + token * ROW_LENGTH + (norm + s) * CHANNELS + c);
                 }
             }
         }
     }
-    __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
-    LANE_STEPS(slot, c, CHANNELS) {
-        VEC_STORE(d_gain[slot], partial + c);
-        VEC_STORE(d_bias[slot], partial + CHANNELS + c);
-    }
+    norm_store_partial(d_gain, d_bias, partials + get_group_id(0) * (2 * CHANNELS));
 }

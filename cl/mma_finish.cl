@@ -124,13 +124,13 @@ INLINED void run_finish(float *y, struct target target, uint row, uint column) {
     if (SIDE == 1) {
         FRAGMENT_UNROLL
         for (uint i = 0; i < RUN; i++)
-            other[i] = y[i] * gelu_factor(y[i]);
+            other[i] = y[i] * activation_factor(y[i]);
         run_store(other, target.side, beside, TYPE_SIDE);
     } else {
         run_load(other, target.side, beside, TYPE_SIDE);
         FRAGMENT_UNROLL
         for (uint i = 0; i < RUN; i++)
-            y[i] *= gelu_derivative(other[i]);
+            y[i] *= activation_derivative(other[i]);
     }
 #endif
     run_store(y, target.c, at, TYPE_C);

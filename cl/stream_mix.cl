@@ -12,7 +12,6 @@
  */
 #define H_ROW      (STREAMS * (STREAMS + 2))
 #define ROW_LENGTH (STREAMS * CHANNELS)
-#define LN_EPSILON 1e-5f
 
 #if PLAIN
 #define PRE(s)    1.0f
@@ -82,7 +81,6 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
                                   __global act_t *normed, __global float *statistics) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
     __global const act_t *x = x_all + token * ROW_LENGTH;
     H_OF_TOKEN(h, h_all + token * H_ROW);
     vec_t u[SLOTS(CHANNELS)];
@@ -91,24 +89,9 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
         u[slot] = mix_width(x, h, c);
         sum += u[slot];
     }
-    const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
-    vec_t squares = (vec_t)(0.0f);
-    LANE_STEPS(slot, c, CHANNELS) {
-        u[slot] -= mean;
-        squares += u[slot] * u[slot];
-    }
-    const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
-    LANE_STEPS(slot, c, CHANNELS) {
-        vec_t y = u[slot] * scale * VEC_LOAD(parameters + gain_at + c);
-#if BIAS
-        y += VEC_LOAD(parameters + bias_at + c);
-#endif
-        ACT_STORE(y, normed + token * CHANNELS + c);
-    }
-    if (lane == 0) {
-        statistics[2 * token] = mean;
-        statistics[2 * token + 1] = scale;
-    }
+    const float2 row = norm_center(u, sum, scratch);
+    norm_store(u, row, parameters + gain_at, parameters + bias_at, normed + token * CHANNELS,
+               statistics + 2 * token);
 }
 
 /* One work-group a chunk of tokens.
@@ -139,12 +122,9 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
             d_gain[slot] += d_y * normal[slot];
             d_bias[slot] += d_y;
         }
-        const float sums[2] = {VEC_SUM(sum), VEC_SUM(product)};
-        GROUP_SUMS(sums, 2, scratch);
-        const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS;
-        const float mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
+        const float2 means = norm_means(VEC_SUM(sum), VEC_SUM(product), scratch);
         LANE_STEPS(slot, c, CHANNELS) {
-            d_normal[slot] = scale * (d_normal[slot] - mean_d - normal[slot] * mean_product);
+            d_normal[slot] = norm_gradient(scale, d_normal[slot], normal[slot], means);
             ACT_STORE(d_normal[slot], d_u + token * CHANNELS + c);
         }
 #if !PLAIN
@@ -167,11 +147,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
         UNUSED_POINTER(d_h);
 #endif
     }
-    __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
-    LANE_STEPS(slot, c, CHANNELS) {
-        VEC_STORE(d_gain[slot], partial + c);
-        VEC_STORE(d_bias[slot], partial + CHANNELS + c);
-    }
+    norm_store_partial(d_gain, d_bias, partials + get_group_id(0) * (2 * CHANNELS));
 }
 
 /* One work-group a token. x [N, S, C], h, output o [N, C] -> mixed X' [N, S, C], squares q [N, S]. */

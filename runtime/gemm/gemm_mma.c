@@ -61,20 +61,20 @@ static void kernel_options(const struct mma *mma, const struct kernel_key *key, 
                             mma_tiles_warps(tiles) * mma->cores.warp == TWO_GROUPS_ITEMS;
     snprintf(options, size,
              "-DVEC=1 -DWARP_SIZE=%u -DFP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
-             "-DBIAS=%d -DSIDE=%d -DGELU_TANH=%d -DRUN=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
+             "-DBIAS=%d -DSIDE=%d -DRUN=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
              "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d "
              "-DTRANSPOSED_LOAD=%d -DBEHIND=%zu%s%s",
              mma->cores.warp, key->fp16, finish->type_c, finish->type_bias, finish->type_side, finish->adds,
-             finish->bias, (int)finish->side, finish->gelu_tanh, finish->run, tiles->block_m, tiles->block_n,
-             tiles->block_k, tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a, key->transpose_b,
-             (int)key->load, key->purpose == MAKES_PARTS, mma->cores.transposed_load,
-             tiles->stages > 2 ? tiles->stages - 2 : 0, two_groups ? TWO_GROUPS_OPTION : "",
-             device_registers_option(&mma->compute->device, REGISTERS_MANY));
+             finish->bias, (int)finish->side, finish->run, tiles->block_m, tiles->block_n, tiles->block_k,
+             tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a, key->transpose_b, (int)key->load,
+             key->purpose == MAKES_PARTS, mma->cores.transposed_load, tiles->stages > 2 ? tiles->stages - 2 : 0,
+             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
 }
 
 static int compile(struct mma *mma, const struct kernel_key *key, struct kernel *kernel) {
     const bool adds = key->purpose == ADDS_PARTS;
-    const char *files[12] = {"common.cl", "elementwise.cl", "element.cl"};
+    const char *activation = key->finish.gelu_tanh ? "activation_gelu_tanh.cl" : "activation_gelu.cl";
+    const char *files[12] = {"common.cl", activation, "element.cl"};
     const size_t first = key->finish.side ? 0 : 2; /* without GELU */
     size_t count = matrix_cores_add_files(&mma->cores, files, 3);
     files[count++] = "mma_finish.cl";

@@ -21,7 +21,7 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     const size_t tokens = gpt_tokens(gpt);
     if (!gpt->keeps_activation) {
         compute_set_module(gpt->compute, "GELU");
-        gelu_forward(operations, tokens * in.out, sublayer->in_proj_out, sublayer->out_proj_in);
+        activation_forward(operations, tokens * in.out, sublayer->in_proj_out, sublayer->out_proj_in);
     }
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
                     d_hidden, sublayer->in_proj_out);

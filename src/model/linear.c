@@ -40,7 +40,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
         bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
     }
     if (activated) {
-        gelu_forward(operations, rows * layer.out, y, activated);
+        activation_forward(operations, rows * layer.out, y, activated);
     }
 }
 
@@ -72,6 +72,6 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                                       .gelu_tanh = operations->shape.gelu_tanh});
     if (gelu_of && !fuses) {
         compute_set_module(operations->compute, "GELU");
-        gelu_backward(operations, rows * layer.in, gelu_of, d_x);
+        activation_backward(operations, rows * layer.in, gelu_of, d_x);
     }
 }

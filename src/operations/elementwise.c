@@ -14,13 +14,15 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
                ARG_U64(rows), ARG_I32(group_columns), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
 }
 
-void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {
-    RUN_ELEMENTS(gelu_forward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
+void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
+                        const struct buffer *y) {
+    RUN_ELEMENTS(activation_forward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
                  ARG_OUT(y, count));
 }
 
-void gelu_backward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *d) {
-    RUN_ELEMENTS(gelu_backward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
+void activation_backward(struct operations *operations, size_t count, const struct buffer *x,
+                         const struct buffer *d) {
+    RUN_ELEMENTS(activation_backward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
                  ARG_IN_OUT(d, count));
 }
 

@@ -24,6 +24,10 @@ size_t operations_scratch_bytes(const struct compute *compute, const struct oper
 
 /* ---- programs */
 
+/* Norms and activations: a next one is a file of cl/, norm_<name>.cl or activation_<name>.cl, and a row. */
+static const char *const norms[] = {"layer"};
+static const char *const activations[] = {"gelu", "gelu_tanh"};
+
 /* When a program is built, besides attention's. */
 enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, SCALED_STREAMS };
 
@@ -35,7 +39,7 @@ enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, SCALED_STREAMS };
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 #define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS HEAD_SIZE ACT"
 static const struct program {
-    const char *files[4]; /* "hc_%s.cl" is the variant's */
+    const char *files[5]; /* %s is the name of the residual variant, norm or activation */
     const char *constants;
     enum need need;
     const char *attention; /* only for the algorithm of this name; NULL: not of attention */
@@ -52,11 +56,11 @@ static const struct program {
      .constants = "VEC STREAMS CHANNELS SCALED ACT",
      .need = SCALED_STREAMS,
      .kernels = {KERNEL(stream_scale_backward)}},
-    {.files = {"stream_mix.cl"},
+    {.files = {"norm_%s.cl", "stream_mix.cl"},
      .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS ACT",
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
                  KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_gram)}},
-    {.files = {"head.cl"},
+    {.files = {"norm_%s.cl", "head.cl"},
      .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
     {.files = {"cross_entropy.cl"},
@@ -67,7 +71,7 @@ static const struct program {
          "VEC=1 LANES=map_lanes STREAMS CHANNELS PLAIN RMS_GROUPS SETTINGS", /* fp32 whatever activations are */
      .need = HYPER_CONNECTIONS,
      .kernels = {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
-    {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "frame.cl"},
+    {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "norm_%s.cl", "frame.cl"},
      .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS GROUP_ROWS LENGTH MAP_LOCAL SETTINGS ACT",
      .need = FUSED_FRAME,
      .kernels = {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient),
@@ -80,9 +84,9 @@ static const struct program {
      .constants = "VEC BLOCK_ROWS=projection_rows BLOCK_COLUMNS=3 ACT",
      .need = HYPER_CONNECTIONS,
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, projections_multiply)}}},
-    {.files = {"elementwise.cl"},
-     .constants = "VEC GELU_TANH ACT",
-     .kernels = {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
+    {.files = {"activation_%s.cl", "elementwise.cl"},
+     .constants = "VEC ACT",
+     .kernels = {KERNEL(activation_forward), KERNEL(activation_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
     {.files = {"reduce.cl"}, .constants = "VEC ACT", .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
     {.files = {"attention.cl", "attention_step.cl", "attention_cpu_bf16.cl", "attention_cpu.cl"},
      .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD EMULATED",
@@ -138,7 +142,6 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"CHANNELS", shape->channels},
         {"COLUMNS", (int64_t)operations->columns},
         {"EMULATED", operations->emulates_bf16},
-        {"GELU_TANH", shape->gelu_tanh},
         {"GROUP_ROWS", (int64_t)policy->frame_rows},
         {"HEADS", shape->heads},
         {"HEAD_SIZE", shape->channels / shape->heads},
@@ -234,13 +237,27 @@ static void define_all(struct constants *constants, const struct operations *ope
 
 /* ---- building */
 
+/* The file of the model's residual variant, norm or activation, or `file` itself. */
+static void name_file(const struct operations *operations, const char *file, char *name, size_t size) {
+    const struct operation_shape *shape = &operations->shape;
+    const char *chosen = *file == 'h'   ? shape->residual->name
+                         : *file == 'n' ? norms[0]
+                                        : activations[shape->gelu_tanh];
+    const char *percent = strchr(file, '%');
+    if (percent) {
+        snprintf(name, size, "%.*s%s.cl", (int)(percent - file), file, chosen);
+    } else {
+        snprintf(name, size, "%s", file);
+    }
+}
+
 static int build(struct operations *operations, const struct program *row) {
     struct constants constants = {"", false};
-    char variant[64];
+    char names[COUNT(row->files)][64];
     const char *files[COUNT(row->files) + 2] = {"common.cl"};
-    snprintf(variant, sizeof variant, "hc_%s.cl", operations->shape.residual->name);
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
-        files[1 + i] = strchr(row->files[i], '%') ? variant : row->files[i];
+        name_file(operations, row->files[i], names[i], sizeof names[i]);
+        files[1 + i] = names[i];
     }
     define_all(&constants, operations, row);
     if (constants.cut) {

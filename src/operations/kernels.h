@@ -15,7 +15,7 @@ struct operation_kernels {
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
     struct kernel attention_fill, attention_step;
     struct kernel one_row_multiply, few_rows_multiply;
-    struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
+    struct kernel activation_forward, activation_backward, bias_add, dropout_apply;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };

@@ -284,8 +284,10 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
                        struct span w, const struct buffer *y);
 
 /* y = gelu(x), and d becomes d * gelu'(x), for count elements (a multiple of C). */
-void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y);
-void gelu_backward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *d);
+void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
+                        const struct buffer *y);
+void activation_backward(struct operations *operations, size_t count, const struct buffer *x,
+                         const struct buffer *d);
 
 /* x [rows, width] += bias; its gradient from d [rows, width]. width a multiple of C. */
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,

@@ -871,12 +871,13 @@ static void gelu_reference(struct bench *bench) {
 }
 
 static void run_gelu_forward(struct bench *bench) {
-    gelu_forward(bench->operations, wide_count(bench), bench_buffer(bench, "x"), bench_buffer(bench, "y"));
+    activation_forward(bench->operations, wide_count(bench), bench_buffer(bench, "x"), bench_buffer(bench, "y"));
 }
 
 static void run_gelu_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
-    gelu_backward(bench->operations, wide_count(bench), bench_buffer(bench, "x"), bench_derivative(bench, "x"));
+    activation_backward(bench->operations, wide_count(bench), bench_buffer(bench, "x"),
+                        bench_derivative(bench, "x"));
 }
 
 static const struct operation_test gelu = {"gelu",         "elementwise.cl", elements_describe, NULL,
