@@ -4,6 +4,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/message.h"
+#include "src/operations/policy.h"
 #include "src/programs/program.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,16 @@ static struct program program = {
     .info.usage = "[OPTIONS]",
     .info.examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices",
     .computes = true,
+};
+
+static bool verbose;
+
+static struct option_spec options[] = {
+    {.type = OPTION_BOOL,
+     .name = "verbose",
+     .target = &verbose,
+     .default_value = "false",
+     .help = "also show what kernels do differently on each device: vectors, work-groups, tiles, what is fused"},
 };
 
 static const char *type_name(const struct device *device) {
@@ -73,6 +84,28 @@ static void print_device(const struct device *devices, size_t count, size_t inde
     message_print(stdout, "   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
 }
 
+/* For the shape of GPT-2 small with 4 streams. */
+static void print_policy(const struct device *device, size_t index) {
+    char word[24];
+    struct compute *compute;
+    const struct operation_shape shape = {.streams = 4,
+                                          .channels = 768,
+                                          .heads = 12,
+                                          .vocabulary = 50304,
+                                          .type = ELEMENT_BF16,
+                                          .residual = residual_find("mhc"),
+                                          .settings = residual_settings_default()};
+    snprintf(word, sizeof word, "%zu", index);
+    message_print(stdout, "   kernels of GPT-2 small in bf16, mhc with 4 streams:\n");
+    if (compute_open(&compute, &(struct compute_options){.device = word, .cache_dir = ""})) {
+        message_print(stdout, "   %s cannot be opened: %s\n", device->name, error_text());
+        return;
+    }
+    const struct policy policy = policy_make(compute, &shape);
+    policy_print(stdout, &policy);
+    compute_close(compute);
+}
+
 static void print_choice(const char *word, unsigned local_rank) {
     struct device device;
     if (device_choose(word, local_rank, &device)) {
@@ -122,6 +155,9 @@ static int print_all(void) {
     }
     for (size_t i = 0; i < count; i++) {
         print_device(devices, count, i);
+        if (verbose) {
+            print_policy(&devices[i], i);
+        }
     }
     if (!count) {
         message_print(stdout, "No device: %s\n", device_missing_text());
@@ -145,8 +181,7 @@ static int print_all(void) {
 }
 
 int main(int argc, char **argv) {
-    struct option_spec none[1];
-    if (program_begin(&program, none, 0, argc, argv)) {
+    if (program_begin(&program, options, COUNT(options), argc, argv)) {
         program.status = print_all();
     }
     return program_end(&program);
