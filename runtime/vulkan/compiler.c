@@ -84,31 +84,17 @@ static struct {
     size_t count; /* 0: it is neither on PATH nor in Python */
 } compiler;
 
-static bool is_program(const char *folder, size_t length, const char *name) {
-    char path[4096];
-    struct stat status;
-    const int written = snprintf(path, sizeof path, "%.*s/%s", (int)length, length ? folder : ".", name);
-    return written > 0 && (size_t)written < sizeof path && !access(path, X_OK) && !stat(path, &status) &&
-           S_ISREG(status.st_mode);
-}
-
+/* Whether a program is there: whatever it answers, it can be run. */
 static bool is_on_path(const char *name) {
-    const char *path = getenv("PATH");
-    while (path) {
-        const size_t length = strcspn(path, ":");
-        if (length < 4096 && is_program(path, length, name)) {
-            return true;
-        }
-        path = path[length] ? path + length + 1 : NULL;
-    }
-    return false;
+    const int status = run((const char *const[]){name, "--version", NULL}, "/dev/null", LOOK_SECONDS);
+    return status != RUN_FAILED && status != 127; /* what spawning an absent program is on some systems */
 }
 
 static void look(void) {
     const char *python[] = {PYTHON, "-c", vulkan_scripts[0].text, "--is-there", NULL};
     if (is_on_path(COMPILER)) {
         compiler.words[compiler.count++] = COMPILER;
-    } else if (is_on_path(PYTHON) && run(python, "/dev/null", LOOK_SECONDS) == 0) {
+    } else if (run(python, "/dev/null", LOOK_SECONDS) == 0) {
         compiler.count = sizeof compiler.words / sizeof *compiler.words;
         memcpy(compiler.words, python, sizeof compiler.words);
     }
@@ -271,7 +257,7 @@ static cl_int compile_in(const struct workplace *place, cl_device_id device, cha
     size_t log_bytes;
     char end[MOST_FOLDER];
     const int status = run_compiler(device, place, options);
-    if (status == RUN_FAILED || status == 127) { /* 127: what spawning an absent program is on some systems */
+    if (status == RUN_FAILED || status == 127) {
         *log = memory_format(ADVICE, status == RUN_FAILED ? strerror(errno) : "it is not there");
         return CL_COMPILER_NOT_AVAILABLE;
     }

@@ -71,37 +71,43 @@ static bool find_family(cl_device_id device) {
     return best >= 0;
 }
 
-/* Only what clspv's modules use is enabled: some features cost speed. */
-static void read_features(cl_device_id device) {
-    struct device_features has = {{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &has.v11},
-                                  {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
-                                   .pNext = &has.v12},
-                                  {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES}};
-    struct device_features *used = &device->features;
-    vkGetPhysicalDeviceFeatures2(device->physical, &has.base);
-    *used = (struct device_features){
-        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &used->v11},
-        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &used->v12},
+/* What clspv's modules use. Nothing else is enabled, since some features cost speed. */
+#define FEATURE(name) offsetof(struct device_features, name)
+static const size_t used_features[] = {
+    FEATURE(base.features.shaderInt64),
+    FEATURE(base.features.shaderInt16),
+    FEATURE(v11.storageBuffer16BitAccess),
+    FEATURE(v11.uniformAndStorageBuffer16BitAccess),
+    FEATURE(v11.storagePushConstant16),
+    FEATURE(v11.variablePointersStorageBuffer),
+    FEATURE(v11.variablePointers),
+    FEATURE(v12.storageBuffer8BitAccess),
+    FEATURE(v12.uniformAndStorageBuffer8BitAccess),
+    FEATURE(v12.storagePushConstant8),
+    FEATURE(v12.shaderFloat16),
+    FEATURE(v12.shaderInt8),
+    FEATURE(v12.uniformBufferStandardLayout),
+    FEATURE(v12.scalarBlockLayout),
+    FEATURE(v12.timelineSemaphore),
+    FEATURE(v12.bufferDeviceAddress),
+};
+
+static void begin_features(struct device_features *features) {
+    *features = (struct device_features){
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &features->v11},
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &features->v12},
         {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES},
     };
-#define USE(of, feature) used->of.feature = has.of.feature
-    USE(base.features, shaderInt64);
-    USE(base.features, shaderInt16);
-    USE(v11, storageBuffer16BitAccess);
-    USE(v11, uniformAndStorageBuffer16BitAccess);
-    USE(v11, storagePushConstant16);
-    USE(v11, variablePointersStorageBuffer);
-    USE(v11, variablePointers);
-    USE(v12, storageBuffer8BitAccess);
-    USE(v12, uniformAndStorageBuffer8BitAccess);
-    USE(v12, storagePushConstant8);
-    USE(v12, shaderFloat16);
-    USE(v12, shaderInt8);
-    USE(v12, uniformBufferStandardLayout);
-    USE(v12, scalarBlockLayout);
-    USE(v12, timelineSemaphore);
-    USE(v12, bufferDeviceAddress);
-#undef USE
+}
+
+static void read_features(cl_device_id device) {
+    struct device_features all;
+    begin_features(&all);
+    begin_features(&device->features);
+    vkGetPhysicalDeviceFeatures2(device->physical, &all.base);
+    for (size_t i = 0; i < sizeof used_features / sizeof *used_features; i++) {
+        memcpy((char *)&device->features + used_features[i], (char *)&all + used_features[i], sizeof(VkBool32));
+    }
 }
 
 /* A binding of a buffer reaches maxStorageBufferRange bytes, an address the whole buffer. Most programs use

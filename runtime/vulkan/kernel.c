@@ -316,10 +316,8 @@ cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kern
     if (!directions || directions > 3 || !global) {
         return CL_INVALID_WORK_DIMENSION;
     }
-    for (cl_uint i = 0; i < directions && offset; i++) {
-        if (offset[i]) {
-            return CL_INVALID_GLOBAL_OFFSET;
-        }
+    if (offset) {
+        return CL_INVALID_GLOBAL_OFFSET;
     }
     cl_int code = local ? measure(kernel, directions, global, local, &shape) : CL_INVALID_WORK_GROUP_SIZE;
     if (code != CL_SUCCESS) {
