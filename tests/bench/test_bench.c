@@ -1,11 +1,5 @@
 /* hc_bench: its figures hang together. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/json_file.h"
 #include "tests/support/child.h"

@@ -1,12 +1,6 @@
 /* hc_bench --roofline: what it says of a step that does not run is what a step of that shape puts into the queue, as
  * tests/support/counting_opencl.c sees it there. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/json_file.h"
 #include "tests/support/child.h"

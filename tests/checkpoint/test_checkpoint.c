@@ -1,11 +1,5 @@
 /* checkpoints: which entries of a run directory are some. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

@@ -1,12 +1,6 @@
 /* Models for and from others: what hc_export writes, what is read of Hugging Face's folders, and what is refused.
  * tests/compare_transformers.py, run by hand, holds both to transformers and PyTorch themselves. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

@@ -1,11 +1,5 @@
 /* Documents to token files: the files have what was given, in the order and split that were asked for. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

@@ -1,11 +1,5 @@
 /* hc_prepare, run as a program: token files, meta.json, and what is left when it fails. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"

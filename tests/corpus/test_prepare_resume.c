@@ -1,11 +1,5 @@
 /* hc_prepare's work that was interrupted: another run resumes it, and the results are the same. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

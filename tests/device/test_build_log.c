@@ -1,10 +1,5 @@
 /* Places in the logs of kernels' compilers: files and lines of ours where a compiler has lines of all of the text. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/programs.h"
 #include <stdio.h>

@@ -1,10 +1,5 @@
 /* Buffers, kernels, the program cache, failures and profiles on every device. The kernel used is loop_turns. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"

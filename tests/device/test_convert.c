@@ -1,12 +1,7 @@
 /* The device's conversions between fp32 and the 16-bit types, and the host's, against the same in double
  * (rounding.c): every 16-bit number, and floats at, beside and between the places where rounding decides; vectors
  * and single numbers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"

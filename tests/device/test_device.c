@@ -1,10 +1,5 @@
 /* Finding and choosing devices, and what the environment says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"

@@ -1,12 +1,6 @@
 /* A device that fails under hc_train, played by tests/support/faulty_opencl.c: what is said, and that the run can
  * go on; and a device that computes nonsense, which no program takes. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/library.h"
 #include "tests/support/child.h"

@@ -1,11 +1,6 @@
 /* Records of what is put into a queue that is not there, and the seconds that a data sheet gives them, worked out
  * by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"

@@ -1,13 +1,7 @@
 /* hc_eval: windows and word counts against cases worked by hand; a small checkpoint's metrics against the plain
  * model in double precision, on documents of all lengths; the same metrics for any batch size and number of ranks;
  * training's val_loss; and input that it must refuse. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"

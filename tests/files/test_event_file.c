@@ -1,11 +1,5 @@
 /* event_file: checksums, record framing, and the messages decoded by an independent reader. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/event_file.h"
 #include "runtime/system/error.h"

@@ -1,11 +1,5 @@
 /* Inputs, decompressed as they are read: every form, in one piece and in several, and what is damaged. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/input.h"
 #include "runtime/system/error.h"

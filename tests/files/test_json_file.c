@@ -1,11 +1,5 @@
 /* JSON files: written whole, read with the line of what is wrong. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"

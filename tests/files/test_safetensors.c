@@ -1,11 +1,5 @@
 /* safetensors: round trips, conversions, and hostile files. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"

@@ -1,11 +1,5 @@
 /* token_file: what is read, and what is refused. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/token_file.h"
 #include "runtime/system/error.h"

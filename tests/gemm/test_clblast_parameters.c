@@ -1,11 +1,5 @@
 /* Files of CLBlast's tuners: what is taken, and that hostile ones are refused by name. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/gemm/clblast_parameters.h"

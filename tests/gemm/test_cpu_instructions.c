@@ -1,11 +1,6 @@
 /* What a CPU multiplies 16 bits with, and "auto" on a CPU that has units for them: by a library that stands in for oneDNN
  * (tests/support/plain_onednn.c), on a device that is told that it has some. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_check.h"

@@ -1,10 +1,5 @@
 /* Every GEMM backend on every device against sums in double. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/compute.h"
 #include "runtime/files/files.h"

@@ -1,11 +1,6 @@
 /* Products on matrix units, through their emulation: every transposition, type, alignment, edge and epilogue
  * against sums in double. `test_mma DEVICE` is a few small ones on that device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_check.h"

@@ -1,11 +1,6 @@
 /* The backend "onednn" with the library that is here: on the host's cores, and with tests/support/intel_opencl.c preloaded
  * through oneDNN's OpenCL runtime, on a device that says it is Intel's. Exit status 77: there is no such library. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"

@@ -2,13 +2,7 @@
  * those that begin with zeros, for all variants, with and without biases, whole or in blocks of logits, where not all
  * words are scored and a sequence is shorter than the context, and on all that products and kernels run on; on what is long in
  * compiling with every third variant. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"

@@ -1,12 +1,6 @@
 /* generation: logits of a prompt and of every token after it against those of whole forward passes, for all
  * variants; rows that are copied and rows beside others give the same bits. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/error.h"
 #include "src/model/gpt.h"

@@ -5,13 +5,7 @@
  *   test_golden                    on PoCL, as CPUs run them
  *   test_golden lanes [FILTER]     on PoCL, as GPUs run them
  *   test_golden DEVICE [FILTER]    on another device: with the backends that it chooses for itself */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"

@@ -6,13 +6,7 @@
  * - No more bytes of a buffer change than are said to be written.
  * - A buffer that is said to be written and not read gets the same from the kernel whatever it had before, and in exactly
  *   as many bytes as are said. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"

@@ -1,13 +1,7 @@
 /* Whole models of odd sizes: loss and logits against the reference in double precision, and the gradient of every
  * parameter against central differences of that reference, for all variants and numbers of streams, with and
  * without biases, dropout, and either way of reducing the streams. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/random.h"

@@ -1,11 +1,5 @@
 /* Training in 16 bits: dynamic loss scaling, the memory it plans, and that it follows fp32. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "src/measuring/stream_matrix.h"
 #include "src/model/loss_scale.h"

@@ -1,12 +1,6 @@
 /* The token embedding's gradient in two pieces, joined, is the one in one piece, bit for bit; and before they are joined the first
  * piece is complete when the listener is told of the top. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "src/model/row_gradients.h"
 #include "tests/support/scratch.h"

@@ -1,10 +1,5 @@
 /* Singular values by one-sided Jacobi against LAPACK's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/random.h"
 #include "src/measuring/stream_matrix.h"

@@ -1,13 +1,7 @@
 /* What the residual matrices of each variant are, whatever the weights: measured in double over every token and
  * sublayer of a model at the paper's initialisation, with random parameters everywhere, and after training steps.
  */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "src/measuring/h_measurement.h"
 #include "src/measuring/stream_matrix.h"

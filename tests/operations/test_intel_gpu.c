@@ -1,11 +1,6 @@
 /* What differs on a GPU that Intel's own driver runs: what it counts as compute units, and how its compiler is asked for more
  * registers. Played on PoCL by functions of OpenCL that stand in front of the library's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_mma.h"

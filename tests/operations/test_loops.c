@@ -1,11 +1,6 @@
 /* Devices that leave long loops are found out, and others are not. `test_loops DEVICE` opens that one, without it PoCL; exit
  * status 77: there is no such device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"

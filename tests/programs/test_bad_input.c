@@ -1,12 +1,6 @@
 /* Programs given what they cannot use: each refuses with one message that says what and where, with exit status 1
  * (2 for wrong usage), and leaves nothing behind. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "tests/support/child.h"

@@ -1,12 +1,6 @@
 /* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They show it, and
  * print nothing that a terminal would obey, or that could be taken for a line of theirs. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "tests/support/child.h"

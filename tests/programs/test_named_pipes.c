@@ -1,13 +1,7 @@
 /* Named pipes in place of files: in the folders of runs, checkpoints, data and exported models, one file at a time. Nobody writes
  * to the pipe, so that a program that opened it as a file would wait for ever. Each program refuses it and names it, or has no
  * need of it. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

@@ -1,12 +1,6 @@
 /* What all programs have in common: --help, --version and mistakes on the command line leave no trace, and tables of
  * options are sound. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "tests/support/child.h"

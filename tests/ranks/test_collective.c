@@ -1,12 +1,6 @@
 /* collective: all-reduce, reduce-scatter and all-gather of ranges, against what they must be. Run by mpirun with any
  * number of ranks, on the device that the first argument names. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"

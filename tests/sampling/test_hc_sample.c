@@ -1,12 +1,6 @@
 /* hc_sample, the program: what it prints for byte and GPT-2 models, prompts from everywhere, and what it refuses.
  */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/utf8.h"
 #include "src/checkpoint/checkpoint.h"

@@ -1,12 +1,6 @@
 /* sample: choices of tokens against a plain one that sorts everything; texts against a loop of whole passes; stop
  * texts and whole characters. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"

@@ -1,11 +1,5 @@
 /* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is said. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

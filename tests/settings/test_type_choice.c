@@ -1,11 +1,5 @@
 /* What --dtype auto stands for, on devices that are here and on others. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"

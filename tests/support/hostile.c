@@ -1,12 +1,6 @@
 #include "tests/support/hostile.h"
 #include "runtime/system/utf8.h"
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include <string.h>
 

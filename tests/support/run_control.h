@@ -2,13 +2,7 @@
  * way; files that change under it. Includes what such tests need. All paths are names in the scratch folder. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "tests/support/corpus.h"

@@ -1,11 +1,5 @@
 /* Distributions, means and their 95 % intervals, and work on several cores. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"

@@ -1,10 +1,5 @@
 /* Errors as values, and checksums. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/checksum.h"
 #include "runtime/system/error.h"

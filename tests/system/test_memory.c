@@ -1,10 +1,5 @@
 /* Memory that the system gives, and what a program says and returns where it does not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/memory.h"
 #include <stdio.h>

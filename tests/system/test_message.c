@@ -1,10 +1,5 @@
 /* Messages with text of others in them: conversions as printf has them, and nothing that a terminal would obey. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/error.h"
 #include "runtime/system/message.h"

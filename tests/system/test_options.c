@@ -1,11 +1,5 @@
 /* options: command lines, config files good and bad, what is written, and --help. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"

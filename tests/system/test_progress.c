@@ -1,10 +1,5 @@
 /* Lines of progress: when they come, what they say, and how they are cut where stderr is a terminal. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/progress.h"
 #include "tests/support/hostile.h"

@@ -1,11 +1,5 @@
 /* random: published vectors, and the distributions. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/random.h"
 #include <math.h>

@@ -1,10 +1,5 @@
 /* Programs that are started, and calls on the way there that fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/spawn.h"
 #include <errno.h>

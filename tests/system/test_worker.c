@@ -1,10 +1,5 @@
 /* A thread that works for others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/worker.h"
 #include <pthread.h>

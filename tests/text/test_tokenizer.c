@@ -1,12 +1,6 @@
 /* GPT-2's byte-pair encoding: pieces of text, merges against a plain reading of the rule, vocabularies from files.
  */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"

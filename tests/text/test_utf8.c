@@ -1,11 +1,5 @@
 /* UTF-8 by RFC 3629: every character there is, and what is none. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/utf8.h"
 #include "src/text/text_buffer.h"

@@ -1,11 +1,5 @@
 /* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"

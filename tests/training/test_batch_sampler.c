@@ -1,11 +1,5 @@
 /* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"

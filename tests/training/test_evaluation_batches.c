@@ -1,12 +1,6 @@
 /* Which tokens hc_train's validation loss is of: the same ones for runs with different seeds, all of a split that is
  * small, and those that hc_eval takes; runs saved before the setting existed keep the places that depend on their seed. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "tests/support/child.h"

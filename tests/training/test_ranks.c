@@ -1,12 +1,6 @@
 /* hc_train under mpirun: ranks that agree with one process, with themselves and after resuming on other numbers of
  * ranks, and jobs in which something goes wrong. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/progress.h"

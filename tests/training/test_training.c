@@ -1,11 +1,5 @@
 /* hc_train, run as a program: runs that are repeated, interrupted, killed and resumed, and what they leave. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/files/files.h"
 #include "runtime/system/random.h"

@@ -1,11 +1,5 @@
 /* hc_train on Vulkan: the losses of PoCL, resuming bit for bit, and two ranks, all under the eyes of Vulkan's validation layer. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"

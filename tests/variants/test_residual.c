@@ -1,12 +1,6 @@
 /* The table of residual variants: every row is whole and within the limits that others rely on, and what follows from
  * the rows: numbers of streams in words, settings, build constants. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/programs.h"
 #include "src/variants/residual.h"

@@ -1,12 +1,6 @@
 /* The driver for Vulkan by OpenCL's own calls: large buffers, launches larger than a device takes at once, many arguments, copies through more than the
  * staging memory, fills of any bytes, queues side by side, times, and what it refuses. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include "runtime/device/device.h"

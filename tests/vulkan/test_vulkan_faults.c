@@ -1,13 +1,7 @@
 /* A device on Vulkan that fails under hc_train, played by tests/support/faulty_vulkan.c, and compilers, caches and
  * drivers that are not as they should be: what is said, that nothing ends by a signal or hangs, and that no checkpoint
  * suffers. */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "runtime/device/programs.h"
 #include "tests/support/child.h"
