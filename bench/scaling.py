@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How long a data-parallel training step takes on machines that one does not have: build/hc_scaling runs the program's own exchange of
-gradients for each of their ranks, on links, memories and clocks that are simulated (bench/scaling/).
+"""Predicts the time of a data-parallel training step on machines that are not there: build/hc_scaling runs the program's own exchange of
+gradients for each rank on simulated links, memories and clocks (bench/scaling/).
 
-  bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several, beside predictions
+  bench/scaling.py check ONE.json MANY.json [...]   measurements of hc_bench --ranks --json on one rank and on several, beside predictions
   bench/scaling.py predict                          the tables of docs/notes/scaling.md: M on GPUs by the roofline (hc_bench --roofline)
 
 When gradients are complete, and how long a micro-step takes, is measured or from the roofline; links are the table below. BUILD (build)
@@ -40,7 +40,7 @@ def simulate(facts):
     return json.loads(result.stdout)
 
 
-# ---- what was measured on this machine, beside what is predicted from one rank
+# ---- measurements beside predictions from one rank
 
 def rates_of(many):
     """The memory as hc_bench measured it on all ranks at once; the wire and messages by the exchange alone."""
@@ -67,7 +67,7 @@ def check(paths):
                                                               100 * (predicted[-1] / measured[-1] - 1)))
 
 
-# ---- machines that are not here
+# ---- larger machines
 
 def roofline(options):
     with tempfile.TemporaryDirectory() as folder:

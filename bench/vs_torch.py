@@ -145,7 +145,7 @@ def parse():
     parser.add_argument("--variants", default="rc,hc,mhc,mhc_lite,shc", help="those of hc_train --list-residuals that torch_peer.py has")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=1)
-    parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--json", help="file for the results")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="M",
                         help="M: configs/M.conf; small: nanoGPT's recipe for CPUs. Options below change it")
     parser.add_argument("--steps", type=int, help="of a turn; default: 1, with small 100")

@@ -35,11 +35,11 @@ for dtype in fp32 bf16 fp16; do
     check "operations-$dtype" build/tests/test_operations --device "$device" --dtype "$dtype"
 done
 check golden build/tests/test_golden "$device"
-check products env HC_TEST_DEVICE="$device" build/tests/test_gemm
+check gemm env HC_TEST_DEVICE="$device" build/tests/test_gemm
 check attention build/tests/test_attention "$device"
-check emulated-units build/tests/test_mma "$device"
+check emulated-matrix-cores build/tests/test_mma "$device"
 # opens them, and is refused with a reason where they do not compute what they should
-check matrix-units build/hc_bench --config "$model" --device "$device" --gemm mma --dtype bf16 --gradient-accumulation-steps 1 --steps 2
+check matrix-cores build/hc_bench --config "$model" --device "$device" --gemm mma --dtype bf16 --gradient-accumulation-steps 1 --steps 2
 for dtype in fp32 bf16 fp16; do
     check "bench-$dtype" build/hc_bench --config "$model" --device "$device" --dtype "$dtype" --gradient-accumulation-steps 1 \
         --steps "$steps" --compare "$variants" --json "$out/bench-$dtype.json"

@@ -57,7 +57,7 @@ TARGETS = [
 
 # Of a kernel: registers (AMD: vector registers), bytes of scratch (private memory of a work-item), spills (AMD: registers, NVIDIA: bytes);
 # for Vulkan bytes of local memory and the capabilities that the device must have; for NVIDIA loads of 16 and of 32 bits from global memory.
-Figures = collections.namedtuple("Figures", "registers scratch spills local capabilities halves scalars", defaults=(0, frozenset(), 0, 0))
+Usage = collections.namedtuple("Usage", "registers scratch spills local capabilities halves scalars", defaults=(0, frozenset(), 0, 0))
 
 
 class Failure(Exception):
@@ -236,13 +236,13 @@ def compile_amd(tools, target, program):
     defined = set(re.findall(r"^([\w.$]+):", assembly, re.M))
     called = set(re.findall(r"([\w.$]+)@(?:rel32|gotpcrel32)@lo", assembly))
     require_defined(called - defined)
-    figures = {}
+    usage = {}
     kernels = assembly.split("\namdhsa.kernels:")[1].split("\namdhsa.")[0]
     for kernel in re.split(r"^  - ", kernels, flags=re.M)[1:]:
         value = dict(re.findall(r"\.(\w+):\s+(\w+)$", kernel, re.M))
-        figures[re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]] = Figures(
+        usage[re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]] = Usage(
             int(value["vgpr_count"]), int(value["private_segment_fixed_size"]), int(value["vgpr_spill_count"]))
-    return figures
+    return usage
 
 
 def require_defined(undefined):
@@ -269,18 +269,18 @@ def compile_nvidia(tools, target, program):
     require_defined(set(re.findall(r"^\.extern \.func.*?(\w+)$", assembly.decode(), re.M)))
     loads = ptx_loads(assembly.decode())
     if not tools.ptxas:
-        return {name: Figures(None, 0, 0, halves=halves, scalars=scalars) for name, (halves, scalars) in loads.items()}
+        return {name: Usage(None, 0, 0, halves=halves, scalars=scalars) for name, (halves, scalars) in loads.items()}
     with tempfile.NamedTemporaryFile(suffix=".ptx") as file:
         file.write(assembly)
         file.flush()
         report = run([tools.ptxas, "-v", *bounds, f"-arch={target.name}", file.name, "-o", "/dev/null"])[1]
-    figures = {}
+    usage = {}
     for part in report.split("Compiling entry function")[1:]:
         name = re.search(r"'(\w+)'", part)[1]
         registers, stack, spills = (int(re.search(pattern, part)[1])
                                     for pattern in (r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores"))
-        figures[name] = Figures(registers, stack, spills, halves=loads[name][0], scalars=loads[name][1])
-    return figures
+        usage[name] = Usage(registers, stack, spills, halves=loads[name][0], scalars=loads[name][1])
+    return usage
 
 
 def compile_intel(tools, target, program):
@@ -288,7 +288,7 @@ def compile_intel(tools, target, program):
     options = [option for option in program.options if not option.startswith("-cl-intel-")]
     run(clang_command(tools, target, "-target", "spir64-unknown-unknown", "-emit-llvm", "-c", *options),
         (INTEL_FUNCTIONS + program.text).encode())
-    return {name: Figures(None, 0, 0) for name in re.findall(r"(?:__)?kernel\s+void\s+(\w+)", program.text)}
+    return {name: Usage(None, 0, 0) for name in re.findall(r"(?:__)?kernel\s+void\s+(\w+)", program.text)}
 
 
 def compile_spirv(tools, target, program):
@@ -306,7 +306,7 @@ def compile_spirv(tools, target, program):
     run([tools.validator, "--target-env", "opencl2.1", "-"], module)
     if spirv.Module(module).by_value:
         raise Failure("a function takes or returns a structure by value, copies of which Mesa's compiler keeps in memory: hand over a pointer")
-    return {name: Figures(None, 0, 0) for name in re.findall(r"__kernel\s+void\s+(\w+)", program.text)}
+    return {name: Usage(None, 0, 0) for name in re.findall(r"__kernel\s+void\s+(\w+)", program.text)}
 
 
 def vulkan_module(tools, clspv, options, text):
@@ -328,14 +328,14 @@ def compile_vulkan(tools, target, program):
     if faults:
         raise Failure("\n    ".join(faults))
     capabilities = frozenset(module.capabilities)
-    return {name: Figures(None, 0, 0, local, capabilities) for name, local in module.local_bytes().items()}
+    return {name: Usage(None, 0, 0, local, capabilities) for name, local in module.local_bytes().items()}
 
 
 COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "Intel": compile_intel, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan}
 
 
 def compile_all(tools, pairs, jobs):
-    """Returns ({(target, program): {kernel: figures}}, [texts of failures])."""
+    """Returns ({(target, program): {kernel: usage}}, [texts of failures])."""
     results, failures = {}, []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         # the slowest begin first
@@ -360,14 +360,14 @@ def family(program, kernel):
 
 
 def worst(results):
-    """{(target's name, family): figures}: the highest of all programs of a family."""
+    """{(target's name, family): usage}: the highest of all programs of a family."""
     found = {}
     for (target, program), kernels in results.items():
-        for kernel, figures in kernels.items():
+        for kernel, usage in kernels.items():
             key = target.name, family(program, kernel)
-            old = found.get(key, figures)
-            found[key] = Figures(max(old.registers or 0, figures.registers or 0) or None, max(old.scratch, figures.scratch),
-                                 max(old.spills, figures.spills))
+            old = found.get(key, usage)
+            found[key] = Usage(max(old.registers or 0, usage.registers or 0) or None, max(old.scratch, usage.scratch),
+                                 max(old.spills, usage.spills))
     return found
 
 
@@ -375,9 +375,9 @@ def needs_of(results):
     """{file: (most bytes of local memory that a kernel has, capabilities)} of Vulkan's modules."""
     found = {}
     for (target, program), kernels in results.items():
-        for figures in kernels.values() if target.vendor == "Vulkan" and not target.addresses else ():
+        for usage in kernels.values() if target.vendor == "Vulkan" and not target.addresses else ():
             local, capabilities = found.get(program.file, (0, frozenset()))
-            found[program.file] = max(local, figures.local), capabilities | figures.capabilities
+            found[program.file] = max(local, usage.local), capabilities | usage.capabilities
     return found
 
 
@@ -397,7 +397,7 @@ def baseline_read():
 
 
 def compiler_name(tools, target):
-    """The name of the compiler in the baseline: figures of different compilers cannot be compared."""
+    """The name of the compiler in the baseline: numbers of different compilers cannot be compared."""
     if target.vendor == "Vulkan":
         return "clspv"
     ptxas = f"+ptxas-{tools.ptxas_release}" if target.vendor == "NVIDIA" and tools.ptxas else ""
@@ -409,7 +409,7 @@ def baseline_write(tools, targets, results, found):
     known, compilers, needs = baseline_read()
     needs.update(needs_of(results))
     compilers.update({target.name: compiler_name(tools, target) for target in targets})
-    known.update({key: (figures.scratch, figures.spills) for key, figures in found.items()})
+    known.update({key: (usage.scratch, usage.spills) for key, usage in found.items()})
     with open(BASELINE, "w", encoding="utf-8") as file:
         file.write("# Written by `ci/portability.py --update`. A line `target`: the compiler that the target's other lines are of. A line\n"
                    "# `needs`: a file, the most bytes of local memory of a kernel, capabilities that Vulkan must have. Other lines: kernels\n"
@@ -430,13 +430,13 @@ def is_new_variant(name, names):
     return file.startswith("hc_") and not any(known.split()[0] == file for known in names)
 
 
-def allowed(target, name, figures, known):
+def allowed(target, name, usage, known):
     """The most (scratch, spills). A variant that is not in the baseline may not spill with up to four streams; the matrices of more do not fit
     into registers."""
     old = known.get((target, name), (0, 0))
     if not is_new_variant(name, [line for of, line in known if of == target]):
         return old
-    return figures.scratch, 0 if int(name.rpartition("STREAMS=")[2] or 1) <= 4 else figures.spills
+    return usage.scratch, 0 if int(name.rpartition("STREAMS=")[2] or 1) <= 4 else usage.spills
 
 
 def compare(tools, targets, found):
@@ -448,10 +448,10 @@ def compare(tools, targets, found):
             print(f"{target.name}: scratch not compared: the baseline is of "
                   f"{compilers.get(target.name, 'no compiler')}, this is {compiler_name(tools, target)}")
     worse = []
-    for (target, name), figures in sorted(found.items()):
-        scratch, spills = allowed(target, name, figures, known)
-        if target in same and (figures.scratch > scratch or figures.spills > spills):
-            worse.append(f"{target}: {name}: {figures.scratch} bytes of scratch and {figures.spills} spilled, "
+    for (target, name), usage in sorted(found.items()):
+        scratch, spills = allowed(target, name, usage, known)
+        if target in same and (usage.scratch > scratch or usage.spills > spills):
+            worse.append(f"{target}: {name}: {usage.scratch} bytes of scratch and {usage.spills} spilled, "
                          f"the baseline has {scratch} and {spills}")
     return worse
 
@@ -491,11 +491,11 @@ def limit_of(name, limits):
     return limits.get(name) or next((limits[line] for line in limits if fnmatch.fnmatchcase(name, line)), None)
 
 
-def judge_one(target, name, figures, limit):
-    checks = [(figures.halves, limit.halves, "loads of 16 bits"), (figures.scratch, limit.scratch, "bytes of stack or scratch"),
-              (figures.spills, figures.spills if limit.scratch else 0, "spills")]
+def judge_one(target, name, usage, limit):
+    checks = [(usage.halves, limit.halves, "loads of 16 bits"), (usage.scratch, limit.scratch, "bytes of stack or scratch"),
+              (usage.spills, usage.spills if limit.scratch else 0, "spills")]
     if limit.scalars is not None:
-        checks.append((figures.scalars, limit.scalars, "loads of 32 bits"))
+        checks.append((usage.scalars, limit.scalars, "loads of 32 bits"))
     return [f"{target}: {name}: {value} {what}, {most} are allowed" for value, most, what in checks if value > most]
 
 
@@ -503,12 +503,12 @@ def judge_hot(tools, results):
     """Returns texts of hot kernels that ci/hot_kernels.txt does not allow, or does not know."""
     limits, names, wrong = limits_read(), set(), []
     for (target, program), kernels in results.items():
-        for kernel, figures in kernels.items():
+        for kernel, usage in kernels.items():
             name = f"{program.file} {kernel}"
             names.add(name)
             if target.vendor == "NVIDIA" and tools.clang(target) != HOT_CLANG:
-                figures = figures._replace(halves=0, scalars=0)
-            wrong += judge_one(target.name, name, figures, limit_of(name, limits) or Limit(0, None, 0))
+                usage = usage._replace(halves=0, scalars=0)
+            wrong += judge_one(target.name, name, usage, limit_of(name, limits) or Limit(0, None, 0))
     wrong += [f"{name}: no line in ci/hot_kernels.txt" for name in names if not limit_of(name, limits)]
     wrong += [f"{line}: in ci/hot_kernels.txt, but not compiled" for line in limits if names and not fnmatch.filter(names, line)]
     return sorted(set(wrong))
@@ -538,19 +538,19 @@ def fp16_failures(tools, target, programs, jobs):
 
 def print_targets(tools, targets, results):
     for target in targets:
-        own = [figures for (of, _), kernels in results.items() if of is target for figures in kernels.values()]
-        registers = max((figures.registers or 0 for figures in own), default=0)
+        own = [usage for (of, _), kernels in results.items() if of is target for usage in kernels.values()]
+        registers = max((usage.registers or 0 for usage in own), default=0)
         print(f"{target.name}: {compiler_name(tools, target)}: {sum(of is target for of, _ in results)} programs, {len(own)} kernels, "
-              f"{registers or 'unknown'} registers at most, {sum(figures.scratch > 0 for figures in own)} kernels with scratch, "
-              f"{sum(figures.spills > 0 for figures in own)} with spills")
+              f"{registers or 'unknown'} registers at most, {sum(usage.scratch > 0 for usage in own)} kernels with scratch, "
+              f"{sum(usage.spills > 0 for usage in own)} with spills")
 
 
 def print_kernels(results):
     print(f"{'target':8} {'registers':>9} {'scratch':>8} {'spills':>7}  kernel of program")
     for (target, program), kernels in sorted(results.items(), key=lambda item: (item[0][0].name, item[0][1].label)):
-        for kernel, figures in sorted(kernels.items()):
-            registers = "-" if figures.registers is None else figures.registers
-            print(f"{target.name:8} {registers:>9} {figures.scratch:>8} {figures.spills:>7}  {kernel} of {program.label}")
+        for kernel, usage in sorted(kernels.items()):
+            registers = "-" if usage.registers is None else usage.registers
+            print(f"{target.name:8} {registers:>9} {usage.scratch:>8} {usage.spills:>7}  {kernel} of {program.label}")
 
 
 # ---- main
@@ -564,7 +564,7 @@ def parse():
     parser.add_argument("--target", action="append", metavar="NAME", choices=[target.name for target in TARGETS],
                         help="only this target; may be repeated: " + " ".join(target.name for target in TARGETS))
     parser.add_argument("--lanes", type=int, default=64, help="work-items that share a row (64; tests use 8, too)")
-    parser.add_argument("--kernels", action="store_true", help="print the figures of every kernel")
+    parser.add_argument("--kernels", action="store_true", help="print registers, scratch and spills of every kernel")
     parser.add_argument("--update", action="store_true", help="rewrite ci/portability.txt; implies --all")
     parser.add_argument("--programs", metavar="FILE", default="build/tests/list_programs", help="the built list_programs")
     parser.add_argument("--ptxas", metavar="FILE", help="NVIDIA's assembler (default: the one in PATH)")

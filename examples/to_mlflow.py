@@ -15,5 +15,5 @@ folder = sys.argv[1]
 mlflow.set_experiment("hctrain")
 with mlflow.start_run(run_name=folder):
     mlflow.log_params(settings(folder))
-    for iteration, figures in follow(folder, *map(float, sys.argv[2:3])):
-        mlflow.log_metrics(figures, step=iteration)
+    for iteration, metrics in follow(folder, *map(float, sys.argv[2:3])):
+        mlflow.log_metrics(metrics, step=iteration)

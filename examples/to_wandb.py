@@ -12,5 +12,5 @@ from follow import follow, settings
 
 folder = sys.argv[1]
 with wandb.init(project="hctrain", name=folder, config=settings(folder)) as run:
-    for iteration, figures in follow(folder, *map(float, sys.argv[2:3])):
-        run.log(figures, step=iteration)
+    for iteration, metrics in follow(folder, *map(float, sys.argv[2:3])):
+        run.log(metrics, step=iteration)

@@ -19,7 +19,7 @@ import tempfile
 import small_runs
 
 RUNS = [("rc-1", "rc", 1, 1), ("identity-1", "identity", 2, 1), ("mhc-1", "mhc", 2, 1), ("shc-1", "shc", 3, 1), ("shc-2", "shc", 3, 2)]
-FIGURES = 11  # of runs with evaluations, statistics and measured matrices, but for those of hc_bench
+PLOTS = 11  # of runs with evaluations, statistics and measured matrices, but for those of hc_bench
 WIDTHS = {"desk": 1200, "phone": 390}
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
@@ -62,7 +62,7 @@ def check(program, report, name, width, folder, least):
     if seen["broken"] or seen["outside"]:
         wrong.append(f"{seen['broken']} broken pictures, {seen['outside']} things outside of the page")
     if seen["figures"] < least:
-        wrong.append(f"{seen['figures']} pictures, expected {least}")
+        wrong.append(f"{seen['figures']} plots, expected {least}")
     if words:
         wrong.append("the console says " + "; ".join(words))
     for table in seen["tables"]:
@@ -107,7 +107,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         report = make_report(folder, arguments) if arguments.self else arguments.report.resolve()
-        least = FIGURES if arguments.self else 1
+        least = PLOTS if arguments.self else 1
         good = [check(program, report, name, width, folder, least) for name, width in WIDTHS.items()]
         take_pictures(program, report, arguments.pictures)
     sys.exit(0 if all(good) else 1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hc_eval's figures of documents beside lm-evaluation-harness's, and how long both take.
+"""hc_eval's metrics of documents beside lm-evaluation-harness's, and how long both take.
 
   tests/compare_lm_eval.py --make DIR --vocab-file gpt2.tiktoken [--bias] [--from CHECKPOINT]
   tests/compare_lm_eval.py --checkpoint DIR/checkpoint --hf DIR/hf --vocab-file gpt2.tiktoken [--limit N] FILE
@@ -118,7 +118,7 @@ def export(program, checkpoint, folder, ranks):
     make_tokenizer(ranks).save_pretrained(folder)
 
 
-# ---- figures
+# ---- metrics
 
 def read_documents(path, limit):
     with open(path, encoding="utf-8", newline="") as file:
@@ -130,13 +130,13 @@ def read_documents(path, limit):
 
 
 def score_here(arguments, documents):
-    figures, lines = documents + ".figures", documents + ".scored"
+    metrics, lines = documents + ".metrics", documents + ".scored"
     command = [arguments.hc_eval, "--checkpoint", arguments.checkpoint, "--vocab-file", arguments.vocab_file, "--batch-size",
-               str(arguments.batch_size), "--device", arguments.device, "--dtype", "fp32", "--json", figures, "--per-document", lines, documents]
+               str(arguments.batch_size), "--device", arguments.device, "--dtype", "fp32", "--json", metrics, "--per-document", lines, documents]
     start = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     seconds = time.monotonic() - start
-    with open(figures) as file, open(lines) as documents:
+    with open(metrics) as file, open(lines) as documents:
         return json.load(file), [json.loads(line)["log_likelihood"] for line in documents], seconds
 
 
@@ -146,18 +146,18 @@ def score_there(arguments, documents, work):
     from lm_eval.models.huggingface import HFLM
 
     datasets.config.HF_DATASETS_CACHE = work
-    figures = {"word_perplexity": "weighted_perplexity", "byte_perplexity": "weighted_perplexity",
+    metrics = {"word_perplexity": "weighted_perplexity", "byte_perplexity": "weighted_perplexity",
                "bits_per_byte": "bits_per_byte"}
     task = dict(task="documents", dataset_path="json", dataset_kwargs=dict(data_files=dict(test=documents), cache_dir=work),
                 output_type="loglikelihood_rolling", test_split="test", doc_to_text="", doc_to_target="text",
-                metric_list=[dict(metric=name, aggregation=how, higher_is_better=False) for name, how in figures.items()])
+                metric_list=[dict(metric=name, aggregation=how, higher_is_better=False) for name, how in metrics.items()])
     # with its cache the harness takes windows of a batch that read the same tokens, and score other numbers of them, for the same
     model = HFLM(pretrained=arguments.hf, device=arguments.torch_device, dtype="float32", batch_size=arguments.batch_size,
                  logits_cache=False)
     start = time.monotonic()
     results = lm_eval.simple_evaluate(model=model, tasks=[task], bootstrap_iters=0, log_samples=True)
     seconds = time.monotonic() - start
-    found = {name: results["results"]["documents"][name + ",none"] for name in figures}
+    found = {name: results["results"]["documents"][name + ",none"] for name in metrics}
     likelihoods = [sample["filtered_resps"][0] for sample in results["samples"]["documents"]]
     likelihoods = [value[0] if isinstance(value, (list, tuple)) else value for value in likelihoods]
     tokens = sum(len(model.tok_encode(sample["doc"]["text"])) for sample in results["samples"]["documents"])

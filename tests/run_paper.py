@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/paper: everything at scale tiny, from an empty folder to its report; and with programs that are played, what is hard to time: that runs go
+"""examples/paper: everything at scale tiny, from an empty folder to its report; and with mock programs: that runs go
 on after an interruption, that nothing is done twice, how ranks are started, and what is said of failures.
 
   tests/run_paper.py BUILD_FOLDER"""
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = ROOT / "examples/paper/paper.py"
-PLAYED = r"""#!/usr/bin/env python3
+MOCK = r"""#!/usr/bin/env python3
 import json, os, pathlib, signal, sys, time
 name = pathlib.Path(sys.argv[0]).name
 words = sys.argv[1:]
@@ -72,13 +72,13 @@ def script(path, text):
     path.chmod(0o755)
 
 
-class Played:
+class Mock:
     """paper.py with programs that only write down what they are called with."""
 
     def __init__(self, folder):
         self.folder, self.out = folder, folder / "out"
         for name in ("hc_prepare", "hc_train", "hc_eval", "hc_bench"):
-            script(folder / name, PLAYED)
+            script(folder / name, MOCK)
         self.environment = {**os.environ, "CALLS": str(folder / "calls")}
 
     def words(self, *more):
@@ -99,16 +99,16 @@ class Played:
         return (self.out / "report.md").read_text(encoding="utf-8")
 
 
-def interruption(played):
+def interruption(mock):
     """Ctrl-C saves; the same command goes on, and then has nothing to do."""
     words = ("--only", "table1", "--variants", "rc,shc")
-    said, calls = played.run(*words, "--dry-run")
-    expect((calls, played.out.exists()), ([], False))
+    said, calls = mock.run(*words, "--dry-run")
+    expect((calls, mock.out.exists()), ([], False))
     expect_in("--residual shc --seed 1337 --start-over", said)
 
-    (played.folder / "calls").write_text("")
-    shc = played.out / "runs/M-openwebtext/shc"
-    with subprocess.Popen(played.words(*words), env=played.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    (mock.folder / "calls").write_text("")
+    shc = mock.out / "runs/M-openwebtext/shc"
+    with subprocess.Popen(mock.words(*words), env=mock.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                           start_new_session=True) as process:
         end = time.monotonic() + 120
         while not (shc / "ckpt-10").exists():
@@ -120,85 +120,85 @@ def interruption(played):
         said = process.stderr.read()
         expect(process.wait(), 130)
     expect(said, "paper.py: interrupted; the same command goes on from here\n")
-    expect([call[0] for call in played.calls()], ["hc_prepare", "hc_train", "hc_eval", "hc_train"])
-    expect_in("| sHC | 3.225 / not run yet (20 of 30) |", played.report())
-    expect_in("| RC | 3.347 / 2.855 (-0.492) | 3.328 / 2.500 (-0.828) |", played.report())
-    asked = shlex.join(["--models", "M", "--corpora", "openwebtext", "--variants", "rc,shc", "--programs", str(played.folder)])
-    expect_in(f"--scale tiny --out {shlex.quote(str(played.out))} --only table1 {asked}\n", played.report())
+    expect([call[0] for call in mock.calls()], ["hc_prepare", "hc_train", "hc_eval", "hc_train"])
+    expect_in("| sHC | 3.225 / not run yet (20 of 30) |", mock.report())
+    expect_in("| RC | 3.347 / 2.855 (-0.492) | 3.328 / 2.500 (-0.828) |", mock.report())
+    asked = shlex.join(["--models", "M", "--corpora", "openwebtext", "--variants", "rc,shc", "--programs", str(mock.folder)])
+    expect_in(f"--scale tiny --out {shlex.quote(str(mock.out))} --only table1 {asked}\n", mock.report())
 
-    _, calls = played.run(*words)
+    _, calls = mock.run(*words)
     expect([call[0] for call in calls], ["hc_train", "hc_eval"])
     expect(calls[0][1:3], ["--init-from", "resume"])
-    expect(played.run(*words)[1], [])
-    expect_in("| sHC | -0.122 / +0.000 (+0.122) |", played.report())
+    expect(mock.run(*words)[1], [])
+    expect_in("| sHC | -0.122 / +0.000 (+0.122) |", mock.report())
 
 
-def failures(played):
+def failures(mock):
     """A run that fails ends the work, or with --keep-going only itself. Models that do not fit are a result."""
     words = ("--only", "table1", "--variants", "hc,mhc")
-    said, calls = played.run(*words, status=1)
+    said, calls = mock.run(*words, status=1)
     expect([call[0] for call in calls], ["hc_train"])
     expect_in("hc_train: the loss is not finite at iteration 7\npaper.py: hc_train ended with status 1: ", said)
-    said, calls = played.run(*words, "--keep-going", status=1)
+    said, calls = mock.run(*words, "--keep-going", status=1)
     expect([call[0] for call in calls], ["hc_train", "hc_train", "hc_eval"])
     expect_in("paper.py: these failed:\n  hc_train ended with status 1: ", said)
-    expect_in(" --keep-going\n", played.report())
+    expect_in(" --keep-going\n", mock.report())
 
-    _, calls = played.run("--only", "throughput")
+    _, calls = mock.run("--only", "throughput")
     expect(len(calls), 9)
-    expect_in("| 4 |  |  | 1,234 |  | refused: this run needs 9.00 GiB and this GPU has 8.00 GiB |  | 1,234 |  |", played.report())
-    expect(len(played.run("--only", "throughput")[1]), 2)  # what was refused is tried again
+    expect_in("| 4 |  |  | 1,234 |  | refused: this run needs 9.00 GiB and this GPU has 8.00 GiB |  | 1,234 |  |", mock.report())
+    expect(len(mock.run("--only", "throughput")[1]), 2)  # what was refused is tried again
 
 
-def launchers(played):
+def launchers(mock):
     """Words of --launcher stay words; options behind -- are hc_train's; another micro-batch keeps the iteration's sequences."""
-    mark = played.folder / "a mark"
-    script(played.folder / "launch", LAUNCH)
+    mark = mock.folder / "a mark"
+    script(mock.folder / "launch", LAUNCH)
     rest = ("--only", "table1", "--variants", "mhc_lite", "--micro-batch", "2", "--", "--recompute", "layer")
-    _, calls = played.run("--launcher", f"'{played.folder}/launch' '{mark}'", *rest)
+    _, calls = mock.run("--launcher", f"'{mock.folder}/launch' '{mark}'", *rest)
     expect(mark.read_text(), "launched\n" * 2)
     expect(calls[0][-2:], ["--recompute", "layer"])
     train = calls[0]
     expect(train[train.index("--batch-size"):][:4], ["--batch-size", "2", "--gradient-accumulation-steps", "4"])
-    said, _ = played.run("--launcher", "no-such-launcher", "--only", "table1", "--variants", "hc", status=1)
+    said, _ = mock.run("--launcher", "no-such-launcher", "--only", "table1", "--variants", "hc", status=1)
     expect_in("paper.py: cannot start no-such-launcher: No such file", said)
-    said, _ = played.run("--micro-batch", "3", "--only", "throughput", status=1)
+    said, _ = mock.run("--micro-batch", "3", "--only", "throughput", status=1)
     expect_in("--micro-batch 3 does not divide the 8 sequences of an iteration of model M", said)
-    said, _ = played.run("--ranks", "4", "--only", "table1", "--variants", "hc", "--dry-run")
-    expect_in(f"$ mpirun -np 4 {shlex.quote(str(played.folder / 'hc_train'))} --config", said)
+    said, _ = mock.run("--ranks", "4", "--only", "table1", "--variants", "hc", "--dry-run")
+    expect_in(f"$ mpirun -np 4 {shlex.quote(str(mock.folder / 'hc_train'))} --config", said)
 
 
-def report_command(played):
+def report_command(mock):
     """The command in a report gives every option that differs from its default, so that it means the same when it is typed again."""
     options = {"--ranks": "2", "--launcher": "srun -n 2", "--device": "gpu:1", "--seed": "7", "--micro-batch": "2", "--variants": "hc", "--data": "fineweb_edu=a b",
                "--paloma": "c d"}
-    played.run("--report", "--keep-going", *(word for option in options.items() for word in option), "--", "--recompute", "layer")
-    line = next(line for line in played.report().splitlines() if " --only table1 " in line)
+    mock.run("--report", "--keep-going", *(word for option in options.items() for word in option), "--", "--recompute", "layer")
+    line = next(line for line in mock.report().splitlines() if " --only table1 " in line)
     words = shlex.split(line)
-    for option, value in {**options, "--models": "M", "--corpora": "openwebtext", "--programs": str(played.folder)}.items():
+    for option, value in {**options, "--models": "M", "--corpora": "openwebtext", "--programs": str(mock.folder)}.items():
         expect(words.count(option), 1)
         expect(words[words.index(option) + 1], value)
     expect_in("--keep-going", words)
     expect(words[-3:], ["--", "--recompute", "layer"])
-    expect_in("What has not been run yet (all of it without --models, --corpora, --variants):\n\n    python3 ", played.report())
-    subprocess.run([sys.executable, PAPER, "--scale", "tiny", "--programs", played.folder, "--out", played.out, "--report"], check=True)
-    expect_in("What has not been run yet:\n\n    python3 ", played.report())
+    expect_in("What has not been run yet (all of it without --models, --corpora, --variants):\n\n    python3 ", mock.report())
+    subprocess.run([sys.executable, PAPER, "--scale", "tiny", "--programs", mock.folder, "--out", mock.out, "--report"], check=True)
+    expect_in("What has not been run yet:\n\n    python3 ", mock.report())
 
 
-def dry_run(played):
+def dry_run(mock):
     """Of the costs one line for each device, model and variant: the real thing stops at the first micro-batch that fits."""
-    said, _ = played.run("--only", "costs", "--dry-run")
+    said, _ = mock.run("--only", "costs", "--dry-run")
     commands = [line.partition(" --batch-size ")[0] for line in said.splitlines() if line.startswith("$ ")]
     expect(len(commands), len(set(commands)))
     expect(said.count(" --roofline "), 3 * 11 + 3 * 7 - 3)  # mhc, mhc_lite and shc with four streams are among both
 
 
-def refusals(played):
+def refusals(mock):
     """What is not there is said before anything runs."""
-    paper = [sys.executable, PAPER, "--scale", "paper", "--programs", played.folder, "--out", played.folder / "none", "--data", "openwebtext=no/such",
+    paper = [sys.executable, PAPER, "--scale", "paper", "--programs", mock.folder, "--out", mock.folder / "none", "--data", "openwebtext=no/such",
              "--data", "fineweb_edu=no/such", "--paloma", "no/such"]
-    done = subprocess.run(paper, capture_output=True, text=True, env=played.environment)
-    expect((done.returncode, (played.folder / "none").exists()), (2, False))
+    done = subprocess.run(paper, capture_output=True, text=True, env=mock.environment)
+    expect((done.returncode, (mock.folder / "none").exists()), (2, False))
     for words in ("no/such has neither train.bin nor JSON lines: data/openwebtext/prepare.sh makes it", "data/fineweb_edu/prepare.sh",
                   "no/such/dolma-v1_5/test has no JSON lines: give --paloma DIR"):
         expect_in(words, done.stderr)
@@ -249,13 +249,13 @@ def main():
     paper_numbers()
     subprocess.run([sys.executable, PAPER, "--help"], check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="hc paper ") as name:
-        played = Played(Path(name))
-        interruption(played)
-        failures(played)
-        launchers(played)
-        report_command(played)
-        dry_run(played)
-        refusals(played)
+        mock = Mock(Path(name))
+        interruption(mock)
+        failures(mock)
+        launchers(mock)
+        report_command(mock)
+        dry_run(mock)
+        refusals(mock)
         tiny(Path(sys.argv[1]).resolve(), Path(name))
 
 

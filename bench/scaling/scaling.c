@@ -1,5 +1,5 @@
-/* hc_scaling: how long a data-parallel step takes on machines that one does not have. The exchange is the program's own, see world.h;
- * when gradients are complete is measured or from the roofline. bench/scaling.py calls it and makes tables. */
+/* hc_scaling: simulates a data-parallel step on machines that are not there. The exchange of gradients is the program's own (world.h);
+ * when gradients are complete is measured, or from the roofline estimate. bench/scaling.py calls it and prints tables. */
 #include "bench/scaling/world.h"
 #include "runtime/system/memory.h"
 #include <jansson.h>
@@ -9,20 +9,20 @@
 
 struct world world;
 
-/* ---- what happens when */
+/* ---- events in the order of time */
 
 struct visit {
     double time;
     struct actor *actor;
 };
 
-static struct visit *visits; /* a heap, the earliest first */
-static size_t visit_count, visit_room;
+static struct visit *visits; /* a heap with the earliest first */
+static size_t visit_count, visit_capacity;
 
 static void push(struct visit visit) {
-    if (visit_count == visit_room) {
-        visit_room = visit_room ? 2 * visit_room : 4096;
-        visits = memory_resize(visits, visit_room, sizeof *visits);
+    if (visit_count == visit_capacity) {
+        visit_capacity = visit_capacity ? 2 * visit_capacity : 4096;
+        visits = memory_resize(visits, visit_capacity, sizeof *visits);
     }
     size_t at = visit_count++;
     for (; at > 0 && visits[(at - 1) / 2].time > visit.time; at = (at - 1) / 2) {
@@ -110,7 +110,7 @@ static void visit(struct visit due) {
     actor->finish = actor->now;
 }
 
-/* Seconds until the last rank has all sums; *exposed: the mean of what ranks wait for them. */
+/* Returns the seconds until the last rank has all sums. Adds to *exposed the mean time that ranks wait for them. */
 static double run_step(const struct plan *plan, double *exposed) {
     const int ranks = world.machine.ranks;
     double end = 0.0;
@@ -145,7 +145,7 @@ static int by_lead(const void *a, const void *b) {
     return (one->lead < other->lead) - (one->lead > other->lead);
 }
 
-/* rows: elements of the token embedding's rows that go apart; 0: its gradient waits for the end. */
+/* rows: elements of the token embedding's rows that are sent separately; 0: its gradient is sent last, whole. */
 static void read_plan(const json_t *schedule, const struct buffer *buffer, uint64_t rows, struct plan *plan) {
     size_t index;
     json_t *row;
@@ -167,10 +167,8 @@ static void read_plan(const json_t *schedule, const struct buffer *buffer, uint6
 
 static void create_actors(const struct plan *plan, const struct buffer *buffer, bool bf16) {
     const int ranks = world.machine.ranks, near = world.machine.per_host, across = ranks / near;
-    world.actors = memory_allocate((size_t)ranks, sizeof *world.actors);
-    world.hosts = memory_allocate((size_t)across, sizeof *world.hosts);
-    memset(world.actors, 0, (size_t)ranks * sizeof *world.actors);
-    memset(world.hosts, 0, (size_t)across * sizeof *world.hosts);
+    world.actors = memory_zeroed((size_t)ranks, sizeof *world.actors);
+    world.hosts = memory_zeroed((size_t)across, sizeof *world.hosts);
     for (int i = 0; i < ranks; i++) {
         struct actor *actor = world.current = &world.actors[i];
         int *members = memory_allocate((size_t)(near + across), sizeof *members);
@@ -212,7 +210,7 @@ int main(void) {
     json_error_t error;
     facts = json_loadf(stdin, 0, &error);
     if (!facts) {
-        fprintf(stderr, "hc_scaling: wants a JSON object on its input, see bench/scaling.py: %s\n", error.text);
+        fprintf(stderr, "hc_scaling: expects a JSON object on its input (bench/scaling.py): %s\n", error.text);
         return 2;
     }
     world.machine = (struct machine){

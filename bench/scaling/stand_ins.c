@@ -50,7 +50,7 @@ double progress_clock(void) {
     return world.current->now;
 }
 
-/* ---- the host's memory, which takes the time of the rank that uses it, and of a CPU's device */
+/* ---- the host's memory: an access takes time of the rank, and on CPUs of its device */
 
 static bool computes(const struct actor *actor) {
     return actor->now < actor->computed + actor->stolen;
@@ -64,7 +64,7 @@ static void spend(double seconds) {
     actor->now += seconds;
 }
 
-/* How much more all who use the host's memory now want than it has: they share it, and each takes so many times as long. */
+/* The factor by which accesses to the host's memory slow down, because its users now demand more than its bandwidth. */
 static double crowding(double more) {
     const int first = world.current->ranks.index / world.machine.per_host * world.machine.per_host;
     const double now = world.current->now;
@@ -183,7 +183,7 @@ int ranks_check(int code, const char *doing) {
     return code == MPI_SUCCESS ? 0 : error_set("%s", doing);
 }
 
-/* ---- the device: marks that its work reaches, and copies on two queues */
+/* ---- the device: marks in its queue, and copies on two queues */
 
 struct moment {
     int holders;
@@ -311,8 +311,8 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
     (void)compute, (void)buffer;
 }
 
-/* ---- messages: one begins to travel when both sides know of it. A link takes what it is given one after the other:
- * what was asked for earlier is done earlier, whenever the other end of it is free */
+/* ---- messages: a transfer begins when both sides have posted it. A link carries transfers in the order in which they
+ * were posted */
 
 struct letter {
     int from, to, tag;

@@ -1,6 +1,6 @@
-/* Simulated machines for the program's own exchange of gradients: runtime/ranks/collective.c and range_messages.c run as they are, once
- * for each rank, and what they call of MPI, OpenCL, memory and the clock is here (stand_ins.c), where it takes time on links and
- * memories instead of moving anything. */
+/* Simulated machines for the program's own exchange of gradients: runtime/ranks/collective.c and range_messages.c run unchanged, once
+ * for each rank. What they call of MPI, OpenCL, memory and the clock is replaced by stand_ins.c, where it takes time on links and
+ * memories instead of moving data. */
 #pragma once
 
 #include "runtime/ranks/collective.h"
@@ -9,7 +9,7 @@
 /* Rates in bytes a second, times in seconds. */
 struct machine {
     int ranks, per_host;
-    bool cpu;           /* devices work on the host's memory, and the host's thread takes their time */
+    bool cpu;           /* devices use the host's memory, and the host's thread takes their time */
     double pcie;        /* of a device, each way */
     double memory;      /* of a host, reading and writing together */
     double rank_memory; /* of one rank's threads */
