@@ -44,58 +44,36 @@ void gemm_keep_reason(char reason[REASON_SIZE]) {
     snprintf(reason, REASON_SIZE, "%.*s", (int)strcspn(error_text(), "\n"), error_text());
 }
 
-/* A GPU's matrix cores, where they work. Why they do not is kept. */
-static bool open_matrix_cores(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
+/* Opens the backend if it is one for this device. Why it cannot be opened is kept. */
+static bool try_backend(struct compute *compute, const struct gemm_backend *backend, bool suits, char *reason) {
+    if (!suits) {
         return false;
     }
-    if (open_backend(compute, &gemm_backend_mma) == 0) {
+    if (open_backend(compute, backend) == 0) {
         return true;
     }
-    gemm_keep_reason(state->refusal);
+    gemm_keep_reason(reason);
     return false;
 }
 
-/* The vendor's own library knows Intel's units best, and its products of fp32 are faster than CLBlast's, too. */
-static bool open_vendors(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    if (!compute->device.is_gpu || !device_by_intel(&compute->device) || compute->device.model) {
-        return false;
-    }
-    if (open_backend(compute, &gemm_backend_onednn) == 0) {
-        return true;
-    }
-    gemm_keep_reason(state->passed_over);
-    return false;
-}
-
-/* On a CPU with units for 16 bits oneDNN's products of those are faster than fp32's; it leaves the others to the host's BLAS. */
-static bool open_for_host_units(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    if (!compute->device.native_kernels || compute->device.is_gpu || compute->dry ||
-        !*compute->device.units.names[state->operands]) {
-        return false;
-    }
-    if (open_backend(compute, &gemm_backend_onednn) == 0) {
-        return true;
-    }
-    gemm_keep_reason(state->refusal);
-    return false;
-}
-
-/* CLBlast's kernels are written for the vendors' compilers of OpenCL: what clspv makes of them for Vulkan is slow (a tenth of
- * the portable product's rate on lavapipe). */
-static const struct gemm_backend *plain_backend(const struct device *device) {
-    return strcmp(device->platform_name, VULKAN_PLATFORM) ? &gemm_backend_clblast : &gemm_backend_portable;
-}
-
+/* On Intel's GPUs oneDNN, also for fp32; for operands of 16 bits matrix cores, or on a CPU that has instructions for them oneDNN. Then the
+ * host's BLAS. CLBlast's kernels are written for the vendors' compilers of OpenCL: what clspv makes of them for Vulkan is slow (a tenth
+ * of the portable GEMM's rate on lavapipe). */
 static int open_automatically(struct compute *compute) {
-    if (open_vendors(compute) || open_matrix_cores(compute) || open_for_host_units(compute) ||
+    struct gemm_state *state = gemm_state(compute);
+    const struct device *device = &compute->device;
+    const bool by_intel = device->is_gpu && device_by_intel(device) && !device->model;
+    const bool has_16_bits = state->operands != ELEMENT_FP32;
+    const bool is_cpu = device->native_kernels && !device->is_gpu && !compute->dry;
+    if (try_backend(compute, &gemm_backend_onednn, by_intel, state->passed_over) ||
+        try_backend(compute, &gemm_backend_mma, has_16_bits && device->is_gpu, state->refusal) ||
+        try_backend(compute, &gemm_backend_onednn, is_cpu && *device->units.names[state->operands],
+                    state->refusal) ||
         open_backend(compute, &gemm_backend_cblas) == 0) {
         return 0;
     }
-    return open_or_fail(compute, plain_backend(&compute->device));
+    return open_or_fail(compute, strcmp(device->platform_name, VULKAN_PLATFORM) ? &gemm_backend_clblast
+                                                                                : &gemm_backend_portable);
 }
 
 void gemm_close(struct compute *compute) {
@@ -252,7 +230,7 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
     matrix->offset = 0;
 }
 
-/* A product of fp32 matrices. */
+/* A call of fp32 matrices. */
 static void run_fp32(struct compute *compute, const struct gemm_call *call) {
     if (call->k) {
         gemm_state(compute)->backend->run(compute, call);
@@ -261,7 +239,7 @@ static void run_fp32(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
-/* The product on copies of what is not fp32. What lies between the rows of C is carried over with them. */
+/* Runs the call on copies of what is not fp32. What lies between the rows of C is carried over with them. */
 static void run_copied(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_call copied = *call;

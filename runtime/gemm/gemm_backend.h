@@ -13,49 +13,49 @@ struct gemm_backend {
     int (*open)(struct compute *compute);
     void (*run)(struct compute *compute, const struct gemm_call *call);
     void (*close)(struct compute *compute); /* NULL: there is nothing to release */
-    /* Whether `run` takes the call as it is, with the types of its buffers and what follows the product. NULL:
-     * products of fp32 with nothing behind them. Others come as fp32 copies. */
-    bool (*takes)(struct compute *compute, const struct gemm_call *call); /* may compile the product */
-    /* Whether `run` takes GEMMs of operands of this 16-bit type as they are, as far as can be said without sizes. NULL: none. */
+    /* Whether `run` takes the call as it is, with the types of its buffers and what follows the sums. NULL: only fp32 with nothing
+     * behind it. Other calls come with fp32 copies. May compile kernels. */
+    bool (*takes)(struct compute *compute, const struct gemm_call *call);
+    /* Whether `run` takes operands of this 16-bit type as they are, as far as can be said without sizes. NULL: none. */
     bool (*takes_type)(const struct compute *compute, enum element_type type);
     /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps of k a GEMM
      * needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a call without it. */
     size_t (*take_large)(struct compute *compute, bool forced);
-    bool fuses;             /* it takes a bias, an activation or its derivative behind products of 16 bits */
-    bool uses_matrix_cores; /* those run on the device's matrix cores, if it has some, as attention may then */
+    bool fuses;             /* bias, GELU and its derivative may be part of GEMMs of 16 bits */
+    bool uses_matrix_cores; /* GEMMs of 16 bits run on the device's matrix cores, if it has some */
 };
 
-extern const struct gemm_backend gemm_backend_cblas;
-extern const struct gemm_backend gemm_backend_clblast;
-extern const struct gemm_backend gemm_backend_portable;
-extern const struct gemm_backend gemm_backend_mma;
-extern const struct gemm_backend gemm_backend_onednn;
+extern const struct gemm_backend gemm_backend_cblas, gemm_backend_clblast, gemm_backend_portable, gemm_backend_mma,
+    gemm_backend_onednn;
 
 #define REASON_SIZE 512 /* bytes of text */
 
 /* What gemm_open attaches to the compute. */
 struct gemm_state {
     const struct gemm_backend *backend;
+    enum element_type operands;     /* what most GEMMs read */
+    bool automatic;                 /* nobody asked for the backend by name: it should be worth its while */
+    const char *clblast_parameters; /* while opening: file or folder for clblast_parameters_read; NULL: none */
+
+    /* what the backends keep */
     struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
     struct buffer scratch;      /* of CLBlast, likewise */
-    struct mma *mma;            /* of the backend "mma", NULL with another */
-    struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
-    struct gemm_blocks blocks;  /* the portable product on GPUs; all kernels are built at the first need */
-    struct gemm_panels panels;  /* the portable GEMM elsewhere, small ones of "cblas", and all with k == 0 */
     size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
+    struct mma *mma;            /* of "mma", NULL with another */
+    struct gemm_onednn *onednn; /* of "onednn", likewise */
+    struct gemm_blocks blocks;  /* of "portable" on GPUs; kernels are built at the first need */
+    struct gemm_panels panels;  /* of "portable" elsewhere, of small GEMMs of "cblas", and of all with k == 0 */
+
+    /* how it came to be chosen, and how it is described */
     char identity
         [CHECKSUM_SIZE]; /* of libraries and CLBlast's parameters, see gemm_identify; "" where there are none */
     char runs_on[96];    /* set by a backend that has several kinds of code; human-readable */
     const char *matrix_cores; /* name of the device's own, if GEMMs run on them */
+    bool tried;               /* the device has matrix cores that hctrain knows: some were tried */
     char refusal
-        [REASON_SIZE]; /* why products of 16 bits are not on a GPU's matrix units or a CPU's, "" where nobody wanted that */
-    char passed_over
-        [REASON_SIZE];          /* why "auto" did without the vendor's library, "" where it did not look for one */
-    char description[1200];     /* of gemm_description */
-    bool tried;                 /* the device has matrix units that hctrain knows, perhaps: some were tried */
-    enum element_type operands; /* what most products read */
-    bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
-    const char *clblast_parameters; /* while opening: file or folder for clblast_parameters_read; NULL: none */
+        [REASON_SIZE]; /* why GEMMs of 16 bits use no matrix cores or instructions, "" where nobody wanted that */
+    char passed_over[REASON_SIZE]; /* why "auto" did without oneDNN, "" where it did not look for it */
+    char description[1200];        /* of gemm_description */
 };
 
 static inline struct gemm_state *gemm_state(const struct compute *compute) {

@@ -61,8 +61,8 @@ static bool wastes_little(const struct gemm_call *call, size_t edge) {
 
 /* How many parts k may be divided into so that there are so many groups. */
 static size_t parts_of(const struct gemm_call *call, size_t blocks, size_t expected) {
-    const size_t deep = call->k / LEAST_DEPTH, room = GEMM_PARTS_BYTES / sizeof(float) / call->m / call->n;
-    const size_t parts = least(ceiling(expected, blocks), least(deep, room));
+    const size_t deep = call->k / LEAST_DEPTH, capacity = GEMM_PARTS_BYTES / sizeof(float) / call->m / call->n;
+    const size_t parts = least(ceiling(expected, blocks), least(deep, capacity));
     return parts > 1 ? parts : 1;
 }
 

@@ -1,5 +1,4 @@
-/* The portable matrix product on devices whose work-items share local memory, cl/gemm_blocks.cl: which blocks a product gets,
- * and the launches. */
+/* The portable GEMM on devices whose work-items share local memory, cl/gemm_blocks.cl: which blocks it gets, and the launches. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -8,7 +7,7 @@
 
 enum { GEMM_BLOCK_SIZES = 3 }; /* 128, 64 and 32 */
 
-/* How a product is divided. */
+/* How a GEMM is divided. */
 struct gemm_blocks_choice {
     size_t size;   /* index of the blocks' size; GEMM_BLOCK_SIZES: none fits the device */
     size_t edge;   /* rows and columns of a block */
@@ -29,7 +28,7 @@ struct gemm_blocks {
 /* Whether the device is one for it: not a CPU, where a work-item has a row to itself. */
 bool gemm_blocks_suit(const struct compute *compute);
 
-/* Whether it takes the call there: A and B of one type, C of that or fp32, nothing behind the product, sizes that its 32
+/* Whether it takes the call there: A and B of one type, C of that or fp32, nothing behind the sums, sizes that its 32
  * bits hold. */
 bool gemm_blocks_takes(struct compute *compute, const struct gemm_call *call);
 
@@ -39,7 +38,7 @@ bool gemm_blocks_takes(struct compute *compute, const struct gemm_call *call);
 struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t expected,
                                              const struct gemm_call *call);
 
-/* The product, of a call that is taken. */
+/* Runs a call that is taken. */
 void gemm_blocks_run(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call);
 
 /* Builds every kernel for operands of this type in rows of whole vectors: to compile them for devices that are not here.

@@ -1,4 +1,4 @@
-/* A matrix product as it is asked for. */
+/* A GEMM as it is asked for, and what backends do with any. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -9,10 +9,9 @@ struct matrix {
     size_t stride; /* elements from row to row */
 };
 
-/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
- * not read C. m, n or k of 0 is allowed. What follows a product can be asked for where gemm_fuses says so:
- * C = op(A) op(B) + beta C + bias, and activated = GELU(C) of C before it is rounded; or, instead of that last
- * step, C is multiplied with GELU's derivative at another matrix. */
+/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does not read C. m, n or k
+ * of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias, and either activated = GELU(C) of C before it is rounded,
+ * or C = C * GELU'(gelu_of) as the last step. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     size_t m, n, k;
@@ -20,16 +19,15 @@ struct gemm_call {
     float beta;
     struct span bias;        /* [n], for every row of C; buffer NULL: none */
     struct matrix activated; /* [m, n]; buffer NULL: none */
-    struct matrix
-        gelu_of;    /* [m, n]: C becomes C * gelu'(gelu_of), last of all; buffer NULL: not. Without activated */
-    bool gelu_tanh; /* GELU by tanh, as in OpenAI's GPT-2, instead of the one by erf */
-    char name[64];  /* in profiles, e.g. "gemm_nt 1024x3072x768"; set by gemm_run */
+    struct matrix gelu_of;   /* [m, n]; buffer NULL: none */
+    bool gelu_tanh;          /* GELU by tanh, as in OpenAI's GPT-2, instead of the one by erf */
+    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768"; set by gemm_run */
 };
 
-/* Whether the matrices are fp32 and nothing follows the product, which every backend takes. */
+/* Whether the matrices are fp32 and nothing follows the sums, which every backend takes. */
 bool gemm_call_is_plain_fp32(const struct gemm_call *call);
 
-/* Whether a bias, an activation or its derivative follows the product. */
+/* Whether a bias, GELU or its derivative follows the sums. */
 bool gemm_call_has_epilogue(const struct gemm_call *call);
 
 /* The kernel with the call's name instead of its own, for profiles. */
@@ -41,11 +39,10 @@ double gemm_call_flops(const struct gemm_call *call);
 /* Makes a buffer at least so large, for `what`; its contents are lost. False on failure, which is kept in the compute. */
 bool gemm_reserve(struct compute *compute, struct buffer *buffer, size_t bytes, const char *what);
 
-/* Records a product that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
- * done, too. */
+/* Logs a GEMM that a library puts into the queue, as one launch however many it makes of it. Whether it is to be run, too. */
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);
 
-/* Behind it, for such products of several commands: a marker in the queue while profiling, else NULL. Two of them, before
+/* Behind it, for GEMMs of several commands: a marker in the queue while profiling, else NULL. Two of them, before
  * and after, go to gemm_call_profile, which takes both over. */
 cl_event gemm_call_mark(struct compute *compute);
 void gemm_call_profile(struct compute *compute, const struct gemm_call *call, cl_event begin, cl_event end);

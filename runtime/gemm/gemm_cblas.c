@@ -1,4 +1,4 @@
-/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory; small products by a kernel of our own.
+/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory; small GEMMs by a kernel of our own.
  *
  * OpenBLAS is loaded at run time and not linked, for two reasons: it reads OPENBLAS_THREAD_TIMEOUT (see
  * device_prepare_environment) in its constructor, so it must not be loaded before main; and machines that train on
@@ -8,6 +8,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/library.h"
+#include "runtime/system/memory.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ typedef void set_threads_function(int count);
 
 enum {
     PIECE_BYTES = 128 << 20, /* that OpenBLAS maps for a thread, at most */
-    WARM_UP = 256,           /* rows and columns of a product that all threads share */
+    WARM_UP = 256,           /* rows and columns of a GEMM that all threads share */
 };
 
 /* Of the library, which stays loaded until the process ends. */
@@ -59,22 +60,19 @@ static int identify(void *library, struct gemm_state *state) {
     return gemm_identify(state, version, strlen(version));
 }
 
-/* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
+/* OpenBLAS takes its working memory at the first GEMMs, a piece for each thread, and tries for ever where it
  * gets none, as under a limit on address space (ulimit -v) or on memory that can be written to (ulimit -d). So that is asked
  * for here, and taken at once. */
 static int take_memory(void) {
     const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
-    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    float *matrix = calloc((size_t)WARM_UP * WARM_UP, sizeof *matrix);
-    if (room != MAP_FAILED) {
-        munmap(room, bytes);
-    }
-    if (room == MAP_FAILED || !matrix) {
-        free(matrix);
+    void *reserved = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) {
         return error_set(
             "OpenBLAS needs %zu MiB of address space for itself: raise the limit (ulimit -v, ulimit -d)",
             bytes >> 20);
     }
+    munmap(reserved, bytes);
+    float *matrix = memory_zeroed((size_t)WARM_UP * WARM_UP, sizeof *matrix);
     sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, WARM_UP, WARM_UP, WARM_UP, 1.0f, matrix, WARM_UP, matrix, WARM_UP,
           0.0f, matrix, WARM_UP);
     free(matrix);

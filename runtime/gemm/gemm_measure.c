@@ -1,14 +1,14 @@
 #include "runtime/gemm/gemm_measure.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include <math.h>
 #include <stdlib.h>
 
-#define ROUNDS  3     /* at least */
-#define SECONDS 0.3   /* of rounds for a rate */
-#define PERIOD  65521 /* elements until they repeat: a prime, so that rows differ */
-#define ROUND                                                                                                      \
-    0.01 /* seconds of calls for which the host waits once, since waiting takes as long as a product may */
+#define ROUNDS     3     /* at least */
+#define SECONDS    0.3   /* of rounds for a rate */
+#define PERIOD     65521 /* elements until they repeat: a prime, so that rows differ */
+#define ROUND      0.01 /* seconds of calls for which the host waits once, since waiting takes as long as a GEMM may */
 #define MOST_CALLS 256 /* in a round */
 
 /* ---- matrices */
@@ -24,10 +24,7 @@ int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum ele
         return -1;
     }
     buffer->type = type;
-    char *elements = malloc(bytes);
-    if (!elements) {
-        return error_set("out of memory");
-    }
+    char *elements = memory_allocate(1, bytes);
     uint32_t state = 1;
     for (size_t i = 0; i < count && i < PERIOD; i++) {
         state = state * 1664525U + 1013904223U;
@@ -82,7 +79,7 @@ int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m,
     double seconds = -1.0;
     if (!m || !n || !k) {
         *flops_per_second = 0.0;
-        return error_set("cannot measure the rate of an empty product");
+        return error_set("cannot measure the rate of an empty GEMM");
     }
     if (!gemm_measure_create(compute, &a, type, m, k) && !gemm_measure_create(compute, &b, type, n, k) &&
         !gemm_measure_create(compute, &c, type, m, n)) {

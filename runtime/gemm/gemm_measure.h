@@ -1,4 +1,4 @@
-/* How fast products are, and matrices to measure them with. */
+/* How fast GEMMs are, and matrices to measure them with. */
 #pragma once
 
 #include "runtime/gemm/gemm.h"

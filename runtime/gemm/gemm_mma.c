@@ -1,7 +1,7 @@
 /* The backend "mma": GEMMs of 16-bit operands on matrix cores, by kernels that are compiled for each kind of call. Those of fp32 go to
  * CLBlast. */
 #include "runtime/gemm/gemm_mma.h"
-#include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <stdlib.h>
@@ -269,8 +269,8 @@ static int test_tiles(struct mma *mma, enum mma_shape shape, size_t parts, enum 
     mma->only = tiles;
     mma->whole = 1;
     mma->parts = parts;
-    return (all ? gemm_check_tiles : gemm_check_layer)(&runner, tiles->block_m, tiles->block_n, tiles->block_k,
-                                                       type);
+    return (all ? gemm_verify_tiles : gemm_verify_layer)(&runner, tiles->block_m, tiles->block_n, tiles->block_k,
+                                                         type);
 }
 
 int mma_self_test(struct mma *mma, enum element_type type) {

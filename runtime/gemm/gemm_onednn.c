@@ -2,7 +2,7 @@
  * them, and all when it is asked for by name. What it does not take goes through fp32 and another backend: matrices that begin
  * where no sub-buffer may, and types that it has no product of. */
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/matrix_cores.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
@@ -74,10 +74,7 @@ static int keep_product(struct compute *compute, const struct onednn_shape *shap
     if (own->count == MOST_PRODUCTS && compute_settle(compute)) {
         forget_products(own);
     }
-    struct kept_product *kept = malloc(sizeof *kept);
-    if (!kept) {
-        return error_set("out of memory");
-    }
+    struct kept_product *kept = memory_allocate(1, sizeof *kept);
     *kept = (struct kept_product){.shape = *shape, .next = own->products};
     if (onednn_product_create(own->library, shape, &kept->product)) {
         free(kept);
@@ -257,7 +254,7 @@ static int self_test(struct compute *compute, enum element_type type) {
     };
     own->has_16_bits = type != ELEMENT_FP32;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (gemm_check(&runner, &cases[i])) {
+        if (gemm_verify_case(&runner, &cases[i])) {
             compute_forget(compute);
             own->has_16_bits = false;
             return error_prefix("self-test with %s", element_name(type));
@@ -380,10 +377,7 @@ static int backend_open(struct compute *compute) {
     if (compute->dry || compute->device.model) {
         return error_set("what oneDNN launches is its own: it cannot be recorded for a device that is not here");
     }
-    state->onednn = calloc(1, sizeof *state->onednn);
-    if (!state->onednn) {
-        return error_set("out of memory");
-    }
+    state->onednn = memory_zeroed(1, sizeof *state->onednn);
     state->onednn->only_16_bits = state->automatic && compute->device.native_kernels;
     if (open_library(compute)) {
         backend_close(compute);

@@ -1,8 +1,273 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_check.h"
+#include "runtime/system/element.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/random.h"
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BEHIND 8 /* elements after a matrix that must stay as they are */
+
+/* ---- elements */
+
+/* Between -2 and 2: with all of its bits in fp32, else with so few that sums of products are exact. */
+static float draw(enum element_type type) {
+    static uint64_t draws; /* so that no two matrices are alike */
+    const uint64_t half = type == ELEMENT_FP32 ? 1 << 23 : 1 << 7;
+    const uint64_t number = 1 + random_below(random_key(0, "gemm check"), draws++, 2 * half - 1);
+    return 2.0f * ((float)number - (float)half) / (float)half;
+}
+
+/* ---- matrices, on the host and on the device */
+
+struct sample {
+    struct buffer buffer;
+    struct matrix matrix;
+    void *stored;   /* all elements of the buffer as they lie there, before the GEMM and then after it */
+    float *numbers; /* the same before, decoded */
+    size_t count, rows, columns;
+};
+
+static size_t sample_at(const struct sample *sample, size_t row, size_t column) {
+    return sample->matrix.offset + row * sample->matrix.stride + column;
+}
+
+/* Everything is NaN besides the matrix's own elements, and these too unless `filled`. */
+static int sample_create(struct compute *compute, struct sample *sample, enum element_type type, size_t rows,
+                         size_t columns, size_t pad, size_t offset, bool filled) {
+    const size_t stride = columns + pad;
+    *sample = (struct sample){.rows = rows, .columns = columns, .count = offset + rows * stride + BEHIND};
+    const size_t bytes = sample->count * element_size(type);
+    sample->stored = memory_allocate(1, bytes);
+    sample->numbers = memory_allocate(sample->count, sizeof *sample->numbers);
+    memset(sample->stored, 0xff, bytes); /* NaN of every type */
+    memset(sample->numbers, 0xff, sample->count * sizeof *sample->numbers);
+    sample->matrix = (struct matrix){&sample->buffer, offset, stride};
+    for (size_t i = 0; filled && i < rows * columns; i++) {
+        const size_t at = sample_at(sample, i / columns, i % columns);
+        sample->numbers[at] = draw(type);
+        element_put(sample->stored, at, sample->numbers[at], type);
+    }
+    if (buffer_create(compute, &sample->buffer, bytes)) {
+        return -1;
+    }
+    sample->buffer.type = type;
+    return buffer_write(compute, &sample->buffer, 0, sample->stored, bytes);
+}
+
+static void sample_release(struct compute *compute, struct sample *sample) {
+    buffer_release(compute, &sample->buffer);
+    free(sample->stored);
+    free(sample->numbers);
+}
+
+static double sample_number(const struct sample *sample, bool transposed, size_t row, size_t column) {
+    return (double)sample->numbers[transposed ? sample_at(sample, column, row) : sample_at(sample, row, column)];
+}
+
+/* ---- the right results */
+
+enum { SAMPLE_A, SAMPLE_B, SAMPLE_C, SAMPLE_BIAS, SAMPLE_ACTIVATED, SAMPLE_GELU_OF, SAMPLES };
+
+static double gelu(double x, bool by_tanh) {
+    return by_tanh ? 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)))
+                   : 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
+}
+
+static double gelu_derivative(double x, bool by_tanh) {
+    const double pi = acos(-1.0), slope = sqrt(2.0 / pi) * (1.0 + 3.0 * 0.044715 * x * x);
+    const double t = tanh(sqrt(2.0 / pi) * (x + 0.044715 * x * x * x));
+    return by_tanh ? 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope
+                   : 0.5 * (1.0 + erf(x * sqrt(0.5))) + x * exp(-0.5 * x * x) / sqrt(2.0 * pi);
+}
+
+/* The element of C, and the sum of magnitudes that rounding in fp32 may be relative to: of all terms, unless their
+ * sums are exact. */
+static double element_of_c(const struct gemm_case *wanted, const struct sample *samples, size_t row, size_t column,
+                           double *magnitude) {
+    double sum = 0.0, terms = 1.0;
+    for (size_t p = 0; p < wanted->k; p++) {
+        const double term = sample_number(&samples[SAMPLE_A], wanted->transpose_a, row, p) *
+                            sample_number(&samples[SAMPLE_B], wanted->transpose_b, p, column);
+        sum += term;
+        terms += fabs(term);
+    }
+    if (wanted->beta != 0.0f) {
+        sum += (double)wanted->beta * sample_number(&samples[SAMPLE_C], false, row, column);
+    }
+    if (wanted->bias) {
+        sum += sample_number(&samples[SAMPLE_BIAS], false, 0, column);
+    }
+    if (wanted->gelu_of) {
+        sum *= gelu_derivative(sample_number(&samples[SAMPLE_GELU_OF], false, row, column), wanted->gelu_tanh);
+    }
+    const bool exact = wanted->types[0] != ELEMENT_FP32 && wanted->types[1] != ELEMENT_FP32;
+    *magnitude = exact ? 1.0 + fabs(sum) : terms + fabs(sum);
+    return sum;
+}
+
+/* Storing may change an element by half a unit in the last place, and few operations in fp32 came before that. */
+static int compare_element(const struct sample *sample, const char *name, size_t row, size_t column,
+                           double expected, double magnitude) {
+    const enum element_type type = sample->buffer.type;
+    const double last = type == ELEMENT_FP32 ? 0.0 : element_roundoff(type);
+    const double value = (double)element_at(sample->stored, sample_at(sample, row, column), type);
+    if (fabs(value - expected) <= last * fabs(expected) + 1e-6 * magnitude) {
+        return 0;
+    }
+    return error_set("%s[%zu, %zu] is %.9g, not %.9g", name, row, column, value, expected);
+}
+
+/* Reads what was written. All that is not part of the matrix has to be NaN still. */
+static int read_back(struct compute *compute, struct sample *sample, const char *name) {
+    const struct matrix *matrix = &sample->matrix;
+    if (buffer_read(compute, &sample->buffer, 0, sample->stored, sample->buffer.bytes)) {
+        return -1;
+    }
+    for (size_t at = 0; at < sample->count; at++) {
+        const size_t inside = at - matrix->offset;
+        const bool own = at >= matrix->offset && inside / matrix->stride < sample->rows &&
+                         inside % matrix->stride < sample->columns;
+        if (!own && !isnan(element_at(sample->stored, at, sample->buffer.type))) {
+            return error_set("element %zu of %s's buffer, outside of the matrix, was written", at, name);
+        }
+    }
+    return 0;
+}
+
+static int compare(struct compute *compute, const struct gemm_case *wanted, struct sample *samples) {
+    if (read_back(compute, &samples[SAMPLE_C], "C") ||
+        (wanted->activated && read_back(compute, &samples[SAMPLE_ACTIVATED], "activated"))) {
+        return -1;
+    }
+    for (size_t i = 0; i < wanted->m * wanted->n; i += wanted->sample ? wanted->sample : 1) {
+        const size_t row = i / wanted->n, column = i % wanted->n;
+        double magnitude;
+        const double kept = element_of_c(wanted, samples, row, column, &magnitude);
+        if (compare_element(&samples[SAMPLE_C], "C", row, column, kept, magnitude) ||
+            (wanted->activated && compare_element(&samples[SAMPLE_ACTIVATED], "activated", row, column,
+                                                  gelu(kept, wanted->gelu_tanh), magnitude))) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- one case */
+
+static int create_samples(struct compute *compute, const struct gemm_case *x, struct sample *samples) {
+    const size_t rows[] = {x->transpose_a ? x->k : x->m, x->transpose_b ? x->n : x->k, x->m};
+    const size_t columns[] = {x->transpose_a ? x->m : x->k, x->transpose_b ? x->k : x->n, x->n};
+    for (int i = SAMPLE_A; i <= SAMPLE_C; i++) {
+        if (sample_create(compute, &samples[i], x->types[i], rows[i], columns[i], x->pads[i], x->offsets[i],
+                          i < SAMPLE_C || x->beta != 0.0f)) {
+            return -1;
+        }
+    }
+    const bool failed =
+        (x->bias && sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, x->offsets[2], true)) ||
+        (x->activated && sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, x->pads[2],
+                                       x->offsets[2], false)) ||
+        (x->gelu_of && sample_create(compute, &samples[SAMPLE_GELU_OF], x->types[0], x->m, x->n, x->pads[2],
+                                     x->offsets[2], true));
+    return failed ? -1 : 0;
+}
+
+static struct gemm_call call_of(const struct gemm_case *x, const struct sample *samples) {
+    struct gemm_call call = {.transpose_a = x->transpose_a,
+                             .transpose_b = x->transpose_b,
+                             .m = x->m,
+                             .n = x->n,
+                             .k = x->k,
+                             .a = samples[SAMPLE_A].matrix,
+                             .b = samples[SAMPLE_B].matrix,
+                             .c = samples[SAMPLE_C].matrix,
+                             .beta = x->beta,
+                             .gelu_tanh = x->gelu_tanh,
+                             .name = "check"};
+    if (x->bias) {
+        call.bias = (struct span){&samples[SAMPLE_BIAS].buffer, x->offsets[2]};
+    }
+    if (x->activated) {
+        call.activated = samples[SAMPLE_ACTIVATED].matrix;
+    }
+    if (x->gelu_of) {
+        call.gelu_of = samples[SAMPLE_GELU_OF].matrix;
+    }
+    return call;
+}
+
+int gemm_verify_case(const struct gemm_runner *runner, const struct gemm_case *wanted) {
+    struct sample samples[SAMPLES] = {0};
+    int status = create_samples(runner->compute, wanted, samples);
+    if (status == 0) {
+        const struct gemm_call call = call_of(wanted, samples);
+        runner->run(runner->context, &call);
+        status = compare(runner->compute, wanted, samples);
+    }
+    for (int i = 0; i < SAMPLES; i++) {
+        sample_release(runner->compute, &samples[i]);
+    }
+    if (status == 0) {
+        return 0;
+    }
+    return error_prefix("%c%c %zux%zux%zu", wanted->transpose_a ? 't' : 'n', wanted->transpose_b ? 't' : 'n',
+                        wanted->m, wanted->n, wanted->k);
+}
+
+static void run_backend(void *compute, const struct gemm_call *call) {
+    gemm_run(compute, call);
+}
+
+struct gemm_runner gemm_runner_of(struct compute *compute) {
+    return (struct gemm_runner){compute, run_backend, compute};
+}
+
+/* ---- cases around tiles */
+
+static int check_all(const struct gemm_runner *runner, const struct gemm_case *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (gemm_verify_case(runner, &cases[i])) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int gemm_verify_layer(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type) {
+    const struct gemm_case cases[] = {
+        {false, true, m, n, 5 * k, {type, type, type}, .pads = {0, 0, 8}, .offsets = {0, 0, 16}},
+        {true, false, m, n, 2 * k, {type, type, ELEMENT_FP32}, .beta = 1},
+        {false, false, m - 3, n + 8, 2 * k, {type, type, type}, .gelu_of = true},
+    };
+    return check_all(runner, cases, sizeof(cases) / sizeof(*cases));
+}
+
+/* Rows that begin at multiples of 16 bytes and others, edges, C in runs and by elements, both activations. */
+int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type) {
+    const struct gemm_case cases[] = {
+        {false,
+         false,
+         m + 9,
+         n + 5,
+         k + 3,
+         {type, type, ELEMENT_FP32},
+         {13 - k % 8, 11 - n % 8, 1},
+         {8, 16, 3},
+         .beta = 1},
+        {true, false, m - 5, n + 1, 3 * k + 7, {type, type, ELEMENT_FP32}, {1, 0, 0}, {3, 1, 0}, .beta = 1},
+        {true, true, 16, 8, 4 * k, {type, type, type}, .bias = true, .activated = true},
+        {false, true, m, n, k, {type, type, ELEMENT_FP32}, .bias = true, .activated = true, .gelu_tanh = true},
+    };
+    return gemm_verify_layer(runner, m, n, k, type) || check_all(runner, cases, sizeof(cases) / sizeof(*cases)) ? -1
+                                                                                                                : 0;
+}
+
+/* ---- the backend of a program */
 
 /* Sizes around the blocks of the portable GEMM on GPUs: `groups` is how many work-groups it is to aim at, which decides on blocks and on
  * k in parts. Rows of whole vectors but for one. */
@@ -19,21 +284,21 @@ static const struct {
 #define CLASSES (sizeof(classes) / sizeof *(classes))
 
 /* As a layer has them: gradients of weights are fp32. */
-static int check_class(struct compute *compute, size_t number, enum element_type type) {
+static int verify_class(struct compute *compute, size_t number, enum element_type type) {
     struct gemm_state *state = gemm_state(compute);
     const struct gemm_runner runner = gemm_runner_of(compute);
     struct gemm_case wanted = classes[number].gemm;
     wanted.types[0] = wanted.types[1] = type;
     wanted.types[2] = wanted.transpose_a ? ELEMENT_FP32 : type;
     state->blocks.groups_expected = classes[number].groups;
-    const int status = gemm_check(&runner, &wanted);
+    const int status = gemm_verify_case(&runner, &wanted);
     state->blocks.groups_expected = 0;
     return status;
 }
 
-static int check_classes(struct compute *compute, enum element_type type) {
+static int verify_classes(struct compute *compute, enum element_type type) {
     for (size_t i = 0; i < CLASSES; i++) {
-        if (check_class(compute, i, ELEMENT_FP32) || (type != ELEMENT_FP32 && check_class(compute, i, type))) {
+        if (verify_class(compute, i, ELEMENT_FP32) || (type != ELEMENT_FP32 && verify_class(compute, i, type))) {
             return -1;
         }
     }
@@ -42,7 +307,7 @@ static int check_classes(struct compute *compute, enum element_type type) {
 
 /* The forms of a layer by what the backend has for large fp32 matrices, in squares of this many rows. They begin where oneDNN takes
  * none, which has a test of its own and leaves them to that backend. */
-static int check_large(struct compute *compute, size_t edge) {
+static int verify_large(struct compute *compute, size_t edge) {
     const struct gemm_runner runner = gemm_runner_of(compute);
     for (int form = 0; form < 3; form++) {
         const struct gemm_case wanted = {.transpose_a = form == 2,
@@ -53,7 +318,7 @@ static int check_large(struct compute *compute, size_t edge) {
                                          .offsets = {1, 1, 1},
                                          .beta = form == 2 ? 1.0f : 0.0f,
                                          .sample = edge > 128 ? 61 : 1};
-        if (gemm_check(&runner, &wanted)) {
+        if (gemm_verify_case(&runner, &wanted)) {
             return -1;
         }
     }
@@ -62,15 +327,15 @@ static int check_large(struct compute *compute, size_t edge) {
 
 /* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a run that needs them
  * reports that itself. */
-static int check_all(struct compute *compute, enum element_type type) {
+static int verify_backend(struct compute *compute, enum element_type type) {
     const struct gemm_backend *backend = gemm_state(compute)->backend;
     const size_t edge = backend->take_large ? backend->take_large(compute, true) : 0;
-    const bool is_wrong = edge && check_large(compute, edge) && !compute->failure;
+    const bool is_wrong = edge && verify_large(compute, edge) && !compute->failure;
     if (edge) {
         compute_forget(compute);
         backend->take_large(compute, false);
     }
-    return is_wrong || check_classes(compute, type) ? -1 : 0;
+    return is_wrong || verify_classes(compute, type) ? -1 : 0;
 }
 
 int gemm_verify(struct compute *compute, enum element_type type) {
@@ -80,7 +345,7 @@ int gemm_verify(struct compute *compute, enum element_type type) {
     if (self_test_passed(compute, what, key)) {
         return 0;
     }
-    if (check_all(compute, type)) {
+    if (verify_backend(compute, type)) {
         return compute->failure ? -1 : 1;
     }
     self_test_keep(compute, key);

@@ -6,8 +6,7 @@
 /* Work-items that a compute unit has registers for. With 128 each that is 65536, as on NVIDIA from sm_80 on. */
 #define RESIDENT_ITEMS 512
 /* Operations of the device's matrix cores in the time of a byte of its memory: 156 on an A100, 201 on an A6000, 206 on
- * an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16-bit products without
- * sparsity). */
+ * an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16 bits without sparsity). */
 #define OPERATIONS_PER_BYTE 200.0
 /* The same of a compute unit for bytes of its local memory (8 on sm_86, 16 on sm_80), and of all of them for
  * bytes of their common cache (40 to 60): half or less of that, since all go on at once. */
@@ -83,9 +82,9 @@ static double cost_of(const struct mma_device *device, const struct gemm_call *c
     const double operands = 2.0 * ((double)call->m + (double)call->n) * (double)call->k;
     const double partial = (double)choice->bytes, result = result_bytes(call);
     const double share = whole / (double)choice->blocks, launch = OPERATIONS_PER_LAUNCH * units;
-    const double product = memory_cost(operands + partial + share * result, groups, units);
+    const double blocks = memory_cost(operands + partial + share * result, groups, units);
     const double sum = memory_cost(partial + (1.0 - share) * result, INFINITY, units) + launch;
-    return fmax(steps * step_cost(tiles), product) + launch + (choice->parts > 1 ? sum : 0.0);
+    return fmax(steps * step_cost(tiles), blocks) + launch + (choice->parts > 1 ? sum : 0.0);
 }
 
 struct mma_choice mma_divide(const struct mma_device *device, const struct gemm_call *call,

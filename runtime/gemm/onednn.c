@@ -1,6 +1,7 @@
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
 #include "runtime/system/library.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,10 +223,7 @@ static int create_engine(struct onednn *onednn, const struct compute *compute) {
 
 int onednn_open(struct compute *compute, struct onednn **opened) {
     *opened = NULL;
-    struct onednn *onednn = calloc(1, sizeof *onednn);
-    if (!onednn) {
-        return error_set("out of memory");
-    }
+    struct onednn *onednn = memory_zeroed(1, sizeof *onednn);
     onednn->on_host = compute->device.native_kernels;
     if ((!onednn->on_host && check_driver(&compute->device)) || load(onednn) || create_engine(onednn, compute)) {
         onednn_close(onednn);
@@ -326,7 +324,7 @@ static int take_scratchpad(struct onednn_product *product, const void *descripto
     }
     product->scratchpad_storage = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     if (!product->scratchpad_storage) {
-        return error_set("out of memory");
+        memory_refused(bytes);
     }
     const int status =
         dnnl->memory_create(&product->scratchpad, description, onednn->engine, product->scratchpad_storage);
@@ -366,11 +364,8 @@ static int describe_matrices(struct onednn_product *product, const struct onednn
 int onednn_product_create(struct onednn *onednn, const struct onednn_shape *shape,
                           struct onednn_product **created) {
     void *attributes = NULL;
-    struct onednn_product *product = calloc(1, sizeof *product);
+    struct onednn_product *product = memory_zeroed(1, sizeof *product);
     *created = NULL;
-    if (!product) {
-        return error_set("out of memory");
-    }
     product->onednn = onednn;
     const int made = describe_matrices(product, shape) || make_attributes(onednn, shape->beta, &attributes)
                          ? -1

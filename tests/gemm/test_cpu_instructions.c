@@ -3,7 +3,7 @@
 #include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
-#include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/cpu_instructions.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
@@ -79,7 +79,7 @@ static int check(struct compute *compute, enum element_type operands, enum eleme
                                          .pads = {1, 7, 5},
                                          .offsets = {3, 64, 192},
                                          .beta = form ? 1.0f : 0.0f};
-        if (gemm_check(&runner, &wanted)) {
+        if (gemm_verify_case(&runner, &wanted)) {
             return -1;
         }
     }

@@ -5,8 +5,8 @@
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/gemm_measure.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void check_shape(struct compute *compute, struct gemm_case wanted, bool t
     const struct gemm_runner runner = gemm_runner_of(compute);
     wanted.transpose_a = transpose_a;
     wanted.transpose_b = transpose_b;
-    if (gemm_check(&runner, &wanted)) {
+    if (gemm_verify_case(&runner, &wanted)) {
         fail_msg("%s", error_text());
     }
 }

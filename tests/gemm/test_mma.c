@@ -3,8 +3,8 @@
 #include "tests/support/test.h"
 
 #include "runtime/gemm/gemm.h"
-#include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void run(void *mma, const struct gemm_call *call) {
 
 static void check(struct mma *mma, const struct gemm_case *wanted) {
     const struct gemm_runner runner = {mma->compute, run, mma};
-    if (gemm_check(&runner, wanted)) {
+    if (gemm_verify_case(&runner, wanted)) {
         fail_msg("%s", error_text());
     }
 }
@@ -185,7 +185,7 @@ static void test_backend(void **state) {
     assert_true(gemm_fuses(compute, ELEMENT_BF16));
     assert_null(gemm_matrix_cores(compute).name); /* of the device */
     assert_non_null(strstr(gemm_description(compute), "emulation for tests"));
-    assert_int_equal(gemm_check(&runner, &wanted), 0);
+    assert_int_equal(gemm_verify_case(&runner, &wanted), 0);
     compute_close(compute);
 }
 
@@ -211,8 +211,8 @@ static void test_planted_error(void **state) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, &two_warps);
     const struct gemm_runner right = {compute, run, &mma}, swapped = {compute, run_swapped, &mma};
-    assert_int_equal(gemm_check_tiles(&right, 32, 32, 16, ELEMENT_FP16), 0);
-    assert_int_equal(gemm_check_tiles(&swapped, 32, 32, 16, ELEMENT_FP16), -1);
+    assert_int_equal(gemm_verify_tiles(&right, 32, 32, 16, ELEMENT_FP16), 0);
+    assert_int_equal(gemm_verify_tiles(&swapped, 32, 32, 16, ELEMENT_FP16), -1);
     assert_non_null(strstr(error_text(), "nt 32x32x80: C[0, 0] is"));
     /* a kernel that does not compile is a reason, too, and leaves the compute in order */
     mma_release(&mma);

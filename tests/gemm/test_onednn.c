@@ -4,7 +4,6 @@
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
@@ -43,7 +42,7 @@ static void check(struct compute *compute, struct gemm_case wanted, unsigned tra
     const struct gemm_runner runner = gemm_runner_of(compute);
     wanted.transpose_a = transposes & 1;
     wanted.transpose_b = transposes & 2;
-    if (gemm_check(&runner, &wanted)) {
+    if (gemm_verify_case(&runner, &wanted)) {
         fail_msg("%s", error_text());
     }
 }
