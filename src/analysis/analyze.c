@@ -48,7 +48,8 @@ static int read_samples(const struct job *job, const struct gpt *gpt, int64_t in
     return result;
 }
 
-static int add_samples(const struct job *job, struct gpt *gpt, const char *name, struct h_measurement *analysis) {
+static int add_samples(const struct job *job, struct gpt *gpt, const char *name,
+                       struct h_measurement *measurement) {
     const int64_t samples = job->settings->samples, batch = job->settings->batch_size;
     int32_t *tokens = memory_allocate((size_t)(batch * gpt->config.block_size), sizeof *tokens);
     struct progress progress;
@@ -62,7 +63,7 @@ static int add_samples(const struct job *job, struct gpt *gpt, const char *name,
             interrupt_requested() ? error_set("interrupted") : read_samples(job, gpt, first, shape.batch, tokens);
         if (result == 0 && (result = gpt_set_batch(gpt, shape, tokens, NULL)) == 0) {
             gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-            result = h_measurement_add(analysis, gpt);
+            result = h_measurement_add(measurement, gpt);
         }
     }
     progress_end(&progress);
@@ -76,14 +77,14 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
                                         .sequence = config->block_size,
                                         .mode = GPT_ANALYSIS};
     struct gpt gpt = {0};
-    struct h_measurement analysis = {0};
+    struct h_measurement measurement = {0};
     json_t *json = NULL;
     if (gpt_plan(job->compute, config, &options, &gpt) == 0) {
-        h_measurement_begin(&analysis, config);
-        json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || add_samples(job, &gpt, path, &analysis)
+        h_measurement_begin(&measurement, config);
+        json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || add_samples(job, &gpt, path, &measurement)
                    ? NULL
-                   : h_measurement_json(&analysis);
-        h_measurement_end(&analysis);
+                   : h_measurement_json(&measurement);
+        h_measurement_end(&measurement);
         gpt_release(&gpt);
     }
     if (!json) {
@@ -211,8 +212,8 @@ static int is_of_run(void *context, const char *name) {
            checkpoint_iteration_of(name) >= 0;
 }
 
-/* 1: the folder is a run directory; with `evaluations`, one that has nothing but an evaluation of documents is, too. 0, or -1 with
- * an error. */
+/* 1: the folder is a run directory; with `evaluations`, one that has nothing but an evaluation of documents is,
+ * too. 0, or -1 with an error. */
 static int is_run(const char *folder, bool evaluations) {
     return files_each(folder, is_of_run, &evaluations);
 }
@@ -244,29 +245,22 @@ static int compare_paths(const void *a, const void *b) {
     return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Adds a folder that holds no run directory as a run if it has evaluations of documents. If it has none, that is an error, or
- * with `waits` a line on stderr. */
-static int add_evaluations(const struct job *job, const char *folder, json_t *runs) {
-    const int has_some = is_run(folder, true);
-    if (has_some != 0) {
-        return has_some < 0 ? -1 : add_run(job, folder, runs);
-    }
-    if (job->settings->waits) {
-        message_print(stderr, "waiting  %s: no run is here yet\n", folder);
-        return 0;
-    }
-    return error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
-                     ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS
-                     ", eval-NAME.json or ckpt-N of a run directory, and it has no config.json of a checkpoint",
-                     folder);
-}
-
-/* Adds the run directories in a folder that is none itself, or else the folder if it has evaluations of documents. */
+/* Adds the run directories in a folder that is none itself, or else the folder if it has evaluations of documents.
+ * If it has none, that is an error, or with `waits` a line on stderr. */
 static int add_folder(const struct job *job, const char *folder, json_t *runs) {
     struct found found = {.folder = folder};
     int result = files_each(folder, find_run, &found);
-    if (result == 0 && found.count == 0) {
-        result = add_evaluations(job, folder, runs);
+    const int has_evaluations = result == 0 && found.count == 0 ? is_run(folder, true) : 0;
+    if (has_evaluations != 0) {
+        result = has_evaluations < 0 ? -1 : add_run(job, folder, runs);
+    } else if (result == 0 && found.count == 0 && job->settings->waits) {
+        message_print(stderr, "waiting  %s: no run is here yet\n", folder);
+    } else if (result == 0 && found.count == 0) {
+        result =
+            error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
+                      ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS
+                      ", eval-NAME.json or ckpt-N of a run directory, and it has no config.json of a checkpoint",
+                      folder);
     }
     if (found.count > 0) {
         qsort(found.paths, found.count, sizeof *found.paths, compare_paths);
@@ -290,7 +284,8 @@ static int add_input(const struct job *job, const char *path, json_t *runs) {
 
 /* ---- all of them */
 
-/* A copy of a run's settings without the seed and what decides only when and where a run writes down what it does. */
+/* A copy of a run's settings without the seed and what decides only when and where a run writes down what it
+ * does. */
 static json_t *settings_of_kind(const json_t *run) {
     static const char *const others[] = {"seed",          "log_interval",        "statistics_interval",
                                          "eval_interval", "checkpoint_interval", "keep_checkpoints",
@@ -311,8 +306,8 @@ static bool is_repeat(const json_t *a, const json_t *b) {
     return equal;
 }
 
-/* Gives a folder of data that runs name by several paths the first run's path in all of them, so that it counts as the same. Where the
- * folder is not on this machine, paths are compared as texts. */
+/* Gives a folder of data that runs name by several paths the first run's path in all of them, so that it counts as
+ * the same. Where the folder is not on this machine, paths are compared as texts. */
 static void unify_data_paths(const json_t *runs) {
     for (size_t i = 0; i < json_array_size(runs); i++) {
         json_t *settings = (json_t *)run_member(json_array_get(runs, i), "record.settings");

@@ -18,7 +18,10 @@ struct analyze_settings {
     const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */
 };
 
-/* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "parameters": {"total", "auxiliary"}, "record": see run_reader.h,
- * "checkpoints": [{"iter", "h": see h_measurement.h}]}]}; "record" of run directories only, "checkpoints" empty for rc, whose single
- * stream has no H. NULL with an error; "interrupted" when the process was. */
+/* {"samples", "bench": as in its file, "comparison": see comparison.h,
+ *  "runs": [{"name", "path", "config", "parameters": {"total", "auxiliary"}, "record": see run_reader.h,
+ *            "checkpoints": [{"iter", "h": see h_measurement.h}]}]}
+ *
+ * Only run directories have "record". "checkpoints" is empty for rc, whose single stream has no H. NULL with an
+ * error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);

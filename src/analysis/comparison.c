@@ -136,9 +136,9 @@ static bool is_listed(const char *name, const char *const *names, size_t count) 
     return false;
 }
 
-/* UNIMPORTANT: it is of the residual connection, which is compared, or training does the same with either value. NOTED: a reader has to
- * know of it, since variants need learning rates of their own, and others change losses by rounding. BARRING: all others, which
- * forbid a comparison. */
+/* UNIMPORTANT: it is of the residual connection, which is compared, or training does the same with either value.
+ * NOTED: a reader has to know of it, since variants need learning rates of their own, and others change losses by
+ * rounding. BARRING: all others, which forbid a comparison. */
 static enum difference kind_of(const char *name) {
     static const char *const unimportant[] = {
         "seed",         "residual",        "n_streams",           "stream_expand",   "stream_reduce",
@@ -166,8 +166,8 @@ static bool differs(const json_t *run, const json_t *other, const char *name) {
     return !json_equal(ours, json_object_get(settings_of(other), name));
 }
 
-/* The number of settings that differ, those that forbid a comparison many times. The names of those, and of those that a reader has to
- * know of, are appended to lists, which may be NULL. */
+/* The number of settings that differ, those that forbid a comparison many times. The names of those, and of those
+ * that a reader has to know of, are appended to lists, which may be NULL. */
 static size_t contrast(const json_t *run, const json_t *other, json_t *barring, json_t *noted) {
     enum { MUCH = 1 << 16 };
     json_t *names = json_object(), *value;

@@ -28,8 +28,8 @@ const char *plot_words(const struct plot *plot, const char *key) {
 }
 
 FILE *plot_item(struct plot *plot) {
-    fputs(plot->items++ > 0 ? plot_words(plot, "between") : "", plot->to[PLOT_SAYS]);
-    return plot->to[PLOT_SAYS];
+    fputs(plot->items++ > 0 ? plot_words(plot, "between") : "", plot->to[PLOT_TEXT]);
+    return plot->to[PLOT_TEXT];
 }
 
 void plot_begin_block(struct plot *plot, const char *name, size_t index) {
@@ -107,8 +107,8 @@ double plot_tic_distance(double range) {
 
 /* ---- axes and legends */
 
-/* gnuplot's own labels have six digits, or as many as the range of the axis needs and its tics do not: too few where tics are close
- * together. There the script sets their distance and the digits behind the point. */
+/* gnuplot's own labels have six digits, or as many as the range of the axis needs and its tics do not: too few
+ * where tics are close together. There the script sets their distance and the digits behind the point. */
 static void set_labels(struct plot *plot, size_t panel) {
     const double low = plot->low[panel], high = plot->high[panel];
     const double distance = high > low ? plot_tic_distance(high - low) : 1.0;
@@ -223,9 +223,9 @@ void plot_make(const struct plot_kind *kind, const json_t *words, const json_t *
         plot->to[i] = memory_open_stream(&plot->texts[i], &plot->sizes[i]);
     }
     fprintf(plot->to[PLOT_CSV], "%s\n", plot_words(plot, "csv"));
-    fputs(plot_words(plot, "says"), plot->to[PLOT_SAYS]);
+    fputs(plot_words(plot, "text"), plot->to[PLOT_TEXT]);
     const size_t shown = draw_runs(plot);
-    fputs(".", plot->to[PLOT_SAYS]);
+    fputs(".", plot->to[PLOT_TEXT]);
     fflush(plot->to[PLOT_COMMANDS]);
     fflush(plot->to[PLOT_COMMANDS + 1]);
     plot->drawn = curves ? plot->curves[0] > 0 : shown > 0;

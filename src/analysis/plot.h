@@ -1,12 +1,13 @@
-/* The plots of an analysis: what gnuplot draws, the numbers behind it as CSV, and a sentence that says what it shows. A plot is a
- * struct plot_kind, which draws, and an object of report/plots.json, which has its words:
+/* The plots of an analysis: what gnuplot draws, the numbers behind it as CSV, and a sentence that says what it
+ * shows. A plot is a struct plot_kind, which draws, and an object of report/plots.json, which has its words:
  *   "title"    in the report
  *   "csv"      head of its numbers
  *   "axes"     gnuplot's settings, lines; a second list is for a second panel beside the first one
- *   "says"     what it shows, as HTML text without the last full stop, and
+ *   "text"     what it shows, as HTML text without the last full stop, and
  *   "between"  what stands between its items, of runs
  *   "key"      of plots of hc_bench: the number of its cases that is drawn
- * "frame" beside them has the settings that all plots begin with, and "tables" the words and columns of report_tables.c. */
+ * "frame" beside them has the settings that all plots begin with, and "tables" the words and columns of
+ * report_tables.c. */
 #pragma once
 
 #include <jansson.h>
@@ -38,7 +39,7 @@ extern const struct plot_kind plot_kinds[PLOT_KINDS];
 
 /* Its texts: HTML, what gnuplot draws after terminal and output are set, numbers, and while it is made the commands
  * that plot the curves of both panels. */
-enum { PLOT_SAYS, PLOT_SCRIPT, PLOT_CSV, PLOT_COMMANDS, PLOT_TEXTS = PLOT_COMMANDS + 2 };
+enum { PLOT_TEXT, PLOT_SCRIPT, PLOT_CSV, PLOT_COMMANDS, PLOT_TEXTS = PLOT_COMMANDS + 2 };
 
 struct plot {
     const struct plot_kind *kind;
@@ -82,8 +83,8 @@ void plot_row(struct plot *plot, const double *numbers, size_t count);
 /* Adds a curve of the last block to a panel, in the colour of the run; title "": not in the legend. */
 void plot_curve(struct plot *plot, size_t panel, const char *style, const char *title);
 
-/* plot_curve of a column over depth (column 1, from `first` on), with marks that differ for attention and MLP, and what
- * finishes such a plot: the marks in its legend. */
+/* plot_curve of a column over depth (column 1, from `first` on), with marks that differ for attention and MLP, and
+ * what finishes such a plot: the marks in its legend. */
 void plot_depth_curve(struct plot *plot, size_t panel, unsigned column, size_t first, const char *title);
 void plot_mark_branches(struct plot *plot);
 

@@ -181,12 +181,12 @@ static void finish_losses(struct plot *plot) {
         plot->high[0] = fmin(plot->high[0], highest);
     }
     if (best) {
-        fprintf(plot->to[PLOT_SAYS], ". The lowest at the end is that of %s, %.4f nats a token", run_name(best),
+        fprintf(plot->to[PLOT_TEXT], ". The lowest at the end is that of %s, %.4f nats a token", run_name(best),
                 lowest);
     }
 }
 
-/* Says how much of a run and its repeats is above the clamp. */
+/* Adds how much of a run and its repeats is above the clamp. */
 static void draw_gradient_norms(struct plot *plot, const json_t *run, size_t index) {
     const char *legend = run_legend(plot->runs, index);
     double largest = 0.0;
@@ -206,7 +206,7 @@ static void draw_gradient_norms(struct plot *plot, const json_t *run, size_t ind
             above);
 }
 
-/* ---- over depth: did H_res leave the identity, do the streams collapse into one, and what does the product of H_res keep? */
+/* ---- over depth: did H_res leave the identity, do the streams collapse, what does the product of H_res keep? */
 
 /* Where a run's answers change: docs/analysis.md has them, too. */
 static const double still_identity = 0.01, near_identity = 0.1; /* distance of a sublayer from the identity, mean */
@@ -227,7 +227,8 @@ static double at_the_end(const json_t *run, const char *key) {
     return run_number(json_array_get(sublayers, json_array_size(sublayers) - 1), key);
 }
 
-/* A curve over the sublayers of a number in each panel, the second one NULL if there is one panel; depths are counted from `first`. */
+/* A curve over the sublayers of a number in each panel, the second one NULL if there is one panel; depths are
+ * counted from `first`. */
 static void draw_depth(struct plot *plot, const json_t *run, size_t index, size_t first,
                        const char *const keys[2]) {
     const size_t columns = keys[1] ? 3 : 2;

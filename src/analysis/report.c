@@ -79,7 +79,8 @@ static int run_gnuplot(const char *folder, const char *name, const char *begins,
     return result;
 }
 
-/* Writes a plot's script and numbers, and draws it as SVG and PNG, and as SVG for phones with gnuplot's variable `narrow` set to 1. */
+/* Writes a plot's script and numbers, and draws it as SVG and PNG, and as SVG for phones with gnuplot's variable
+ * `narrow` set to 1. */
 static int draw_plot(const char *folder, const struct plot *plot) {
     const char *name = plot->kind->name;
     const int result =
@@ -119,7 +120,7 @@ static int add_plot(const struct report *report, const struct plot *plot) {
     fprintf(report->page,
             "<section id=\"%s\">\n<h2>%s</h2>\n<p>%s</p>\n<figure><picture><source media=\"(max-width: 40rem)\" "
             "width=\"%d\" height=\"%u\" srcset=\"",
-            name, title, plot->texts[PLOT_SAYS], PLOT_NARROW_WIDTH, plot->narrow_height);
+            name, title, plot->texts[PLOT_TEXT], PLOT_NARROW_WIDTH, plot->narrow_height);
     if (draw_plot(report->folder, plot) || add_picture(report, name, "-narrow.svg")) {
         return -1;
     }

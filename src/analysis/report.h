@@ -7,9 +7,9 @@
 
 /* refresh: seconds after which a browser loads the page again, 0: never.
  *
- * Writes, from the result of analyze_run, to the folder: report.html, and in figures/ each plot as SVG, PNG, gnuplot's script and
- * CSV. What the analysis has nothing of is left out. Plots are drawn by gnuplot, a program of its own; where it fails, the error has
- * what it printed, or what to install. */
+ * Writes, from the result of analyze_run, to the folder: report.html, and in figures/ each plot as SVG, PNG,
+ * gnuplot's script and CSV. What the analysis has nothing of is left out. Plots are drawn by gnuplot, a program of
+ * its own; where it fails, the error has what it printed, or what to install. */
 int report_write(const json_t *analysis, const char *folder, int64_t refresh);
 
 /* A new reference to report/plots.json: the words of plots and tables. */

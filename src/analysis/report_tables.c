@@ -5,7 +5,7 @@
 
 static const double most_fixed = 1e6; /* above it numbers have an exponent: perplexities of byte models */
 
-/* ---- pieces; `words` are a table's in plots.json: "title", "says" and "columns" */
+/* ---- pieces; `words` are a table's in plots.json: "title", "text" and "columns" */
 
 static void add_head(FILE *page, const char *before, const char *head) {
     fprintf(page, "<th><button type=\"button\">%s%s</button></th>", before, head);
@@ -16,7 +16,7 @@ static void begin_table(FILE *page, const json_t *words) {
     const json_t *column;
     size_t i;
     fprintf(page, "<h2>%s</h2>\n<p>%s</p>\n<div class=\"table\"><table><thead><tr>",
-            json_string_value(json_object_get(words, "title")), json_string_value(json_object_get(words, "says")));
+            json_string_value(json_object_get(words, "title")), json_string_value(json_object_get(words, "text")));
     json_array_foreach(json_object_get(words, "columns"), i, column) {
         add_head(page, "", json_string_value(json_array_get(column, 0)));
     }
@@ -44,8 +44,8 @@ static void add_number(FILE *page, int decimals, double value) {
 
 /* ---- a row for each run */
 
-/* Adds the cell of a column [head, path, decimals, scale] of numbers, [head, path] of texts, or [head, path, null] of names without their
- * folders. */
+/* Adds the cell of a column [head, path, decimals, scale] of numbers, [head, path] of texts, or [head, path, null]
+ * of names without their folders. */
 static void add_cell(FILE *page, const json_t *object, const json_t *column) {
     const char *path = json_string_value(json_array_get(column, 1));
     const json_t *decimals = json_array_get(column, 2), *scale = json_array_get(column, 3);
@@ -86,7 +86,8 @@ static void add_table(const json_t *analysis, FILE *page, const json_t *words, b
     }
 }
 
-/* The columns of the words for each evaluation of documents, the first under its name, in the order that they come. */
+/* The columns of the words for each evaluation of documents, the first under its name, in the order that they
+ * come. */
 static void add_perplexities(const json_t *analysis, FILE *page, const json_t *words) {
     const json_t *run, *of_document = json_object_get(words, "of_document");
     json_t *names = json_object(), *all = json_deep_copy(words), *columns = json_object_get(all, "columns"), *value;

@@ -50,7 +50,8 @@ static void take_line(void *context, const struct record_line *line) {
     }
 }
 
-/* A file that is not there has no lines. Those that are no objects, as a crash of the machine may leave them, are counted. */
+/* A file that is not there has no lines. Those that are no objects, as a crash of the machine may leave them, are
+ * counted. */
 static int read_lines(json_t *record, const char *folder, const char *name, bool statistics) {
     struct reading reading = {.record = record, .statistics = statistics};
     const struct path path = path_of("%s/%s", folder, name);

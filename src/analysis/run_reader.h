@@ -1,4 +1,5 @@
-/* Reads what a run left in its directory: losses, gradient norms and statistics over iterations, settings, evaluations. */
+/* Reads what a run left in its directory: losses, gradient norms and statistics over iterations, settings,
+ * evaluations. */
 #pragma once
 
 #include <jansson.h>
@@ -13,8 +14,8 @@
  *  "settings": {<name>: value, ...} of settings.conf, "device": its name, from there,
  *  "damaged": [{"path", "lines": how many were skipped since they are no objects, "first": the first's number}]}
  *
- * What the run has nothing of is empty; "final" has only what there is. A last line that is not whole, of a run that goes on, is
- * left out. NULL with an error that names the file. */
+ * What the run has nothing of is empty; "final" has only what there is. A last line that is not whole, of a run
+ * that goes on, is left out. NULL with an error that names the file. */
 json_t *run_read(const char *folder);
 
 /* Whether a file's name is eval-<name>.json, of an evaluation of documents. */

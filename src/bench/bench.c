@@ -98,8 +98,8 @@ static int time_passes(const struct ranks *ranks, float *values, double seconds[
     return 0;
 }
 
-/* Bytes a second that this rank reads and writes while all do the same on all their cores: a[i] += b[i] over arrays that no cache
- * holds, the median of several passes. Collective. */
+/* Bytes a second that this rank reads and writes while all do the same on all their cores: a[i] += b[i] over arrays
+ * that no cache holds, the median of several passes. Collective. */
 static int measure_memory_rate(const struct ranks *ranks, double *rate) {
     double seconds[PASSES], missing;
     struct host_memory memory;

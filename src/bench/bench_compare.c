@@ -105,7 +105,8 @@ static int start_process(struct bench_case *one, char **arguments) {
     return status;
 }
 
-/* Starts the same program with this case's settings and --step-on-demand. type: of its activations, NULL: as in the settings. */
+/* Starts the same program with this case's settings and --step-on-demand. type: of its activations, NULL: as in the
+ * settings. */
 static int start(struct bench_case *one, const char *type, int argc, char **argv) {
     char streams[24];
     char **arguments = memory_zeroed((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
@@ -120,7 +121,8 @@ static int start(struct bench_case *one, const char *type, int argc, char **argv
     return status;
 }
 
-/* The next object that the process writes; the caller's to json_decref. NULL with an error text when it has ended instead. */
+/* The next object that the process writes; the caller's to json_decref. NULL with an error text when it has ended
+ * instead. */
 static json_t *read_answer(struct bench_case *one) {
     json_error_t error;
     json_t *json = json_loadf(one->from, JSON_DISABLE_EOF_CHECK, &error);

@@ -24,8 +24,8 @@ struct bench_model {
     double sent;         /* bytes, in messages of the last step */
 };
 
-/* Whether the settings can be measured at all; fills in micro_steps and the vocabulary, which is the one that hc_train would
- * take, or GPT-2's where no data are prepared and none are named. */
+/* Whether the settings can be measured at all; fills in micro_steps and the vocabulary, which is the one that
+ * hc_train would take, or GPT-2's where no data are prepared and none are named. */
 int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks);
 
 /* Collective; after a check that all ranks have passed. */
@@ -33,8 +33,8 @@ int bench_model_set_up(struct bench_model *bench);
 int bench_model_measure_rate(struct bench_model *bench);
 void bench_model_release(struct bench_model *bench);
 
-/* Micro-step `micro` of step number `step`: forward and backward; gpt_zero comes before the first one. A launch, but for
- * what sets the batch. */
+/* Micro-step `micro` of step number `step`: forward and backward; gpt_zero comes before the first one. A launch,
+ * but for what sets the batch. */
 int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro);
 
 /* Forward, backward and optimiser step number `step`, over all ranks. Collective. */
@@ -55,8 +55,9 @@ json_t *bench_model_facts(struct bench_model *bench);
 /* Writes these facts and the members of `more`, which it takes, to a file. */
 int bench_model_write_json(struct bench_model *bench, const char *path, json_t *more);
 
-/* Appends [elements, seconds, of tokens] to a schedule, which bench/scaling replays on machines that one does not have: how long
- * before the end of the backward pass a bucket of gradients is complete, and whether it holds the token embedding's. */
+/* Appends [elements, seconds, of tokens] to a schedule, which bench/scaling replays on machines that one does not
+ * have: how long before the end of the backward pass a bucket of gradients is complete, and whether it holds the
+ * token embedding's. */
 void bench_schedule_add(json_t *schedule, uint64_t elements, double seconds, bool of_tokens);
 
 /* The seconds of several steps. */

@@ -1,5 +1,5 @@
-/* The roofline estimate of a training step: all launches of a micro-step and of the optimiser's step, logged without a device or on
- * one in the shape of another, and the seconds that a data sheet allows for each of them. */
+/* The roofline estimate of a training step: all launches of a micro-step and of the optimiser's step, logged
+ * without a device or on one in the shape of another, and the seconds that a data sheet allows for each of them. */
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums over launches: counts, bytes, FLOPs (padded: with those at the edges of tiles), and seconds by gpu_model_seconds. */
+/* Sums over launches: counts, bytes, FLOPs (padded: with those at the edges of tiles), and seconds by
+ * gpu_model_seconds. */
 enum sum { LAUNCHES, WAITS, BYTES, READ, WRITTEN, FLOPS, PADDED_FLOPS, SECONDS, SUMS };
 static const char *const sum_names[SUMS] = {"launches", "waits", "bytes",        "read",
                                             "written",  "flops", "padded_flops", "seconds"};
@@ -65,7 +66,8 @@ static void add(struct launch_sum *to, const struct launch_sum *from) {
     }
 }
 
-/* Adds to the row of the entry's module, with `kernel` to that of its kernel and size; a new one behind the others if need be. */
+/* Adds to the row of the entry's module, with `kernel` to that of its kernel and size; a new one behind the others
+ * if need be. */
 static void add_to_row(struct launch_table *table, const struct launch_entry *entry, const struct launch_sum *sum,
                        bool kernel) {
     size_t i = 0;
@@ -149,7 +151,8 @@ static int log_last(struct roofline *roofline) {
     return status;
 }
 
-/* A later micro-step, since the first one writes gradients and the others add to them, and what comes between it and the next step. */
+/* A later micro-step, since the first one writes gradients and the others add to them, and what comes between it
+ * and the next step. */
 static int log_step(struct roofline *roofline) {
     struct bench_model *bench = &roofline->bench;
     struct launch_log *log = bench->compute->launch_log;

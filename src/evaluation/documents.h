@@ -30,7 +30,8 @@ struct document {
 
 struct documents;
 
-/* Examines the files, so that a missing one is known at once. The settings must stay. Either way the caller closes it. */
+/* Examines the files, so that a missing one is known at once. The settings must stay. Either way the caller closes
+ * it. */
 int documents_open(const struct documents_settings *settings, struct documents **opened);
 void documents_close(struct documents *documents);
 

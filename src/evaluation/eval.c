@@ -154,13 +154,6 @@ static int check_same_inputs(struct evaluation *evaluation) {
 
 /* ---- the model */
 
-/* Documents are scored over the tokens that there are: padding rows of the vocabulary would take probability. 0:
- * over all. Collective. */
-static int share_vocabulary(struct evaluation *evaluation, uint32_t *tokens) {
-    *tokens = evaluation->tokenizer ? tokenizer_count(evaluation->tokenizer) : 0;
-    return ranks_broadcast(evaluation->ranks, tokens, sizeof *tokens);
-}
-
 static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
     const struct eval_settings *settings = evaluation->settings;
     const struct gpt_options options = {.batch = settings->batch_size,
@@ -188,29 +181,29 @@ static void print_model(const struct evaluation *evaluation) {
                   config->vocab_size);
 }
 
-static int open_device(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    return type_choice_open(&settings->device, settings->dtype, (size_t)evaluation->config.n_embd,
-                            evaluation->ranks, &evaluation->compute, &evaluation->choice);
-}
-
 static int set_up(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
     struct ranks *ranks = evaluation->ranks;
-    uint32_t vocabulary;
-    if (ranks_agree(ranks, open_inputs(evaluation)) || check_same_inputs(evaluation) ||
-        share_vocabulary(evaluation, &vocabulary) || open_device(evaluation) ||
+    if (ranks_agree(ranks, open_inputs(evaluation)) || check_same_inputs(evaluation)) {
+        return -1;
+    }
+    /* Documents are scored over the tokenizer's tokens: padding rows of the vocabulary would take probability. 0:
+     * over all. */
+    uint32_t vocabulary = evaluation->tokenizer ? tokenizer_count(evaluation->tokenizer) : 0;
+    if (ranks_broadcast(ranks, &vocabulary, sizeof vocabulary) ||
+        type_choice_open(&settings->device, settings->dtype, (size_t)evaluation->config.n_embd, ranks,
+                         &evaluation->compute, &evaluation->choice) ||
         ranks_agree(ranks, plan_model(evaluation, vocabulary))) {
         return -1;
     }
     print_model(evaluation);
     if (train_model_create(&evaluation->gpt, ranks) ||
-        ranks_agree(ranks, evaluation->is_first
-                               ? checkpoint_load_weights(evaluation->settings->checkpoint, &evaluation->gpt)
-                               : 0)) {
+        ranks_agree(ranks,
+                    evaluation->is_first ? checkpoint_load_weights(settings->checkpoint, &evaluation->gpt) : 0)) {
         return -1;
     }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself */
-    return train_model_share_weights(&evaluation->gpt, evaluation->ranks);
+    return train_model_share_weights(&evaluation->gpt, ranks);
 }
 
 /* ---- results */

@@ -1,5 +1,5 @@
-/* One forward and backward pass of a checkpoint on a given batch, everything dumped; or a few optimiser steps on given batches.
- * Tests and other programs compare with it. */
+/* One forward and backward pass of a checkpoint on a given batch, everything dumped; or a few optimiser steps on
+ * given batches. Tests and other programs compare with it. */
 #pragma once
 
 #include "runtime/options/options.h"

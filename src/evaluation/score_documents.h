@@ -28,8 +28,8 @@ struct document_scoring {
     void *context;
 };
 
-/* On rank 0 the sums over all documents. Collective. Sums are made in double, in the order of the
- * documents, so that they do not depend on the number of ranks. Fails with "interrupted" on all ranks when one is. */
+/* On rank 0 the sums over all documents. Collective. Sums are made in double, in the order of the documents, so
+ * that they do not depend on the number of ranks. Fails with "interrupted" on all ranks when one is. */
 int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total);
 
 /* The document's n tokens t_1 .. t_n follow the prefix t_0. Windows predict T tokens after T tokens, t_1 .. t_T,

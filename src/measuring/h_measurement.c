@@ -69,7 +69,8 @@ static int multiply_block(void *context, size_t block) {
     return 0;
 }
 
-/* Fetches the last forward pass, and computes products and singular values on all cores. Waits. Either way the caller releases it. */
+/* Fetches the last forward pass, and computes products and singular values on all cores. Waits. Either way the
+ * caller releases it. */
 static int batch_read(struct batch *batch, struct gpt *gpt) {
     const size_t sublayers = (size_t)(2 * gpt->config.n_layer), n = (size_t)gpt->config.n_streams;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
@@ -310,8 +311,8 @@ static int merge_tallies(struct h_measurement *measurement, const struct ranks *
     return status;
 }
 
-/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as its share of
- * MOST_ROW_MAXIMA, spread evenly over its sorted ones. */
+/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as its share
+ * of MOST_ROW_MAXIMA, spread evenly over its sorted ones. */
 static int merge_maxima(struct h_measurement *measurement, const struct ranks *ranks) {
     const size_t count = measurement->row_maximum_count, share = MOST_ROW_MAXIMA / (size_t)ranks->count;
     const size_t kept = count < share ? count : share;

@@ -1,6 +1,6 @@
-/* The residual matrices H_res, measured in double on the host: each token's matrix in each sublayer, and their product over depth.
- * Training runs log the measurement of a forward pass over all ranks; of checkpoints hc_analyze shows that of any number of samples,
- * in more detail. Memory does not depend on the number of samples. */
+/* The residual matrices H_res, measured in double on the host: each token's matrix in each sublayer, and their
+ * product over depth. Training runs log the measurement of a forward pass over all ranks; of checkpoints hc_analyze
+ * shows that of any number of samples, in more detail. Memory does not depend on the number of samples. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -79,7 +79,8 @@ struct h_measurement {
 void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config);
 void h_measurement_end(struct h_measurement *measurement);
 
-/* Adds the tokens of the last forward pass, mode GPT_ANALYSIS. Waits. The result does not depend on the number of cores. */
+/* Adds the tokens of the last forward pass, mode GPT_ANALYSIS. Waits. The result does not depend on the number of
+ * cores. */
 int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt);
 
 /* All of it as an object: docs/analysis.md says what its keys mean. */
@@ -87,9 +88,9 @@ json_t *h_measurement_json(const struct h_measurement *measurement);
 
 /* ---- in training */
 
-/* Of the last forward pass, mode GPT_TRAINING, over the tokens of all ranks; rank 0 gets the result, the others' percentiles are
- * undefined. The model is not rc. It may be called between steps: it uses scratch of the backward pass. Collective; waits. The
- * caller ends it, unless it fails. */
+/* Of the last forward pass, mode GPT_TRAINING, over the tokens of all ranks; rank 0 gets the result, the others'
+ * percentiles are undefined. The model is not rc. It may be called between steps: it uses scratch of the backward
+ * pass. Collective; waits. The caller ends it, unless it fails. */
 int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, const struct ranks *ranks);
 
 /* What the variant promises of its matrices and a sublayer's have not kept. */

@@ -2,7 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rotates columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is zero. */
+/* Rotates columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
+ * zero. */
 static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
     double pp = 0.0, qq = 0.0, pq = 0.0;
     for (int64_t i = 0; i < n; i++) {

@@ -7,8 +7,8 @@
 
 #define STREAM_MATRIX_MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
-/* Singular values [n] of a matrix of finite numbers, the largest first; and that one alone, the spectral norm. tests/ hold
- * them to LAPACK. */
+/* Singular values [n] of a matrix of finite numbers, the largest first; and that one alone, the spectral norm.
+ * tests/ hold them to LAPACK. */
 void stream_matrix_singular_values(const double *matrix, int64_t n, double *values);
 double stream_matrix_norm(const double *matrix, int64_t n);
 
@@ -27,7 +27,7 @@ double stream_matrix_distance(const double *matrix, int64_t n);
 /* Inner products [n, n] of the streams after mixing by the matrix, from those before it, gram [n, n]. */
 void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed);
 
-/* Of streams with these inner products: the mean over pairs of their cosines, and the largest one's share of the energy,
- * the sum of all squares; 0 where all are zero. */
+/* Of streams with these inner products: the mean over pairs of their cosines, and the largest one's share of the
+ * energy, the sum of all squares; 0 where all are zero. */
 double stream_matrix_cosine(const double *mixed, int64_t n);
 double stream_matrix_largest_share(const double *mixed, int64_t n);

@@ -43,8 +43,8 @@ struct settings {
     int invalid;   /* enum invalid_word */
 };
 
-/* Adds the file of --val to the sources, and finds out what a document is. False with an error if settings contradict one
- * another. */
+/* Adds the file of --val to the sources, and finds out what a document is. False with an error if settings
+ * contradict one another. */
 static bool complete(struct settings *settings, const char **sources) {
     struct prepare_settings *prepare = &settings->prepare;
     memcpy(sources, program.arguments, program.argument_count * sizeof *sources);

@@ -131,7 +131,8 @@ static double weigh(const float *logits, const int32_t *tokens, size_t count, in
     return total;
 }
 
-/* The token at `target` of the sum of weights; of `count` tokens from the last one on, or, NULL, all in their order. */
+/* The token at `target` of the sum of weights; of `count` tokens from the last one on, or, NULL, all in their
+ * order. */
 static int32_t draw(const double *weights, const int32_t *tokens, size_t count, double target, int32_t otherwise) {
     double sum = 0.0;
     for (size_t i = 0; i < count; i++) {

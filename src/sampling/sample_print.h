@@ -1,5 +1,5 @@
-/* Samples printed one after the other, in the order of their numbers: the first that is not complete as it comes, the others after
- * it. Each is the prompt, its text and a newline; between two there is a line of dashes. */
+/* Samples printed one after the other, in the order of their numbers: the first that is not complete as it comes,
+ * the others after it. Each is the prompt, its text and a newline; between two there is a line of dashes. */
 #pragma once
 
 #include "src/sampling/sample.h"
@@ -7,10 +7,10 @@
 #include "src/text/tokenizer.h"
 #include <stdio.h>
 
-/* ---- the bytes of one sample's tokens: the text ends before a stop text, and in text that is to be UTF-8 no character is torn. The end
- * that may still become part of either is held back */
+/* ---- the bytes of one sample's tokens */
 
-/* Begin with the first two set and the rest zero. */
+/* The text ends before a stop text, and in text that is to be UTF-8 no character is torn. An end that may still
+ * become part of either is held back. Begin with the first two set and the rest zero. */
 struct sample_text {
     const char *stop; /* NULL or empty: none */
     bool utf8;        /* what is no character becomes U+FFFD; else bytes go through as they are */
@@ -41,9 +41,9 @@ struct sample_printer {
     bool terminal;   /* it must not obey what a model writes */
 };
 
-/* side_by_side: how many samples are written at a time (options.batch of sample_run). Text of GPT-2's tokens is printed in whole
- * characters, bytes as they are; to a terminal all text is, with control characters spelt as by message.h. It ends before `stop`
- * (NULL or empty: none). All must outlive the printer. */
+/* side_by_side: how many samples are written at a time (options.batch of sample_run). Text of GPT-2's tokens is
+ * printed in whole characters, bytes as they are; to a terminal all text is, with control characters spelt as by
+ * message.h. It ends before `stop` (NULL or empty: none). All must outlive the printer. */
 void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
                            const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side);
 void sample_printer_release(struct sample_printer *printer);

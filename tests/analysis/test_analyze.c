@@ -156,8 +156,9 @@ static const json_t *difference_of(const json_t *variant, const char *baseline) 
     return json_object_get(json_object_get(variant, "differences"), baseline);
 }
 
-/* Differences of 0.01 to 0.03 between runs of the same seed have a deviation of 0.01 and, at t = 4.3027, an interval of 0.0248,
- * though seeds are 0.1 apart. Of two kinds of rc the one that has as large a rate is the baseline. */
+/* Differences of 0.01 to 0.03 between runs of the same seed have a deviation of 0.01 and, at t = 4.3027, an
+ * interval of 0.0248, though seeds are 0.1 apart. Of two kinds of rc the one that has as large a rate is the
+ * baseline. */
 static void variants_are_compared_at_the_same_seed(void **state) {
     (void)state;
     static const struct {
@@ -293,7 +294,8 @@ static void data_have_several_paths(void **state) {
     assert_int_equal(json_integer_value(json_object_get(variant_of(json, 1), "kind")), 2);
 }
 
-/* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has none. */
+/* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has
+ * none. */
 static void baselines_are_of_the_same_size(void **state) {
     (void)state;
     make_folder("sizes");
@@ -313,7 +315,8 @@ static void baselines_are_of_the_same_size(void **state) {
     assert_holds(page, "hc-L is compared with rc although rc-L has another learning_rate (3 instead of 1).");
 }
 
-/* The labels of the vertical axis of a picture, which end at the axis, as numbers do and names in legends do not. */
+/* The labels of the vertical axis of a picture, which end at the axis, as numbers do and names in legends do
+ * not. */
 static size_t read_labels(const char *picture, char labels[][32], size_t most) {
     char *text = read_out(picture), *rest;
     size_t count = 0;
@@ -388,8 +391,8 @@ static void plots_of_h_are_over_all_seeds(void **state) {
     assert_holds(page, "shc (2 runs): median 0.910");
 }
 
-/* Beside all iterations stand the later two thirds, where means over seeds have an axis of their own, and there is a form of
- * the picture for phones. */
+/* Beside all iterations stand the later two thirds, where means over seeds have an axis of their own, and there is
+ * a form of the picture for phones. */
 static void later_losses_have_a_plot(void **state) {
     (void)state;
     assert_int_equal(ANALYZE(scratch_path("h")), 0);
@@ -443,8 +446,8 @@ static void a_run_that_has_not_begun_is_a_row(void **state) {
     assert_null(strstr(page, "<img"));
 }
 
-/* Checkpoints with streams have matrices that only data can measure; without streams, or without a checkpoint, there is
- * nothing to say. */
+/* Checkpoints with streams have matrices that only data can measure; without streams, or without a checkpoint,
+ * there is nothing to say. */
 static void a_report_without_data_reports_what_it_lacks(void **state) {
     (void)state;
     static const char config[] = "{\"residual\": \"%s\", \"n_streams\": %d, \"n_layer\": 1, \"n_head\": 1, "
@@ -518,7 +521,7 @@ static void await_report(pid_t child, const char *part) {
     fail_msg("the report has no '%s' (status %d): %s", part, status, child_message());
 }
 
-/* --watch waits for runs whose folders are not there or are empty, and for what will be in them; without it they are an error. */
+/* --watch waits for runs whose folders are not there or are empty, and for what will be in them. */
 static void watching_begins_before_the_run(void **state) {
     (void)state;
     make_folder("empty");

@@ -84,7 +84,8 @@ static json_t *run_three_ranks(const char *per_host) {
     return json;
 }
 
-/* Each adds a third of three ranks' gradients and puts the sums where all three have them: reads and writes the size of them. */
+/* Each adds a third of three ranks' gradients and puts the sums where all three have them: reads and writes the
+ * size of them. */
 static void test_three_ranks_that_share_memory(void **state) {
     (void)state;
     json_t *json = run_three_ranks("HCTRAIN_RANKS_PER_HOST=3");
@@ -94,7 +95,8 @@ static void test_three_ranks_that_share_memory(void **state) {
     json_decref(json);
 }
 
-/* Reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts; in steps the rows of tokens go, too. */
+/* Reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts; in steps the rows of
+ * tokens go, too. */
 static void test_three_ranks_across(void **state) {
     (void)state;
     json_t *json = run_three_ranks("HCTRAIN_RANKS_PER_HOST=1");
@@ -162,7 +164,8 @@ static const char *data_of(const char *name, const char *meta) {
     return scratch_path(name);
 }
 
-/* Fails unless `arguments` make hc_bench print and write this vocabulary; nothing runs, the step is only counted. */
+/* Fails unless `arguments` make hc_bench print and write this vocabulary; nothing runs, the step is only
+ * counted. */
 static void assert_vocabulary(double wanted, const char *words, const char *option, const char *value) {
     const char *path = scratch_path("vocabulary.json"), *output = scratch_path("vocabulary");
     json_t *json;
@@ -177,8 +180,8 @@ static void assert_vocabulary(double wanted, const char *words, const char *opti
     }
 }
 
-/* The vocabulary is the one that hc_train would take: what is given, or the data's, with GPT-2's rounded up. The folder
- * that tests run in has no data where the default looks for them. */
+/* The vocabulary is the one that hc_train would take: what is given, or the data's, with GPT-2's rounded up. The
+ * folder that tests run in has no data where the default looks for them. */
 static void test_vocabulary(void **state) {
     (void)state;
     static const char characters[] = "{\"vocab_size\": 65, \"tokenizer\": \"char\"}";

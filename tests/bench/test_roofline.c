@@ -1,5 +1,5 @@
-/* hc_bench --roofline: what it says of a step that does not run is what a step of that shape puts into the queue, as
- * tests/support/counting_opencl.c sees it there. */
+/* hc_bench --roofline: the launches of a step that does not run are those that a step of that shape puts into the
+ * queue, as tests/support/counting_opencl.c sees it there. */
 #include "tests/support/test.h"
 
 #include "runtime/files/json_file.h"
@@ -158,30 +158,31 @@ static double passes(const char *name) {
     return strcmp(name, "cross_entropy") == 0 ? 2.0 : 1.0;
 }
 
-static void check_transfer(const struct row *told, const struct row *seen) {
-    const bool reads = strcmp(told->name, "read") == 0 || strcmp(told->name, "copy") == 0;
-    const bool writes = strcmp(told->name, "read") != 0;
-    assert_true(told->read == (reads ? seen->sizes : 0.0));
-    assert_true(told->written == (writes ? seen->sizes : 0.0));
+static void check_transfer(const struct row *counted, const struct row *seen) {
+    const bool reads = strcmp(counted->name, "read") == 0 || strcmp(counted->name, "copy") == 0;
+    const bool writes = strcmp(counted->name, "read") != 0;
+    assert_true(counted->read == (reads ? seen->sizes : 0.0));
+    assert_true(counted->written == (writes ? seen->sizes : 0.0));
 }
 
-static void check_row(const struct row *told, const struct row *seen) {
-    if (told->count != seen->count) {
-        fail_msg("%s, %zu groups of %zu: the roofline has %zu, the queue got %zu", told->name, told->groups,
-                 told->local, told->count, seen->count);
+static void check_row(const struct row *counted, const struct row *seen) {
+    if (counted->count != seen->count) {
+        fail_msg("%s, %zu groups of %zu: the roofline has %zu, the queue got %zu", counted->name, counted->groups,
+                 counted->local, counted->count, seen->count);
     }
-    if (!told->groups) {
-        check_transfer(told, seen);
+    if (!counted->groups) {
+        check_transfer(counted, seen);
         return;
     }
-    const bool possible = told->read > 0.0 && told->read <= passes(told->name) * seen->sizes &&
-                          told->written > 0.0 && told->written <= seen->writable && told->written >= seen->changed;
+    const bool possible = counted->read > 0.0 && counted->read <= passes(counted->name) * seen->sizes &&
+                          counted->written > 0.0 && counted->written <= seen->writable &&
+                          counted->written >= seen->changed;
     if (!possible) {
         fail_msg(
             "%s, %zu groups of %zu: the roofline has %.0f bytes read and %.0f written; its arguments have %.0f, of "
             "which it may write to %.0f, and %.0f changed",
-            told->name, told->groups, told->local, told->read, told->written, seen->sizes, seen->writable,
-            seen->changed);
+            counted->name, counted->groups, counted->local, counted->read, counted->written, seen->sizes,
+            seen->writable, seen->changed);
     }
 }
 
@@ -192,17 +193,17 @@ static double count_of(const json_t *roofline, const char *what) {
 
 /* As many commands as the roofline has, and each of them in both. */
 static void check_queue(const json_t *roofline, const char *path, const char *product) {
-    struct rows told = {.count = 0}, seen = {.count = 0};
+    struct rows counted = {.count = 0}, seen = {.count = 0};
     size_t commands = 0, waits;
-    add_up_roofline(roofline, product, &told);
-    for (size_t i = 0; i < told.count; i++) {
-        commands += told.row[i].count;
+    add_up_roofline(roofline, product, &counted);
+    for (size_t i = 0; i < counted.count; i++) {
+        commands += counted.row[i].count;
     }
     add_up_queue(path, commands, &seen, &waits);
-    for (size_t i = 0; i < told.count; i++) {
-        check_row(&told.row[i], row_of(&seen, told.row[i].name, told.row[i].groups, told.row[i].local));
+    for (size_t i = 0; i < counted.count; i++) {
+        check_row(&counted.row[i], row_of(&seen, counted.row[i].name, counted.row[i].groups, counted.row[i].local));
     }
-    assert_int_equal(seen.count, told.count);
+    assert_int_equal(seen.count, counted.count);
     assert_int_equal(waits, (size_t)count_of(roofline, "waits"));
     assert_true(count_of(roofline, "launches") <= (double)commands);
 }

@@ -100,7 +100,8 @@ static void vocabulary_must_be_known_and_large_enough(void **state) {
     REFUSED_DATA("bad-meta", "vocab_size");
 }
 
-/* Rows of the embedding that no token uses are said, once there are more of them than of the others; a resumed run has its own. */
+/* Rows of the embedding that no token uses are said, once there are more of them than of the others; a resumed run
+ * has its own. */
 static void vocabulary_that_is_too_large_is_said(void **state) {
     (void)state;
     static const char words[] = "warning  vocabulary 513, of which the data use 256 (tokens of \"byte\"): leave "

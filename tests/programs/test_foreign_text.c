@@ -1,5 +1,5 @@
-/* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They show it, and
- * print nothing that a terminal would obey, or that could be taken for a line of theirs. */
+/* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They
+ * show it, and print nothing that a terminal would obey, or that could be taken for a line of theirs. */
 #include "tests/support/test.h"
 
 #include "runtime/files/files.h"

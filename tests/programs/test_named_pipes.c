@@ -1,6 +1,6 @@
-/* Named pipes in place of files: in the folders of runs, checkpoints, data and exported models, one file at a time. Nobody writes
- * to the pipe, so that a program that opened it as a file would wait for ever. Each program refuses it and names it, or has no
- * need of it. */
+/* Named pipes in place of files: in the folders of runs, checkpoints, data and exported models, one file at a time.
+ * Nobody writes to the pipe, so that a program that opened it as a file would wait for ever. Each program refuses
+ * it and names it, or has no need of it. */
 #include "tests/support/test.h"
 
 #include "runtime/files/files.h"

@@ -1,5 +1,5 @@
-/* What all programs have in common: --help, --version and mistakes on the command line leave no trace, and tables of
- * options are sound. */
+/* What all programs have in common: --help, --version and mistakes on the command line leave no trace, and tables
+ * of options are sound. */
 #include "tests/support/test.h"
 
 #include "runtime/files/files.h"
