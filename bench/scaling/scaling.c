@@ -1,5 +1,6 @@
-/* hc_scaling: simulates a data-parallel step on machines that are not there. The exchange of gradients is the program's own (world.h);
- * when gradients are complete is measured, or from the roofline estimate. bench/scaling.py calls it and prints tables. */
+/* hc_scaling: simulates a data-parallel step on machines that are not there. The exchange of gradients is the
+ * program's own (world.h); when gradients are complete is measured, or from the roofline estimate. bench/scaling.py
+ * calls it and prints tables. */
 #include "bench/scaling/world.h"
 #include "runtime/system/memory.h"
 #include <jansson.h>

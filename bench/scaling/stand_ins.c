@@ -64,7 +64,8 @@ static void spend(double seconds) {
     actor->now += seconds;
 }
 
-/* The factor by which accesses to the host's memory slow down, because its users now demand more than its bandwidth. */
+/* The factor by which accesses to the host's memory slow down, because its users now demand more than its
+ * bandwidth. */
 static double crowding(double more) {
     const int first = world.current->ranks.index / world.machine.per_host * world.machine.per_host;
     const double now = world.current->now;
@@ -311,8 +312,8 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
     (void)compute, (void)buffer;
 }
 
-/* ---- messages: a transfer begins when both sides have posted it. A link carries transfers in the order in which they
- * were posted */
+/* ---- messages: a transfer begins when both sides have posted it. A link carries transfers in the order in which
+ * they were posted */
 
 struct letter {
     int from, to, tag;

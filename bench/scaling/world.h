@@ -1,6 +1,6 @@
-/* Simulated machines for the program's own exchange of gradients: runtime/ranks/collective.c and range_messages.c run unchanged, once
- * for each rank. What they call of MPI, OpenCL, memory and the clock is replaced by stand_ins.c, where it takes time on links and
- * memories instead of moving data. */
+/* Simulated machines for the program's own exchange of gradients: runtime/ranks/collective.c and range_messages.c
+ * run unchanged, once for each rank. What they call of MPI, OpenCL, memory and the clock is replaced by
+ * stand_ins.c, where it takes time on links and memories instead of moving data. */
 #pragma once
 
 #include "runtime/ranks/collective.h"

@@ -8,6 +8,6 @@ struct command {
     const char *words[COMMAND_WORDS];
 };
 
-/* Runs it, with stdout to this file (NULL: nowhere): its exit status, or minus the signal that ended it, which is SIGKILL after
- * COMMAND_SECONDS. child_message has what it wrote to stderr. */
+/* Runs it, with stdout to this file (NULL: nowhere): its exit status, or minus the signal that ended it, which is
+ * SIGKILL after COMMAND_SECONDS. child_message has what it wrote to stderr. */
 int command_run(const struct command *command, const char *output);

@@ -6,5 +6,6 @@
 /* Writes "data" (with hc_prepare) and "tiny.conf"; programs is the folder that the programs are in. 0 or -1. */
 int corpus_make(const char *programs);
 
-/* Writes the tokens of one file of the scratch folder over another one in place, which keeps its size: as they are, or turned round. */
+/* Writes the tokens of one file of the scratch folder over another one in place, which keeps its size: as they are,
+ * or turned round. */
 void corpus_write_over(const char *path, const char *from, bool turned);

@@ -1,7 +1,7 @@
-/* Faults in kernels, to see that a self-test finds them: a function of OpenCL's stands in front of the library's and
- * changes the text of programs before they are compiled, so that neither the kernels nor the code that builds them
- * know of faults. The compute's programs and its cache of them know nothing of faults either: open it without a
- * cache, and have it forget its programs (programs_release) before and after. */
+/* Faults in kernels, to see that a self-test finds them: a function of OpenCL's stands in front of the library's
+ * and changes the text of programs before they are compiled, so that neither the kernels nor the code that builds
+ * them know of faults. The compute's programs and its cache of them know nothing of faults either: open it without
+ * a cache, and have it forget its programs (programs_release) before and after. */
 #pragma once
 
 /* From now on `wrong` stands for `right` in every program that has it; NULL: no more. */

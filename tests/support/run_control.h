@@ -1,5 +1,6 @@
-/* For tests of what runs keep, refuse and go on from: hc_train and the other programs, run on a small corpus; a run that is under
- * way; files that change under it. Includes what such tests need. All paths are names in the scratch folder. */
+/* For tests of what runs keep, refuse and go on from: hc_train and the other programs, run on a small corpus; a run
+ * that is under way; files that change under it. Includes what such tests need. All paths are names in the scratch
+ * folder. */
 #pragma once
 
 #include "tests/support/test.h"
@@ -66,8 +67,9 @@ void assert_has_text(const char *path, const char *expected);
 void assert_same_run(const char *first, const char *second,
                      const char *name); /* metrics, and the checkpoint `name` */
 
-/* ---- the tests of a program: CASE(name) {...}, and RUN_TESTS(TEST(name), ...) at its end. An argument of the program is a pattern of
- * names. Beside the corpus they find "base", a run with two checkpoints, and "short.txt". */
+/* ---- the tests of a program: CASE(name) {...}, and RUN_TESTS(TEST(name), ...) at its end. An argument of the
+ * program is a pattern of names. Beside the corpus they find "base", a run with two checkpoints, and
+ * "short.txt". */
 
 int run_control_begin(void **state);
 int run_control_stop(void **state); /* ends what a failed test has left running */

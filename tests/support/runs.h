@@ -25,8 +25,8 @@ void assert_same_checkpoint(const char *first, const char *second, const char *n
 json_t *metrics(const char *run);
 void assert_same_metrics(const char *first, const char *second);
 
-/* Losses, validation losses and gradient norms of two runs, relative to the first one's, of `least` lines or more; norms
- * may differ ten times as much. */
+/* Losses, validation losses and gradient norms of two runs, relative to the first one's, of `least` lines or more;
+ * norms may differ ten times as much. */
 void assert_near_metrics(const char *first, const char *second, size_t least, double tolerance);
 
 double loss_at(const json_t *lines, size_t index);

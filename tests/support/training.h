@@ -1,5 +1,6 @@
-/* hc_train with the small model and corpus of tests/support/corpus.h; runs are folders in the scratch folder. Their learning rate falls
- * over 20 iterations however many they are of, so that a run in parts is like one in one piece. */
+/* hc_train with the small model and corpus of tests/support/corpus.h; runs are folders in the scratch folder.
+ * Their learning rate falls over 20 iterations however many they are of, so that a run in parts is like one in
+ * one piece. */
 #pragma once
 
 #include "tests/support/child.h"
