@@ -26,10 +26,9 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "init_from", &settings->init_from, "scratch",
             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
             "as Hugging Face's transformers saves it"),
-        PROCESS_BOOL(
-            "start_over", &settings->start_over,
-            "out_dir holds a run: remove what it left there (checkpoints, records; no other files) and begin "
-            "anew"),
+        PROCESS_BOOL("start_over", &settings->start_over,
+                     "out_dir holds a run: remove its checkpoints and logs there (no other files) and begin "
+                     "anew"),
         PROCESS_BOOL("accept_new_data", &settings->accept_new_data,
                      "resume with other token files than those that the run was trained on until now"),
         INT("seed", &settings->seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),

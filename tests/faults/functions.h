@@ -16,7 +16,6 @@
  *   END        does not fail; counts are written before it */
 
 /* memory */
-FAULT(malloc, memory, ZERO, ENOMEM, 0)
 FAULT(calloc, memory, ZERO, ENOMEM, 0)
 FAULT(reallocarray, memory, ZERO, ENOMEM, 0)
 FAULT(aligned_alloc, memory, ZERO, ENOMEM, 0)
