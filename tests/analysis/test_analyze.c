@@ -1,11 +1,10 @@
 /* hc_analyze on the records of runs, without a device: its numbers, files and page, and what it says of bad input.
  * What it measures of checkpoints is held to numpy by compare_analysis.py, the page in a browser by
  * check_report.py. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>

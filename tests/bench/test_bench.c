@@ -1,10 +1,9 @@
 /* hc_bench: its figures hang together. */
-#include "tests/support/test.h"
-
 #include "runtime/files/json_file.h"
 #include "tests/support/child.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,11 +1,10 @@
 /* hc_bench --roofline: the launches of a step that does not run are those that a step of that shape puts into the
  * queue, as tests/support/counting_opencl.c sees it there. */
-#include "tests/support/test.h"
-
 #include "runtime/files/json_file.h"
 #include "tests/support/child.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,9 @@
 /* checkpoints: which entries of a run directory are some. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

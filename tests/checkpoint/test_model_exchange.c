@@ -1,7 +1,5 @@
 /* Models for and from others: what hc_export writes, what is read of Hugging Face's folders, and what is refused.
  * tests/compare_transformers.py, run by hand, holds both to transformers and PyTorch themselves. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
@@ -14,6 +12,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

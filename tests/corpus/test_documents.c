@@ -1,12 +1,11 @@
 /* Documents to token files: the files have what was given, in the order and split that were asked for. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
 #include "tests/support/prepared.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>

@@ -1,10 +1,9 @@
 /* hc_prepare, run as a program: token files, meta.json, and what is left when it fails. */
-#include "tests/support/test.h"
-
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>

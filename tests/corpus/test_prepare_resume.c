@@ -1,10 +1,9 @@
 /* hc_prepare's work that was interrupted: another run resumes it, and the results are the same. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "tests/support/prepared.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>

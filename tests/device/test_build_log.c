@@ -1,7 +1,6 @@
 /* Places in the logs of kernels' compilers: files and lines of ours where a compiler has lines of all of the text. */
-#include "tests/support/test.h"
-
 #include "runtime/device/programs.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,10 @@
 /* Buffers, kernels, the program cache, failures and profiles on every device. The kernel used is loop_turns. */
-#include "tests/support/test.h"
-
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>

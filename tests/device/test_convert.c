@@ -1,14 +1,13 @@
 /* The device's conversions between fp32 and the 16-bit types, and the host's, against the same in double
  * (rounding.c): every 16-bit number, and floats at, beside and between the places where rounding decides; vectors
  * and single numbers. */
-#include "tests/support/test.h"
-
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* Finding and choosing devices, and what the environment says. */
-#include "tests/support/test.h"
-
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "tests/support/test.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <sched.h>

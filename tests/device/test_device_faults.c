@@ -1,13 +1,12 @@
 /* A device that fails under hc_train, played by tests/support/faulty_opencl.c: what is said, and that the run can
  * go on; and a device that computes nonsense, which no program takes. */
-#include "tests/support/test.h"
-
 #include "runtime/system/library.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

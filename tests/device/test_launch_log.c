@@ -1,10 +1,9 @@
 /* Records of what is put into a queue that is not there, and the seconds that a data sheet gives them, worked out
  * by hand. */
-#include "tests/support/test.h"
-
 #include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"
 #include "runtime/system/error.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <string.h>
 

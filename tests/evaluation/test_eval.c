@@ -1,8 +1,6 @@
 /* hc_eval: windows and word counts against cases worked by hand; a small checkpoint's metrics against the plain
  * model in double precision, on documents of all lengths; the same metrics for any batch size and number of ranks;
  * training's val_loss; and input that it must refuse. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
@@ -18,6 +16,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>

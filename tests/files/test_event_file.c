@@ -1,9 +1,8 @@
 /* event_file: checksums, record framing, and the messages decoded by an independent reader. */
-#include "tests/support/test.h"
-
 #include "runtime/files/event_file.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdbool.h>

@@ -1,10 +1,9 @@
 /* files: whole or absent, also when the disk is full. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

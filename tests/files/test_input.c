@@ -1,9 +1,8 @@
 /* Inputs, decompressed as they are read: every form, in one piece and in several, and what is damaged. */
-#include "tests/support/test.h"
-
 #include "runtime/files/input.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* JSON files: written whole, read with the line of what is wrong. */
-#include "tests/support/test.h"
-
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,8 @@
 /* safetensors: round trips, conversions, and hostile files. */
-#include "tests/support/test.h"
-
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,9 +1,8 @@
 /* token_file: what is read, and what is refused. */
-#include "tests/support/test.h"
-
 #include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,4 @@
 /* Files of CLBlast's tuners: what is taken, and that hostile ones are refused by name. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/gemm/clblast_parameters.h"
 #include "runtime/gemm/gemm.h"
@@ -8,6 +6,7 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,11 @@
 /* What a CPU multiplies 16 bits with, and "auto" on a CPU that has units for them: by a library that stands in for oneDNN
  * (tests/support/plain_onednn.c), on a device that is told that it has some. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/cpu_instructions.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,4 @@
 /* Every GEMM backend on every device against sums in double. */
-#include "tests/support/test.h"
-
 #include "runtime/device/compute.h"
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
@@ -9,6 +7,7 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
 

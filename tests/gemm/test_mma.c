@@ -1,12 +1,11 @@
 /* Products on matrix units, through their emulation: every transposition, type, alignment, edge and epilogue
  * against sums in double. `test_mma DEVICE` is a few small ones on that device. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /* Which tiles the products of a model get on a GPU, and in how many parts: by an estimate of the time that is
  * not the one that the choice goes by. Prints both for what was chosen, and for the tiles without parts that a
  * rule by the number of blocks would take. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/mma_choice.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,11 @@
 /* The backend "onednn" with the library that is here: on the host's cores, and with tests/support/intel_opencl.c preloaded
  * through oneDNN's OpenCL runtime, on a device that says it is Intel's. Exit status 77: there is no such library. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

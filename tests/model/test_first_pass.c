@@ -2,13 +2,12 @@
  * those that begin with zeros, for all variants, with and without biases, whole or in blocks of logits, where not all
  * words are scored and a sequence is shorter than the context, and on all that products and kernels run on; on what is long in
  * compiling with every third variant. */
-#include "tests/support/test.h"
-
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
 #include "tests/support/lanes.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,12 +1,11 @@
 /* generation: logits of a prompt and of every token after it against those of whole forward passes, for all
  * variants; rows that are copied and rows beside others give the same bits. */
-#include "tests/support/test.h"
-
 #include "runtime/system/error.h"
 #include "src/model/gpt.h"
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,6 @@
  *   test_golden                    on PoCL, as CPUs run them
  *   test_golden lanes [FILTER]     on PoCL, as GPUs run them
  *   test_golden DEVICE [FILTER]    on another device: with the backends that it chooses for itself */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -17,6 +15,7 @@
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>

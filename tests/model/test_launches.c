@@ -6,13 +6,12 @@
  * - No more bytes of a buffer change than are said to be written.
  * - A buffer that is said to be written and not read gets the same from the kernel whatever it had before, and in exactly
  *   as many bytes as are said. */
-#include "tests/support/test.h"
-
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,6 @@
 /* Whole models of odd sizes: loss and logits against the reference in double precision, and the gradient of every
  * parameter against central differences of that reference, for all variants and numbers of streams, with and
  * without biases, dropout, and either way of reducing the streams. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/random.h"
 #include "tests/support/reference_model.h"
@@ -11,6 +9,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,9 @@
 /* Training in 16 bits: dynamic loss scaling, the memory it plans, and that it follows fp32. */
-#include "tests/support/test.h"
-
 #include "src/measuring/stream_matrix.h"
 #include "src/model/loss_scale.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* Singular values by one-sided Jacobi against LAPACK's. */
-#include "tests/support/test.h"
-
 #include "runtime/system/random.h"
 #include "src/measuring/stream_matrix.h"
+#include "tests/support/test.h"
 #include <lapacke.h>
 #include <math.h>
 #include <string.h>

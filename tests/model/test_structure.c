@@ -1,13 +1,12 @@
 /* What the residual matrices of each variant are, whatever the weights: measured in double over every token and
  * sublayer of a model at the paper's initialisation, with random parameters everywhere, and after training steps.
  */
-#include "tests/support/test.h"
-
 #include "src/measuring/h_measurement.h"
 #include "src/measuring/stream_matrix.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,12 @@
 /* What differs on a GPU that Intel's own driver runs: what it counts as compute units, and how its compiler is asked for more
  * registers. Played on PoCL by functions of OpenCL that stand in front of the library's. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_matrix_cores.h"
 #include "src/operations/kernels.h"
 #include "tests/support/preloaded_opencl.h"
+#include "tests/support/test.h"
 
 #define INTEL       "Intel(R) OpenCL Graphics"
 #define MANY        " -cl-intel-256-GRF-per-thread"

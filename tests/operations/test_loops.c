@@ -1,10 +1,9 @@
 /* Devices that leave long loops are found out, and others are not. `test_loops DEVICE` opens that one, without it PoCL; exit
  * status 77: there is no such device. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/kernels.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,12 +1,11 @@
 /* Programs given what they cannot use: each refuses with one message that says what and where, with exit status 1
  * (2 for wrong usage), and leaves nothing behind. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

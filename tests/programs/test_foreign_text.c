@@ -1,13 +1,12 @@
 /* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They
  * show it, and print nothing that a terminal would obey, or that could be taken for a line of theirs. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/command.h"
 #include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /* Named pipes in place of files: in the folders of runs, checkpoints, data and exported models, one file at a time.
  * Nobody writes to the pipe, so that a program that opened it as a file would wait for ever. Each program refuses
  * it and names it, or has no need of it. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/corpus/prepare.h"
@@ -11,6 +9,7 @@
 #include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

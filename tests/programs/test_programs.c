@@ -1,10 +1,9 @@
 /* What all programs have in common: --help, --version and mistakes on the command line leave no trace, and tables
  * of options are sound. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 /* collective: all-reduce, reduce-scatter and all-gather of ranges, against what they must be. Run by mpirun with any
  * number of ranks, on the device that the first argument names. */
-#include "tests/support/test.h"
-
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
 #include "runtime/ranks/job.h"
@@ -9,6 +7,7 @@
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,12 @@
 /* hc_sample, the program: what it prints for byte and GPT-2 models, prompts from everywhere, and what it refuses.
  */
-#include "tests/support/test.h"
-
 #include "runtime/system/utf8.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/tokenizer.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,12 @@
 /* sample: choices of tokens against a plain one that sorts everything; texts against a loop of whole passes; stop
  * texts and whole characters. */
-#include "tests/support/test.h"
-
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/sampling/sample.h"
 #include "src/sampling/sample_print.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,4 @@
 /* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is said. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -9,6 +7,7 @@
 #include "tests/support/child.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,9 @@
 /* What --dtype auto stands for, on devices that are here and on others. */
-#include "tests/support/test.h"
-
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
 #include "src/settings/type_choice.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
 

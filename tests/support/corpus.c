@@ -1,9 +1,8 @@
-#include "tests/support/test.h"
-
+#include "tests/support/corpus.h"
 #include "runtime/system/random.h"
 #include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 #include "tests/support/hostile.h"
 #include "runtime/system/utf8.h"
 #include "tests/support/test.h"
-
 #include <string.h>
 
 void assert_shown(const char *text) {

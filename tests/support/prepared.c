@@ -1,11 +1,10 @@
-#include "tests/support/test.h"
-
+#include "tests/support/prepared.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/text/text_buffer.h"
-#include "tests/support/prepared.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <jansson.h>
 #include <openssl/evp.h>
 #include <stdio.h>

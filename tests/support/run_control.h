@@ -3,11 +3,10 @@
  * folder. */
 #pragma once
 
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"
+#include "tests/support/test.h"
 #include "tests/support/training.h"
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,9 +1,8 @@
 #include "tests/support/runs.h"
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>

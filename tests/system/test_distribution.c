@@ -1,10 +1,9 @@
 /* Distributions, means and their 95 % intervals, and work on several cores. */
-#include "tests/support/test.h"
-
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/random.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

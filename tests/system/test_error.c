@@ -1,8 +1,7 @@
 /* Errors as values, and checksums. */
-#include "tests/support/test.h"
-
 #include "runtime/files/checksum.h"
 #include "runtime/system/error.h"
+#include "tests/support/test.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

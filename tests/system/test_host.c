@@ -2,9 +2,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "tests/support/test.h"
-
 #include "runtime/system/host.h"
+#include "tests/support/test.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Memory that the system gives, and what a program says and returns where it does not. */
-#include "tests/support/test.h"
-
 #include "runtime/system/memory.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

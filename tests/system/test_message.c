@@ -1,9 +1,8 @@
 /* Messages with text of others in them: conversions as printf has them, and nothing that a terminal would obey. */
-#include "tests/support/test.h"
-
 #include "runtime/system/error.h"
 #include "runtime/system/message.h"
 #include "tests/support/hostile.h"
+#include "tests/support/test.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>

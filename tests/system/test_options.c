@@ -1,9 +1,8 @@
 /* options: command lines, config files good and bad, what is written, and --help. */
-#include "tests/support/test.h"
-
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /* Lines of progress: when they come, what they say, and how they are cut where stderr is a terminal. */
-#include "tests/support/test.h"
-
 #include "runtime/system/progress.h"
 #include "tests/support/hostile.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* random: published vectors, and the distributions. */
-#include "tests/support/test.h"
-
 #include "runtime/system/random.h"
+#include "tests/support/test.h"
 #include <math.h>
 
 /* Random123 1.14, kat_vectors, philox4x32 10. */

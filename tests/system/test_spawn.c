@@ -1,7 +1,6 @@
 /* Programs that are started, and calls on the way there that fail. */
-#include "tests/support/test.h"
-
 #include "runtime/system/spawn.h"
+#include "tests/support/test.h"
 #include <errno.h>
 #include <spawn.h>
 #include <stdbool.h>

@@ -1,7 +1,6 @@
 /* A thread that works for others. */
-#include "tests/support/test.h"
-
 #include "runtime/system/worker.h"
+#include "tests/support/test.h"
 #include <pthread.h>
 #include <stdbool.h>
 

@@ -1,11 +1,10 @@
 /* GPT-2's byte-pair encoding: pieces of text, merges against a plain reading of the rule, vocabularies from files.
  */
-#include "tests/support/test.h"
-
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/text/tokenizer.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>

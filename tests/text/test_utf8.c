@@ -1,8 +1,7 @@
 /* UTF-8 by RFC 3629: every character there is, and what is none. */
-#include "tests/support/test.h"
-
 #include "runtime/system/utf8.h"
 #include "src/text/text_buffer.h"
+#include "tests/support/test.h"
 #include <string.h>
 
 static size_t encode(uint32_t character, char *text) {

@@ -1,8 +1,7 @@
 /* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept. */
-#include "tests/support/test.h"
-
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"
+#include "tests/support/test.h"
 #include "tests/support/training.h"
 #include <stdio.h>
 #include <stdlib.h>

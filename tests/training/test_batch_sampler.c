@@ -1,10 +1,9 @@
 /* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow. */
-#include "tests/support/test.h"
-
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/training/batch_sampler.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <string.h>
 
 enum { TOKENS = 1000, SEQUENCE = 4, SEED = 7 };

@@ -1,7 +1,5 @@
 /* hc_train under mpirun: ranks that agree with one process, with themselves and after resuming on other numbers of
  * ranks, and jobs in which something goes wrong. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
@@ -9,6 +7,7 @@
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,12 +1,11 @@
 /* hc_train, run as a program: runs that are repeated, interrupted, killed and resumed, and what they leave. */
-#include "tests/support/test.h"
-
 #include "runtime/files/files.h"
 #include "runtime/system/random.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include "tests/support/training.h"
 #include <fcntl.h>
 #include <jansson.h>

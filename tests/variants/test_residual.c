@@ -1,9 +1,8 @@
 /* The table of residual variants: every row is whole and within the limits that others rely on, and what follows from
  * the rows: numbers of streams in words, settings, build constants. */
-#include "tests/support/test.h"
-
 #include "runtime/device/programs.h"
 #include "src/variants/residual.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,13 @@
 /* A device on Vulkan that fails under hc_train, played by tests/support/faulty_vulkan.c, and compilers, caches and
  * drivers that are not as they should be: what is said, that nothing ends by a signal or hangs, and that no checkpoint
  * suffers. */
-#include "tests/support/test.h"
-
 #include "runtime/device/programs.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
