@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# For scripts that prepare data, which have `root`, this project's folder, and `fail`, which says its argument and ends them:
+# For scripts that prepare data, which have `root`, this project's folder, and `fail`, which prints its argument and exits:
 #   . "$root/data/find_prepare.sh"
 #   find_prepare [HC_PREPARE]
 # sets `prepare` to that program, or without one to build/hc_prepare, or else to the one on the PATH.

@@ -5,14 +5,14 @@
 #
 #   data/prepare_parquet.sh --data SET --files PATTERN --fraction F --seed S OUTPUT [PARQUET_DIR]
 #
-# SET, PATTERN  what to get of Hugging Face's data sets, e.g. HuggingFaceFW/fineweb-edu and 'sample/10BT/*.parquet'
+# SET, PATTERN  data set and files to download from Hugging Face, e.g. HuggingFaceFW/fineweb-edu and 'sample/10BT/*.parquet'
 # F, S          share of documents to hold out, and seed of the shuffle
 # OUTPUT        where train.bin, val.bin and meta.json go
-# PARQUET_DIR   the Parquet files, where they are there already (taken in the order of their paths); else they are fetched into
-#               OUTPUT/parquet
+# PARQUET_DIR   folder of Parquet files that are there already (read in the order of their paths); without it they are downloaded
+#               to OUTPUT/parquet
 #
 # Needs python3 with venv (it makes OUTPUT/.venv with pyarrow, numpy, huggingface_hub), zstd, and hc_prepare: build/hc_prepare or the one on
-# the PATH. Goes on where it was when it is run again; OUTPUT/parquet and OUTPUT/lines can be removed afterwards.
+# the PATH. Running it again resumes the work. OUTPUT/parquet and OUTPUT/lines can be removed afterwards.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,7 +37,7 @@ done
 [ $# -ge 1 ] && [ $# -le 2 ] && [ -n "$fraction" ] && [ -n "$seed" ] || fail "see the top of this file for how to call it"
 output=$1
 parquet=${2:-$output/parquet}
-case $output in -*) fail "'$output' is no folder; see the top of this file for how to call it" ;; esac
+case $output in -*) fail "'$output' is not a folder; see the top of this file for how to call it" ;; esac
 
 . "$root/data/find_prepare.sh"
 # shellcheck disable=SC2119  # this script's arguments are others
@@ -57,7 +57,7 @@ if [ $# -eq 1 ]; then
     [ -n "$set_name" ] && [ -n "$pattern" ] || fail "name the data set (--data, --files) or the folder of Parquet files"
     "$python" -c 'import sys; from huggingface_hub import snapshot_download as get
 get(sys.argv[1], repo_type="dataset", allow_patterns=sys.argv[2], local_dir=sys.argv[3])' "$set_name" "$pattern" "$parquet" ||
-        fail "cannot fetch $set_name; run this again to go on"
+        fail "cannot download $set_name; run this again to resume"
 fi
 
 # GPT-2's vocabulary: HCTRAIN_VOCAB_FILE (or its older name) of the environment, or downloaded
@@ -70,7 +70,7 @@ flock -n 9 || fail "another process prepares $output"
 find -H "$parquet" -name '*.parquet' -not -path "$parquet/.cache/*" | LC_ALL=C sort >"$output/lines/files"
 [ -s "$output/lines/files" ] || fail "no Parquet files in $parquet"
 
-# What is there of other files, by their names, sizes or times, is of no use.
+# Lines of files with other names, sizes or times are discarded.
 tr '\n' '\0' <"$output/lines/files" | xargs -0 stat -L -c '%n %s %Y' >"$output/lines/stamps.new"
 if ! cmp -s "$output/lines/stamps.new" "$output/lines/stamps"; then
     rm -f "$output"/lines/*.jsonl.zst

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The paper's model M with shc on eight GPUs of this host. Run it again to go on after an interruption.
+# The paper's model M with shc on eight GPUs of this host. Run it again to resume after an interruption.
 #
 #   data/openwebtext/prepare.sh          # once: the data, 18 GB
 #   examples/one_host.sh [OUTPUT_DIR]

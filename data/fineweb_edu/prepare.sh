@@ -5,7 +5,7 @@
 #   data/fineweb_edu/prepare.sh [OUTPUT [PARQUET_DIR]]
 #
 # OUTPUT       default data/corpus/fineweb_edu
-# PARQUET_DIR  the files of HuggingFaceFW/fineweb-edu, sample/10BT, where they are there already; else they are fetched (28 GB)
+# PARQUET_DIR  folder with the files of HuggingFaceFW/fineweb-edu, sample/10BT; without it they are downloaded (28 GB)
 #
 # docs/data.md says how long it takes and how much disk it needs; data/prepare_parquet.sh what it does.
 set -eu

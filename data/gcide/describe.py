@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts into meta.json what the token files were made of: the dictionary, and that its markup was stripped.
+"""Writes the source of the token files into meta.json: the dictionary, and that its markup was stripped.
 
   data/gcide/describe.py META DICTIONARY
 """

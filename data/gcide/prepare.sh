@@ -23,7 +23,7 @@ fail() {
 . "$root/data/find_prepare.sh"
 find_prepare ${2+"$2"}
 command -v python3 >/dev/null || fail "no python3"
-[ -r "$dictionary" ] || fail "$dictionary is not there; install Debian's package dict-gcide (ci/setup.sh does)"
+[ -r "$dictionary" ] || fail "$dictionary does not exist; install Debian's package dict-gcide (ci/setup.sh does)"
 
 meta=$output/meta.json
 # shellcheck disable=SC3013  # dash, bash and busybox have -nt
@@ -34,10 +34,10 @@ if [ -f "$output/train.bin" ] && [ -f "$output/val.bin" ] && [ -f "$meta" ] &&
     exit 0
 fi
 
-# The text goes through a file, so that a failure half-way is seen before anything is made of it.
+# The text is written to a file first, so that a failure half-way shows before it is encoded.
 text=$(mktemp)
 trap 'rm -f "$text"' EXIT
 trap 'exit 130' INT TERM HUP
-python3 "$root/data/gcide/strip_markup.py" "$dictionary" >"$text" || fail "cannot take the markup out of $dictionary"
+python3 "$root/data/gcide/strip_markup.py" "$dictionary" >"$text" || fail "cannot strip the markup of $dictionary"
 "$prepare" --out "$output" - <"$text"
 python3 "$root/data/gcide/describe.py" "$meta" "$dictionary"

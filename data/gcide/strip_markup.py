@@ -46,7 +46,7 @@ def entity_text(entity):
 
 # ---- what is left out
 
-# Words that editors put into quotations, "[They] were": no label, and the sentence goes on.
+# Words that editors put into quotations, "[They] were": not a label; the sentence continues.
 EDITORIAL = re.compile(rb"\[[A-Za-z ']*\] [a-z]")
 
 # A bracket that names the source of what is before it.
@@ -89,7 +89,7 @@ MARKUP = re.compile(rb"[][\\({}]")
 
 
 def take_markup(text, at, end, is_head):
-    """What is written for the markup at text[at], and where the text goes on. end: where the bracket there is closed, else 0."""
+    """The text for the markup at text[at], and the position after the markup. end: where the bracket there is closed, else 0."""
     mark = text[at:at + 1]
     content = text[at + 1:end]
     if mark == b"\\" and is_head:
@@ -183,7 +183,7 @@ class Stripper:
             return
         end = closing_places(text[:MOST_BRACKET_BYTES]).get(0, 0) if text.startswith(b"[") else 0
         if end > 0 and SOURCE.match(text, 1, end):
-            # What follows a source goes on, begins an entry, or is a headword that was left there twice.
+            # After a source the paragraph continues, an entry begins, or a headword was left there twice.
             text = text[end + 1:].lstrip(BLANKS)
             is_entry = b"\\" in text
             if is_entry or text[:1] in (b"-", b"(", b"[", b"{", b'"', b"\0"):

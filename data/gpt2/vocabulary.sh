@@ -1,9 +1,9 @@
 #!/bin/sh
-# Gets GPT-2's vocabulary, gpt2.tiktoken, out of the package openai-whisper, which carries it, and checks that it is the one.
+# Gets GPT-2's vocabulary, gpt2.tiktoken, from the package openai-whisper, and verifies its checksum.
 #
 #   data/gpt2/vocabulary.sh [OUTPUT]
 #
-# OUTPUT  default data/corpus/gpt2.tiktoken. Does nothing when it is there. Needs python3 with venv (Debian: python3-venv) and
+# OUTPUT  default data/corpus/gpt2.tiktoken. Does nothing if it exists. Needs python3 with venv (Debian: python3-venv) and
 # an index of Python packages, as pip is configured.
 set -eu
 

@@ -5,7 +5,7 @@
 #   data/openwebtext/prepare.sh [OUTPUT [PARQUET_DIR]]
 #
 # OUTPUT       default data/corpus/openwebtext
-# PARQUET_DIR  the files of Skylion007/openwebtext, where they are there already; else they are fetched (24 GB)
+# PARQUET_DIR  folder with the files of Skylion007/openwebtext; without it they are downloaded (24 GB)
 #
 # docs/data.md says how long it takes and how much disk it needs; data/prepare_parquet.sh what it does.
 set -eu
@@ -17,6 +17,6 @@ sh "$here/../prepare_parquet.sh" --data Skylion007/openwebtext --files '*.parque
 if grep -q '"train_tokens": 9035582198' "$output/meta.json" && grep -q '"val_tokens": 4434897' "$output/meta.json"; then
     echo "as many tokens as nanoGPT has: the same documents are held out"
 else
-    echo "data/openwebtext/prepare.sh: not as many tokens as nanoGPT has (9035582198 and 4434897): the documents, or their order, are others" >&2
+    echo "data/openwebtext/prepare.sh: not as many tokens as nanoGPT has (9035582198 and 4434897): the documents or their order differ" >&2
     exit 1
 fi

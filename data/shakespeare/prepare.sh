@@ -23,7 +23,7 @@ fail() {
 
 . "$root/data/find_prepare.sh"
 find_prepare ${2+"$2"}
-echo "$digest  $text" | sha256sum --check --quiet || fail "$text is not what it was"
+echo "$digest  $text" | sha256sum --check --quiet || fail "$text was changed"
 
 parts=$(mktemp -d)
 trap 'rm -rf "$parts"' EXIT

@@ -13,7 +13,7 @@ Parts, in the order in which they run:
   table2       perplexities of five other corpora, of the models trained on FineWeb-Edu
   h_res        measures the residual matrices of the trained models; trains the identity baseline of M
 
-Ctrl-C saves a checkpoint and stops. The same command goes on from there: runs that were interrupted resume, and finished ones are not
+Ctrl-C saves a checkpoint and stops. The same command resumes: interrupted runs continue, and finished ones are not
 repeated. OUT/report.md is written anew after each step. Options of hc_train may follow after --, as in: -- --recompute layer
 
 docs/reproduce.md says how to get the data, what each part costs, and what the paper leaves open."""

@@ -211,11 +211,11 @@ static void added_tokens_get_the_mean_of_the_others(void **state) {
 
 /* A change to a file of tensors while it is copied. */
 struct change {
-    const char *cut;       /* taken from the front of names */
+    const char *cut;       /* removed from the beginning of names */
     const char *drop;      /* this tensor is left out */
     const char *add;       /* a tensor of this name comes too: a copy of the token embedding, */
     float shift;           /* plus this, */
-    enum tensor_type type; /* its bytes taken for this */
+    enum tensor_type type; /* as which its bytes are stored */
     const char *swap;      /* this tensor's two sizes change places */
 };
 
@@ -512,7 +512,7 @@ static void write_data(void) {
               scratch_path("tuned"), "--device", "pocl", "--max-iters", "1", "--batch-size", "2", "--eval-iters",  \
               "0", __VA_ARGS__)
 
-static void training_goes_on_from_hugging_faces_folder(void **state) {
+static void training_starts_from_hugging_faces_folder(void **state) {
     (void)state;
     const struct model_config config = plain_config(true);
     struct model_config tuned;
@@ -548,7 +548,7 @@ int main(void) {
         cmocka_unit_test(broken_checkpoints_are_named),
         cmocka_unit_test(export_program_says_what_is_wrong),
         cmocka_unit_test(imported_models_compute_the_same_bits),
-        cmocka_unit_test(training_goes_on_from_hugging_faces_folder),
+        cmocka_unit_test(training_starts_from_hugging_faces_folder),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -145,7 +145,7 @@ def make_other_results(tools, folder):
 def make_unfinished(tools, folder):
     """Work that Ctrl-C interrupted while text was read."""
     make_lines(tools, folder)
-    tools.run("hc_prepare", "--documents", "jsonl", "--val-fraction", "0.1", "--threads", "2", "--out", "out", *LINES, fault="read:4!", status=(130,))
+    tools.run("hc_prepare", "--documents", "jsonl", "--val-fraction", "0.1", "--threads", "2", "--out", "out", *LINES, fault="read:2!", status=(130,))
     assert (folder / "out/.hc_prepare/state.json").is_file()
 
 

@@ -13,7 +13,7 @@ static void read_tokens(struct token_file *file, uint32_t vocabulary) {
     char digest[CHECKSUM_SIZE];
     const uint64_t count = token_file_count(file), last = count < 64 ? count : 64;
     const bool fits = token_file_examine(file, vocabulary, digest) == 0;
-    fuzz_require(count > 0, "an empty file was taken");
+    fuzz_require(count > 0, "an empty file was accepted");
     fuzz_require(!fits || token_file_read(file, count - last, last, vocabulary, tokens) == 0,
                  "tokens that fit are refused");
     fuzz_require(token_file_read(file, count - last + 1, last, vocabulary, tokens) != 0, "a token beyond the end");

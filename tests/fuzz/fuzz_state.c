@@ -1,4 +1,4 @@
-/* Any bytes as the files of a checkpoint: where its run stood, for going on, and for noting an evaluation. */
+/* Any bytes as the files of a checkpoint: reading its state, resuming from it, and updating it after an evaluation. */
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is noted comes back. */
+/* An update comes back. */
 static void update(const char *folder, struct training_state state) {
     struct training_state read;
     state.best_val_loss = 1.25;
@@ -18,10 +18,10 @@ static void update(const char *folder, struct training_state state) {
     fuzz_require(checkpoint_read_state(folder, &read, NULL) == 0 &&
                      memcmp(&read.best_val_loss, &state.best_val_loss, sizeof(double)) == 0 &&
                      read.evaluated_at == state.iteration && read.tokens == state.tokens,
-                 "what was noted is not there");
+                 "the update is not there");
 }
 
-/* A state that can be gone on from is written again, and the same comes back. */
+/* A state to resume from is written again, and the same comes back. */
 static void write_again(const char *folder, const struct training_state *state, const struct loss_scale *scale) {
     static struct gpt gpt;
     int64_t layers = 3;

@@ -1,5 +1,5 @@
-/* Any bytes as a vocabulary, up to the first NUL, and a text, after it; without a vocabulary a small one. What is
- * encoded must come back. */
+/* Any bytes as a vocabulary, up to the first NUL, and a text after it; without a vocabulary a small one. Decoding must give
+ * the text back. */
 #include "runtime/system/utf8.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
@@ -40,7 +40,8 @@ static void encode(const struct tokenizer *tokenizer, const char *text, size_t b
     struct token_list list = {0}, parts = {0};
     const size_t valid = utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
     fuzz_require(tokenizer_encode(tokenizer, text, valid, &list) == 0, "valid text is refused");
-    fuzz_require(valid == bytes || tokenizer_encode(tokenizer, text, bytes, &parts) != 0, "invalid text is taken");
+    fuzz_require(valid == bytes || tokenizer_encode(tokenizer, text, bytes, &parts) != 0,
+                 "invalid text is encoded");
     parts.count = 0;
     check_text(tokenizer, &list, text, valid);
     fuzz_require(tokenizer_encode(tokenizer, text, cut, &parts) == 0 &&
@@ -61,15 +62,15 @@ static void encode_bytes(const struct tokenizer *tokenizer, const char *text, si
     token_list_free(&list);
 }
 
-/* Text that is to be UTF-8: as it is, or with what is not replaced, or refused. */
-static void take(const char *text, size_t bytes, bool replace) {
+/* Text that must be UTF-8: it is refused, or wrong bytes are replaced. */
+static void require_utf8(const char *text, size_t bytes, bool replace) {
     struct text_buffer buffer = {0};
     const size_t complete = utf8_complete(text, bytes);
     const bool valid = utf8_prefix(text, bytes) == bytes;
     fuzz_require(complete <= bytes && bytes - complete < 4, "a character of more than four bytes is cut");
     fuzz_require((text_require_utf8(&text, &bytes, "text", 1, replace, &buffer) == 0) == (valid || replace),
-                 "what is no UTF-8 is taken");
-    fuzz_require(!(valid || replace) || utf8_prefix(text, bytes) == bytes, "what was taken is no UTF-8");
+                 "text that is not UTF-8 is accepted");
+    fuzz_require(!(valid || replace) || utf8_prefix(text, bytes) == bytes, "accepted text is not UTF-8");
     text_free(&buffer);
 }
 
@@ -92,6 +93,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     fuzz_require(!tokenizer_bytes(tokenizer, tokenizer_count(tokenizer), &length), "a token too many");
     encode_bytes(tokenizer, text, count);
     tokenizer_close(tokenizer);
-    take(text, count, bytes % 2 == 0);
+    require_utf8(text, count, bytes % 2 == 0);
     return 0;
 }
