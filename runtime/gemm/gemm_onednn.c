@@ -1,6 +1,6 @@
-/* oneDNN: on Intel's GPUs, where it has the fastest products there are; on CPUs products of 16 bits where the CPU has units for
- * them, and all when it is asked for by name. What it does not take goes through fp32 and another backend: matrices that begin
- * where no sub-buffer may, and types that it has no product of. */
+/* The backend "onednn": on Intel's GPUs, where its GEMMs are the fastest there are; on CPUs GEMMs of 16 bits if the CPU has instructions
+ * for them, and all when it is asked for by name. What it does not take goes through fp32 and another backend: matrices that begin
+ * where no sub-buffer may, and types that it has no GEMM of. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/matrix_cores.h"
@@ -11,25 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Products that are kept. A model's step has some dozens of shapes; texts of all lengths have as many as there are. */
-#define MOST_PRODUCTS 256
-
-struct kept_product {
-    struct onednn_shape shape;
-    struct onednn_product *product; /* NULL: the library has none */
-    struct kept_product *next;
-};
-
 struct gemm_onednn {
     struct onednn *library;
-    struct kept_product *products; /* newest first */
-    size_t count;
     size_t alignment;                /* bytes at whose multiples a sub-buffer may begin */
-    const struct gemm_backend *rest; /* what does the products that are left; NULL: it is not open */
+    const struct gemm_backend *rest; /* what runs the other GEMMs; NULL: it is not open */
     bool only_16_bits;               /* fp32 is left to `rest` */
     bool has_16_bits;                /* GEMMs of the operands' type have 16 bits and passed the self-test */
     struct worker
-        *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a product, and PoCL has many */
+        *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a gemm, and PoCL has many */
 };
 
 static struct gemm_onednn *own_of(const struct compute *compute) {
@@ -37,7 +26,7 @@ static struct gemm_onednn *own_of(const struct compute *compute) {
     return state->onednn;
 }
 
-/* ---- products by shape */
+/* ---- shapes */
 
 static struct onednn_shape shape_of(const struct gemm_call *call) {
     return (struct onednn_shape){
@@ -50,50 +39,6 @@ static struct onednn_shape shape_of(const struct gemm_call *call) {
         .types = {call->a.buffer->type, call->b.buffer->type, call->c.buffer->type},
         .beta = call->beta,
     };
-}
-
-static bool is_same(const struct onednn_shape *x, const struct onednn_shape *y) {
-    return x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b && x->m == y->m && x->n == y->n &&
-           x->k == y->k && !memcmp(x->strides, y->strides, sizeof x->strides) &&
-           !memcmp(x->types, y->types, sizeof x->types) && !(x->beta < y->beta || x->beta > y->beta);
-}
-
-static void forget_products(struct gemm_onednn *own) {
-    while (own->products) {
-        struct kept_product *kept = own->products;
-        own->products = kept->next;
-        onednn_product_destroy(kept->product);
-        free(kept);
-    }
-    own->count = 0;
-}
-
-/* Compiles a product and keeps it; -1 when that fails, which is not kept. */
-static int keep_product(struct compute *compute, const struct onednn_shape *shape) {
-    struct gemm_onednn *own = own_of(compute);
-    if (own->count == MOST_PRODUCTS && compute_settle(compute)) {
-        forget_products(own);
-    }
-    struct kept_product *kept = memory_allocate(1, sizeof *kept);
-    *kept = (struct kept_product){.shape = *shape, .next = own->products};
-    if (onednn_product_create(own->library, shape, &kept->product)) {
-        free(kept);
-        return -1;
-    }
-    own->products = kept;
-    own->count++;
-    return 0;
-}
-
-/* The product for a call, compiled at the first need; NULL where the library has none, or no memory for it. */
-static const struct onednn_product *find_product(struct compute *compute, const struct gemm_call *call) {
-    const struct onednn_shape shape = shape_of(call);
-    for (const struct kept_product *kept = own_of(compute)->products; kept; kept = kept->next) {
-        if (is_same(&kept->shape, &shape)) {
-            return kept->product;
-        }
-    }
-    return keep_product(compute, &shape) ? NULL : own_of(compute)->products->product;
 }
 
 /* ---- running on a GPU */
@@ -110,18 +55,17 @@ static cl_mem view_of(const struct matrix *matrix, size_t rows, size_t columns) 
     cl_int code;
     cl_mem view = clCreateSubBuffer(matrix->buffer->memory, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
     if (!view) {
-        error_set("a part of a buffer: %s", device_error_text(code));
+        error_set("a sub-buffer: %s", device_error_text(code));
     }
     return view;
 }
 
-static int run_on_views(const struct compute *compute, const struct onednn_product *product,
-                        const struct gemm_call *x) {
+static int run_on_views(const struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *x) {
     cl_mem views[3] = {view_of(&x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k),
                        view_of(&x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n),
                        view_of(&x->c, x->m, x->n)};
     const bool there = views[0] && views[1] && views[2];
-    const int status = there ? onednn_product_run(product, (void *const *)views) : 0;
+    const int status = there ? onednn_run(gemm, (void *const *)views) : 0;
     for (size_t i = 0; i < 3; i++) {
         if (views[i]) {
             clReleaseMemObject(views[i]); /* the queue keeps what it still needs */
@@ -133,10 +77,9 @@ static int run_on_views(const struct compute *compute, const struct onednn_produ
     return there ? 0 : -1;
 }
 
-static void run_on_gpu(struct compute *compute, const struct onednn_product *product,
-                       const struct gemm_call *call) {
+static void run_on_gpu(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
     const cl_event begin = gemm_call_mark(compute);
-    if (run_on_views(compute, product, call)) {
+    if (run_on_views(compute, gemm, call)) {
         compute_fail(compute, "cannot launch %s: %s", call->name, error_text());
     }
     gemm_call_profile(compute, call, begin, gemm_call_mark(compute));
@@ -147,18 +90,18 @@ static void run_on_gpu(struct compute *compute, const struct onednn_product *pro
 struct work {
     struct gemm_places places;
     struct compute *compute;
-    const struct onednn_product *product;
+    const struct onednn_gemm *gemm;
     void *matrices[3];
 };
 
 static void run_here(void *argument) {
     const struct work *work = argument;
     const struct onednn *library = own_of(work->compute)->library;
-    const int status = onednn_product_run(work->product, work->matrices);
+    const int status = onednn_run(work->gemm, work->matrices);
     if (status) {
         compute_fail_natively(work->compute,
-                              memory_format("a matrix product failed: oneDNN %s: %s", onednn_version(library),
-                                            onednn_status_text(library, status)));
+                              memory_format("a matrix multiplication failed: oneDNN %s: %s",
+                                            onednn_version(library), onednn_status_text(library, status)));
     }
 }
 
@@ -171,11 +114,10 @@ static void *address_of(const struct matrix *matrix) {
     return (char *)matrix->buffer->host + matrix->offset * element_size(matrix->buffer->type);
 }
 
-static void run_on_host(struct compute *compute, const struct onednn_product *product,
-                        const struct gemm_call *call) {
+static void run_on_host(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
     struct work work = {{{NULL}},
                         compute,
-                        product,
+                        gemm,
                         {address_of(&call->a), address_of(&call->b), address_of(&call->c)}};
     gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
 }
@@ -196,29 +138,29 @@ static bool takes_types(const struct compute *compute, const struct gemm_call *c
     return a == b && (c == a || c == ELEMENT_FP32) && takes_type(compute, a);
 }
 
-/* The product for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
-static const struct onednn_product *product_for(struct compute *compute, const struct gemm_call *call) {
+/* The GEMM for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
+static const struct onednn_gemm *gemm_for(struct compute *compute, const struct gemm_call *call) {
     const bool can = !gemm_call_has_epilogue(call) && takes_types(compute, call) &&
                      begins_well(compute, &call->a) && begins_well(compute, &call->b) &&
                      begins_well(compute, &call->c);
-    return can ? find_product(compute, call) : NULL;
+    const struct onednn_shape shape = shape_of(call);
+    return can ? onednn_find(own_of(compute)->library, &shape) : NULL;
 }
 
 static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
-    return product_for(compute, call) != NULL;
+    return gemm_for(compute, call) != NULL;
 }
 
-static void run_product(struct compute *compute, const struct onednn_product *product,
-                        const struct gemm_call *call) {
+static void run_gemm(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
     if (gemm_call_begin(compute, call)) {
-        (call->c.buffer->host ? run_on_host : run_on_gpu)(compute, product, call);
+        (call->c.buffer->host ? run_on_host : run_on_gpu)(compute, gemm, call);
     }
 }
 
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    const struct onednn_product *product = product_for(compute, call);
-    if (product) {
-        run_product(compute, product, call);
+    const struct onednn_gemm *gemm = gemm_for(compute, call);
+    if (gemm) {
+        run_gemm(compute, gemm, call);
     } else {
         own_of(compute)->rest->run(compute, call); /* of fp32 */
     }
@@ -233,11 +175,11 @@ static size_t take_large(struct compute *compute, bool forced) {
 /* ---- self-test */
 
 static void run_tested(void *compute, const struct gemm_call *call) {
-    const struct onednn_product *product = product_for(compute, call);
-    if (product) {
-        run_product(compute, product, call);
+    const struct onednn_gemm *gemm = gemm_for(compute, call);
+    if (gemm) {
+        run_gemm(compute, gemm, call);
     } else {
-        compute_fail(compute, "no such product for this device");
+        compute_fail(compute, "no such GEMM for this device");
     }
 }
 
@@ -263,15 +205,10 @@ static int self_test(struct compute *compute, enum element_type type) {
     return 0;
 }
 
-/* Whether none of the products so far is one of the loops that the library has for tests: an older one falls back to those
- * where it does not know the device's units. */
 static int check_loops(const struct gemm_onednn *own) {
-    for (const struct kept_product *kept = own->products; kept; kept = kept->next) {
-        if (kept->product && strstr(onednn_product_code(kept->product), "ref")) {
-            return error_set("oneDNN %s has only plain loops for this device", onednn_version(own->library));
-        }
-    }
-    return 0;
+    return onednn_has_plain_loops(own->library)
+               ? error_set("oneDNN %s has only plain loops for this device", onednn_version(own->library))
+               : 0;
 }
 
 /* ---- opening: on a GPU */
@@ -289,7 +226,7 @@ static bool has_matrix_cores(const struct compute *compute) {
     return matrix_cores_find(&compute->device, &cores) == 0;
 }
 
-/* Products of 16 bits may fail: those are fp32 then, and said to be. */
+/* GEMMs of 16 bits may fail: those are fp32 then, and said to be. */
 static int test_on_gpu(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     const struct gemm_onednn *own = own_of(compute);
@@ -309,9 +246,9 @@ static int test_on_gpu(struct compute *compute) {
 
 /* ---- opening: on a CPU */
 
-/* Products of 16 bits are fp32 where they do not work, unless they are why the library was opened; on a CPU that has no units for
+/* GEMMs of 16 bits are fp32 where they do not work, unless they are why the library was opened; on a CPU that has no instructions for
  * them nobody is told. Whether it can be told to give the same bits each time is not asked: it says that it does in the same environment, but for what adds by atomic
- * operations, and on CPUs the products do not. */
+ * operations, and on CPUs GEMMs do not. */
 static int test_on_host(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = own_of(compute);
@@ -338,7 +275,6 @@ static void backend_close(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = state->onednn;
     if (own) {
-        forget_products(own);
         onednn_close(own->library);
         worker_stop(own->worker);
     }

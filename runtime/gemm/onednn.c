@@ -24,13 +24,13 @@ struct argument {
     void *memory;
 };
 
-/* Version 2 describes matrices and products by structures of its own (696 and 2800 bytes in 2.6), which it fills in where it
- * is given the room; version 3 returns pointers to them. */
-enum { ROOM_OF_MATRIX = 4 << 10, ROOM_OF_PRODUCT = 16 << 10 };
+/* Version 2 describes matrices and GEMMs by structures of its own (696 and 2800 bytes in 2.6), which it fills in where it
+ * is given the memory; version 3 returns pointers to them. */
+enum { BYTES_OF_MATRIX = 4 << 10, BYTES_OF_GEMM = 16 << 10 };
 
 union description {
     void *pointer;
-    _Alignas(16) char room[ROOM_OF_MATRIX];
+    _Alignas(16) char storage[BYTES_OF_MATRIX];
 };
 
 /* Functions of the library; pointers to its objects are opaque. All of them return 0 when all is well. */
@@ -62,13 +62,13 @@ struct functions {
     int (*primitive_execute)(const void *primitive, void *stream, int count, const struct argument *arguments);
     int (*primitive_destroy)(void *primitive);
     union {
-        int (*in_2)(void *room, int dimensions, const int64_t *sizes, int type, const int64_t *strides);
+        int (*in_2)(void *storage, int dimensions, const int64_t *sizes, int type, const int64_t *strides);
         int (*in_3)(void **description, int dimensions, const int64_t *sizes, int type, const int64_t *strides);
     } matrix_describe;
     int (*matrix_forget_3)(void *description);
-    int (*product_2)(void *room, const void *a, const void *b, const void *bias, const void *c);
+    int (*describe_2)(void *storage, const void *a, const void *b, const void *bias, const void *c);
     union {
-        int (*in_2)(void **descriptor, const void *product, const void *attributes, void *engine, const void *hint);
+        int (*in_2)(void **descriptor, const void *gemm, const void *attributes, void *engine, const void *hint);
         int (*in_3)(void **descriptor, void *engine, const void *a, const void *b, const void *bias, const void *c,
                     const void *attributes);
     } descriptor_create;
@@ -78,7 +78,13 @@ struct functions {
     } post_ops_add_old;
 };
 
+/* GEMMs that are kept. A model's step has some dozens of shapes; texts of all lengths have as many as there are. */
+#define MOST_GEMMS 256
+
 struct onednn {
+    struct compute *compute;
+    struct onednn_gemm *gemms; /* newest first */
+    size_t count;
     struct functions functions;
     struct version version;
     char version_text[32];
@@ -86,10 +92,12 @@ struct onednn {
     void *engine, *stream;
 };
 
-struct onednn_product {
+struct onednn_gemm {
+    struct onednn_shape shape;
+    struct onednn_gemm *next;
     const struct onednn *onednn;
     union description matrices[3];
-    void *primitive;
+    void *primitive; /* NULL: the library has none for this shape */
     void *
         scratchpad; /* the primitive's memory object for it, and its storage; NULL: it needs none, or a GPU has it */
     void *scratchpad_storage;
@@ -134,7 +142,7 @@ static const struct function_row {
     ROW("primitive_execute", primitive_execute, ALWAYS),
     ROW("primitive_destroy", primitive_destroy, ALWAYS),
     ROW("memory_desc_init_by_strides", matrix_describe, IN_2),
-    ROW("matmul_desc_init", product_2, IN_2),
+    ROW("matmul_desc_init", describe_2, IN_2),
     ROW("primitive_desc_create", descriptor_create, IN_2),
     ROW("memory_desc_create_with_strides", matrix_describe, IN_3),
     ROW("memory_desc_destroy", matrix_forget_3, IN_3),
@@ -221,28 +229,6 @@ static int create_engine(struct onednn *onednn, const struct compute *compute) {
     return status ? fail(onednn, "no stream on this queue", status) : 0;
 }
 
-int onednn_open(struct compute *compute, struct onednn **opened) {
-    *opened = NULL;
-    struct onednn *onednn = memory_zeroed(1, sizeof *onednn);
-    onednn->on_host = compute->device.native_kernels;
-    if ((!onednn->on_host && check_driver(&compute->device)) || load(onednn) || create_engine(onednn, compute)) {
-        onednn_close(onednn);
-        return -1;
-    }
-    *opened = onednn;
-    return 0;
-}
-
-void onednn_close(struct onednn *onednn) {
-    if (onednn && onednn->stream) {
-        onednn->functions.stream_destroy(onednn->stream);
-    }
-    if (onednn && onednn->engine) {
-        onednn->functions.engine_destroy(onednn->engine);
-    }
-    free(onednn);
-}
-
 const char *onednn_version(const struct onednn *onednn) {
     return onednn->version_text;
 }
@@ -251,7 +237,7 @@ bool onednn_repeats(const struct onednn *onednn) {
     return onednn->functions.attributes_set_deterministic != NULL;
 }
 
-/* ---- making products */
+/* ---- compiling GEMMs */
 
 static const void *description_of(const struct onednn *onednn, const union description *description) {
     return onednn->version.major == 2 ? description : description->pointer;
@@ -261,20 +247,20 @@ static int type_number(enum element_type type) {
     return type == ELEMENT_FP32 ? TYPE_FP32 : type == ELEMENT_BF16 ? TYPE_BF16 : TYPE_FP16;
 }
 
-/* A matrix of so many rows and columns as the product sees it; a transposed one lies the other way round. */
+/* A matrix of so many rows and columns as the GEMM sees it; a transposed one lies the other way round. */
 static int describe_matrix(const struct onednn *onednn, size_t rows_seen, size_t columns_seen, size_t stride,
                            bool transposed, enum element_type type, union description *description) {
     const int64_t sizes[] = {(int64_t)rows_seen, (int64_t)columns_seen};
     const int64_t steps[] = {transposed ? 1 : (int64_t)stride, transposed ? (int64_t)stride : 1};
     const int status =
         onednn->version.major == 2
-            ? onednn->functions.matrix_describe.in_2(description->room, 2, sizes, type_number(type), steps)
+            ? onednn->functions.matrix_describe.in_2(description->storage, 2, sizes, type_number(type), steps)
             : onednn->functions.matrix_describe.in_3(&description->pointer, 2, sizes, type_number(type), steps);
     return status ? fail(onednn, "no such matrix", status) : 0;
 }
 
 /* beta; sums in one order, where the library can be told; on the host a scratchpad of ours, since the library's own belongs
- * to the thread that made the product, and another one runs it. *attributes is to be destroyed whatever comes back. */
+ * to the thread that made the gemm, and another one runs it. *attributes is to be destroyed whatever comes back. */
 static int make_attributes(const struct onednn *onednn, float beta, void **attributes) {
     const struct functions *dnnl = &onednn->functions;
     void *post_ops = NULL;
@@ -295,65 +281,64 @@ static int make_attributes(const struct onednn *onednn, float beta, void **attri
     if (post_ops) {
         dnnl->post_ops_destroy(post_ops);
     }
-    return status ? fail(onednn, "attributes of a product", status) : 0;
+    return status ? fail(onednn, "attributes of a GEMM", status) : 0;
 }
 
 /* The status of the library, and where it is 0 what it would compile: to be destroyed. */
-static int make_descriptor(const struct onednn_product *product, const void *attributes, void **descriptor) {
-    const struct onednn *onednn = product->onednn;
+static int make_descriptor(const struct onednn_gemm *gemm, const void *attributes, void **descriptor) {
+    const struct onednn *onednn = gemm->onednn;
     const struct functions *dnnl = &onednn->functions;
-    const void *a = description_of(onednn, &product->matrices[0]),
-               *b = description_of(onednn, &product->matrices[1]),
-               *c = description_of(onednn, &product->matrices[2]);
+    const void *a = description_of(onednn, &gemm->matrices[0]), *b = description_of(onednn, &gemm->matrices[1]),
+               *c = description_of(onednn, &gemm->matrices[2]);
     if (onednn->version.major == 3) {
         return dnnl->descriptor_create.in_3(descriptor, onednn->engine, a, b, NULL, c, attributes);
     }
-    _Alignas(16) char room[ROOM_OF_PRODUCT];
-    const int status = dnnl->product_2(room, a, b, NULL, c);
-    return status ? status : dnnl->descriptor_create.in_2(descriptor, room, attributes, onednn->engine, NULL);
+    _Alignas(16) char storage[BYTES_OF_GEMM];
+    const int status = dnnl->describe_2(storage, a, b, NULL, c);
+    return status ? status : dnnl->descriptor_create.in_2(descriptor, storage, attributes, onednn->engine, NULL);
 }
 
-/* On the host what a product needs while it runs, if that is anything. */
-static int take_scratchpad(struct onednn_product *product, const void *descriptor) {
-    const struct onednn *onednn = product->onednn;
+/* On the host what a GEMM needs while it runs, if that is anything. */
+static int take_scratchpad(struct onednn_gemm *gemm, const void *descriptor) {
+    const struct onednn *onednn = gemm->onednn;
     const struct functions *dnnl = &onednn->functions;
     const void *description = dnnl->descriptor_query_memory(descriptor, QUERY_SCRATCHPAD, 0);
     const size_t bytes = onednn->on_host && description ? dnnl->memory_bytes(description) : 0;
     if (bytes == 0) {
         return 0;
     }
-    product->scratchpad_storage = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    if (!product->scratchpad_storage) {
+    gemm->scratchpad_storage = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!gemm->scratchpad_storage) {
         memory_refused(bytes);
     }
     const int status =
-        dnnl->memory_create(&product->scratchpad, description, onednn->engine, product->scratchpad_storage);
-    return status ? fail(onednn, "scratchpad of a product", status) : 0;
+        dnnl->memory_create(&gemm->scratchpad, description, onednn->engine, gemm->scratchpad_storage);
+    return status ? fail(onednn, "scratchpad of a GEMM", status) : 0;
 }
 
-/* -1, or whether the library has such a product. */
-static int compile(struct onednn_product *product, const void *attributes) {
-    const struct onednn *onednn = product->onednn;
+/* 0 also where the library has no such GEMM, whose primitive stays NULL. */
+static int compile(struct onednn_gemm *gemm, const void *attributes) {
+    const struct onednn *onednn = gemm->onednn;
     const struct functions *dnnl = &onednn->functions;
     const char *code = NULL;
     void *descriptor = NULL;
-    int status = make_descriptor(product, attributes, &descriptor);
+    int status = make_descriptor(gemm, attributes, &descriptor);
     if (status == STATUS_UNIMPLEMENTED) {
-        return false;
+        return 0;
     }
     status = status ? status : dnnl->descriptor_query(descriptor, QUERY_CODE, 0, (void *)&code);
-    status = status ? status : dnnl->primitive_create(&product->primitive, descriptor);
-    status = status ? fail(onednn, "cannot compile a product", status) : take_scratchpad(product, descriptor);
-    snprintf(product->code, sizeof product->code, "%s", code ? code : "");
+    status = status ? status : dnnl->primitive_create(&gemm->primitive, descriptor);
+    status = status ? fail(onednn, "cannot compile a GEMM", status) : take_scratchpad(gemm, descriptor);
+    snprintf(gemm->code, sizeof gemm->code, "%s", code ? code : "");
     if (descriptor) {
         dnnl->descriptor_destroy(descriptor);
     }
-    return status ? -1 : true;
+    return status ? -1 : 0;
 }
 
-static int describe_matrices(struct onednn_product *product, const struct onednn_shape *x) {
-    const struct onednn *onednn = product->onednn;
-    union description *matrices = product->matrices;
+static int describe_matrices(struct onednn_gemm *gemm, const struct onednn_shape *x) {
+    const struct onednn *onednn = gemm->onednn;
+    union description *matrices = gemm->matrices;
     return describe_matrix(onednn, x->m, x->k, x->strides[0], x->transpose_a, x->types[0], &matrices[0]) ||
                    describe_matrix(onednn, x->k, x->n, x->strides[1], x->transpose_b, x->types[1], &matrices[1]) ||
                    describe_matrix(onednn, x->m, x->n, x->strides[2], false, x->types[2], &matrices[2])
@@ -361,48 +346,101 @@ static int describe_matrices(struct onednn_product *product, const struct onednn
                : 0;
 }
 
-int onednn_product_create(struct onednn *onednn, const struct onednn_shape *shape,
-                          struct onednn_product **created) {
+static void destroy(struct onednn_gemm *gemm) {
+    const struct functions *dnnl = &gemm->onednn->functions;
+    if (gemm->primitive) {
+        dnnl->primitive_destroy(gemm->primitive);
+    }
+    if (gemm->scratchpad) {
+        dnnl->memory_destroy(gemm->scratchpad);
+    }
+    for (size_t i = 0; i < 3 && gemm->onednn->version.major == 3; i++) {
+        if (gemm->matrices[i].pointer) {
+            dnnl->matrix_forget_3(gemm->matrices[i].pointer);
+        }
+    }
+    free(gemm->scratchpad_storage);
+    free(gemm);
+}
+
+static void forget_all(struct onednn *onednn) {
+    while (onednn->gemms) {
+        struct onednn_gemm *next = onednn->gemms->next;
+        destroy(onednn->gemms);
+        onednn->gemms = next;
+    }
+    onednn->count = 0;
+}
+
+static bool is_same(const struct onednn_shape *x, const struct onednn_shape *y) {
+    return x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b && x->m == y->m && x->n == y->n &&
+           x->k == y->k && !memcmp(x->strides, y->strides, sizeof x->strides) &&
+           !memcmp(x->types, y->types, sizeof x->types) && !(x->beta < y->beta || x->beta > y->beta);
+}
+
+const struct onednn_gemm *onednn_find(struct onednn *onednn, const struct onednn_shape *shape) {
     void *attributes = NULL;
-    struct onednn_product *product = memory_zeroed(1, sizeof *product);
-    *created = NULL;
-    product->onednn = onednn;
-    const int made = describe_matrices(product, shape) || make_attributes(onednn, shape->beta, &attributes)
-                         ? -1
-                         : compile(product, attributes);
+    for (const struct onednn_gemm *gemm = onednn->gemms; gemm; gemm = gemm->next) {
+        if (is_same(&gemm->shape, shape)) {
+            return gemm->primitive ? gemm : NULL;
+        }
+    }
+    if (onednn->count == MOST_GEMMS && compute_settle(onednn->compute)) {
+        forget_all(onednn);
+    }
+    struct onednn_gemm *gemm = memory_zeroed(1, sizeof *gemm);
+    gemm->shape = *shape;
+    gemm->onednn = onednn;
+    const int status = describe_matrices(gemm, shape) || make_attributes(onednn, shape->beta, &attributes)
+                           ? -1
+                           : compile(gemm, attributes);
     if (attributes) {
         onednn->functions.attributes_destroy(attributes);
     }
-    if (made > 0) {
-        *created = product;
-    } else {
-        onednn_product_destroy(product);
+    if (status) { /* which is not kept */
+        destroy(gemm);
+        return NULL;
     }
-    return made < 0 ? -1 : 0;
+    gemm->next = onednn->gemms;
+    onednn->gemms = gemm;
+    onednn->count++;
+    return gemm->primitive ? gemm : NULL;
 }
 
-void onednn_product_destroy(struct onednn_product *product) {
-    if (!product) {
-        return;
+bool onednn_has_plain_loops(const struct onednn *onednn) {
+    const struct onednn_gemm *gemm = onednn->gemms;
+    while (gemm && !strstr(gemm->code, "ref")) {
+        gemm = gemm->next;
     }
-    const struct functions *dnnl = &product->onednn->functions;
-    if (product->primitive) {
-        dnnl->primitive_destroy(product->primitive);
-    }
-    if (product->scratchpad) {
-        dnnl->memory_destroy(product->scratchpad);
-    }
-    for (size_t i = 0; i < 3 && product->onednn->version.major == 3; i++) {
-        if (product->matrices[i].pointer) {
-            dnnl->matrix_forget_3(product->matrices[i].pointer);
-        }
-    }
-    free(product->scratchpad_storage);
-    free(product);
+    return gemm != NULL;
 }
 
-const char *onednn_product_code(const struct onednn_product *product) {
-    return product->code;
+/* ---- opening and closing */
+
+int onednn_open(struct compute *compute, struct onednn **opened) {
+    *opened = NULL;
+    struct onednn *onednn = memory_zeroed(1, sizeof *onednn);
+    onednn->compute = compute;
+    onednn->on_host = compute->device.native_kernels;
+    if ((!onednn->on_host && check_driver(&compute->device)) || load(onednn) || create_engine(onednn, compute)) {
+        onednn_close(onednn);
+        return -1;
+    }
+    *opened = onednn;
+    return 0;
+}
+
+void onednn_close(struct onednn *onednn) {
+    if (onednn) {
+        forget_all(onednn);
+    }
+    if (onednn && onednn->stream) {
+        onednn->functions.stream_destroy(onednn->stream);
+    }
+    if (onednn && onednn->engine) {
+        onednn->functions.engine_destroy(onednn->engine);
+    }
+    free(onednn);
 }
 
 /* ---- running them */
@@ -415,18 +453,18 @@ static int make_memory(const struct onednn *onednn, const union description *des
                : onednn->functions.memory_create_opencl(memory, described, onednn->engine, MEMORY_BUFFER, matrix);
 }
 
-int onednn_product_run(const struct onednn_product *product, void *const matrices[3]) {
+int onednn_run(const struct onednn_gemm *gemm, void *const matrices[3]) {
     static const int which[] = {ARGUMENT_A, ARGUMENT_B, ARGUMENT_C};
-    const struct onednn *onednn = product->onednn;
+    const struct onednn *onednn = gemm->onednn;
     const struct functions *dnnl = &onednn->functions;
-    struct argument arguments[4] = {[3] = {ARGUMENT_SCRATCHPAD, product->scratchpad}};
+    struct argument arguments[4] = {[3] = {ARGUMENT_SCRATCHPAD, gemm->scratchpad}};
     int status = 0;
     for (size_t i = 0; i < 3 && !status; i++) {
         arguments[i].which = which[i];
-        status = make_memory(onednn, &product->matrices[i], matrices[i], &arguments[i].memory);
+        status = make_memory(onednn, &gemm->matrices[i], matrices[i], &arguments[i].memory);
     }
-    const int count = product->scratchpad ? 4 : 3;
-    status = status ? status : dnnl->primitive_execute(product->primitive, onednn->stream, count, arguments);
+    const int count = gemm->scratchpad ? 4 : 3;
+    status = status ? status : dnnl->primitive_execute(gemm->primitive, onednn->stream, count, arguments);
     if (!status && onednn->on_host) {
         status = dnnl->stream_wait(onednn->stream);
     }

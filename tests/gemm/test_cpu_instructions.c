@@ -118,7 +118,7 @@ static void a_library_that_does_not_do_is_not_taken(void **state) {
     (void)state;
     check_refused("ref", "oneDNN 3.9.0 has only plain loops for this device");
     check_refused("wrong", "self-test with bf16");
-    check_refused("lacking", "no such product for this device");
+    check_refused("lacking", "no such GEMM for this device");
 }
 
 static void without_units_there_is_no_library(void **state) {
@@ -152,7 +152,7 @@ static void by_name_the_library_does_everything(void **state) {
     (void)state;
     setenv("PLAIN_ONEDNN", "lacking", 1);
     struct compute *compute = open_told("onednn", "AVX512_BF16");
-    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "no such product for this device"));
+    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "no such GEMM for this device"));
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     setenv("PLAIN_ONEDNN", "wrong", 1);
     assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), -1);

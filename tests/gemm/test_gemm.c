@@ -173,9 +173,9 @@ static void test_own_plain(void **state) {
     check_backend("portable");
 }
 
-/* ---- the portable product for GPUs, which works in blocks: wherever several work-items share a row */
+/* ---- the portable GEMM for GPUs, which works in blocks: wherever several work-items share a row */
 
-/* A product, how many work-groups it should have, and what it is divided into then. */
+/* A GEMM, how many work-groups it should have, and what it is divided into then. */
 struct block_case {
     struct gemm_case gemm;
     size_t groups;
@@ -263,7 +263,7 @@ static void test_own_blocks(void **state) {
     }
 }
 
-/* What GPUs of many and of few units, and one that has little, make of products. */
+/* What GPUs of many and of few units, and one that has little, make of GEMMs. */
 static const struct {
     unsigned units;
     size_t items, local;
@@ -302,7 +302,7 @@ static void test_own_blocks_choice(void **state) {
     }
 }
 
-/* On our driver for Vulkan the portable product is what "auto" takes; others are there by name. */
+/* On our driver for Vulkan the portable GEMM is what "auto" takes; others are there by name. */
 static void test_own_blocks_on_vulkan(void **state) {
     (void)state;
     if (!asked_device() || strcmp(asked_device(), "vulkan")) {
@@ -350,7 +350,7 @@ static void test_empty(void **state) {
     compute_close(compute);
 }
 
-/* A product of matrices in one buffer of 100 elements on a fresh compute; the failure must say this. */
+/* A GEMM of matrices in one buffer of 100 elements on a fresh compute; the failure must say this. */
 static void check_refused(struct gemm_call call, const char *expected) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};

@@ -1,4 +1,4 @@
-/* Products on matrix units, through their emulation: every transposition, type, alignment, edge and epilogue
+/* GEMMs on matrix cores, through their emulation: every transposition, type, alignment, edge and epilogue
  * against sums in double. `test_mma DEVICE` is a few small ones on that device. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_mma.h"
@@ -90,9 +90,9 @@ static void test_sizes_tt(void **state) {
     check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
-/* Tiles turned on their way into local memory, as for units that need it: two chunks of a work-item at a time,
+/* Tiles transposed on their way into local memory, as for matrix cores that need it: two chunks of a work-item at a time,
  * and one. */
-static void check_turned(const struct mma_tiles *tiles) {
+static void check_transposed_load(const struct mma_tiles *tiles) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, tiles);
     mma.cores.transposed_load = true;
@@ -107,10 +107,10 @@ static void check_turned(const struct mma_tiles *tiles) {
     compute_close(compute);
 }
 
-static void test_turned(void **state) {
+static void test_transposed_load(void **state) {
     (void)state;
-    check_turned(&four_warps);
-    check_turned(&two_warps);
+    check_transposed_load(&four_warps);
+    check_transposed_load(&two_warps);
 }
 
 /* Bias, and GELU or its way back, each with and without the other; C by elements, and in runs of 8. */
@@ -225,7 +225,7 @@ static void test_planted_error(void **state) {
     compute_close(compute);
 }
 
-/* ---- which units a device has */
+/* ---- which matrix cores a device has */
 
 #define ROCM "AMD Accelerated Parallel Processing"
 #define NEO  "Intel(R) OpenCL Graphics"
@@ -358,10 +358,12 @@ static void test_small(void **state) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),  cmocka_unit_test(test_tiles),         cmocka_unit_test(test_sizes_nn),
-        cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt),
-        cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error),
+        cmocka_unit_test(test_devices),         cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_sizes_nn),        cmocka_unit_test(test_sizes_nt),
+        cmocka_unit_test(test_sizes_tn),        cmocka_unit_test(test_sizes_tt),
+        cmocka_unit_test(test_transposed_load), cmocka_unit_test(test_epilogues),
+        cmocka_unit_test(test_parts),           cmocka_unit_test(test_backend),
+        cmocka_unit_test(test_planted_error),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

@@ -1,4 +1,4 @@
-/* Which tiles the products of a model get on a GPU, and in how many parts: by an estimate of the time that is
+/* Which tiles the GEMMs of a model get on a GPU, and in how many parts: by an estimate of the time that is
  * not the one that the choice goes by. Prints both for what was chosen, and for the tiles without parts that a
  * rule by the number of blocks would take. */
 #include "runtime/gemm/mma_choice.h"
@@ -17,14 +17,14 @@
  * 3072. */
 enum { TOKENS = 8192, WIDTH = 768, VOCABULARY = 50304, STREAMS = 4 * WIDTH, COLUMNS = 24 };
 
-static const struct named_product {
+static const struct named_gemm {
     const char *name;
     size_t m, n, k;
     bool transpose_a, transpose_b;
     enum element_type type_c;
     float beta;
     bool activated, gelu_of;
-} products[] = {
+} gemms[] = {
     {"qkv", TOKENS, 3 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, false, false},
     {"qkv, d_x", TOKENS, WIDTH, 3 * WIDTH, false, false, ELEMENT_BF16, 0, false, false},
     {"qkv, d_w", 3 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
@@ -48,26 +48,26 @@ static const struct named_product {
     {"head, d_x, 328 rows", 328, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, false, false},
     {"head, d_w, 328 rows", VOCABULARY, WIDTH, 328, true, false, ELEMENT_FP32, 1, false, false},
 };
-#define PRODUCTS (sizeof products / sizeof *products)
+#define GEMMS (sizeof gemms / sizeof *gemms)
 
 static const struct buffer operand = {.type = ELEMENT_BF16}, sum = {.type = ELEMENT_FP32};
 
-static struct gemm_call call_of(const struct named_product *product) {
+static struct gemm_call call_of(const struct named_gemm *gemm) {
     struct gemm_call call = {
-        .transpose_a = product->transpose_a,
-        .transpose_b = product->transpose_b,
-        .m = product->m,
-        .n = product->n,
-        .k = product->k,
-        .a = {&operand, 0, product->transpose_a ? product->m : product->k},
-        .b = {&operand, 0, product->transpose_b ? product->k : product->n},
-        .c = {product->type_c == ELEMENT_FP32 ? &sum : &operand, 0, product->n},
-        .beta = product->beta,
+        .transpose_a = gemm->transpose_a,
+        .transpose_b = gemm->transpose_b,
+        .m = gemm->m,
+        .n = gemm->n,
+        .k = gemm->k,
+        .a = {&operand, 0, gemm->transpose_a ? gemm->m : gemm->k},
+        .b = {&operand, 0, gemm->transpose_b ? gemm->k : gemm->n},
+        .c = {gemm->type_c == ELEMENT_FP32 ? &sum : &operand, 0, gemm->n},
+        .beta = gemm->beta,
     };
-    if (product->activated) {
+    if (gemm->activated) {
         call.activated = call.c;
     }
-    if (product->gelu_of) {
+    if (gemm->gelu_of) {
         call.gelu_of = call.c;
     }
     return call;
@@ -112,9 +112,9 @@ static double seconds(const struct gemm_call *call, const struct mma_choice *cho
     const double partial = (double)choice->bytes, result = (double)call->m * (double)call->n * each;
     const double share = whole / (double)choice->blocks;
     const double bytes = 2.0 * (double)(call->m + call->n) * (double)call->k + partial + share * result;
-    const double product = fmax(memory_seconds(bytes, groups), flops / (0.75 * RATE)) + LAUNCH;
+    const double blocks = fmax(memory_seconds(bytes, groups), flops / (0.75 * RATE)) + LAUNCH;
     const double adding = memory_seconds(partial + (1.0 - share) * result, INFINITY) + LAUNCH;
-    return product + (choice->parts > 1 ? adding : 0.0);
+    return blocks + (choice->parts > 1 ? adding : 0.0);
 }
 
 /* ---- what is chosen */
@@ -142,11 +142,11 @@ static void test_sizes(void **state) {
     enum { SIZES = sizeof sizes / sizeof *sizes };
     struct mma_device device = a6000();
     for (size_t i = 0; i < 3 * SIZES * SIZES * SIZES; i++) {
-        const struct named_product product = {.m = sizes[i % SIZES],
-                                              .n = sizes[i / SIZES % SIZES],
-                                              .k = sizes[i / SIZES / SIZES % SIZES],
-                                              .type_c = ELEMENT_FP32};
-        const struct gemm_call call = call_of(&product);
+        const struct named_gemm gemm = {.m = sizes[i % SIZES],
+                                        .n = sizes[i / SIZES % SIZES],
+                                        .k = sizes[i / SIZES / SIZES % SIZES],
+                                        .type_c = ELEMENT_FP32};
+        const struct gemm_call call = call_of(&gemm);
         device.compute_units = (unsigned[]){1, 16, 132}[i / SIZES / SIZES / SIZES];
         const struct mma_choice choice = mma_choose(&device, &call);
         check_whole(&call, &choice);
@@ -160,14 +160,14 @@ static void test_model(void **state) {
     (void)state;
     const struct mma_device device = a6000();
     double before = 0.0, after = 0.0;
-    printf("| product | m x n x k | tiles before | us | tiles | whole | divided | us | us at 75 %% of the rate |\n"
+    printf("| GEMM | m x n x k | tiles before | us | tiles | whole | divided | us | us at 75 %% of the rate |\n"
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-    for (size_t i = 0; i < PRODUCTS; i++) {
-        const struct gemm_call call = call_of(&products[i]);
+    for (size_t i = 0; i < GEMMS; i++) {
+        const struct gemm_call call = call_of(&gemms[i]);
         const struct mma_choice old = by_blocks(&device, &call), new = mma_choose(&device, &call);
         const double old_us = 1e6 * seconds(&call, &old), new_us = 1e6 * seconds(&call, &new);
         printf("| %s | %zu x %zu x %zu | %zu x %zu | %.0f | %zu x %zu | %zu | %zu x %zu | %.0f | %.0f |\n",
-               products[i].name, call.m, call.n, call.k, old.tiles.block_m, old.tiles.block_n, old_us,
+               gemms[i].name, call.m, call.n, call.k, old.tiles.block_m, old.tiles.block_n, old_us,
                new.tiles.block_m, new.tiles.block_n, new.whole, new.blocks - new.whole, new.parts, new_us,
                1e6 * gemm_call_flops(&call) / (0.75 * RATE));
         before += old_us;

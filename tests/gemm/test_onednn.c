@@ -13,14 +13,14 @@
 #define SKIPPED 77
 
 /* Whether this is the run with intel_opencl.c. */
-static bool is_played(void) {
+static bool is_mocked(void) {
     const char *preloaded = getenv("LD_PRELOAD");
     return preloaded && strstr(preloaded, HC_PRELOADED);
 }
 
 static struct compute *open_device(const char *gemm, enum element_type operands, bool profile) {
     struct compute *compute;
-    const struct compute_options options = {.device = is_played() ? "gpu" : "pocl",
+    const struct compute_options options = {.device = is_mocked() ? "gpu" : "pocl",
                                             .gemm = gemm,
                                             .operands = operands,
                                             .cache_dir = "",
@@ -65,7 +65,7 @@ static void check_type(struct compute *compute, enum element_type operands, enum
     }
 }
 
-static void products_of_fp32_are_right(void **state) {
+static void gemms_of_fp32_are_right(void **state) {
     (void)state;
     struct compute *compute = open_onednn(ELEMENT_FP32);
     check_type(compute, ELEMENT_FP32, ELEMENT_FP32, 0);
@@ -80,39 +80,39 @@ static void check_copies(struct compute *compute) {
     assert_int_equal(gemm_copies(compute, ELEMENT_BF16), state->copies[0].bytes > 0);
 }
 
-/* On a CPU without instructions for bf16 the library has no such products: they become fp32. */
-static void products_of_bf16_are_right(void **state) {
+/* On a CPU without instructions for bf16 the library has no such GEMMs: they become fp32. */
+static void gemms_of_bf16_are_right(void **state) {
     (void)state;
     struct compute *compute = open_onednn(ELEMENT_BF16);
     check_copies(compute);
     check_type(compute, ELEMENT_BF16, ELEMENT_BF16, 2);
     check_type(compute, ELEMENT_BF16, ELEMENT_FP32, 3);
-    /* types that the library has no product of become fp32 */
+    /* types that the library has no GEMM of become fp32 */
     check(compute,
           (struct gemm_case){
               .m = 9, .n = 17, .k = 11, .types = {ELEMENT_FP32, ELEMENT_FP16, ELEMENT_FP32}, .beta = 1},
           2);
     check(compute,
           (struct gemm_case){.m = 9, .n = 17, .k = 11, .types = {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16}}, 1);
-    assert_false(gemm_fuses(compute, ELEMENT_BF16)); /* what follows products is left to others */
+    assert_false(gemm_fuses(compute, ELEMENT_BF16)); /* what follows the sums is left to others */
     assert_true(strstr(gemm_description(compute), "onednn on the ") == gemm_description(compute));
-    const struct gemm_matrix_cores units = gemm_matrix_cores(compute); /* of a CPU: used, or said why not */
-    assert_int_equal(units.name || units.refusal, *compute->device.units.names[ELEMENT_BF16] != '\0');
+    const struct gemm_matrix_cores cores = gemm_matrix_cores(compute); /* of a CPU: used, or said why not */
+    assert_int_equal(cores.name || cores.refusal, *compute->device.units.names[ELEMENT_BF16] != '\0');
     compute_close(compute);
 }
 
 /* GEMMs of bf16 that fail the self-test run on fp32 copies, also where the library was asked for by name. */
-static void wrong_products_of_bf16_are_not_used(void **state) {
+static void wrong_gemms_of_bf16_are_not_used(void **state) {
     (void)state;
-    if (!is_played()) {
+    if (!is_mocked()) {
         skip(); /* tests/gemm/test_cpu_instructions.c has a library that is wrong on CPUs */
     }
     setenv("HC_WRONG_BF16", "1", 1);
     struct compute *compute = open_onednn(ELEMENT_BF16);
-    const struct gemm_matrix_cores units = gemm_matrix_cores(compute);
-    assert_null(units.name);
-    assert_non_null(units.refusal);
-    assert_non_null(strstr(units.refusal, "self-test with bf16"));
+    const struct gemm_matrix_cores cores = gemm_matrix_cores(compute);
+    assert_null(cores.name);
+    assert_non_null(cores.refusal);
+    assert_non_null(strstr(cores.refusal, "self-test with bf16"));
     check_copies(compute);
     assert_true(gemm_copies(compute, ELEMENT_BF16));
     compute_close(compute);
@@ -125,7 +125,7 @@ static void what_is_left_to_others_is_verified(void **state) {
     struct compute *compute = open_onednn(ELEMENT_FP32);
     const struct gemm_state *gemm = gemm_state(compute);
     assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
-    if (is_played()) {
+    if (is_mocked()) {
         assert_true(gemm->scratch.bytes > 0); /* for CLBlast's copies of large matrices */
     } else {
         assert_true(gemm_state(compute)->backend->take_large(compute, true) > 0);
@@ -137,7 +137,7 @@ static void what_is_left_to_others_is_verified(void **state) {
 static void any_number_of_shapes_can_come(void **state) {
     (void)state;
     struct compute *compute = open_onednn(ELEMENT_FP32);
-    for (size_t round = 0; round < 2 && !is_played(); round++) { /* which compiles a program for each */
+    for (size_t round = 0; round < 2 && !is_mocked(); round++) { /* which compiles a program for each */
         for (size_t m = 1; m <= 300; m++) {
             check(compute, (struct gemm_case){.m = m, .n = 3, .k = 2}, 0);
         }
@@ -145,14 +145,14 @@ static void any_number_of_shapes_can_come(void **state) {
     compute_close(compute);
 }
 
-/* On a GPU "auto" tries the library, and says why it does without: this device's products are plain loops. */
+/* On a GPU "auto" tries the library, and says why it does without: this device's GEMMs are plain loops. */
 static void auto_takes_no_plain_loops(void **state) {
     (void)state;
     struct compute *compute = open_device("auto", ELEMENT_FP32, false);
     assert_non_null(compute);
     assert_string_not_equal(gemm_name(compute), "onednn");
     const char *reason = strstr(gemm_description(compute), "; without oneDNN: oneDNN ");
-    assert_int_equal(reason != NULL, is_played());
+    assert_int_equal(reason != NULL, is_mocked());
     assert_true(!reason || strstr(reason, " has only plain loops for this device"));
     compute_close(compute);
 }
@@ -182,9 +182,12 @@ static bool library_is_here(void) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_of_fp32_are_right),          cmocka_unit_test(products_of_bf16_are_right),
-        cmocka_unit_test(wrong_products_of_bf16_are_not_used), cmocka_unit_test(any_number_of_shapes_can_come),
-        cmocka_unit_test(what_is_left_to_others_is_verified),  cmocka_unit_test(auto_takes_no_plain_loops),
+        cmocka_unit_test(gemms_of_fp32_are_right),
+        cmocka_unit_test(gemms_of_bf16_are_right),
+        cmocka_unit_test(wrong_gemms_of_bf16_are_not_used),
+        cmocka_unit_test(any_number_of_shapes_can_come),
+        cmocka_unit_test(what_is_left_to_others_is_verified),
+        cmocka_unit_test(auto_takes_no_plain_loops),
         cmocka_unit_test(other_drivers_are_refused),
     };
     device_prepare_environment();
