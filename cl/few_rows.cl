@@ -10,18 +10,18 @@
  */
 
 /* A work-group computes group_rows rows and group_columns columns of y. What is past the end of x or W repeats the last row. */
-ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, ulong rows, int in,
-                                  __global const act_t *w_all, ulong w_at, int out, ulong group_rows,
+ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, uint rows, int in,
+                                  __global const act_t *w_all, ulong w_at, int out, uint group_rows,
                                   int group_columns, int y_float, __global act_t *y) {
     GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
-    const ulong across = (out - 1) / group_columns + 1;
-    const ulong first_row = get_group_id(0) / across * group_rows, end_row = min(first_row + group_rows, rows);
+    const uint across = (out - 1) / group_columns + 1;
+    const uint first_row = get_group_id(0) / across * group_rows, end_row = min(first_row + group_rows, rows);
     const int first_column = get_group_id(0) % across * group_columns,
               end_column = min(first_column + group_columns, out);
     __global const act_t *x = x_all + x_at;
     __global const act_t *w = w_all + w_at;
     for (int column = first_column; column < end_column; column += BLOCK_COLUMNS) {
-        for (ulong first = first_row; first < end_row; first += BLOCK_ROWS) {
+        for (uint first = first_row; first < end_row; first += BLOCK_ROWS) {
             vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
             UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
                 UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
@@ -34,7 +34,7 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, ulong
                     factors[b] = ACT_LOAD(w + (size_t)min(column + b, out - 1) * in + k);
                 }
                 UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-                    const vec_t row = ACT_LOAD(x + min(first + r, rows - 1) * in + k);
+                    const vec_t row = ACT_LOAD(x + (size_t)min(first + r, rows - 1) * in + k);
                     UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
                         sums[r][b] += row * factors[b];
                     }
@@ -48,14 +48,14 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, ulong
             }
             GROUP_SUMS(totals, BLOCK_ROWS * BLOCK_COLUMNS, scratch);
             for (int i = LANE; i < BLOCK_ROWS * BLOCK_COLUMNS; i += LANES) {
-                const ulong row = first + i / BLOCK_COLUMNS;
+                const uint row = first + i / BLOCK_COLUMNS;
                 const int to = column + i % BLOCK_COLUMNS;
                 if (row < end_row && to < end_column) {
                     const float total = GROUP_TOTAL(totals, scratch, i);
                     if (y_float) {
-                        ((__global float *)y)[row * out + to] = total;
+                        ((__global float *)y)[(size_t)row * out + to] = total;
                     } else {
-                        ACT_STORE_SCALAR(total, y + row * out + to);
+                        ACT_STORE_SCALAR(total, y + (size_t)row * out + to);
                     }
                 }
             }

@@ -10,8 +10,8 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
     const struct kernel *kernel = rows == 1 ? &kernels->one_row_multiply : &kernels->few_rows_multiply;
     const size_t group_columns = rows == 1 ? 1 : FEW_ROWS_BLOCK;
     KERNEL_RUN(operations->compute, kernel, groups_for(out, group_columns), operations->compute->lanes,
-               ARG_SPAN_IN(x, rows * in), ARG_U64(rows), ARG_I32(in), ARG_SPAN_IN(w, out * in), ARG_I32(out),
-               ARG_U64(rows), ARG_I32(group_columns), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
+               ARG_SPAN_IN(x, rows * in), ARG_U32(rows), ARG_I32(in), ARG_SPAN_IN(w, out * in), ARG_I32(out),
+               ARG_U32(rows), ARG_I32(group_columns), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
 }
 
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
