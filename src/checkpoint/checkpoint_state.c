@@ -14,14 +14,11 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-/* ---- writing */
+/* The files with checksums in state.json. The last one is needed to resume only. */
+static const char *const files[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE};
+enum { FILES = sizeof files / sizeof *files };
 
-static int add_checksum(json_t *checksums, const char *folder, const char *name) {
-    char digest[CHECKSUM_SIZE];
-    return checksum_file(path_of("%s/%s", folder, name).text, digest)
-               ? -1
-               : json_object_set_new(checksums, name, json_string(digest));
-}
+/* ---- writing */
 
 /* NULL unless the run is or was in fp16. */
 static json_t *loss_scale_json(const struct loss_scale *scale) {
@@ -47,10 +44,13 @@ static void merge(json_t *json, json_t *more) {
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
-    if (add_checksum(checksums, folder, "config.json") || add_checksum(checksums, folder, WEIGHTS_FILE) ||
-        (content->optimizer && add_checksum(checksums, folder, OPTIMIZER_FILE))) {
-        json_decref(checksums);
-        return error_prefix("cannot compute checksums");
+    for (int i = 0; i < (content->optimizer ? FILES : FILES - 1); i++) {
+        char digest[CHECKSUM_SIZE];
+        if (checksum_file(path_of("%s/%s", folder, files[i]).text, digest)) {
+            json_decref(checksums);
+            return error_prefix("cannot compute checksums");
+        }
+        json_object_set_new(checksums, files[i], json_string(digest));
     }
     char *settings =
         content->settings ? options_text(content->settings, content->setting_count) : memory_string("");
@@ -81,28 +81,23 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
 
 /* ---- reading */
 
-static int verify_checksums(const char *folder, json_t *json) {
-    const char *name;
-    json_t *value;
-    json_t *checksums = json_object_get(json, "checksums");
-    if (!json_object_get(checksums, "config.json") || !json_object_get(checksums, WEIGHTS_FILE) ||
-        !json_object_get(checksums, OPTIMIZER_FILE)) {
-        return error_set("%s/state.json has no checksums for resuming: start from it with init_from = %s instead",
-                         folder, folder);
-    }
-    json_object_foreach(checksums, name, value) {
+static int verify_checksums(const char *folder, const json_t *json) {
+    for (int i = FILES - 1; i >= 0; i--) {
+        const char *saved = json_string_value(json_object_get(json_object_get(json, "checksums"), files[i]));
         char digest[CHECKSUM_SIZE];
-        if (strchr(name, '/')) {
-            return error_set("%s/state.json names a file outside of its folder", folder);
+        if (!saved) {
+            return error_set("%s/state.json has no checksum of %s, which resuming needs: start from it with "
+                             "init_from = %s instead",
+                             folder, files[i], folder);
         }
-        if (checksum_file(path_of("%s/%s", folder, name).text, digest)) {
+        if (checksum_file(path_of("%s/%s", folder, files[i]).text, digest)) {
             return -1;
         }
-        if (!json_is_string(value) || strcmp(json_string_value(value), digest) != 0) {
+        if (strcmp(saved, digest) != 0) {
             return error_set(
                 "%s/%s is damaged: its checksum differs from the one in state.json; resume from an older "
                 "checkpoint by removing this folder",
-                folder, name);
+                folder, files[i]);
         }
     }
     return 0;
