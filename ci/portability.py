@@ -73,7 +73,7 @@ class Program:
 
     def __init__(self, files, text, options, target, clspv):
         self.files, self.text, self.options, self.target, self.clspv = files, text, options, target, clspv
-        own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")
+        own = [name for name in files.split(", ") if name not in ("common.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")
                and not name.startswith(("norm_", "activation_"))]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]

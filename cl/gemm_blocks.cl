@@ -1,4 +1,4 @@
-/* The portable matrix product for GPUs: C = op(A) op(B) + beta C; op(A) is [m, k], op(B) [k, n], C [m, n]. A and B are act_t, C
+/* The portable GEMM for GPUs: C = op(A) op(B) + beta C; op(A) is [m, k], op(B) [k, n], C [m, n]. A and B are act_t, C
  * is act_t or float, sums are float.
  *
  * A work-group makes a block of C, BLOCK x BLOCK, in steps of 16 along k. It puts the next 16 columns of op(A) and rows of
@@ -16,20 +16,12 @@
  *   FLOAT_C          whether C is float though A and B may not be
  *   VEC              4
  *
- * Comes after common.cl. No array in it has a dimension of 1 within another: clspv mixes up their indices.
+ * Comes after common.cl and gemm_c.cl. No array in it has a dimension of 1 within another: clspv mixes up their indices.
  */
-#define BLOCK_K 16
-#define ITEMS   (2 * BLOCK)
-#if BLOCK == 32
-#define DOWN 4 /* rows and columns of a work-item */
-#else
-#define DOWN 8
-#endif
-#if BLOCK == 128
-#define ACROSS 8
-#else
-#define ACROSS 4
-#endif
+#define BLOCK_K      16
+#define ITEMS        (2 * BLOCK)
+#define DOWN         (BLOCK == 32 ? 4 : 8) /* rows and columns of a work-item */
+#define ACROSS       (BLOCK == 128 ? 8 : 4)
 #define QUADS_DOWN   (DOWN / 4)
 #define QUADS_ACROSS (ACROSS / 4)
 #define LINE_QUADS   (BLOCK / 4) /* of a tile's line: one k of all rows of op(A), or of all columns of op(B) */
@@ -45,25 +37,10 @@
 #define WIDTH(along)       ((along) ? BLOCK_K : BLOCK)
 #define EXCHANGE(along, k) ((along) ? (k) / 4 * 8 : 0)
 
-#if FLOAT_C
-typedef float c_t;
-#define C_LOAD(p)            VEC_LOAD(p)
-#define C_STORE(v, p)        VEC_STORE(v, p)
-#define C_LOAD_SCALAR(p)     (*(p))
-#define C_STORE_SCALAR(v, p) (*(p) = (v))
-#else
-typedef act_t c_t;
-#define C_LOAD(p)            ACT_LOAD(p)
-#define C_STORE(v, p)        ACT_STORE(v, p)
-#define C_LOAD_SCALAR(p)     ACT_LOAD_SCALAR(p)
-#define C_STORE_SCALAR(v, p) ACT_STORE_SCALAR(v, p)
-#endif
-
 /* Four neighbours of a row in memory which has `extent` more elements: zeros for what is not there. */
 INLINED float4 quad_fetch(__global const act_t *from, ulong at, int extent) {
-#if VECTORS
-    return extent > 0 ? ACT_LOAD(from + at) : (float4)(0.0f);
-#else
+    if (VECTORS)
+        return extent > 0 ? ACT_LOAD(from + at) : (float4)(0.0f);
     float4 v = (float4)(0.0f);
     if (extent > 0)
         v.x = ACT_LOAD_SCALAR(from + at);
@@ -74,7 +51,6 @@ INLINED float4 quad_fetch(__global const act_t *from, ulong at, int extent) {
     if (extent > 3)
         v.w = ACT_LOAD_SCALAR(from + at + 3);
     return v;
-#endif
 }
 
 /* The work-item's vectors of a tile, which begins at element `at` of the matrix. Of the whole op(A) or op(B) there are `lines`
@@ -107,7 +83,7 @@ INLINED void tile_put(__local float4 *tile, const float4 *quads, bool along) {
     }
 }
 
-/* sum += the work-item's part of the tiles' product. Its rows and columns are in fours, BLOCK / 2 apart, so that neighbours read
+/* sum += the work-item's part of the tiles multiplied. Its rows and columns are in fours, BLOCK / 2 apart, so that neighbours read
  * neighbouring vectors. */
 INLINED void tiles_multiply(__local const float4 *tile_a, __local const float4 *tile_b, uint down, uint across,
                             float4 *sum) {
@@ -136,13 +112,14 @@ INLINED void tiles_multiply(__local const float4 *tile_a, __local const float4 *
 
 /* Four neighbours of a row of C, of which there are `extent`. */
 INLINED void quad_store(float4 v, float beta, __global c_t *c, ulong at, int extent) {
-#if VECTORS
-    if (extent > 0) {
-        if (beta != 0.0f)
-            v += beta * C_LOAD(c + at);
-        C_STORE(v, c + at);
+    if (VECTORS) {
+        if (extent > 0) {
+            if (beta != 0.0f)
+                v += beta * C_LOAD(c + at);
+            C_STORE(v, c + at);
+        }
+        return;
     }
-#else
     const float values[4] = {v.x, v.y, v.z, v.w};
     UNROLL(4)
     for (int i = 0; i < 4; i++) {
@@ -151,7 +128,6 @@ INLINED void quad_store(float4 v, float beta, __global c_t *c, ulong at, int ext
             C_STORE_SCALAR(value, c + at + i);
         }
     }
-#endif
 }
 
 /* The block's place among those of C, counted in blocks: down a band, then one across. */
@@ -161,7 +137,7 @@ INLINED uint2 block_place(uint block, uint blocks_down, uint blocks_across) {
     return (uint2)(band * BAND + in_band % height, in_band / height);
 }
 
-/* One work-group a block of a part; the blocks of a part follow one another. beta != 0 is for products of one part. */
+/* One work-group a block of a part; the blocks of a part follow one another. beta != 0 is for GEMMs of one part. */
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a_offset, uint a_stride,
             __global const act_t *b, ulong b_offset, uint b_stride, float beta, __global c_t *c, ulong c_offset,

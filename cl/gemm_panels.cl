@@ -1,4 +1,4 @@
-/* Matrix products on the cores of a CPU: C = op(A) op(B) + beta C in float, C [m, n].
+/* GEMM on the cores of a CPU: C = op(A) op(B) + beta C in float, C [m, n].
  *
  * A work-item, alone in its work-group, computes up to group_rows rows of a panel of C, PANEL columns wide. Of op(B) it copies DEPTH
  * rows of its panel at a time, side by side, into private memory, which stays in the first-level cache; A is read as it lies. TILE_ROWS
@@ -16,14 +16,15 @@
 
 /* Rows and columns of op(B) from `b` on. Columns past the edge repeat the last one. */
 INLINED void copy_panel(__global const float *b, ulong stride, int depth, int columns, float *panel) {
-#if TRANSPOSE_B
-    for (int j = 0; j < PANEL; j++) {
-        __global const float *from = b + min(j, columns - 1) * stride;
-        for (int p = 0; p < depth; p++) {
-            panel[p * PANEL + j] = from[p];
+    if (TRANSPOSE_B) {
+        for (int j = 0; j < PANEL; j++) {
+            __global const float *from = b + min(j, columns - 1) * stride;
+            for (int p = 0; p < depth; p++) {
+                panel[p * PANEL + j] = from[p];
+            }
         }
+        return;
     }
-#else
     for (int p = 0; p < depth; p++) {
         __global const float *from = b + p * stride;
         if (columns == PANEL) {
@@ -35,7 +36,6 @@ INLINED void copy_panel(__global const float *b, ulong stride, int depth, int co
             }
         }
     }
-#endif
 }
 
 /* One row of a tile to C, where `keep` times what is there is added. */

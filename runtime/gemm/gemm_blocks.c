@@ -96,7 +96,7 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
 
 static int build(struct compute *compute, const char *file, const char *name, const char *options,
                  struct kernel *kernel) {
-    const char *const files[] = {"common.cl", file, NULL};
+    const char *const files[] = {"common.cl", "gemm_c.cl", file, NULL};
     return kernel->handle ? 0 : kernel_build(compute, files, options, name, kernel);
 }
 
