@@ -1,0 +1,209 @@
+/* Cases of test_operations: attention, and one query over a cache. */
+#include "tests/support/operation_cases.h"
+#include "tests/support/reference.h"
+
+/* ---- attention */
+
+static void attention_describe(struct bench *bench) {
+    const size_t n = bench->token_count;
+    bench_activation(bench_input(bench, "qkv", n * 3 * bench->channels, 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", n * bench->channels));
+    bench_byproduct(bench, "lse", n * (size_t)bench->shape.heads);
+}
+
+static void attention_reference(struct bench *bench) {
+    const struct dropout dropout = case_dropout(bench);
+    const struct reference_attention shape = {.batch = (size_t)bench->tokens.batch,
+                                              .sequence = (size_t)bench->tokens.sequence,
+                                              .heads = (size_t)bench->shape.heads,
+                                              .head_size = (size_t)(bench->shape.channels / bench->shape.heads),
+                                              .dropout = dropout.rate,
+                                              .key = dropout.key,
+                                              .first_row = dropout.first_row};
+    reference_attention(&shape, bench_values(bench, "qkv"), bench_values(bench, "y"), bench_values(bench, "lse"));
+}
+
+static const struct buffer *transposed_scratch(struct bench *bench) {
+    return bench_scratch_activation(bench,
+                                    (size_t)(bench->tokens.batch * bench->shape.channels) *
+                                        operations_transposed(bench->operations->compute, bench->tokens.sequence));
+}
+
+static struct attention_values attention_values(const struct bench *bench) {
+    return (struct attention_values){bench_buffer(bench, "qkv"), bench_buffer(bench, "y"),
+                                     bench_buffer(bench, "lse")};
+}
+
+static void run_attention_forward(struct bench *bench) {
+    const struct attention_values values = attention_values(bench);
+    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench)};
+    attention_forward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench));
+}
+
+/* Variations of the backward pass: see take_whole_heads. */
+enum { CHOSEN, BLOCKS, WHOLE_HEADS };
+
+static void run_attention_backward(struct bench *bench) {
+    const struct attention_values values = attention_values(bench);
+    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench),
+                                              .values_t = transposed_scratch(bench),
+                                              .delta = bench_scratch(bench, bench->token_count *
+                                                                                (size_t)bench->shape.heads),
+                                              .d_queries =
+                                                  bench_scratch(bench, bench->token_count * bench->channels)};
+    const struct operations chosen = *bench->operations;
+    if (bench->shape.variation != CHOSEN) {
+        bench->operations->attention_matrix_cores = NULL;
+        bench->operations->policy.attention_head_cores =
+            bench->shape.variation == WHOLE_HEADS; /* one core is always busy */
+    }
+    attention_backward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench),
+                       bench_derivative(bench, "y"), bench_derivative(bench, "qkv"));
+    *bench->operations = chosen;
+}
+
+OPERATION(attention, "attention", "attention.cl", attention_describe, .reference = attention_reference,
+          .forward = run_attention_forward, .backward = run_attention_backward);
+
+/* ---- one query over a cache of `sequence` positions and some more that are not used yet */
+
+static const size_t cache_room = 5;
+
+static size_t cache_elements(const struct bench *bench) {
+    const size_t rows = (size_t)bench->tokens.batch + 1; /* one that stays as it is */
+    return rows * ((size_t)bench->tokens.sequence + cache_room) * bench->channels;
+}
+
+static struct attention_cache cache_of(const struct bench *bench) {
+    return (struct attention_cache){bench_buffer(bench, "keys"), bench_buffer(bench, "values"),
+                                    bench->tokens.sequence + (int64_t)cache_room};
+}
+
+/* The caches before and after; the kernels work on those after in place. */
+static void cache_describe(struct bench *bench) {
+    bench_activation(bench_input(bench, "old_keys", cache_elements(bench), 0.1, bench->shape.spread));
+    bench_activation(bench_input(bench, "old_values", cache_elements(bench), 0.1, 1.0));
+    bench_activation(bench_byproduct(bench, "keys", cache_elements(bench)));
+    bench_activation(bench_byproduct(bench, "values", cache_elements(bench)));
+}
+
+static void cache_begin(struct bench *bench) {
+    bench_copy(bench, bench_buffer(bench, "old_keys"), 0, bench_buffer(bench, "keys"), 0, cache_elements(bench));
+    bench_copy(bench, bench_buffer(bench, "old_values"), 0, bench_buffer(bench, "values"), 0,
+               cache_elements(bench));
+}
+
+static void step_describe(struct bench *bench) {
+    cache_describe(bench);
+    bench_activation(
+        bench_input(bench, "qkv", (size_t)bench->tokens.batch * 3 * bench->channels, 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", (size_t)bench->tokens.batch * bench->channels));
+}
+
+static struct reference_cache reference_cache_of(const struct bench *bench) {
+    memcpy(bench_values(bench, "keys"), bench_values(bench, "old_keys"), cache_elements(bench) * sizeof(double));
+    memcpy(bench_values(bench, "values"), bench_values(bench, "old_values"),
+           cache_elements(bench) * sizeof(double));
+    return (struct reference_cache){.heads = (size_t)bench->shape.heads,
+                                    .head_size = bench->channels / (size_t)bench->shape.heads,
+                                    .capacity = (size_t)bench->tokens.sequence + cache_room,
+                                    .keys = bench_values(bench, "keys"),
+                                    .values = bench_values(bench, "values")};
+}
+
+static void step_reference(struct bench *bench) {
+    const struct reference_cache cache = reference_cache_of(bench);
+    const double *qkv = bench_values(bench, "qkv");
+    for (size_t row = 0; row < (size_t)bench->tokens.batch; row++) {
+        const size_t position = (size_t)bench->tokens.sequence - 1;
+        reference_cache_put(&cache, row, position, qkv + row * 3 * bench->channels);
+        reference_cache_attend(&cache, row, position, qkv + row * 3 * bench->channels,
+                               bench_values(bench, "y") + row * bench->channels);
+    }
+}
+
+static void run_step(struct bench *bench) {
+    const size_t padded =
+        operations_padded(bench->operations->compute, bench->tokens.sequence + (int64_t)cache_room);
+    cache_begin(bench);
+    attention_step(bench->operations, bench->tokens.batch, bench->tokens.sequence - 1, bench_buffer(bench, "qkv"),
+                   cache_of(bench),
+                   bench_scratch(bench, (size_t)(bench->tokens.batch * bench->shape.heads) * padded),
+                   bench_buffer(bench, "y"));
+}
+
+OPERATION(attention_one, "attention, step", "attention.cl", step_describe, .reference = step_reference,
+          .forward = run_step);
+
+static void fill_describe(struct bench *bench) {
+    cache_describe(bench);
+    bench_activation(bench_input(bench, "qkv", bench->token_count * 3 * bench->channels, 0.0, 1.0));
+}
+
+static void fill_reference(struct bench *bench) {
+    const struct reference_cache cache = reference_cache_of(bench);
+    const size_t sequence = (size_t)bench->tokens.sequence;
+    for (size_t token = 0; token < bench->token_count; token++) {
+        reference_cache_put(&cache, 1 + token / sequence, token % sequence,
+                            bench_values(bench, "qkv") + token * 3 * bench->channels);
+    }
+}
+
+static void run_fill(struct bench *bench) {
+    cache_begin(bench);
+    attention_fill(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), 1, cache_of(bench));
+}
+
+OPERATION(cache_fill, "attention, fill", "attention.cl", fill_describe, .reference = fill_reference,
+          .forward = run_fill);
+
+/* ---- cases */
+
+const struct operation_case cases_attention[] = {
+    TINY(attention, "mhc", 2, 3, TINY_MHC),
+    TINY(attention, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
+    TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
+    TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = WHOLE_HEADS),
+    TINY(attention_one, "mhc", 2, 3, TINY_MHC),
+    TINY(attention_one, "hc, more keys than lanes", 1, 19, TINY_HC),
+    TINY(cache_fill, "mhc", 2, 3, TINY_MHC),
+    CASE(attention, "T=1", .bias = true, .sequence = 1),
+    CASE(attention, "T=1, heads", .bias = true, .sequence = 1, .variation = WHOLE_HEADS),
+    CASE(attention, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
+    CASE(attention, "D=5, dropout", .channels = 20, .heads = 4, .sequence = 33, .dropout = 0.2f),
+    CASE(attention, "D=8", .heads = 3, .batch = 3, .sequence = 70),
+    CASE(attention, "D=8, dropout, blocks", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f,
+         .variation = BLOCKS),
+    CASE(attention, "D=8, dropout, heads", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f,
+         .variation = WHOLE_HEADS),
+    CASE(attention, "D=64, blocks", .channels = 128, .heads = 2, .batch = 2, .sequence = 67, .variation = BLOCKS),
+    CASE(attention, "D=64, heads", .channels = 128, .heads = 2, .batch = 2, .sequence = 67,
+         .variation = WHOLE_HEADS),
+    CASE(attention, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
+    CASE(attention, "D=3", .channels = 9, .heads = 3, .batch = 2, .sequence = 66),
+    CASE(attention, "D=20, dropout T=129", .channels = 40, .heads = 2, .sequence = 129, .dropout = 0.2f),
+    CASE(attention, "D=33 T=100", .channels = 66, .heads = 2, .sequence = 100),
+    CASE(attention, "D=96, dropout", .channels = 96, .heads = 1, .batch = 2, .sequence = 65, .dropout = 0.1f),
+    CASE(attention, "D=128 T=131", .channels = 256, .heads = 2, .sequence = 131),
+    CASE(attention, "D=160", .channels = 160, .heads = 1, .sequence = 33),
+    /* where a softmax is almost one-hot, dp - delta is the difference of numbers that y's rounding has moved apart
+     */
+    {.test = &attention,
+     .what = "D=8, large scores",
+     .shape = {.heads = 3, .sequence = 40, .spread = 6.0},
+     .slack = 10,
+     .rounded_slack = 40},
+    CASE(attention_one, "T=1", .bias = true, .sequence = 1),
+    CASE(attention_one, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
+    CASE(attention_one, "D=5", .channels = 20, .heads = 4, .sequence = 33),
+    CASE(attention_one, "D=8", .heads = 3, .batch = 3, .sequence = 70),
+    CASE(attention_one, "D=24 T=16", .batch = 2, .sequence = 16),
+    CASE(attention_one, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
+    CASE(attention_one, "D=64 T=1000", .channels = 128, .heads = 2, .batch = 2, .sequence = 1000),
+    CASE(attention_one, "D=256", .channels = 768, .heads = 3, .sequence = 65),
+    LOOSE(attention_one, "D=8, large scores", 10, 0, .heads = 3, .sequence = 40, .spread = 6.0),
+    CASE(cache_fill, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
+    CASE(cache_fill, "D=8", .heads = 3, .batch = 3, .sequence = 70),
+    CASE(cache_fill, "D=64", .channels = 128, .heads = 2, .sequence = 64),
+    {.test = NULL},
+};

@@ -1,0 +1,203 @@
+/* Cases of test_operations: gEMMs of few rows, and what works element by element. */
+#include "tests/support/operation_cases.h"
+#include "tests/support/reference.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- products of few rows: x [N, in] and w [count, in], `in` all streams of a token */
+
+static size_t few_rows_in(const struct bench *bench) {
+    return bench->streams * bench->channels;
+}
+
+static void few_rows_describe(struct bench *bench) {
+    struct field *y = bench_output(bench, "y", bench->token_count * (size_t)bench->shape.count);
+    /* both begin with another row */
+    bench_activation(bench_input(bench, "x", (bench->token_count + 1) * few_rows_in(bench), 0.1, 1.0));
+    bench_activation(bench_input(bench, "w", ((size_t)bench->shape.count + 1) * few_rows_in(bench), 0.1, 1.0));
+    if (bench->shape.variation == 0) { /* else float */
+        bench_activation(y);
+    }
+}
+
+static void few_rows_reference(struct bench *bench) {
+    const size_t in = few_rows_in(bench), out = (size_t)bench->shape.count;
+    for (size_t i = 0; i < bench->token_count * out; i++) {
+        bench_values(bench, "y")[i] = reference_dot(in, bench_values(bench, "x") + (1 + i / out) * in,
+                                                    bench_values(bench, "w") + (1 + i % out) * in);
+    }
+}
+
+static void run_few_rows(struct bench *bench) {
+    const size_t in = few_rows_in(bench);
+    few_rows_multiply(bench->operations, bench->token_count, (size_t)bench->shape.count, in,
+                      (struct span){bench_buffer(bench, "x"), in}, (struct span){bench_buffer(bench, "w"), in},
+                      bench_buffer(bench, "y"));
+}
+
+/* A row alone has the same bits as among others. */
+static const char *few_rows_check(const struct bench *bench) {
+    const size_t in = few_rows_in(bench), out = (size_t)bench->shape.count;
+    const char *wrong = NULL;
+    struct bench *alone = (struct bench *)(uintptr_t)bench; /* for its scratch */
+    double *row = calloc(out, sizeof *row);
+    const struct buffer *y =
+        bench->shape.variation == 0 ? bench_scratch_activation(alone, out) : bench_scratch(alone, out);
+    for (size_t token = 0; token < bench->token_count && !wrong; token++) {
+        few_rows_multiply(bench->operations, 1, out, in, (struct span){bench_buffer(bench, "x"), (1 + token) * in},
+                          (struct span){bench_buffer(bench, "w"), in}, y);
+        if (!row || support_download(bench->operations->compute, y, 0, row, out) != 0) {
+            wrong = "cannot be read";
+        } else if (memcmp(row, bench_values(bench, "y") + token * out, out * sizeof *row) != 0) {
+            wrong = "depends on the number of rows";
+        }
+    }
+    free(row);
+    return wrong;
+}
+
+OPERATION(few_rows, "few rows", "few_rows.cl", few_rows_describe, .reference = few_rows_reference,
+          .forward = run_few_rows, .check = few_rows_check);
+
+/* ---- element by element, on rows of 2 C */
+
+static size_t wide_count(const struct bench *bench) {
+    return bench->token_count * 2 * bench->channels;
+}
+
+static void elements_describe(struct bench *bench) {
+    bench_activation(bench_input(bench, "x", wide_count(bench), 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", wide_count(bench)));
+}
+
+static void gelu_reference(struct bench *bench) {
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        const double x = bench_values(bench, "x")[i];
+        bench_values(bench, "y")[i] = bench->shape.gelu_tanh ? reference_gelu_tanh(x) : reference_gelu(x);
+    }
+}
+
+static void run_gelu_forward(struct bench *bench) {
+    activation_forward(bench->operations, wide_count(bench), bench_buffer(bench, "x"), bench_buffer(bench, "y"));
+}
+
+static void run_gelu_backward(struct bench *bench) {
+    bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
+    activation_backward(bench->operations, wide_count(bench), bench_buffer(bench, "x"),
+                        bench_derivative(bench, "x"));
+}
+
+OPERATION(gelu, "gelu", "elementwise.cl", elements_describe, .reference = gelu_reference,
+          .forward = run_gelu_forward, .backward = run_gelu_backward);
+
+static void bias_describe(struct bench *bench) {
+    elements_describe(bench);
+    bench_parameter(bench, "bias", 2 * bench->channels, 0.0, 1.0);
+}
+
+static void bias_reference(struct bench *bench) {
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        bench_values(bench, "y")[i] =
+            bench_values(bench, "x")[i] + bench_values(bench, "bias")[i % (2 * bench->channels)];
+    }
+}
+
+static void run_bias_forward(struct bench *bench) {
+    bench_copy(bench, bench_buffer(bench, "x"), 0, bench_buffer(bench, "y"), 0, wide_count(bench));
+    bias_forward(bench->operations, bench->token_count, 2 * bench->channels, case_weights(bench, "bias"),
+                 bench_buffer(bench, "y"));
+}
+
+static void run_bias_backward(struct bench *bench) {
+    bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
+    bias_backward(bench->operations, bench->token_count, 2 * bench->channels, bench_derivative(bench, "x"),
+                  case_gradients(bench, "bias"), bench->accumulate);
+}
+
+OPERATION(bias, "bias", "elementwise.cl", bias_describe, .reference = bias_reference, .forward = run_bias_forward,
+          .backward = run_bias_backward);
+
+static void dropout_reference(struct bench *bench) {
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        bench_values(bench, "y")[i] =
+            bench_values(bench, "x")[i] * case_kept(bench, i / (2 * bench->channels), i % (2 * bench->channels));
+    }
+}
+
+static void drop(struct bench *bench, const struct buffer *from, const struct buffer *to) {
+    bench_copy(bench, from, 0, to, 0, wide_count(bench));
+    dropout_apply(bench->operations, bench->token_count, 2 * bench->channels, case_dropout(bench), to);
+}
+
+static void run_dropout_forward(struct bench *bench) {
+    drop(bench, bench_buffer(bench, "x"), bench_buffer(bench, "y"));
+}
+
+static void run_dropout_backward(struct bench *bench) {
+    drop(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"));
+}
+
+OPERATION(dropout, "dropout", "elementwise.cl", elements_describe, .reference = dropout_reference,
+          .forward = run_dropout_forward, .backward = run_dropout_backward);
+
+/* A row of ones: the factors themselves. Their mean is 1 and their deviation sqrt(rate / (1 - rate)). */
+static void ones_prepare(struct bench *bench) {
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        bench_values(bench, "x")[i] = 1.0;
+    }
+}
+
+static const char *dropout_check(const struct bench *bench) {
+    const double count = (double)wide_count(bench), rate = (double)bench->shape.dropout;
+    double sum = 0.0;
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        sum += bench_values(bench, "y")[i];
+    }
+    return fabs(sum / count - 1.0) < 5.0 * sqrt(rate / (1.0 - rate) / count) ? NULL
+                                                                             : "the mean of the factors is not 1";
+}
+
+/* The rows in two launches: the second begins with the number of its first row, and on a buffer of its own. */
+static void run_dropout_split(struct bench *bench) {
+    const size_t width = 2 * bench->channels, first = bench->token_count / 3, rest = bench->token_count - first;
+    const struct buffer *y = bench_buffer(bench, "y"), *part = bench_scratch_activation(bench, rest * width);
+    struct dropout settings = case_dropout(bench);
+    bench_copy(bench, bench_buffer(bench, "x"), 0, y, 0, first * width);
+    dropout_apply(bench->operations, first, width, settings, y);
+    bench_copy(bench, bench_buffer(bench, "x"), first * width, part, 0, rest * width);
+    settings.first_row += first;
+    dropout_apply(bench->operations, rest, width, settings, part);
+    bench_copy(bench, part, 0, y, first * width, rest * width);
+}
+
+OPERATION(dropout_split, "dropout_split", "elementwise.cl", elements_describe, .prepare = ones_prepare,
+          .reference = dropout_reference, .forward = run_dropout_split, .check = dropout_check);
+
+/* ---- cases */
+
+const struct operation_case cases_elements[] = {
+    TINY(few_rows, "mhc", 2, 3, TINY_MHC, .count = 9),
+    TINY(few_rows, "mhc, to float", 2, 3, TINY_MHC, .count = 9, .variation = 1),
+    TINY(gelu, "mhc", 2, 3, TINY_MHC),
+    TINY(gelu, "mhc, tanh", 2, 3, TINY_MHC, .gelu_tanh = true),
+    TINY(bias, "mhc", 2, 3, TINY_MHC),
+    TINY(dropout, "mhc", 2, 3, TINY_MHC, .dropout = 0.5f),
+    CASE(few_rows, "one of 24, 5 columns", .residual = "rc", .sequence = 1, .count = 5),
+    CASE(few_rows, "7 of 20, 33 columns", .streams = 4, .channels = 5, .sequence = 7, .count = 33),
+    CASE(few_rows, "16 of 3072, 17 columns", .channels = 768, .sequence = 16, .count = 17),
+    CASE(few_rows, "19 of 128, one column", .residual = "rc", .channels = 128, .sequence = 19, .count = 1),
+    CASE(gelu, "normal", .bias = true),
+    CASE(gelu, "wide C=5", .residual = "rc", .channels = 5, .bias = true, .spread = 8.0),
+    CASE(gelu, "tanh", .bias = true, .gelu_tanh = true),
+    CASE(gelu, "tanh, wide C=5", .residual = "rc", .channels = 5, .bias = true, .gelu_tanh = true, .spread = 8.0),
+    CASE(bias, "few rows", .bias = true),
+    CASE(bias, "more rows than chunks", .bias = true, .batch = 2, .sequence = 75),
+    CASE(bias, "C=5", .residual = "rc", .channels = 5, .bias = true),
+    CASE(dropout, "p=0.1", .bias = true, .dropout = 0.1f),
+    CASE(dropout, "p=0.5 C=5", .residual = "rc", .channels = 5, .bias = true, .dropout = 0.5f),
+    CASE(dropout_split, "p=0.1", .bias = true, .batch = 40, .sequence = 50, .dropout = 0.1f),
+    CASE(dropout_split, "p=0.9 C=5", .residual = "rc", .channels = 5, .bias = true, .batch = 40, .sequence = 50,
+         .dropout = 0.9f),
+    {.test = NULL},
+};

@@ -1,0 +1,119 @@
+/* Cases of test_operations: the embedding. */
+#include "tests/support/operation_cases.h"
+#include "tests/support/reference.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- embedding; the variation is the first token's position, forward only */
+
+static void embedding_describe(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels;
+    bench_parameter(bench, "wte", bench->vocabulary * c, 0.0, 1.0)->written = 0;
+    bench_gap(bench);
+    bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0)
+        ->written = (size_t)bench->tokens.sequence * c;
+    if (bench->shape.scaled) {
+        bench_parameter(bench, "scale", bench->streams * c, 0.6, 0.5);
+    }
+    bench_activation(bench_output(bench, "streams", n * bench->streams * c));
+    bench_byproduct(bench, "squares", n * bench->streams)->roundings = 2;
+}
+
+static void embedding_reference(struct bench *bench) {
+    const size_t c = bench->channels;
+    const double *wte = bench_values(bench, "wte"), *wpe = bench_values(bench, "wpe");
+    const double *scale = bench_values_or_null(bench, "scale");
+    double *streams = bench_values(bench, "streams"), *squares = bench_values(bench, "squares");
+    for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
+        const size_t token = row / bench->streams;
+        const size_t position = (size_t)bench->shape.variation + token % (size_t)bench->tokens.sequence;
+        for (size_t k = 0; k < c; k++) {
+            const double gain = bench->shape.scaled ? scale[row % bench->streams * c + k] : 1.0;
+            streams[row * c + k] = (wte[(size_t)bench->ids[token] * c + k] + wpe[position * c + k]) *
+                                   case_kept(bench, token, k) * gain;
+        }
+        squares[row] = reference_dot(c, streams + row * c, streams + row * c);
+    }
+}
+
+/* Where the gains are, or with streams that are copied anywhere. */
+static struct span scale_at(const struct bench *bench, struct span (*at)(const struct bench *, const char *)) {
+    return at(bench, bench->shape.scaled ? "scale" : "wte");
+}
+
+static struct embedding embedding_weights(const struct bench *bench) {
+    return (struct embedding){case_weights(bench, "wte"), case_weights(bench, "wpe"),
+                              scale_at(bench, case_weights)};
+}
+
+static void run_embedding_forward(struct bench *bench) {
+    const struct embedding_input input = {bench->tokens, &bench->ids_buffer, case_dropout(bench)};
+    embedding_forward(bench->operations, &input, bench->shape.variation, embedding_weights(bench),
+                      bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
+}
+
+static const struct buffer *upload_integers(struct bench *bench, const int32_t *values, size_t count) {
+    const struct buffer *buffer = bench_scratch(bench, count);
+    bench->failed = bench->failed || buffer_write(bench->operations->compute, buffer, 0, values, count * 4) != 0;
+    return buffer;
+}
+
+static void run_embedding_backward(struct bench *bench) {
+    const size_t n = bench->token_count;
+    int32_t *ids = calloc(3 * n + 1, sizeof *ids), *starts = ids + n, *places = ids + 2 * n + 1;
+    size_t distinct = 0, placed = 0;
+    for (int32_t id = 0; id < (int32_t)bench->vocabulary && ids; id++) {
+        const size_t before = placed;
+        for (size_t token = 0; token < n; token++) {
+            if (bench->ids[token] == id) {
+                places[placed++] = (int32_t)token;
+            }
+        }
+        if (placed > before) {
+            ids[distinct] = id;
+            starts[distinct++] = (int32_t)before;
+        }
+    }
+    starts[distinct] = (int32_t)n;
+    const struct token_groups groups = {upload_integers(bench, ids, distinct),
+                                        upload_integers(bench, starts, distinct + 1),
+                                        upload_integers(bench, places, n), distinct};
+    free(ids);
+    const struct embedding weights = embedding_weights(bench),
+                           gradients = {case_gradients(bench, "wte"), case_gradients(bench, "wpe"),
+                                        scale_at(bench, case_gradients)};
+    const struct buffer *d_streams = bench_derivative(bench, "streams");
+    embedding_backward(bench->operations,
+                       &(struct embedding_input){bench->tokens, &bench->ids_buffer, case_dropout(bench)}, groups,
+                       weights, d_streams, bench_scratch(bench, n * bench->channels), gradients, bench->accumulate);
+}
+
+static const char *embedding_check(const struct bench *bench) {
+    return case_check_squares(bench, "streams");
+}
+
+OPERATION(embedding, "embedding", "embedding.cl", embedding_describe, .reference = embedding_reference,
+          .forward = run_embedding_forward, .backward = run_embedding_backward, .check = embedding_check);
+
+OPERATION(embedding_at, "embedding at", "embedding.cl", embedding_describe, .reference = embedding_reference,
+          .forward = run_embedding_forward, .check = embedding_check);
+
+/* ---- cases */
+
+const struct operation_case cases_embedding[] = {
+    TINY(embedding, "mhc", 2, 3, TINY_MHC),
+    TINY(embedding, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
+    TINY(embedding, "hc, dropout, scaled", 2, 3, TINY_HC, .dropout = 0.25f, .scaled = true),
+    TINY(embedding_at, "mhc", 2, 3, TINY_MHC, .variation = 4),
+    CASE(embedding, "rc", .residual = "rc", .batch = 3, .sequence = 8),
+    CASE(embedding, "rc, dropout C=5", .residual = "rc", .channels = 5, .bias = true, .dropout = 0.2f),
+    CASE(embedding, "S=4", .bias = true, .batch = 3, .sequence = 70),
+    CASE(embedding, "S=8, dropout C=768", .streams = 8, .channels = 768, .dropout = 0.1f),
+    CASE(embedding, "S=4, scaled", .bias = true, .batch = 3, .sequence = 70, .scaled = true),
+    CASE(embedding, "S=8, scaled C=768", .streams = 8, .channels = 768, .dropout = 0.1f, .scaled = true),
+    CASE(embedding, "S=5, scaled C=5", .streams = 5, .channels = 5, .scaled = true),
+    CASE(embedding_at, "S=4", .batch = 3, .sequence = 2, .variation = 70),
+    CASE(embedding_at, "S=3, scaled", .streams = 3, .batch = 2, .sequence = 2, .variation = 7, .scaled = true),
+    CASE(embedding_at, "rc", .residual = "rc", .batch = 3, .sequence = 1, .variation = 1),
+    {.test = NULL},
+};

@@ -1,0 +1,315 @@
+/* Cases of test_operations: the final norm, the loss, totals of vectors and AdamW. */
+#include "tests/support/operation_cases.h"
+#include "tests/support/reference.h"
+#include "tests/support/rounding.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- head */
+
+static size_t final_norms(const struct bench *bench) {
+    return bench->shape.norm_sum ? bench->streams : 1;
+}
+
+static void final_norm_describe(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels;
+    bench_activation(bench_input(bench, "streams", n * bench->streams * c, 0.2, 1.0));
+    bench_parameter(bench, "gain", c, 1.0, 0.5);
+    bench_gap(bench);
+    if (bench->shape.bias) {
+        bench_parameter(bench, "bias", c, 0.0, 1.0);
+    }
+    bench_activation(bench_output(bench, "y", n * c));
+    bench_byproduct(bench, "statistics", n * final_norms(bench) * 2);
+}
+
+static void norm_sum_token(struct bench *bench, const double *x, double *y, double *statistics) {
+    const size_t c = bench->channels;
+    double *normed = calloc(c, sizeof *normed);
+    memset(y, 0, c * sizeof *y);
+    for (size_t s = 0; s < bench->streams; s++) {
+        reference_layer_norm(c, x + s * c, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"), normed,
+                             statistics + 2 * s);
+        for (size_t k = 0; k < c; k++) {
+            y[k] += normed[k];
+        }
+    }
+    free(normed);
+}
+
+static void final_norm_reference(struct bench *bench) {
+    const size_t c = bench->channels, norms = final_norms(bench);
+    for (size_t token = 0; token < bench->token_count; token++) {
+        const double *x = bench_values(bench, "streams") + token * bench->streams * c;
+        double *y = bench_values(bench, "y") + token * c;
+        double *statistics = bench_values(bench, "statistics") + token * norms * 2;
+        if (bench->shape.norm_sum) {
+            norm_sum_token(bench, x, y, statistics);
+        } else { /* the sum of the streams is a width mix with weights of 1 */
+            const double ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
+            reference_width_mix(bench->streams, c, x, ones, bench_values(bench, "gain"),
+                                bench_values_or_null(bench, "bias"), y, statistics);
+        }
+    }
+}
+
+static struct final_norm final_of(const struct bench *bench) {
+    return (struct final_norm){bench_buffer(bench, "streams"), case_norm_weights(bench), bench_buffer(bench, "y"),
+                               bench_buffer(bench, "statistics")};
+}
+
+static void run_final_norm_forward(struct bench *bench) {
+    const struct final_norm final = final_of(bench);
+    final_norm_forward(bench->operations, bench->token_count, &final);
+}
+
+static void run_final_norm_backward(struct bench *bench) {
+    const struct final_norm final = final_of(bench);
+    final_norm_backward(bench->operations, bench->token_count, &final, bench_derivative(bench, "y"),
+                        bench_derivative(bench, "streams"), case_norm_gradients(bench), bench->accumulate);
+}
+
+OPERATION(final_norm, "final_norm", "head.cl", final_norm_describe, .reference = final_norm_reference,
+          .forward = run_final_norm_forward, .backward = run_final_norm_backward);
+
+/* Losses are differentiated with one factor for all: so large that the gradients of many logits are normal numbers
+ * in fp16, which is what scaling losses is for. */
+static const double LOSS_SCALE = 96.0;
+
+static void cross_entropy_describe(struct bench *bench) {
+    bench_input(bench, "logits", bench->token_count * bench->vocabulary, 0.0, bench->shape.spread)->d_activation =
+        true;
+    struct field *losses = bench_output(bench, "losses", bench->token_count);
+    losses->mean = LOSS_SCALE;
+    losses->deviation = 0.0;
+}
+
+static void cross_entropy_prepare(struct bench *bench) {
+    bench->ids[bench->token_count / 2] = -1;
+}
+
+static void cross_entropy_reference(struct bench *bench) {
+    for (size_t row = 0; row < bench->token_count; row++) {
+        bench_values(bench, "losses")[row] =
+            reference_cross_entropy(bench->vocabulary, bench_values(bench, "logits") + row * bench->vocabulary,
+                                    bench->ids[row]);
+    }
+}
+
+/* Rows in two parts, as the model does with logits that do not fit at once; `to` receives their gradient, which in
+ * fp32 takes their place. */
+static void run_cross_entropy(struct bench *bench, bool gradient, const struct buffer *to) {
+    const size_t v = bench->vocabulary, half = bench->token_count / 2, parts[] = {0, half, bench->token_count};
+    const struct buffer *part = bench_scratch(bench, (half + 1) * v);
+    const struct buffer *d_part =
+        bench->shape.type == ELEMENT_FP32 ? part : bench_scratch_activation(bench, (half + 1) * v);
+    for (size_t p = 0; p < 2; p++) {
+        const size_t first = parts[p], rows = parts[p + 1] - first;
+        bench_copy(bench, bench_buffer(bench, "logits"), first * v, part, 0, rows * v);
+        cross_entropy(bench->operations, first, rows, part, &bench->ids_buffer, (float)LOSS_SCALE,
+                      gradient ? d_part : NULL, bench_buffer(bench, "losses"));
+        bench_copy(bench, d_part, 0, to, first * v, rows * v);
+    }
+}
+
+static void run_cross_entropy_forward(struct bench *bench) {
+    run_cross_entropy(bench, false, bench_scratch_activation(bench, bench->token_count * bench->vocabulary));
+}
+
+static void run_cross_entropy_backward(struct bench *bench) {
+    run_cross_entropy(bench, true, bench_derivative(bench, "logits"));
+}
+
+OPERATION(entropy, "cross_entropy", "cross_entropy.cl", cross_entropy_describe, .prepare = cross_entropy_prepare,
+          .reference = cross_entropy_reference, .forward = run_cross_entropy_forward,
+          .backward = run_cross_entropy_backward);
+
+/* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm scaled, the squares of a
+ * part */
+
+static void totals_describe(struct bench *bench) {
+    bench_input(bench, "x", (size_t)bench->shape.count, 0.25, 1.0);
+    bench_output(bench, "totals", 4);
+}
+
+static void totals_reference(struct bench *bench) {
+    const size_t count = (size_t)bench->shape.count;
+    const double *x = bench_values(bench, "x");
+    double *totals = bench_values(bench, "totals"), sum = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        sum += x[i];
+    }
+    totals[0] = 0.5 * sum;
+    totals[1] = sum - 2.0 * x[0];
+    totals[2] = 0.25 * sqrt(reference_dot(count, x, x));
+    totals[3] = reference_dot(count - 64, x + 64, x + 64);
+}
+
+static void run_totals(struct bench *bench) {
+    const size_t count = (size_t)bench->shape.count;
+    const struct buffer *x = bench_buffer(bench, "x"), *totals = bench_buffer(bench, "totals");
+    sum_total(bench->operations, x, count, 0.5f, false, (struct span){totals, 0});
+    sum_total(bench->operations, x, 1, -2.0f, false, (struct span){totals, 1});
+    sum_total(bench->operations, x, count, 1.0f, true, (struct span){totals, 1});
+    norm_total(bench->operations, x, count, 0.25f, (struct span){totals, 2});
+    square_total(bench->operations, (struct span){x, 64}, count - 64, (struct span){totals, 3});
+}
+
+OPERATION(totals, "totals", "reduce.cl", totals_describe, .reference = totals_reference, .forward = run_totals);
+
+/* ---- optimiser. Variations: what is in the table below. */
+
+static const struct adamw_case {
+    struct adamw_settings settings;
+    float norm;
+} adamw_cases[] = {
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 1, .unscale = 1.0f},
+     8.0f}, /* clipped */
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 7, .unscale = 1.0f},
+     0.5f}, /* short enough */
+    {{.rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .decay = 0.0f, .clip = 0.0f, .step = 10000, .unscale = 1.0f},
+     8.0f},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 3, .unscale = 1.0f}, NAN},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 0.0f, .step = 3, .unscale = 1.0f},
+     INFINITY},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 2, .unscale = 0x1p-3f},
+     4.0f},
+};
+
+static const char *const adamw_names[] = {"weights", "first", "second"};
+static const char *const adamw_results[] = {"new_weights", "new_first", "new_second"};
+
+static void adamw_describe(struct bench *bench) {
+    const size_t count = (size_t)bench->shape.count;
+    bench_input(bench, "grad", count, 0.0, 1.0);
+    for (size_t i = 0; i < 3; i++) {
+        bench_input(bench, adamw_names[i], count, 0.0, i == 2 ? 0.1 : 1.0);
+        bench_output(bench, adamw_results[i], count);
+    }
+    if (bench->shape.type != ELEMENT_FP32) {
+        bench_activation(bench_byproduct(bench, "operands", count));
+    }
+}
+
+/* A gradient of zero with moments of zero is what padding has: the weight must stay. */
+static void adamw_prepare(struct bench *bench) {
+    const size_t count = (size_t)bench->shape.count;
+    double *second = bench_values(bench, "second");
+    for (size_t i = 0; i < count; i++) {
+        second[i] = fabs(second[i]);
+    }
+    for (size_t i = count - 5; i < count; i++) {
+        bench_values(bench, "grad")[i] = bench_values(bench, "first")[i] = second[i] = 0.0;
+    }
+}
+
+/* Weights before this take decay; a multiple of 64, as in the arena. */
+static size_t adamw_decayed(const struct bench *bench) {
+    return (size_t)bench->shape.count / 128 * 64;
+}
+
+static void adamw_reference(struct bench *bench) {
+    const struct adamw_case *test = &adamw_cases[bench->shape.variation];
+    double *values[3];
+    for (size_t i = 0; i < 3; i++) {
+        values[i] = bench_values(bench, adamw_results[i]);
+        memcpy(values[i], bench_values(bench, adamw_names[i]), (size_t)bench->shape.count * sizeof(double));
+    }
+    for (size_t i = 0; i < (size_t)bench->shape.count; i++) {
+        const struct reference_adamw settings = {.rate = (double)test->settings.rate,
+                                                 .beta1 = (double)test->settings.beta1,
+                                                 .beta2 = (double)test->settings.beta2,
+                                                 .decay =
+                                                     i < adamw_decayed(bench) ? (double)test->settings.decay : 0.0,
+                                                 .clip = (double)test->settings.clip,
+                                                 .norm = (double)test->norm,
+                                                 .step = test->settings.step};
+        reference_adamw(&settings, (double)test->settings.unscale * bench_values(bench, "grad")[i], &values[0][i],
+                        &values[1][i], &values[2][i]);
+    }
+    if (bench->shape.type != ELEMENT_FP32) {
+        memcpy(bench_values(bench, "operands"), values[0], (size_t)bench->shape.count * sizeof(double));
+    }
+}
+
+/* The copy for products has the new weights, rounded once. */
+static const char *adamw_check(const struct bench *bench) {
+    for (size_t i = 0; bench->shape.type != ELEMENT_FP32 && i < (size_t)bench->shape.count; i++) {
+        if (bench_values(bench, "operands")[i] !=
+            rounding_nearest(bench->shape.type, bench_values(bench, "new_weights")[i])) {
+            return "operands are not the rounded weights";
+        }
+    }
+    return NULL;
+}
+
+static void run_adamw(struct bench *bench) {
+    const struct adamw_case *test = &adamw_cases[bench->shape.variation];
+    const size_t count = (size_t)bench->shape.count;
+    const struct buffer *norm = bench_scratch(bench, 1);
+    const double size = (double)test->norm;
+    bench->failed = bench->failed || support_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
+    for (size_t i = 0; i < 3; i++) {
+        bench_copy(bench, bench_buffer(bench, adamw_names[i]), 0, bench_buffer(bench, adamw_results[i]), 0, count);
+    }
+    /* in two parts; the moments of the second one lie elsewhere, as a rank's share does */
+    const uint64_t part = 64, rest = count - part, place = 128;
+    const struct buffer *weights = bench_buffer(bench, "new_weights");
+    const struct buffer *moments[2] = {bench_buffer(bench, "new_first"), bench_buffer(bench, "new_second")};
+    const struct buffer *apart[2] = {bench_scratch(bench, count + place), bench_scratch(bench, count + place)};
+    const struct buffer *operands = weights;
+    if (bench->shape.type != ELEMENT_FP32) {
+        operands = bench_buffer(bench, "operands");
+        bench_copy(bench, weights, 0, operands, 0, count);
+    }
+    struct adamw_arenas arenas = {.weights = weights,
+                                  .gradients = bench_buffer(bench, "grad"),
+                                  .weights_lowp = operands,
+                                  .first_moments = moments[0],
+                                  .second_moments = moments[1],
+                                  .decayed = adamw_decayed(bench)};
+    adamw_step(bench->operations, &arenas, (struct adamw_range){0, part, 0}, &test->settings, norm);
+    for (size_t i = 0; i < 2; i++) {
+        bench_copy(bench, moments[i], part, apart[i], place, rest);
+    }
+    arenas.first_moments = apart[0];
+    arenas.second_moments = apart[1];
+    adamw_step(bench->operations, &arenas, (struct adamw_range){part, rest, place}, &test->settings, norm);
+    for (size_t i = 0; i < 2; i++) {
+        bench_copy(bench, apart[i], place, moments[i], part, rest);
+    }
+}
+
+OPERATION(adamw, "adamw", "adamw.cl", adamw_describe, .prepare = adamw_prepare, .reference = adamw_reference,
+          .forward = run_adamw, .check = adamw_check);
+
+/* ---- cases */
+
+const struct operation_case cases_head[] = {
+    TINY(final_norm, "mhc, norm_sum, bias", 2, 3, TINY_MHC),
+    TINY(final_norm, "hc, sum_norm", 2, 3, TINY_HC),
+    TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
+    TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
+    TINY(adamw, "clipped", 2, 3, TINY_MHC, .count = 192),
+    TINY(adamw, "scaled gradients", 2, 3, TINY_MHC, .count = 192, .variation = 5),
+    TINY(adamw, "norm NaN", 2, 3, TINY_MHC, .count = 192, .variation = 3),
+    CASE(final_norm, "rc", .residual = "rc"),
+    CASE(final_norm, "rc, bias C=5", .residual = "rc", .channels = 5, .bias = true),
+    CASE(final_norm, "S=4, sum_norm, bias", .bias = true, .batch = 2, .sequence = 75),
+    CASE(final_norm, "S=4, norm_sum, bias", .bias = true, .norm_sum = true, .batch = 2, .sequence = 75),
+    CASE(final_norm, "S=4, norm_sum", .norm_sum = true),
+    CASE(final_norm, "S=8 C=768, sum_norm", .streams = 8, .channels = 768),
+    CASE(entropy, "V=33", .bias = true),
+    LOOSE(entropy, "V=256, large logits", 30, 0, .vocabulary = 256, .spread = 200.0),
+    CASE(entropy, "V=50257", .vocabulary = 50257, .sequence = 3, .spread = 3.0),
+    CASE(totals, "64 elements", .bias = true, .count = 64),
+    CASE(totals, "1000000 elements", .bias = true, .count = 1000000),
+    CASE(adamw, "clipped", .bias = true, .count = 4096),
+    CASE(adamw, "norm below the limit", .bias = true, .count = 192, .variation = 1),
+    CASE(adamw, "no clipping, late", .bias = true, .count = 192, .variation = 2),
+    CASE(adamw, "scaled gradients", .bias = true, .count = 192, .variation = 5),
+    CASE(adamw, "norm NaN", .bias = true, .count = 192, .variation = 3),
+    CASE(adamw, "norm infinite", .bias = true, .count = 192, .variation = 4),
+    {.test = NULL},
+};

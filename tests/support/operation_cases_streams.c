@@ -1,0 +1,612 @@
+/* Cases of test_operations: hyper-connections: projections, map, mixing of streams, the fused frame. */
+#include "runtime/system/error.h"
+#include "src/operations/kernels.h"
+#include "tests/support/operation_cases.h"
+#include "tests/support/reference.h"
+#include "tests/support/reference_residual.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_plain(const struct bench *bench) {
+    return residual_is_plain(bench->operations->shape.residual);
+}
+
+/* ---- projections */
+
+static size_t row_length(const struct bench *bench) {
+    return bench->streams * bench->channels / bench->operations->norm_groups;
+}
+
+static void projections_describe(struct bench *bench) {
+    const size_t rows = row_length(bench);
+    for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
+        if (leaf->kind == LEAF_NORM) {
+            bench_parameter(bench, "gain", rows, 1.0, 0.5);
+            bench_gap(bench);
+        } else if (leaf->kind == LEAF_PROJECTION) {
+            bench_parameter(bench, leaf->name, rows * (size_t)leaf->width(bench->shape.streams), 0.0, 1.0);
+            bench_gap(bench);
+        }
+    }
+    bench_activation(bench_output(bench, "packed", rows * bench->operations->columns))->d_activation = false;
+}
+
+static void projections_reference(struct bench *bench) {
+    const double *gain = bench_values(bench, "gain");
+    double *packed = bench_values(bench, "packed");
+    size_t column = 0;
+    for (size_t i = 0; i < bench->field_count; i++) {
+        const struct field *field = &bench->fields[i];
+        if (field->kind != FIELD_PARAMETER || field->values == gain) {
+            continue;
+        }
+        const size_t width = field->count / row_length(bench);
+        for (size_t k = 0; k < field->count; k++) {
+            packed[(column + k % width) * row_length(bench) + k / width] = gain[k / width] * field->values[k];
+        }
+        column += width;
+    }
+}
+
+/* The leaves of one sublayer, on the device. */
+static struct projection_table projection_table(struct bench *bench) {
+    const size_t count =
+        (size_t)residual_projections(bench->operations->shape.residual, bench->operations->shape.streams);
+    uint64_t offsets[RESIDUAL_MAX_PROJECTIONS], *next = offsets;
+    struct projection_leaf leaves[RESIDUAL_MAX_PROJECTIONS];
+    for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
+        if (leaf->kind == LEAF_PROJECTION) {
+            *next++ = bench_offset(bench, leaf->name);
+        }
+    }
+    projections_list(bench->operations, offsets, bench_offset(bench, "gain"), 0, leaves);
+    const struct buffer *table = bench_scratch(bench, count * LEAF_FLOATS);
+    if (buffer_write(bench->operations->compute, table, 0, leaves, count * sizeof *leaves)) {
+        bench->failed = true;
+    }
+    return (struct projection_table){table, 0, count};
+}
+
+static void run_projections_pack(struct bench *bench) {
+    projections_pack(bench->operations, &bench->weights, projection_table(bench), bench_buffer(bench, "packed"));
+}
+
+static void run_projections_unpack(struct bench *bench) {
+    projections_unpack(bench->operations, &bench->weights, projection_table(bench),
+                       bench_derivative(bench, "packed"), &bench->gradients, bench->accumulate);
+}
+
+OPERATION(projections, "projections", "projections.cl", projections_describe, .reference = projections_reference,
+          .forward = run_projections_pack, .backward = run_projections_unpack);
+
+/* ---- multiply: streams with packed projections, and the gradient of those */
+
+static void multiply_describe(struct bench *bench) {
+    const size_t rows = bench->token_count * bench->operations->norm_groups;
+    bench_activation(bench_input(bench, "streams", rows * row_length(bench), 0.2, 1.0))->constant = true;
+    bench_activation(bench_input(bench, "packed", bench->operations->columns * row_length(bench), 0.0, 1.0))
+        ->d_activation = false;
+    bench_output(bench, "z", rows * bench->operations->columns);
+}
+
+static void multiply_reference(struct bench *bench) {
+    const size_t rows = bench->token_count * bench->operations->norm_groups, length = row_length(bench);
+    const size_t columns = bench->operations->columns;
+    const double *x = bench_values(bench, "streams"), *packed = bench_values(bench, "packed");
+    double *z = bench_values(bench, "z");
+    for (size_t i = 0; i < rows * columns; i++) {
+        z[i] = 0.0;
+        for (size_t k = 0; k < length; k++) {
+            z[i] += x[i / columns * length + k] * packed[i % columns * length + k];
+        }
+    }
+}
+
+static void run_multiply(struct bench *bench) {
+    projections_multiply(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
+                         (struct span){bench_buffer(bench, "packed"), 0}, bench_buffer(bench, "z"));
+}
+
+static void run_multiply_backward(struct bench *bench) {
+    if (operations_build(bench->operations, "projections.cl")) {
+        compute_fail(bench->operations->compute, "%s", error_text());
+        return;
+    }
+    projections_gradient(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
+                         bench_derivative(bench, "z"), bench_derivative(bench, "packed"));
+}
+
+OPERATION(multiply, "multiply", "few_rows.cl", multiply_describe, .reference = multiply_reference,
+          .forward = run_multiply, .backward = run_multiply_backward);
+
+/* ---- map. In the model d_z and rms_scale go on to the streams; here rms_scale is half the gradient of squares. */
+
+static void map_describe(struct bench *bench) {
+    const size_t n = bench->token_count, z_row = bench->operations->norm_groups * bench->operations->columns;
+    const double spread = bench->shape.spread;
+    bench_input(bench, "z", n * z_row, 0.0, 2.0);
+    bench_input(bench, "squares", n * bench->streams, (double)bench->channels, 0.3 * (double)bench->channels);
+    for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
+        const size_t count = (size_t)residual_leaf_elements(leaf, bench->shape.streams, 0);
+        if (!residual_leaf_is_small(leaf)) {
+            continue;
+        }
+        const bool gamma = strncmp(leaf->name, "gamma", 5) == 0;
+        struct field *field = bench_parameter(bench, leaf->name, count, 0.3, spread * (gamma ? 1.0 : 0.5));
+        field->constant =
+            gamma && bench->shape.setting.name && strcmp(bench->shape.setting.name, "freeze_gamma") == 0;
+    }
+    bench_byproduct(bench, "normalised", n * z_row);
+    bench_output(bench, "h", n * bench->operations->h_row);
+}
+
+/* Sums of squares are positive; the gates stay soft when the case stresses the matrix. */
+static void map_prepare(struct bench *bench) {
+    double *squares = bench_values(bench, "squares");
+    for (size_t i = 0; i < bench->token_count * bench->streams; i++) {
+        squares[i] = fabs(squares[i]) + 0.125;
+    }
+    const char *const gates[] = {"b_pre", "b_post", "alpha_pre", "alpha_post"};
+    for (size_t g = 0; g < 4 && bench->shape.spread > 1.0; g++) {
+        const struct field *field = bench_find(bench, gates[g]);
+        for (size_t i = 0; i < field->count; i++) {
+            field->values[i] = (double)(float)(field->values[i] / bench->shape.spread);
+        }
+    }
+}
+
+static struct reference_map map_of(const struct bench *bench) {
+    const struct operation_shape *shape = &bench->operations->shape;
+    struct reference_map map = {.residual = shape->residual,
+                                .settings = &shape->settings,
+                                .streams = bench->streams,
+                                .channels = bench->channels,
+                                .sublayers = (size_t)shape->sublayers};
+    for (size_t i = 0; shape->residual->leaves[i].name; i++) {
+        map.leaves[i] = bench_values_or_null(bench, shape->residual->leaves[i].name);
+    }
+    return map;
+}
+
+static void map_reference(struct bench *bench) {
+    const struct reference_map map = map_of(bench);
+    const size_t columns = bench->operations->columns, z_row = bench->operations->norm_groups * columns;
+    const double *z = bench_values(bench, "z"), *squares = bench_values(bench, "squares");
+    double *normalised = bench_values(bench, "normalised"), *h = bench_values(bench, "h");
+    for (size_t token = 0; token < bench->token_count; token++) {
+        reference_map_token(&map, columns, z + token * z_row, squares + token * bench->streams,
+                            normalised + token * z_row, h + token * bench->operations->h_row);
+    }
+}
+
+static struct stream_map device_map(const struct bench *bench) {
+    return (struct stream_map){.theta = case_weights(bench, "b_pre"),
+                               .squares = bench_buffer(bench, "squares"),
+                               .z = bench_buffer(bench, "normalised"),
+                               .h = bench_buffer(bench, "h")};
+}
+
+static void run_map_forward(struct bench *bench) {
+    const struct stream_map map = device_map(bench);
+    const size_t z_row = bench->operations->norm_groups * bench->operations->columns;
+    bench_copy(bench, bench_buffer(bench, "z"), 0, bench_buffer(bench, "normalised"), 0,
+               bench->token_count * z_row);
+    map_forward(bench->operations, bench->token_count, &map);
+}
+
+static void run_map_backward(struct bench *bench) {
+    const size_t n = bench->token_count, groups = bench->operations->norm_groups, streams = bench->streams;
+    const struct buffer *rms_scale = bench_scratch(bench, n * groups);
+    const struct stream_map map = device_map(bench);
+    map_backward(bench->operations, n, &map, bench_derivative(bench, "h"), bench_derivative(bench, "z"), rms_scale,
+                 case_gradients(bench, "b_pre"), bench->accumulate);
+    double *scales = calloc(n * streams, sizeof *scales), *squares = calloc(n * streams, sizeof *squares);
+    struct compute *compute = bench->operations->compute;
+    bench->failed = bench->failed || support_download(compute, rms_scale, 0, scales, n * groups) != 0;
+    for (size_t i = 0; i < n * streams; i++) {
+        squares[i] = 0.5 * scales[i / streams * groups + i % streams * groups / streams];
+    }
+    bench->failed =
+        bench->failed || support_upload(compute, bench_derivative(bench, "squares"), 0, squares, n * streams) != 0;
+    free(scales);
+    free(squares);
+}
+
+OPERATION(map, "map", "hc_map.cl", map_describe, .prepare = map_prepare, .reference = map_reference,
+          .forward = run_map_forward, .backward = run_map_backward);
+
+/* ---- the frame: width mix, depth mix, and the way back to the streams
+ *
+ * rms_scale of stream_backward is the cotangent of q_g = 1/2 sum_{s in g} |x_s|^2, which no kernel computes. */
+
+static void mix_describe(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels, s = bench->streams;
+    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
+    bench_parameter(bench, "gain", c, 1.0, 0.5);
+    bench_gap(bench);
+    if (bench->shape.bias) {
+        bench_parameter(bench, "bias", c, 0.0, 1.0);
+    }
+    if (!is_plain(bench)) {
+        bench_input(bench, "h", n * bench->operations->h_row, 0.2, 1.0);
+        bench_output(bench, "half_squares", n * bench->operations->norm_groups)->implied = true;
+    }
+    bench_activation(bench_output(bench, "normed", n * c));
+    bench_byproduct(bench, "statistics", n * 2);
+    bench_activation(bench_output(bench, "mixed", n * s * c));
+    bench_byproduct(bench, "squares", n * s)->roundings = 2;
+}
+
+static void mix_token(struct bench *bench, size_t token) {
+    const size_t c = bench->channels, s = bench->streams, row = s * c;
+    const double *h = bench_values_or_null(bench, "h");
+    const double *x = bench_values(bench, "streams") + token * row;
+    const double *h_token = h ? h + token * bench->operations->h_row : NULL;
+    double *mixed = bench_values(bench, "mixed") + token * row;
+    reference_width_mix(s, c, x, h_token, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"),
+                        bench_values(bench, "normed") + token * c, bench_values(bench, "statistics") + 2 * token);
+    reference_depth_mix(s, c, x, h_token, bench_values(bench, "branch") + token * c, mixed);
+    for (size_t i = 0; i < s; i++) {
+        bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
+    }
+}
+
+static void half_squares(struct bench *bench, size_t token) {
+    const size_t groups = bench->operations->norm_groups, length = row_length(bench);
+    for (size_t g = 0; g < groups; g++) {
+        const double *x = bench_values(bench, "streams") + (token * groups + g) * length;
+        bench_values(bench, "half_squares")[token * groups + g] = 0.5 * reference_dot(length, x, x);
+    }
+}
+
+static void mix_reference(struct bench *bench) {
+    for (size_t token = 0; token < bench->token_count; token++) {
+        mix_token(bench, token);
+        if (!is_plain(bench)) {
+            half_squares(bench, token);
+        }
+    }
+}
+
+/* For rc no h exists; the kernels take any buffer. */
+static const struct buffer *mix_h(const struct bench *bench) {
+    return bench_buffer(bench, is_plain(bench) ? "streams" : "h");
+}
+
+static struct stream_mix device_mix(const struct bench *bench) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "streams"),
+                               .h = mix_h(bench),
+                               .norm = case_norm_weights(bench),
+                               .normed = bench_buffer(bench, "normed"),
+                               .statistics = bench_buffer(bench, "statistics"),
+                               .output = bench_buffer(bench, "branch")};
+}
+
+static void run_mix_forward(struct bench *bench) {
+    const size_t n = bench->token_count;
+    const struct stream_mix mix = device_mix(bench);
+    width_mix_forward(bench->operations, n, &mix);
+    depth_mix_forward(bench->operations, n, &mix, bench_buffer(bench, "mixed"), bench_buffer(bench, "squares"));
+}
+
+static void run_mix_backward(struct bench *bench) {
+    const struct stream_mix mix = device_mix(bench);
+    const size_t n = bench->token_count, c = bench->channels;
+    const bool plain = is_plain(bench);
+    const struct buffer *d_mixed = bench_derivative(bench, "mixed");
+    const struct buffer *d_streams = bench_derivative(bench, "streams");
+    const struct buffer *d_h = plain ? bench_scratch(bench, 1) : bench_derivative(bench, "h");
+    const struct buffer *d_normed = bench_scratch_activation(bench, n * c);
+    /* d_u may take the place of d_normed */
+    const struct buffer *d_u = bench->shape.variation == 0 ? d_normed : bench_scratch_activation(bench, n * c);
+    bench_copy(bench, bench_derivative(bench, "normed"), 0, d_normed, 0, n * c);
+    bench_copy(bench, d_mixed, 0, d_streams, 0, n * bench->streams * c);
+    if (plain) {
+        bench_copy(bench, d_mixed, 0, bench_derivative(bench, "branch"), 0, n * c);
+    } else {
+        depth_mix_backward(bench->operations, n, &mix, d_mixed, bench_derivative(bench, "branch"), d_h);
+    }
+    width_mix_backward(bench->operations, n, &mix, d_normed, d_u, d_h, case_norm_gradients(bench),
+                       bench->accumulate);
+    stream_backward(bench->operations, n, &mix, d_u, plain ? mix.streams : bench_derivative(bench, "half_squares"),
+                    d_streams);
+}
+
+static const char *mix_check(const struct bench *bench) {
+    return case_check_squares(bench, "mixed");
+}
+
+OPERATION(mix, "mix", "stream_mix.cl", mix_describe, .reference = mix_reference, .forward = run_mix_forward,
+          .backward = run_mix_backward, .check = mix_check);
+
+/* ---- the fused frame: streams, packed projections, theta, gain and the branch's output -> normed and mixed, and from mixed
+ * what the next branch gets, with the same parameters. Only where a row has several lanes. */
+
+static void describe_theta(struct bench *bench) {
+    for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
+        if (residual_leaf_is_small(leaf)) {
+            bench_parameter(bench, leaf->name, (size_t)residual_leaf_elements(leaf, bench->shape.streams, 0), 0.3,
+                            0.5);
+        }
+    }
+}
+
+static void frame_describe(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels, s = bench->streams,
+                 columns = bench->operations->columns;
+    const size_t z_row = bench->operations->norm_groups * columns, length = row_length(bench);
+    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
+    bench_activation(bench_input(bench, "packed", columns * length, 0.0, 1.0 / sqrt((double)length)))
+        ->d_activation = false;
+    bench_parameter(bench, "gain", c, 1.0, 0.5);
+    bench_gap(bench);
+    if (bench->shape.bias) {
+        bench_parameter(bench, "bias", c, 0.0, 1.0);
+        bench_gap(bench);
+    }
+    describe_theta(bench);
+    bench_byproduct(bench, "z", n * z_row);
+    bench_byproduct(bench, "h", n * bench->operations->h_row);
+    bench_byproduct(bench, "statistics", n * 2);
+    bench_activation(bench_output(bench, "normed", n * c));
+    bench_activation(bench_output(bench, "mixed", n * s * c));
+    bench_byproduct(bench, "squares", n * s)->roundings = 2;
+    bench_byproduct(bench, "next_z", n * z_row)->roundings = 2;
+    bench_byproduct(bench, "next_h", n * bench->operations->h_row)->roundings = 2;
+    bench_byproduct(bench, "next_statistics", n * 2)->roundings = 2;
+    bench_activation(bench_byproduct(bench, "next_normed", n * c))->roundings = 3;
+}
+
+/* A branch's frame in plain C: from x [S, C] of a token, with its projections. `prefix` is of the fields' names. */
+static const double *frame_token(struct bench *bench, const double *x, size_t token, const char *prefix) {
+    const struct reference_map token_map = map_of(bench);
+    const size_t s = bench->streams, c = bench->channels, columns = bench->operations->columns;
+    const size_t rows = bench->operations->norm_groups, length = row_length(bench);
+    const double *packed = bench_values(bench, "packed");
+    char names[4][32];
+    static const char *const fields[] = {"z", "h", "normed", "statistics"};
+    double raw[256], squares[RESIDUAL_MAX_STREAMS];
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(names[i], sizeof names[i], "%s%s", prefix, fields[i]);
+    }
+    for (size_t i = 0; i < rows * columns; i++) {
+        raw[i] = reference_dot(length, x + i / columns * length, packed + i % columns * length);
+    }
+    for (size_t i = 0; i < s; i++) {
+        squares[i] = reference_dot(c, x + i * c, x + i * c);
+    }
+    double *h = bench_values(bench, names[1]) + token * bench->operations->h_row;
+    reference_map_token(&token_map, columns, raw, squares, bench_values(bench, names[0]) + token * rows * columns,
+                        h);
+    reference_width_mix(s, c, x, h, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"),
+                        bench_values(bench, names[2]) + token * c, bench_values(bench, names[3]) + 2 * token);
+    return h;
+}
+
+static void frame_reference(struct bench *bench) {
+    const size_t s = bench->streams, c = bench->channels, row = s * c;
+    for (size_t token = 0; token < bench->token_count; token++) {
+        const double *x = bench_values(bench, "streams") + token * row;
+        double *mixed = bench_values(bench, "mixed") + token * row;
+        const double *h = frame_token(bench, x, token, "");
+        reference_depth_mix(s, c, x, h, bench_values(bench, "branch") + token * c, mixed);
+        for (size_t i = 0; i < s; i++) {
+            bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
+        }
+        frame_token(bench, mixed, token, "next_");
+    }
+}
+
+/* Sums of squares of the streams, which come from the kernel before. */
+static const struct buffer *frame_squares(struct bench *bench) {
+    const size_t count = bench->token_count * bench->streams, c = bench->channels;
+    const double *x = bench_values(bench, "streams");
+    const struct buffer *squares = bench_scratch(bench, count);
+    double *values = calloc(count, sizeof *values);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = reference_dot(c, x + i * c, x + i * c);
+    }
+    bench->failed = support_upload(bench->operations->compute, squares, 0, values, count) != 0 || bench->failed;
+    free(values);
+    return squares;
+}
+
+static struct stream_mix frame_mix(const struct bench *bench) {
+    struct stream_mix around = device_mix(bench);
+    around.h = bench_buffer(bench, "h");
+    return around;
+}
+
+/* The first of the small parameters, or of their gradients: they are contiguous. */
+static struct span frame_theta(const struct bench *bench, const struct buffer *arena) {
+    const struct residual_leaf *leaf = bench->operations->shape.residual->leaves;
+    while (!residual_leaf_is_small(leaf) || residual_leaf_elements(leaf, bench->shape.streams, 0) == 0) {
+        leaf++;
+    }
+    return (struct span){arena, bench_offset(bench, leaf->name)};
+}
+
+static void run_frame_forward(struct bench *bench) {
+    const struct span packed = {bench_buffer(bench, "packed"), 0};
+    const struct stream_mix around = frame_mix(bench);
+    const struct stream_mix next_mix = {.streams = bench_buffer(bench, "mixed"),
+                                        .h = bench_buffer(bench, "next_h"),
+                                        .norm = case_norm_weights(bench),
+                                        .normed = bench_buffer(bench, "next_normed"),
+                                        .statistics = bench_buffer(bench, "next_statistics")};
+    struct stream_map inner = {.squares = frame_squares(bench), .z = bench_buffer(bench, "z"), .h = around.h};
+    struct stream_map next_map = {.squares = bench_buffer(bench, "squares"),
+                                  .z = bench_buffer(bench, "next_z"),
+                                  .h = next_mix.h};
+    inner.theta = next_map.theta = frame_theta(bench, &bench->weights);
+    frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&inner, &around, packed});
+    frame_leave(bench->operations, &around);
+    frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&next_map, &next_mix, packed});
+}
+
+static void run_frame_backward(struct bench *bench) {
+    struct operations *operations = bench->operations;
+    const size_t n = bench->token_count, z = n * operations->norm_groups * operations->columns;
+    const struct stream_mix around = frame_mix(bench);
+    const struct stream_map inner = {.theta = frame_theta(bench, &bench->weights),
+                                     .squares = frame_squares(bench),
+                                     .z = bench_buffer(bench, "z"),
+                                     .h = around.h};
+    const struct buffer *d_streams = bench_derivative(bench, "streams"), *d_z = bench_scratch_activation(bench, z);
+    const struct frame_gradients gradients = {.d_z = d_z,
+                                              .d_streams = d_streams,
+                                              .d_output = bench_scratch_activation(bench, n * bench->channels),
+                                              .norm = case_norm_gradients(bench),
+                                              .d_theta = frame_theta(bench, &bench->gradients)};
+    bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
+    frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
+    frame_backward(operations, n, &(struct stream_frame){&inner, &around, {bench_buffer(bench, "packed"), 0}},
+                   bench_derivative(bench, "normed"), &gradients, bench->accumulate);
+    if (operations_build(operations, "projections.cl") == 0) {
+        const struct buffer *d_z_fp32 = bench_scratch(bench, z);
+        bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
+        projections_gradient(operations, n, around.streams, d_z_fp32, bench_derivative(bench, "packed"));
+    }
+}
+
+OPERATION(frame, "frame", "frame.cl", frame_describe, .reference = frame_reference, .forward = run_frame_forward,
+          .backward = run_frame_backward);
+
+/* ---- gram matrix of the streams */
+
+static void gram_describe(struct bench *bench) {
+    bench_activation(
+        bench_input(bench, "streams", bench->token_count * bench->streams * bench->channels, 0.3, 1.0));
+    bench_output(bench, "gram", bench->token_count * bench->streams * bench->streams);
+}
+
+static void gram_reference(struct bench *bench) {
+    const size_t c = bench->channels, s = bench->streams;
+    const double *x = bench_values(bench, "streams");
+    double *gram = bench_values(bench, "gram");
+    for (size_t k = 0; k < bench->token_count * s * s; k++) {
+        const size_t token = k / (s * s), i = k / s % s, j = k % s;
+        gram[k] = reference_dot(c, x + (token * s + i) * c, x + (token * s + j) * c);
+    }
+}
+
+static void run_gram(struct bench *bench) {
+    stream_gram(bench->operations, bench->token_count, bench_buffer(bench, "streams"), bench_buffer(bench, "gram"));
+}
+
+OPERATION(gram, "gram", "stream_mix.cl", gram_describe, .reference = gram_reference, .forward = run_gram);
+
+/* ---- cases */
+
+const struct operation_case cases_streams[] = {
+    TINY(map, "mhc", 2, 3, TINY_MHC),
+    TINY(map, "hc", 2, 3, TINY_HC),
+    TINY(map, "shc", 2, 3, TINY_SHC),
+    TINY(map, "mhc_lite", 2, 3, TINY_LITE),
+    TINY(projections, "mhc", 2, 3, TINY_MHC),
+    TINY(projections, "hc", 2, 3, TINY_HC),
+    TINY(multiply, "mhc", 2, 3, TINY_MHC),
+    TINY(multiply, "hc", 2, 3, TINY_HC),
+    TINY(mix, "mhc", 2, 3, TINY_MHC),
+    TINY(mix, "hc", 2, 3, TINY_HC, .variation = 1),
+    TINY(mix, "rc", 2, 3, TINY_RC),
+    TINY(gram, "mhc", 2, 3, TINY_MHC),
+    LOOSE(map, "mhc_lite, 5040 permutations", 3, 16, .residual = "mhc_lite", .streams = 7, .sequence = 2),
+    LOOSE(map, "mhc_lite, 40320 permutations", 4, 6, .residual = "mhc_lite", .streams = 8, .sequence = 1),
+    CASE(map, "mhc, more tokens than chunks", .residual = "mhc", .batch = 2, .sequence = 75),
+    CASE(map, "hc, more tokens than chunks", .residual = "hc", .batch = 2, .sequence = 75),
+    CASE(map, "mhc, 1 iteration", .residual = "mhc", .setting = {"sinkhorn_iters", 1}),
+    CASE(map, "mhc, 50 iterations", .residual = "mhc", .setting = {"sinkhorn_iters", 50}),
+    LOOSE(map, "mhc, factors near their limit", 30, 0, .residual = "mhc", .spread = 10.0),
+    LOOSE(map, "mhc, large logits", 100, 0, .residual = "mhc", .spread = 60.0),
+    LOOSE(map, "mhc_lite, large logits", 30, 0, .residual = "mhc_lite", .spread = 60.0),
+    /* elimination on I + A loses |A|^2 epsilon, and 1 - tanh^2 all digits where tanh is almost 1 */
+    LOOSE(map, "shc, large angles", 100, 0, .residual = "shc", .spread = 20.0),
+    LOOSE(map, "go_mhc, large angles", 300, 0, .residual = "go_mhc", .spread = 20.0),
+    LOOSE(map, "krom, large logits", 30, 0, .residual = "krom", .spread = 60.0),
+    LOOSE(map, "circulant, large logits", 30, 0, .residual = "circulant", .spread = 60.0),
+    CASE(map, "circulant, nothing but rotations", .residual = "circulant", .setting = {"circulant_beta", 40}),
+    CASE(map, "shc, frozen gamma", .residual = "shc", .setting = {"freeze_gamma", true}),
+    CASE(projections, "identity", .residual = "identity", .channels = 64),
+    CASE(projections, "hc", .residual = "hc", .streams = 3),
+    CASE(projections, "mhc_lite", .residual = "mhc_lite", .streams = 5),
+    CASE(projections, "shc S=2", .residual = "shc", .streams = 2),
+    CASE(multiply, "identity C=64", .residual = "identity", .channels = 64, .batch = 3, .sequence = 11),
+    CASE(multiply, "hc C=20", .residual = "hc", .streams = 3, .channels = 20),
+    CASE(multiply, "shc C=768", .residual = "shc", .channels = 768, .sequence = 9),
+    CASE(multiply, "shc S=8 C=5", .residual = "shc", .streams = 8, .channels = 5, .batch = 2, .sequence = 40),
+    CASE(multiply, "mhc_lite S=5", .residual = "mhc_lite", .streams = 5),
+    CASE(mix, "S=2 C=64", .streams = 2, .channels = 64),
+    CASE(mix, "S=3 C=20", .streams = 3, .channels = 20),
+    CASE(mix, "S=4, bias", .bias = true, .batch = 3),
+    CASE(mix, "S=4, more tokens than chunks", .bias = true, .batch = 2, .sequence = 75),
+    CASE(mix, "S=5 C=12", .streams = 5, .channels = 12),
+    CASE(mix, "S=6 C=5", .streams = 6, .channels = 5),
+    CASE(mix, "S=7", .streams = 7),
+    CASE(mix, "S=8 C=768", .streams = 8, .channels = 768, .sequence = 3),
+    CASE(mix, "hc, own d_u", .residual = "hc", .variation = 1),
+    CASE(mix, "rc", .residual = "rc", .batch = 2, .sequence = 40),
+    CASE(mix, "rc, bias C=5", .residual = "rc", .channels = 5, .bias = true),
+    CASE(gram, "S=4", .bias = true),
+    CASE(gram, "rc", .residual = "rc"),
+    CASE(gram, "S=8 C=768", .streams = 8, .channels = 768),
+    {.test = NULL},
+};
+
+/* ---- cases of every variant: its map with each number of streams, and its projections */
+
+enum { MANY_PARAMETERS = 1000, VARIANT_CASES = 256 };
+
+static struct operation_case variant_cases[VARIANT_CASES];
+static char variant_names[VARIANT_CASES][48];
+static size_t variant_count;
+
+static void add_variant_case(struct operation_case one) {
+    if (variant_count == VARIANT_CASES) {
+        fprintf(stderr, "more than %d cases of variants\n", VARIANT_CASES);
+        exit(2);
+    }
+    snprintf(variant_names[variant_count], sizeof *variant_names, "%s S=%d", one.shape.residual,
+             (int)one.shape.streams);
+    one.what = variant_names[variant_count];
+    variant_cases[variant_count++] = one;
+}
+
+/* Those with thousands of parameters a sublayer have their own rows above, with looser bounds. */
+static void add_variants(void) {
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        if (residual_is_plain(variant)) {
+            continue;
+        }
+        for (int64_t n = 1; n <= RESIDUAL_MAX_STREAMS; n++) {
+            if (residual_takes(variant, n) && residual_theta(variant, n) < MANY_PARAMETERS) {
+                add_variant_case((struct operation_case){
+                    .test = &map, .shape = {.residual = variant->name, .streams = n, .batch = 3, .sequence = 2}});
+            }
+        }
+        add_variant_case((struct operation_case){.test = &frame,
+                                                 .needs_lanes = true,
+                                                 .tiny = true,
+                                                 .shape = {.residual = variant->name,
+                                                           .streams = reference_streams(variant, 4),
+                                                           .channels = 32,
+                                                           .batch = 3,
+                                                           .sequence = 7,
+                                                           .bias = i % 2 == 0}});
+        add_variant_case((
+            struct operation_case){.test = &projections,
+                                   .shape = {.residual = variant->name, .streams = reference_streams(variant, 4)}});
+    }
+}
+
+const struct operation_case *case_of_variant(size_t number) {
+    if (variant_count == 0) {
+        add_variants();
+    }
+    return number < variant_count ? &variant_cases[number] : NULL;
+}
