@@ -1,14 +1,12 @@
 /* The operations of the model on one device: every kernel of cl/ behind a function. All are launches (see
- * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about
- * layers.
+ * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in
- * the shape's type (act_t in the kernels), and so are the weights that products read; all else is float.
- * Parameters are spans of the arena of weights, and their gradients, of the arena of gradients, which are added
- * to what is there with `accumulate`; all other outputs are overwritten. Kernels move whole
- * aligned vectors: buffers begin on a multiple of a vector's size, as OpenCL's do, and offsets of spans are
- * multiples of 64 elements or of C; theta is read number by number. tests/operations/test_operations.c holds each
- * to a plain double reference. */
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
+ * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
+ * spans of the arena of weights, and their gradients, of the arena of gradients, which are added to what is there
+ * with `accumulate`; all other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on a
+ * multiple of a vector's size, as OpenCL's do, and offsets of spans are multiples of 64 elements or of C; theta is
+ * read number by number. tests/operations/test_operations.c holds each to a plain double reference. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -98,9 +96,8 @@ void embedding_add_rows(struct operations *operations, size_t count, const struc
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the
- * arenas, its columns and the first of them among the sublayer's, and where the sublayer's packed projections
- * begin. */
+/* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the arenas,
+ * its columns and the first of them among the sublayer's, and where the sublayer's packed projections begin. */
 struct projection_leaf {
     uint64_t w_at, gain_at, width, column, packed_at;
 };

@@ -1,5 +1,5 @@
 /* What a test of one operation works with: named inputs and outputs, each with its values in double, its buffer on
- * the device, and its derivative there. test_operations.c drives it, operation_cases.c fills it. */
+ * the device, and its derivative there. test_operations.c drives it, operation_cases_<subject>.c fill it. */
 #pragma once
 
 #include "src/operations/operations.h"
