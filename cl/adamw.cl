@@ -4,15 +4,16 @@
  *   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *   w = w (1 - rate * decay) - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
  *
- * The gradients are those of the loss times 1 / unscale; the norm is that of the loss alone. With ACT the new weights are also
- * stored as act_t, for matrix products. Weights before `decayed` have weight decay. A norm that is not finite leaves everything
- * as it was, so that the host, which reads the norm later, can stop with sound weights.
+ * The gradients are those of the loss times 1 / unscale; the norm is that of the loss alone. With ACT the new
+ * weights are also stored as act_t, for matrix products. Weights before `decayed` have weight decay. A norm that is
+ * not finite leaves everything as it was, so that the host, which reads the norm later, can stop with sound
+ * weights.
  */
 #define ADAM_EPSILON 1e-8f
 
-/* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `moment_first` on of the moments.
- * settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t), clip (<= 0: no clipping), unscale. Without ACT
- * weights_lowp is not touched. */
+/* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `moment_first` on of the
+ * moments. settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t), clip (<= 0:
+ * no clipping), unscale. Without ACT weights_lowp is not touched. */
 __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __global const float *gradients,
                     __global float *first_moments, __global float *second_moments, ulong first, ulong moment_first,
                     ulong count, ulong decayed, float4 settings, float4 corrections, __global const float *norm) {

@@ -9,8 +9,8 @@
  *
  * qkv [B, T, 3, H, D] (D = HEAD_SIZE); y [B, T, H, D]; lse, delta [B, H, T].
  *
- * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs, and attention_step.cl where
- * text is generated.
+ * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs, and
+ * attention_step.cl where text is generated.
  *
  * Build constants: HEADS (H), HEAD_SIZE (D), KEY_VEC keys in a vector.
  */
@@ -40,8 +40,8 @@ struct dropout {
     int sequence;
 };
 
-/* clspv takes the structure only so: it makes one large number of one that is passed by value, and bytes of one that has a
- * vector. */
+/* clspv takes the structure only so: it makes one large number of one that is passed by value, and bytes of one
+ * that has a vector. */
 static inline float attention_factor(const struct dropout *dropout, int head, int query, int key) {
     return dropout_factor(dropout->key, dropout->first_row + query, head * dropout->sequence + key, dropout->rate);
 }

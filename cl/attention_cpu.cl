@@ -1,13 +1,13 @@
-/* Attention forward and backward (attention.cl has the formulas) where a work-item has a core's caches to itself: it takes QUERIES
- * queries of a head and runs over tiles of KEYS keys (and the other way round for dk, dv): a tile of scores is QUERIES x KEYS. So
- * that keys lie side by side there are transposed copies k_t, v_t [B, H, D, padded], padded = T rounded up to KEYS, the padding
- * zero, tile by tile.
+/* Attention forward and backward (attention.cl has the formulas) where a work-item has a core's caches to itself:
+ * it takes QUERIES queries of a head and runs over tiles of KEYS keys (and the other way round for dk, dv): a tile
+ * of scores is QUERIES x KEYS. So that keys lie side by side there are transposed copies k_t, v_t [B, H, D,
+ * padded], padded = T rounded up to KEYS, the padding zero, tile by tile.
  *
- * The products of tiles are in the file before this one: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs that multiply pairs of
- * bf16. A row that enters products is ROW_ITEMS of row_t, sums are floats.
+ * The products of tiles are in the file before this one: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs
+ * that multiply pairs of bf16. A row that enters products is ROW_ITEMS of row_t, sums are floats.
  *
- * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS; both are
- * multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE).
+ * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS;
+ * both are multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE).
  */
 #if KEYS % KEYS_BACKWARD || KEYS_BACKWARD % QUERIES
 #error blocks of queries lie across those of keys
@@ -185,8 +185,8 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
 #define SUMS_ROW MODEL_WIDTH
 #endif
 
-/* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales and stores.
- * sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
+/* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales and
+ * stores. sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
 static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first,
                                int sequence, __global float *sums, __global act_t *d_q) {
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
@@ -213,8 +213,8 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
 }
 
 /* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, head), over all queries at or after them; or, with
- * whole_heads, all keys of one (batch, head), and then dq and delta, too, so that attention_backward_queries need not
- * run and no product is computed twice. */
+ * whole_heads, all keys of one (batch, head), and then dq and delta, too, so that attention_backward_queries need
+ * not run and no product is computed twice. */
 __kernel void attention_backward_keys(__global const act_t *qkv, __global const act_t *k_t,
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,

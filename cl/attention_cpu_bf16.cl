@@ -1,12 +1,13 @@
-/* What cl/attention_cpu.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16 with as many
- * others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds are rounded to bf16 before they enter
- * a product, as on the matrix units of GPUs. Sums are floats. The instruction takes numbers below the normal range for zero.
+/* What cl/attention_cpu.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16
+ * with as many others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds are
+ * rounded to bf16 before they enter a product, as on the matrix units of GPUs. Sums are floats. The instruction
+ * takes numbers below the normal range for zero.
  *
- * A word is a pair: two channels of a row, two keys of a row of p, or two rows at one channel; the first one lies in the lower
- * half. In transposed tiles a row has the words of KEYS keys for two channels.
+ * A word is a pair: two channels of a row, two keys of a row of p, or two rows at one channel; the first one lies
+ * in the lower half. In transposed tiles a row has the words of KEYS keys for two channels.
  *
- * Build constants: EMULATED, the instructions in OpenCL C, for tests on CPUs without them. HEAD_SIZE is a multiple of 16, QUERIES and
- * KEYS_BACKWARD of 8, KEYS of 32.
+ * Build constants: EMULATED, the instructions in OpenCL C, for tests on CPUs without them. HEAD_SIZE is a multiple
+ * of 16, QUERIES and KEYS_BACKWARD of 8, KEYS of 32.
  */
 typedef uint row_t;
 #define ROW_ITEMS    (HEAD_SIZE / 2)
@@ -46,8 +47,8 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
     return CONCAT(as_float, VEC)(CONCAT(convert_uint, VEC)(upper) << 16);
 }
 
-/* sums[r][c] += sum over i < steps of the pairs words[r * row_step + i * step] and vectors[i * vector_step + c], for 8 rows of
- * 16 x `wide` columns; from zero where `begin` says so, and times factor at last. */
+/* sums[r][c] += sum over i < steps of the pairs words[r * row_step + i * step] and vectors[i * vector_step + c],
+ * for 8 rows of 16 x `wide` columns; from zero where `begin` says so, and times factor at last. */
 #define BLOCK_OF(name, space, wide)                                                                                \
     INLINED void name(const uint *words, int row_step, int step, int steps, space const uint *vectors,             \
                       int vector_step, float *sums, int sums_row, bool begin, float factor) {                      \
@@ -122,9 +123,9 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
     }
 }
 
-/* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. Of an odd count the last
- * row stands twice. Its second factor is 0 in all rows of sums that are stored; rows past the end of the sequence may have others, and are
- * dropped. */
+/* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. Of an odd
+ * count the last row stands twice. Its second factor is 0 in all rows of sums that are stored; rows past the end of
+ * the sequence may have others, and are dropped. */
 static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix,
                                    size_t stride, float sums[QUERIES * HEAD_SIZE]) {
     uint rounded[QUERIES * KEYS / 2] ALIGNED, rows[KEYS / 2 * HEAD_SIZE] ALIGNED;

@@ -1,5 +1,5 @@
-/* What cl/attention_cpu.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector lanes are
- * keys. Queries are scaled when they are loaded. */
+/* What cl/attention_cpu.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector
+ * lanes are keys. Queries are scaled when they are loaded. */
 typedef float row_t;
 #define ROW_ITEMS    HEAD_SIZE
 #define KEY_ELEMENTS 1    /* of a key in a row of a transposed tile */
@@ -30,7 +30,8 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
     }
 }
 
-/* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last one. */
+/* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last
+ * one. */
 static inline void rows_scaled(__global const act_t *from, size_t stride, int first, int sequence, float factor,
                                row_t rows[QUERIES * ROW_ITEMS]) {
     for (int q = 0; q < QUERIES; q++) {

@@ -1,29 +1,30 @@
-/* Attention forward and backward (attention.cl has the formulas) on GPUs: a work-group has a tile of scores at a time in its
- * registers, and what is multiplied passes through local memory.
+/* Attention forward and backward (attention.cl has the formulas) on GPUs: a work-group has a tile of scores at a
+ * time in its registers, and what is multiplied passes through local memory.
  *
  *   attention_forward           a group has rows of queries; over blocks of keys:    S = Q K^T, P = exp(S - highest), Y += P V
  *   attention_backward_queries  a group has rows of queries; over blocks of keys:    S = Q K^T, dP = dY V^T, dQ += dS K
  *   attention_backward_keys     a group has rows of keys; over blocks of queries:    S^T = K Q^T, dP^T = V dY^T,
  *                                                                                    dV += P^T dY, dK += dS^T Q
  *
- * The work-items of a group stand ACROSS side by side and DOWN above each other, at x and y. Of a tile of ROWS by COLUMNS scores each has
- * those in the rows y, y + DOWN, ... and in the columns 4 x .. 4 x + 3; of the rows that are added up it has the quads x, x + ACROSS,
- * ... A quad is four columns or channels side by side, in which memory is read and written.
+ * The work-items of a group stand ACROSS side by side and DOWN above each other, at x and y. Of a tile of ROWS by
+ * COLUMNS scores each has those in the rows y, y + DOWN, ... and in the columns 4 x .. 4 x + 3; of the rows that
+ * are added up it has the quads x, x + ACROSS, ... A quad is four columns or channels side by side, in which memory
+ * is read and written.
  *
- * To make scores, the stage gets a slice of SLICE_QUADS quads of all rows and columns after the other. To add up, the tile gets the
- * scores, and the stage CHUNK_ROWS rows of CHUNK_QUADS quads after the other. What comes next is on its way in registers. Quads
- * change places within the rows of both, so that reads hit all banks without padding. Blocks that the mask leaves nothing of are
- * skipped, and it is looked at only where it cuts. All groups do the same work on every run and nothing is shared among them:
- * results are the same to the bit.
+ * To make scores, the stage gets a slice of SLICE_QUADS quads of all rows and columns after the other. To add up,
+ * the tile gets the scores, and the stage CHUNK_ROWS rows of CHUNK_QUADS quads after the other. What comes next is
+ * on its way in registers. Quads change places within the rows of both, so that reads hit all banks without
+ * padding. Blocks that the mask leaves nothing of are skipped, and it is looked at only where it cuts. All groups
+ * do the same work on every run and nothing is shared among them: results are the same to the bit.
  *
- * Past the end of the sequence its last row is read again. What comes of it is masked where it is a column, and not stored where
- * it is a row.
+ * Past the end of the sequence its last row is read again. What comes of it is masked where it is a column, and not
+ * stored where it is a row.
  *
- * Registers decide how fast this is. Hence addresses are one number of the work-item and one of the loop, with constants added, and what
- * all of a group have in common is left to be seen as such.
+ * Registers decide how fast this is. Hence addresses are one number of the work-item and one of the loop, with
+ * constants added, and what all of a group have in common is left to be seen as such.
  *
- * Build constants, besides those of attention.cl: ACROSS and DOWN, powers of two from 8 on; SCALE = 1/sqrt(HEAD_SIZE); KEYS_STAY: 1 for
- * the last of the kernels, 0 for the others.
+ * Build constants, besides those of attention.cl: ACROSS and DOWN, powers of two from 8 on; SCALE =
+ * 1/sqrt(HEAD_SIZE); KEYS_STAY: 1 for the last of the kernels, 0 for the others.
  */
 #define INLINED static inline __attribute__((always_inline))
 
@@ -119,7 +120,8 @@ struct rows {
 #define ROWS_OF(matrix, stride, first, sequence)                                                                   \
     {(matrix) + (size_t)(first) * (stride), (stride), (sequence) - 1 - (first)}
 
-/* Of the row `row` + `more`, of which `more` is the same for all work-items. A quad past the row's end may be any. */
+/* Of the row `row` + `more`, of which `more` is the same for all work-items. A quad past the row's end may be
+ * any. */
 INLINED quad_t rows_quad(const struct rows *rows, int row, int more, int quad) {
     const int in_row = min(quad, HEAD_QUADS - 1);
     __global const char *from = (__global const char *)(rows->at + (size_t)min(more, rows->last) * rows->stride);
@@ -127,8 +129,8 @@ INLINED quad_t rows_quad(const struct rows *rows, int row, int more, int quad) {
     return quad_load((__global const act_t *)(from + (uint)element * (uint)sizeof(act_t)), in_row);
 }
 
-/* ---- a work-item. Structures are handed over by pointers, also by functions that fill them: Mesa's compiler keeps copies of
- * them in memory. */
+/* ---- a work-item. Structures are handed over by pointers, also by functions that fill them: Mesa's compiler keeps
+ * copies of them in memory. */
 struct lane {
     int item, x, y;
 };
@@ -143,8 +145,8 @@ INLINED int tile_at(const struct lane *lane, int i, int quad) {
 
 /* ---- scores
  *
- * A slice has a slot for each row, and then for each column: the columns of a work-item lie ACROSS slots apart, so that neighbours
- * read neighbouring slots.
+ * A slice has a slot for each row, and then for each column: the columns of a work-item lie ACROSS slots apart, so
+ * that neighbours read neighbouring slots.
  */
 
 /* Where a quad of the slot `slot` + `more` lies; `more` is a multiple of eight. */
@@ -265,8 +267,8 @@ INLINED void chunk_add(const struct lane *lane, __local const float4 *tile, int 
     }
 }
 
-/* sums += the tile times COLUMNS rows. The tile may just have been written; others may still be reading the stage before, and both
- * after. */
+/* sums += the tile times COLUMNS rows. The tile may just have been written; others may still be reading the stage
+ * before, and both after. */
 INLINED void sums_add(const struct lane *lane, __local const float4 *tile, const struct rows *rows,
                       __local float4 *stage, float4 (*sums)[SUM_ROOM]) {
     quad_t quads[CHUNK_SHARE];
@@ -318,7 +320,8 @@ struct place {
     struct dropout dropout;
 };
 
-/* There are `blocks` blocks a head, and inverse = UINT_MAX / blocks, with which AMD's compiler keeps a division in scalar registers. */
+/* There are `blocks` blocks a head, and inverse = UINT_MAX / blocks, with which AMD's compiler keeps a division in
+ * scalar registers. */
 INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, ulong key, ulong first_row,
                         struct place *place) {
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
@@ -334,8 +337,8 @@ INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, ulo
     place->dropout.sequence = sequence;
 }
 
-/* Dropout in the tile, whose elements each work-item treats its own of: what is dropped becomes zero and the rest grows; or, to `mark`
- * it only, negative. Philox is too long to be written out for each element. */
+/* Dropout in the tile, whose elements each work-item treats its own of: what is dropped becomes zero and the rest
+ * grows; or, to `mark` it only, negative. Philox is too long to be written out for each element. */
 INLINED void tile_drop(const struct lane *lane, const struct place *place, int start, bool mark,
                        __local float4 *tile) {
     ROLLED for (int i = 0; i < 4 * LANE_ROWS; i++) {
@@ -348,7 +351,8 @@ INLINED void tile_drop(const struct lane *lane, const struct place *place, int s
 }
 
 #if !KEYS_STAY
-/* What the work-items of a row have, put together; all get it. Others may still be reading `stage` before, and after. */
+/* What the work-items of a row have, put together; all get it. Others may still be reading `stage` before, and
+ * after. */
 INLINED void rows_combine(const struct lane *lane, bool highest, __local float4 *stage, float *values) {
     __local float *own = (__local float *)stage + lane->item;
     __local const float4 *row = stage + lane->y * (ACROSS / 4);
@@ -495,8 +499,8 @@ INLINED void powers_mask(const struct lane *lane, int first, int start, int sequ
     }
 }
 
-/* ds from dp, and what is multiplied with dy from the tile's p, which is negative where it was dropped; both in place. `grown` is what
- * the others are multiplied with. */
+/* ds from dp, and what is multiplied with dy from the tile's p, which is negative where it was dropped; both in
+ * place. `grown` is what the others are multiplied with. */
 INLINED void tile_backward(const struct lane *lane, float grown, const float *delta, float (*d_p)[4],
                            __local float4 *tile) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {

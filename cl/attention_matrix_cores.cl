@@ -1,18 +1,18 @@
-/* Causal attention on matrix cores, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout are those of
- * attention.cl; qkv, y and their gradients are 16-bit elements, products of them are summed in float, and P and dS are rounded
- * to 16 bits where they are factors. lse and delta are float.
+/* Causal attention on matrix cores, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout
+ * are those of attention.cl; qkv, y and their gradients are 16-bit elements, products of them are summed in float,
+ * and P and dS are rounded to 16 bits where they are factors. lse and delta are float.
  *
  *   forward           a group has ROWS queries; over blocks of KEYS keys:    S = Q K^T, P = exp(S - highest), Y += P V
  *   backward_queries  a group has ROWS queries; over blocks of BLOCK keys:   S = Q K^T, dP = dY V^T, dQ += dS K
  *   backward_keys     a group has ROWS keys; over blocks of BLOCK queries:   S^T = K Q^T, dP^T = V dY^T,
  *                                                                            dV += P^T dY, dK += dS^T Q
  *
- * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. The rows that stay are read once; those that pass come
- * in tiles, one ahead. All groups do the same work on every run and nothing is shared among them, so results are the
- * same to the bit.
+ * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. The rows that stay are read once; those
+ * that pass come in tiles, one ahead. All groups do the same work on every run and nothing is shared among them, so
+ * results are the same to the bit.
  *
- * Rows past the end of the sequence read as zeros with lse = delta = 0, hence give nothing to anybody; keys past it are masked
- * because no query comes after them.
+ * Rows past the end of the sequence read as zeros with lse = delta = 0, hence give nothing to anybody; keys past it
+ * are masked because no query comes after them.
  *
  * Constants given at build time, besides those of matrix_cores.cl:
  *   HEAD_SIZE  a multiple of 16
@@ -29,7 +29,8 @@
 #define DEPTH  (HEAD_SIZE / FRAGMENT_K) /* fragments of a row that is multiplied */
 #define ACROSS (HEAD_SIZE / FRAGMENT_N) /* fragments of a row that is added up */
 
-/* Local memory for what is turned, where that does not happen in registers. (PoCL 6 fails on local arrays that nothing uses.) */
+/* Local memory for what is turned, where that does not happen in registers. (PoCL 6 fails on local arrays that
+ * nothing uses.) */
 #if C_TO_A_LOCAL
 #define TURN_DECLARE(name) __local ushort name[WARPS * C_TO_A_SIZE] __attribute__((aligned(16)))
 #else
@@ -41,7 +42,8 @@
 /* What scores are multiplied with to be exponents of two. */
 #define SCORE_SCALE (LOG2E * rsqrt((float)HEAD_SIZE))
 
-/* ---- tiles: rows of a head. Panels of a power of two of columns, one after the other, are what tile_at can permute. */
+/* ---- tiles: rows of a head. Panels of a power of two of columns, one after the other, are what tile_at can
+ * permute. */
 #define PANEL_16 (HEAD_SIZE % 32 ? 16 : 32)
 #define PANEL    (HEAD_SIZE % 64 ? PANEL_16 : 64)
 
@@ -173,8 +175,8 @@ INLINED void rows_store(struct work_item me, const fragment_c *sum, float factor
     }
 }
 
-/* ---- dropout: whether elements are kept, as bits in local memory, since four of them come from one call of philox, and rarely
- * lie in one lane */
+/* ---- dropout: whether elements are kept, as bits in local memory, since four of them come from one call of
+ * philox, and rarely lie in one lane */
 struct dropout {
     float rate, factor; /* of what is kept */
     uint2 key;
@@ -233,8 +235,8 @@ INLINED struct place place_of(bool queries, uint heads, uint sequence, float rat
     return place;
 }
 
-/* ---- the mask, only where it cuts: scores of keys after a query become -infinity. A fragment's first key is `ahead` of its first
- * query; with `keys_down` rows are keys and columns queries, else the other way round. */
+/* ---- the mask, only where it cuts: scores of keys after a query become -infinity. A fragment's first key is
+ * `ahead` of its first query; with `keys_down` rows are keys and columns queries, else the other way round. */
 INLINED void fragment_mask(struct work_item me, bool keys_down, int ahead, fragment_c *s) {
     if (ahead + (int)(keys_down ? FRAGMENT_M : FRAGMENT_N) <= 1)
         return;
@@ -321,7 +323,8 @@ INLINED void softmax_finish(struct work_item me, struct softmax *softmax, struct
     }
 }
 
-/* What a group has in local memory forward: K and V, the rows that stay unless they are in registers, what is turned, what is kept. */
+/* What a group has in local memory forward: K and V, the rows that stay unless they are in registers, what is
+ * turned, what is kept. */
 struct forward_memory {
     __local ushort *keys, *values, *own, *turn;
     __local uchar *kept;
@@ -372,8 +375,8 @@ INLINED void forward(struct work_item me, bool drops, struct place place, uint s
     rows_store(me, sum, 1.0f, place.first, sequence, y + place.token * place.width + place.column, place.width);
 }
 
-/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a kernel of its own, since
- * the registers that dropout takes would cost it a third of its groups. */
+/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a
+ * kernel of its own, since the registers that dropout takes would cost it a third of its groups. */
 MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_forward(__global const ushort *qkv, uint heads, uint sequence, __global ushort *y,
                                     __global float *lse) {
@@ -402,7 +405,8 @@ void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint hea
 
 /* ---- backward */
 
-/* The rows that pass: of K and V, or of Q and dY, in blocks, of which two are in local memory, one of them on its way. */
+/* The rows that pass: of K and V, or of Q and dY, in blocks, of which two are in local memory, one of them on its
+ * way. */
 struct passing {
     __global const ushort *first, *second;
     uint first_stride, second_stride;
@@ -428,7 +432,8 @@ INLINED void values_copy(__local float *to, uint rows, __global const float *fro
         to[row] = first + row < end ? factor * from[first + row] : 0.0f;
 }
 
-/* A warp's scores: FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and columns queries, else the other way round. */
+/* A warp's scores: FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and columns queries, else the
+ * other way round. */
 struct scores {
     bool keys_down;
     uint query, key;                  /* where the group's block begins */
@@ -489,7 +494,8 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
     }
 }
 
-/* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as forward. */
+/* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as
+ * forward. */
 MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_backward_queries(__global const ushort *qkv, __global const ushort *y,
                                              __global const ushort *d_y, __global const float *lse_all, uint heads,

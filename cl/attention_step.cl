@@ -1,13 +1,15 @@
-/* Attention (attention.cl has the formulas) when text is generated: there is one query a sequence, at `position`, over the keys and
- * values of all tokens before it, which are kept in a cache [rows, H, capacity, D] each: attention_fill puts those of a prompt
- * there, attention_step its own.
+/* Attention (attention.cl has the formulas) when text is generated: there is one query a sequence, at `position`,
+ * over the keys and values of all tokens before it, which are kept in a cache [rows, H, capacity, D] each:
+ * attention_fill puts those of a prompt there, attention_step its own.
  *
- * The cache has keys and values as rows: a step adds one row and reads all others once, one after the other, and what it costs
- * is that reading. (Keys side by side would save sums over vectors, which is not what it waits for, and make the new
- * key D writes far apart.) A sequence's part is in one piece, so that it can be copied to another row.
+ * The cache has keys and values as rows: a step adds one row and reads all others once, one after the other, and
+ * what it costs is that reading. (Keys side by side would save sums over vectors, which is not what it waits for,
+ * and make the new key D writes far apart.) A sequence's part is in one piece, so that it can be copied to another
+ * row.
  */
 
-/* k and v of qkv [B, T, 3, H, D] to rows row .. row + B - 1 of the cache. One work-item: a vector of one (token, head). */
+/* k and v of qkv [B, T, 3, H, D] to rows row .. row + B - 1 of the cache. One work-item: a vector of one (token,
+ * head). */
 __kernel void attention_fill(__global const act_t *qkv, int batch, int sequence, int row, int capacity,
                              __global act_t *keys, __global act_t *values) {
     const size_t token = get_global_id(0) / (MODEL_WIDTH / VEC);
@@ -59,8 +61,8 @@ static inline float step_exponentials(int position, int lane, float highest, __g
     return KEYS_SUM(sum);
 }
 
-/* One work-group a (sequence, head): adds k and v of qkv [B, 3, H, D] to the cache at `position`, and attends to all up to it.
- * y [B, H, D]; scores [B, H, padded] is scratch, padded >= capacity a multiple of KEYS. */
+/* One work-group a (sequence, head): adds k and v of qkv [B, 3, H, D] to the cache at `position`, and attends to
+ * all up to it. y [B, H, D]; scores [B, H, padded] is scratch, padded >= capacity a multiple of KEYS. */
 ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capacity, int padded,
                                __global act_t *keys, __global act_t *values, __global float *all_scores,
                                __global act_t *y) {

@@ -2,12 +2,12 @@
  *
  *   loss_t = log sum_v exp(logit_tv) - logit_t,target      0 where target = -1
  *
- * A row is long and its lanes are many, see operations/head.c. On a GPU a lane keeps the highest logit that it has met and the sum of
- * exponentials relative to that, so that a row is read once for the loss. For the gradient it is read again, unless that is stored in
- * 16 bits and the row is short enough for KEEPS: then the lanes keep their logits in registers, as distances from the target's in
- * steps of 1/2048, which is less than the gradient's own rounding. Those reach to 16; rows whose highest logit is farther from the
- * target's are read again. On a CPU, where a row stays in a cache and exponentials are what takes time, the highest one is looked for
- * first.
+ * A row is long and its lanes are many, see operations/head.c. On a GPU a lane keeps the highest logit that it has
+ * met and the sum of exponentials relative to that, so that a row is read once for the loss. For the gradient it is
+ * read again, unless that is stored in 16 bits and the row is short enough for KEEPS: then the lanes keep their
+ * logits in registers, as distances from the target's in steps of 1/2048, which is less than the gradient's own
+ * rounding. Those reach to 16; rows whose highest logit is farther from the target's are read again. On a CPU,
+ * where a row stays in a cache and exponentials are what takes time, the highest one is looked for first.
  *
  * Build constants: VOCABULARY (V), LANES of its own.
  */
@@ -119,8 +119,9 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, __loc
 #endif
 #endif
 
-/* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits [rows, V] becomes
- * scale * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the logits themselves. */
+/* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits
+ * [rows, V] becomes scale * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the logits
+ * themselves. */
 ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *targets, ulong first, float scale,
                               int gradient, __global act_t *d_logits, __global float *losses) {
     GROUP_SCRATCH(scratch);

@@ -1,5 +1,5 @@
-/* Elements of a buffer whose type is known when the kernel is compiled or only when it runs: TYPE_..., as enum element_type of
- * the host has them. Computed in float whatever is stored. */
+/* Elements of a buffer whose type is known when the kernel is compiled or only when it runs: TYPE_..., as enum
+ * element_type of the host has them. Computed in float whatever is stored. */
 
 /* Arrays that these helpers get stay in registers only if nothing is called. */
 #define INLINED static inline __attribute__((always_inline))

@@ -1,7 +1,9 @@
-/* Element by element: the activation, whose file (activation_*.cl) stands before this one and has activation_factor(x), so that
- * activation(x) = x activation_factor(x), and activation_derivative(x); bias; dropout of branch outputs.
+/* Element by element: the activation, whose file (activation_*.cl) stands before this one and has
+ * activation_factor(x), so that activation(x) = x activation_factor(x), and activation_derivative(x); bias; dropout
+ * of branch outputs.
  *
- * Lengths are multiples of VEC; a work-item takes one vector; global sizes are rounded up, so items past the end return.
+ * Lengths are multiples of VEC; a work-item takes one vector; global sizes are rounded up, so items past the end
+ * return.
  */
 #define VECTOR_INDEX() (get_global_id(0) * VEC)
 

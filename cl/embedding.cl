@@ -27,7 +27,8 @@ static inline vec_t embedding_dropped(vec_t x, float rate, ulong key, ulong row,
     return x;
 }
 
-/* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl; scale [S, C]. */
+/* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl;
+ * scale [S, C]. */
 ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
                                   ulong wpe_at, ulong scale_at, int sequence, int first, float dropout, ulong key,
                                   ulong first_row, __global act_t *streams, __global float *squares) {

@@ -1,15 +1,17 @@
 /* GEMM of few rows, or of few columns:  y [rows, out] = x [rows, in] W^T,  W [out, in].  x and W are act_t; y is act_t, or float with
  * y_float != 0. It computes a token of a text that is generated, and the projections of hyper-connections.
  *
- * Such a GEMM costs what reading x and W from memory costs. A general one copies them into another layout first, which is worth its
- * while for large GEMMs only. Here they are read as they lie, once from memory: what a work-group needs again is in a cache. A sum's
- * order depends neither on how many rows there are nor on the blocks.
+ * Such a GEMM costs what reading x and W from memory costs. A general one copies them into another layout first,
+ * which is worth its while for large GEMMs only. Here they are read as they lie, once from memory: what a
+ * work-group needs again is in a cache. A sum's order depends neither on how many rows there are nor on the blocks.
  *
- * Build constants: VEC (divides `in`); BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers. For one row both are 1, which reads W
- * in its order, twice as fast on CPUs; several rows are read from a cache again for each block of W, so blocks are larger.
+ * Build constants: VEC (divides `in`); BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers. For one row both are 1,
+ * which reads W in its order, twice as fast on CPUs; several rows are read from a cache again for each block of W,
+ * so blocks are larger.
  */
 
-/* A work-group computes group_rows rows and group_columns columns of y. What is past the end of x or W repeats the last row. */
+/* A work-group computes group_rows rows and group_columns columns of y. What is past the end of x or W repeats the
+ * last row. */
 ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, uint rows, int in,
                                   __global const act_t *w_all, ulong w_at, int out, uint group_rows,
                                   int group_columns, int y_float, __global act_t *y) {

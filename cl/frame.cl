@@ -1,11 +1,12 @@
-/* The whole frame of a hyper-connection around a branch in one kernel forward and one on the way back, for devices on which a row
- * is shared by many lanes: the streams pass between memory and registers once each way. What it computes is that of
- * stream_mix.cl, projections.cl and hc_map.cl; the last stands before this file with the variant's own. A CPU, whose caches hold the
- * streams between those kernels, keeps to them.
+/* The whole frame of a hyper-connection around a branch in one kernel forward and one on the way back, for devices
+ * on which a row is shared by many lanes: the streams pass between memory and registers once each way. What it
+ * computes is that of stream_mix.cl, projections.cl and hc_map.cl; the last stands before this file with the
+ * variant's own. A CPU, whose caches hold the streams between those kernels, keeps to them.
  *
- * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more than the registers or
- * the local memory of a group can hold, so its rows come to all tokens of the group at the same time: the barriers between blocks
- * of columns keep them together, and what one token loads the others find in the cache.
+ * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more
+ * than the registers or the local memory of a group can hold, so its rows come to all tokens of the group at the
+ * same time: the barriers between blocks of columns keep them together, and what one token loads the others find in
+ * the cache.
  *
  * Where the tokens end within a group, the last one is repeated by rows that write nothing.
  */
@@ -22,13 +23,15 @@
 #define ROW_SCRATCH   (H_ROW + RMS_GROUPS + (ACT ? Z_COLUMNS : 0))
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
-/* A work-item's vectors of all streams, as one array: clspv mistakes the indices of an array of arrays of one element. */
+/* A work-item's vectors of all streams, as one array: clspv mistakes the indices of an array of arrays of one
+ * element. */
 #define STREAM_SLOTS     (STREAMS * SLOTS(CHANNELS))
 #define AT(stream, slot) ((stream) * SLOTS(CHANNELS) + (slot))
 
-/* Walks a work-item's vectors of a token one by one, without unrolling: all loads at once would not fit into registers. Of arrays by
- * slot the vector under way is at [0]; `rotate` at the end of each round brings the next one there, and after the last round all are
- * where they were. c may lie behind the row in that one: test IN_ROW(c). */
+/* Walks a work-item's vectors of a token one by one, without unrolling: all loads at once would not fit into
+ * registers. Of arrays by slot the vector under way is at [0]; `rotate` at the end of each round brings the next
+ * one there, and after the last round all are where they were. c may lie behind the row in that one: test
+ * IN_ROW(c). */
 #define LANE_ROUNDS(c) UNROLL(1) for (int c = LANE * VEC; c < SLOTS(CHANNELS) * LANES * VEC; c += LANES * VEC)
 #define IN_ROW(c)      (CHANNELS % (LANES * VEC) == 0 || (c) < CHANNELS)
 
@@ -105,7 +108,8 @@ INLINED void enter(vec_t y[STREAM_SLOTS], size_t token, bool real, __global cons
                  statistics + 2 * token, scratch);
 }
 
-/* streams [N, S, C], squares [N, S] -> z [N, Z_COLUMNS] normalised, h [N, H_ROW], normed [N, C], statistics [N, 2]. */
+/* streams [N, S, C], squares [N, S] -> z [N, Z_COLUMNS] normalised, h [N, H_ROW], normed [N, C], statistics [N,
+ * 2]. */
 ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares, ulong tokens,
                             __global const act_t *packed, ulong packed_at, __global const float *parameters,
                             ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h,
@@ -122,8 +126,8 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
           statistics, scratch);
 }
 
-/* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what frame_enter makes of
- * them, all of which is the next one's but for x_all, h_before and output. */
+/* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what
+ * frame_enter makes of them, all of which is the next one's but for x_all, h_before and output. */
 ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float *h_before,
                               __global const act_t *output, ulong tokens, __global act_t *mixed,
                               __global float *squares, __global const act_t *packed, ulong packed_at,
@@ -166,7 +170,8 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
           statistics, scratch);
 }
 
-/* d_output [N, C] = sum_i post_i d_x'_i: what the topmost branch gets; for the others frame_backward of the branch above does it. */
+/* d_output [N, C] = sum_i post_i d_x'_i: what the topmost branch gets; for the others frame_backward of the branch
+ * above does it. */
 ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global const act_t *d_mixed, ulong tokens,
                                       __global act_t *d_output) {
     FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
@@ -263,8 +268,8 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
     }
 }
 
-/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_x_j,
- * and d_output [C] of the branch below, whose h is h_below. */
+/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u +
+ * rms_scale_g(j) x_j + d_x_j, and d_output [C] of the branch below, whose h is h_below. */
 INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
                                     vec_t d_x[STREAM_SLOTS], __global const float *h,
                                     __global const float *rms_scale, __global const float *h_below,
@@ -317,13 +322,14 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
     }
 }
 
-/* The backward pass of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed -> d_streams
- * [N, S, C], and d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the raw projections is for the GEMM
- * that makes their gradient. rows_at: tokens, and where packed begins. leaves_at: where theta and gain begin.
+/* The backward pass of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed
+ * -> d_streams [N, S, C], and d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the
+ * raw projections is for the GEMM that makes their gradient. rows_at: tokens, and where packed begins. leaves_at:
+ * where theta and gain begin.
  *
- * One work-group a chunk of tokens. partials: [groups, PARTIAL_ROW], sums of the gradients of gain and bias [2 C], and of theta; and
- * behind them of each group [GROUP_ROWS, THETA], sums of each row, and [GROUP_ROWS, ROW_SCRATCH], d_h, rms_scale and, in 16 bits,
- * d_z in float of its token. */
+ * One work-group a chunk of tokens. partials: [groups, PARTIAL_ROW], sums of the gradients of gain and bias [2 C],
+ * and of theta; and behind them of each group [GROUP_ROWS, THETA], sums of each row, and [GROUP_ROWS, ROW_SCRATCH],
+ * d_h, rms_scale and, in 16 bits, d_z in float of its token. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all,
                                __global const act_t *output, __global const float *squares,
                                __global const float *z_all, __global const float *statistics,

@@ -1,9 +1,10 @@
-/* circulant (C-mHC, contactsebi/circulant-hyper-connections): res = sum_k c_k P^k, where P^k moves stream (i + k) mod S to i,
+/* circulant (C-mHC, contactsebi/circulant-hyper-connections): res = sum_k c_k P^k, where P^k moves stream (i + k)
+ * mod S to i,
  *
  *   c = (1 - g) e_0 + g softmax(a),   a = alpha_res z + b_res,   g = min(1, circulant_beta / (2 SUBLAYERS))
  *
- * With less to give away the deeper the model is, products over all sublayers keep differences between streams. Circulant
- * matrices commute, and so do their products.
+ * With less to give away the deeper the model is, products over all sublayers keep differences between streams.
+ * Circulant matrices commute, and so do their products.
  */
 #define SHARE fmin(CIRCULANT_BETA / (2 * SUBLAYERS), 1.0f)
 

@@ -9,12 +9,13 @@
  *   h, d_h    pre [S] | post [S] | res [S, S] and its gradient
  *   d_z       gradient of z, written
  *   d_theta   sums of the gradients of theta over tokens, added to; one work-item owns it
- * Settings of the variant are macros by the names that its row gives them; where it uses the depth, SUBLAYERS is that of the model.
- * A variant defines
+ * Settings of the variant are macros by the names that its row gives them; where it uses the depth, SUBLAYERS is
+ * that of the model. A variant defines
  *   void hc_forward(theta, z, h)                        writes all of h
  *   void hc_backward(theta, z, h, d_h, d_z, d_theta)
- * and, where the latter needs an array that is too large for registers, its last argument then, MAP_WORK, the array's floats, and
- * MAP_SPACE, where it is: __local if MAP_LOCAL, the floats of local memory that a token has, are enough, else __private.
+ * and, where the latter needs an array that is too large for registers, its last argument then, MAP_WORK, the
+ * array's floats, and MAP_SPACE, where it is: __local if MAP_LOCAL, the floats of local memory that a token has,
+ * are enough, else __private.
  */
 #define GATE_COLUMNS (2 * STREAMS)
 #ifndef MAP_LOCAL
@@ -33,9 +34,9 @@ static inline float logistic(float x) {
     return 1.0f / (1.0f + exp(-x));
 }
 
-/* Entry of d_res for maps whose rows sum to one: a constant along a row then has no effect, and taking out the row's first
- * entry takes out the rounding that comes with it. Where all streams are equal, as in the first sublayer, these gradients
- * are exactly zero, which keeps the optimiser from stepping along noise. */
+/* Entry of d_res for maps whose rows sum to one: a constant along a row then has no effect, and taking out the
+ * row's first entry takes out the rounding that comes with it. Where all streams are equal, as in the first
+ * sublayer, these gradients are exactly zero, which keeps the optimiser from stepping along noise. */
 static inline float row_gradient(__global const float *d_h, int i, int j) {
     __global const float *row = d_h + GATE_COLUMNS + i * STREAMS;
     return row[j] - row[0];

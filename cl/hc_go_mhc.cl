@@ -2,8 +2,8 @@
  *
  *   res[i, j] = 1/B sum over block (i, j) of Q squared,   Q = (I + A)^-1 (I - A)  [S B, S B],   B = 2
  *
- * A skew-symmetric, its upper triangle by rows a = alpha_res z + b_res. Rows and columns of Q have length one, so those of res
- * sum to one. Since (I + A) + (I - A) = 2 I, Q = 2 X - I with X = (I + A)^-1.
+ * A skew-symmetric, its upper triangle by rows a = alpha_res z + b_res. Rows and columns of Q have length one, so
+ * those of res sum to one. Since (I + A) + (I - A) = 2 I, Q = 2 X - I with X = (I + A)^-1.
  */
 #define BLOCK   2
 #define ORDER   (BLOCK * STREAMS)
@@ -16,16 +16,16 @@
 #define MAP_SPACE __private
 #endif
 
-/* Local memory can be indexed, so a GPU's loops over what is there need not be unrolled; unrolled, compilers move so many of its loads
- * to the front that registers run out. */
+/* Local memory can be indexed, so a GPU's loops over what is there need not be unrolled; unrolled, compilers move
+ * so many of its loads to the front that registers run out. */
 #if LANES >= 32 && MAP_WORK <= MAP_LOCAL
 #define EACH_KEPT(i, n) UNROLL(1) for (int i = 0; i < (n); i++)
 #else
 #define EACH_KEPT(i, n) EACH(i, n)
 #endif
 
-/* X in place, by Gauss and Jordan. No pivoting: the symmetric part of I + A is I, and stays at least I in every Schur
- * complement, so pivots are at least 1. */
+/* X in place, by Gauss and Jordan. No pivoting: the symmetric part of I + A is I, and stays at least I in every
+ * Schur complement, so pivots are at least 1. */
 INLINED void invert(float x[ORDER][ORDER]) {
     EACH(pivot, ORDER) {
         const float inverse = 1.0f / x[pivot][pivot];
@@ -66,8 +66,9 @@ INLINED void rotation(__global const float *theta, __global const float *z, floa
     }
 }
 
-/* Takes out of Q what elimination has lost of it: a step of Newton's, Q + (I - Q Q^T) Q / 2, which squares the distance from
- * an orthogonal matrix. Rounding of I + A grows with the square of the angles, and over depth it adds up. */
+/* Takes out of Q what elimination has lost of it: a step of Newton's, Q + (I - Q Q^T) Q / 2, which squares the
+ * distance from an orthogonal matrix. Rounding of I + A grows with the square of the angles, and over depth it adds
+ * up. */
 INLINED void make_orthogonal(float q[ORDER][ORDER]) {
     float lost[ORDER][ORDER];
     EACH(i, ORDER) {

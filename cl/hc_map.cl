@@ -10,10 +10,9 @@ ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at,
                       h_all + token * H_ROW);
 }
 
-/* One work-item a chunk of tokens, which on a GPU is a token or few.
- * d_z [N, Z_ROW], rms_scale [N, RMS_GROUPS] as map_token_backward has them.
- * partials [chunks, THETA]: the chunk's gradients of theta. Of a work-group's rows the first one gets the sum; chunks are whole
- * work-groups, the last of them without tokens. */
+/* One work-item a chunk of tokens, which on a GPU is a token or few. d_z [N, Z_ROW], rms_scale [N, RMS_GROUPS] as
+ * map_token_backward has them. partials [chunks, THETA]: the chunk's gradients of theta. Of a work-group's rows the
+ * first one gets the sum; chunks are whole work-groups, the last of them without tokens. */
 ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at, __global const float *squares,
                                 __global const float *z_all, __global const float *h_all, __global const float *d_h,
                                 ulong tokens, ulong tokens_per_chunk, __global float *d_z_all,

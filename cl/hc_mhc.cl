@@ -2,15 +2,15 @@
  *
  * SINKHORN_ITERATIONS times: columns normalised (sum over i), then rows. The matrix after any half-step is
  *   exp(L_ij - r_i - c_j) = K_ij R_i C_j,   K = exp(L - max L), R = exp(-r), C = exp(max L - c),
- * so the backward pass needs r and c, or R and C, of each iteration only, which it computes again. With the factors R and C
- * the iterations are products of K with vectors, without a single exp. They are taken as long as they stay below
- * 1e15, so that what underflows in K is nothing in the matrix; a token with wilder logits goes the long way over the potentials
- * r and c.
+ * so the backward pass needs r and c, or R and C, of each iteration only, which it computes again. With the factors
+ * R and C the iterations are products of K with vectors, without a single exp. They are taken as long as they stay
+ * below 1e15, so that what underflows in K is nothing in the matrix; a token with wilder logits goes the long way
+ * over the potentials r and c.
  */
 #define FACTOR_LIMIT 1e15f
 
-/* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the last ones
- * only and keeps none, which leaves it in registers. */
+/* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the
+ * last ones only and keeps none, which leaves it in registers. */
 #define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS)
 #if MAP_WORK <= MAP_LOCAL
 #define MAP_SPACE __local
@@ -86,7 +86,8 @@ INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], fl
     return largest <= FACTOR_LIMIT;
 }
 
-/* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
+/* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij -
+ * c_j). */
 INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
                                  MAP_SPACE struct scaling *kept) {
     EACH(i, STREAMS) {
@@ -117,8 +118,8 @@ INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STRE
     }
 }
 
-/* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations to
- * `kept`, which may be null. */
+/* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations
+ * to `kept`, which may be null. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                       float columns[STREAMS], MAP_SPACE struct scaling *kept) {
     exponentials(logits, k);

@@ -1,7 +1,7 @@
 /* mhc_lite (Yang et al. 2026): res = sum_r a_r P_r, a = softmax(alpha_res z + b_res) over all S! permutations.
  *
- * P_r[i, perm_r(i)] = 1 for the r-th permutation in lexicographic order. Up to 40320 coefficients (S = 8): they stay in
- * global memory, and the permutations are generated as the loop goes.
+ * P_r[i, perm_r(i)] = 1 for the r-th permutation in lexicographic order. Up to 40320 coefficients (S = 8): they
+ * stay in global memory, and the permutations are generated as the loop goes.
  */
 #define PERMUTATIONS (COLUMNS - GATE_COLUMNS)
 
@@ -37,8 +37,8 @@ INLINED uint permutation_next(uint p) {
     return p;
 }
 
-/* What follows is done for the column j of row i of a permutation matrix. On a GPU j is looked for, so that matrices stay in
- * registers, which cannot be indexed. */
+/* What follows is done for the column j of row i of a permutation matrix. On a GPU j is looked for, so that
+ * matrices stay in registers, which cannot be indexed. */
 #if LANES < 32 || STREAMS > 4
 #define AT_IMAGE(j, permutation, i) for (int j = image(permutation, i), j_once = 1; j_once; j_once = 0)
 #else
@@ -53,7 +53,8 @@ INLINED float permutation_highest(__global const float *theta, __global const fl
     return highest;
 }
 
-/* Compensated addition (Kahan): of up to 40320 terms, so that rows and columns sum to one as exactly as floats allow. */
+/* Compensated addition (Kahan): of up to 40320 terms, so that rows and columns sum to one as exactly as floats
+ * allow. */
 INLINED void add_compensated(float term, float *sum, float *lost) {
     const float corrected = term - *lost;
     const float total = *sum + corrected;

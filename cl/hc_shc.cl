@@ -3,8 +3,8 @@
  *   res = J + Z K Z^T,   K = Q_u diag(sigma) Q_v^T,   Q = Cayley(skew(q)) = (I + A)^-1 (I - A)
  *   q_u = gamma_u tanh(tau_u z_u + b_u),  q_v likewise,  sigma = tanh(tau_s z_s + b_s),  J = ones / S
  *
- * Q_u and Q_v are orthogonal, so the norm of K is max |sigma| <= 1 and that of res is 1, with unit row and column sums.
- * Columns of z after the gates: z_u [k], z_v [k], z_s [m], k = m(m-1)/2. For S = 2, k = 0 and Q = 1.
+ * Q_u and Q_v are orthogonal, so the norm of K is max |sigma| <= 1 and that of res is 1, with unit row and column
+ * sums. Columns of z after the gates: z_u [k], z_v [k], z_s [m], k = m(m-1)/2. For S = 2, k = 0 and Q = 1.
  * FREEZE_GAMMA: no gradient for gamma.
  */
 #define M          (STREAMS - 1)
@@ -27,8 +27,8 @@ INLINED float helmert(int i, int k) {
     return i <= k ? helmert_scale[k] : i == k + 1 ? -(k + 1) * helmert_scale[k] : 0.0f;
 }
 
-/* Q = (I + A)^-1 (I - A) by elimination. No pivoting: the symmetric part of I + A is I, and stays at least I in every
- * Schur complement, so pivots are at least 1. */
+/* Q = (I + A)^-1 (I - A) by elimination. No pivoting: the symmetric part of I + A is I, and stays at least I in
+ * every Schur complement, so pivots are at least 1. */
 INLINED void cayley(const float *angles, float q[SIDE][SIDE]) {
     float left[SIDE][SIDE];
     for (int i = 0, next = 0; i < M; i++) {

@@ -44,7 +44,8 @@ INLINED void map_token_forward(__global const float *theta, __global const float
 #endif
 #endif
 
-/* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own gradient, since
+/* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own
+ * gradient, since
  *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
  * and its part of the gradients of theta. */
 INLINED void map_token_backward(__global const float *theta, __global const float *squares, __global const float *z,

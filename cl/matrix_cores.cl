@@ -1,6 +1,7 @@
-/* Matrix cores: D = A B + C on small matrices that the lanes of a warp (wave, sub-group) hold together as fragments; A and B have 16 bits,
- * C and D are float. GEMM and attention use the same functions on all devices; a file for each kind of matrix cores defines them. This
- * file comes first, after element.cl; the host adds the others (matrix_cores_files of runtime/gemm/matrix_cores.c):
+/* Matrix cores: D = A B + C on small matrices that the lanes of a warp (wave, sub-group) hold together as
+ * fragments; A and B have 16 bits, C and D are float. GEMM and attention use the same functions on all devices; a
+ * file for each kind of matrix cores defines them. This file comes first, after element.cl; the host adds the
+ * others (matrix_cores_files of runtime/gemm/matrix_cores.c):
  *
  *   NVIDIA sm_80 and later   matrix_cores_nvidia.cl (PTX), matrix_cores_ptx.cl
  *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl, _mfma.cl (gfx90a, gfx94x, gfx950) or _mfma_gfx908.cl, then
@@ -32,12 +33,13 @@
  *   EXCHANGE(me, x, bit)         x of the lane whose number differs in this bit
  *   power_of_two, IN_ORDER, FORGET, COPY_UNROLL   see attention_matrix_cores.cl
  *
- * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since it exchanges through
- * barriers.
+ * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since
+ * it exchanges through barriers.
  *
- * A tile is a matrix of 16-bit elements in local memory with rows of `width` elements, a power of two from 16 up. Its
- * chunks of 8 elements (16 bytes) are permuted within each row, so that 8 lanes that read one chunk each from 8 rows below
- * each other hit all banks; tile_at says where an element is, and a chunk stays whole. Tiles are aligned to 16 bytes.
+ * A tile is a matrix of 16-bit elements in local memory with rows of `width` elements, a power of two from 16 up.
+ * Its chunks of 8 elements (16 bytes) are permuted within each row, so that 8 lanes that read one chunk each from 8
+ * rows below each other hit all banks; tile_at says where an element is, and a chunk stays whole. Tiles are aligned
+ * to 16 bytes.
  */
 #define CHUNK 8 /* elements of 16 bits that are copied at once */
 

@@ -1,6 +1,6 @@
-/* Fragments of AMD's matrix cores. Lane l holds OPERAND_SHARE neighbours along k of row l % 16 of A and of column l % 16 of B. Which
- * ones does not matter as long as it is the same for both, since the sum over k has no order. Comes after one of
- * matrix_cores_amd_*.cl. */
+/* Fragments of AMD's matrix cores. Lane l holds OPERAND_SHARE neighbours along k of row l % 16 of A and of column l
+ * % 16 of B. Which ones does not matter as long as it is the same for both, since the sum over k has no order.
+ * Comes after one of matrix_cores_amd_*.cl. */
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define FRAGMENT_UNROLL _Pragma("unroll") /* before loops over fragments, which must live in registers */
 #define COPY_UNROLL     FRAGMENT_UNROLL

@@ -11,7 +11,7 @@ typedef float8 floats_t;
 #define MULTIPLY_FP16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c)
 #define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c)
 
-/* The compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until registers run
- * out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
+/* The compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until
+ * registers run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
 #define IN_ORDER() __builtin_amdgcn_sched_barrier(0)
 #define FORGET(me) __asm__ volatile("" : "+v"((me).lane))

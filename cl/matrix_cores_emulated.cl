@@ -1,5 +1,5 @@
-/* An emulation of NVIDIA's instructions, for tests on any device. It does what the tables of the PTX ISA say, so that it tests
- * which lane holds which element in matrix_cores_ptx.cl. */
+/* An emulation of NVIDIA's instructions, for tests on any device. It does what the tables of the PTX ISA say, so
+ * that it tests which lane holds which element in matrix_cores_ptx.cl. */
 #define FRAGMENT_UNROLL   _Pragma("nounroll") /* it has to compile fast */
 #define WARP_FENCE()      barrier(CLK_LOCAL_MEM_FENCE)
 #define EMULATION_SCRATCH 256 /* words of a warp */
@@ -8,8 +8,8 @@
     const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE,                         \
                                  me##_scratch + get_local_id(0) / WARP_SIZE * EMULATION_SCRATCH}
 
-/* ldmatrix .x4: the rows' addresses come from the lanes; a lane gets two neighbours of row lane / 4 of each matrix, beginning
- * at lane % 4 * 2. With .trans rows and columns change places. */
+/* ldmatrix .x4: the rows' addresses come from the lanes; a lane gets two neighbours of row lane / 4 of each matrix,
+ * beginning at lane % 4 * 2. With .trans rows and columns change places. */
 INLINED uint4 ptx_load_rows(struct work_item me, __local const ushort *row, bool transposed) {
     uint words[4];
     __local const ushort *__local *rows = (__local const ushort *__local *)me.scratch;

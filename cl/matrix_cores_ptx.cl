@@ -1,5 +1,6 @@
-/* Fragments of NVIDIA's matrix cores: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". B and C are two fragments side
- * by side, so that ldmatrix.x4 fills either operand. Comes after matrix_cores_nvidia.cl or matrix_cores_emulated.cl. */
+/* Fragments of NVIDIA's matrix cores: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". B and
+ * C are two fragments side by side, so that ldmatrix.x4 fills either operand. Comes after matrix_cores_nvidia.cl or
+ * matrix_cores_emulated.cl. */
 #define FRAGMENT_M        16
 #define FRAGMENT_N        16
 #define FRAGMENT_K        16
@@ -28,8 +29,8 @@ INLINED uint fragment_column(struct work_item me, uint i) {
 #define LANE_IN_ROW(r) ((r) * 2)
 #define ROW_LANES      4
 
-/* Where the row is whose address this lane gives, in a fragment at (row, column) of the tile: the second of its four 8 x 8
- * matrices lies below the first one, or across, beside it. */
+/* Where the row is whose address this lane gives, in a fragment at (row, column) of the tile: the second of its
+ * four 8 x 8 matrices lies below the first one, or across, beside it. */
 INLINED uint ptx_row_down(struct work_item me, uint width, uint row, uint column) {
     return tile_at(width, row + me.lane % 16, column + me.lane / 16 * 8);
 }
@@ -67,7 +68,8 @@ INLINED void fragment_multiply(struct work_item me, fragment_c *c, fragment_a a,
     ptx_multiply(me, c->v + 4, a, b.hi);
 }
 
-/* C [FRAGMENT_M, FRAGMENT_K] rounded to an A: a lane's share of A is where its share of C is (PTX ISA, the two figures of fragments). */
+/* C [FRAGMENT_M, FRAGMENT_K] rounded to an A: a lane's share of A is where its share of C is (PTX ISA, the two
+ * figures of fragments). */
 INLINED fragment_a c_to_a_direct(const fragment_c *c) {
     return (fragment_a)(operand_round_pair(c->v[0], c->v[1]), operand_round_pair(c->v[2], c->v[3]),
                         operand_round_pair(c->v[4], c->v[5]), operand_round_pair(c->v[6], c->v[7]));

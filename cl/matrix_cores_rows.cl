@@ -1,5 +1,5 @@
-/* What attention needs of matrix cores besides GEMM: maxima and sums along the rows of C, and C as the A of a next multiplication. Comes
- * after the files that matrix_cores.cl lists.
+/* What attention needs of matrix cores besides GEMM: maxima and sums along the rows of C, and C as the A of a next
+ * multiplication. Comes after the files that matrix_cores.cl lists.
  *
  *   C_TO_A_LOCAL  0: a lane's share of A is its share of C; 1: C passes through local memory, as on all but NVIDIA's cores
  */
@@ -30,8 +30,8 @@ INLINED float fragment_row_sum(struct work_item me, float x) {
     return x;
 }
 
-/* C [FRAGMENT_M, FRAGMENT_K], which is FRAGMENT_K / FRAGMENT_N fragments side by side, rounded to an A. A warp has C_TO_A_SIZE elements of
- * local memory for that. */
+/* C [FRAGMENT_M, FRAGMENT_K], which is FRAGMENT_K / FRAGMENT_N fragments side by side, rounded to an A. A warp has
+ * C_TO_A_SIZE elements of local memory for that. */
 #define C_TO_A_SIZE (FRAGMENT_M * FRAGMENT_K)
 
 INLINED fragment_a c_to_a(struct work_item me, const fragment_c *c, __local ushort *tiles) {

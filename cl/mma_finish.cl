@@ -14,7 +14,8 @@
  *               8 elements and n is one, so that a run is there or is not; else 1
  *   BLOCK_M, _N of the blocks of C that work-groups make
  *
- * Comes after element.cl, matrix_cores.cl and the files that it lists, with SIDE after common.cl and elementwise.cl (with VEC 1, for GELU_TANH) too.
+ * Comes after element.cl, matrix_cores.cl and the files that it lists, with SIDE after common.cl and elementwise.cl
+ * (with VEC 1, for GELU_TANH) too.
  */
 /* C, the bias and what lies beside C; without bias or side they are any buffer. */
 struct target {
@@ -93,8 +94,8 @@ INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
 
 /* ---- blocks */
 
-/* Where number `block` begins, as row and column: eight rows of blocks are walked together, so that what neighbours in time read
- * stays in the cache. */
+/* Where number `block` begins, as row and column: eight rows of blocks are walked together, so that what neighbours
+ * in time read stays in the cache. */
 #define WALK 8
 INLINED uint2 block_corner(uint block, uint m, uint n) {
     const uint down = (m - 1) / BLOCK_M + 1, across = (n - 1) / BLOCK_N + 1;

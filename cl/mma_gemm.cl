@@ -1,13 +1,15 @@
-/* GEMM on matrix cores: sums op(A) op(B), of which mma_finish.cl makes C. op(A) is [m, k], op(B) [k, n], C [m, n]; A and
- * B are in the 16-bit type of the me, sums are in float.
+/* GEMM on matrix cores: sums op(A) op(B), of which mma_finish.cl makes C. op(A) is [m, k], op(B) [k, n], C [m, n];
+ * A and B are in the 16-bit type of the me, sums are in float.
  *
- * A work-group makes a block of C, BLOCK_M x BLOCK_N, in steps of BLOCK_K along k: tiles of A and B go into local memory, each
- * warp multiplies WARP_M x WARP_N of them. There are STAGES tiles of each: with two, the next tile waits in registers while
- * the present one is multiplied; from three on it is on its way by asynchronous copies, STAGES - 1 steps ahead. At the end the sums
- * pass through the same local memory, so that each work-item gets neighbours of a row, however the cores' fragments lie.
+ * A work-group makes a block of C, BLOCK_M x BLOCK_N, in steps of BLOCK_K along k: tiles of A and B go into local
+ * memory, each warp multiplies WARP_M x WARP_N of them. There are STAGES tiles of each: with two, the next tile
+ * waits in registers while the present one is multiplied; from three on it is on its way by asynchronous copies,
+ * STAGES - 1 steps ahead. At the end the sums pass through the same local memory, so that each work-item gets
+ * neighbours of a row, however the cores' fragments lie.
  *
- * Blocks from number `whole` on are made by `parts` groups each, which take `depth` of k each (a multiple of BLOCK_K); what they
- * make are blocks in `partial`, [blocks - whole, parts, BLOCK_M, BLOCK_N], and mma_parts.cl adds those.
+ * Blocks from number `whole` on are made by `parts` groups each, which take `depth` of k each (a multiple of
+ * BLOCK_K); what they make are blocks in `partial`, [blocks - whole, parts, BLOCK_M, BLOCK_N], and mma_parts.cl
+ * adds those.
  *
  * Constants given at build time, besides those:
  *   TRANSPOSE_A, _B  whether op is the transpose of how the matrix lies in memory
@@ -39,7 +41,8 @@
 #define A_CHUNKS (A_SIZE / CHUNK / ITEMS) /* of a work-item */
 #define B_CHUNKS (B_SIZE / CHUNK / ITEMS)
 
-/* What there is of an operand from the corner of the next tile on: rows x columns. Inside of a tile 32 bits count elements. */
+/* What there is of an operand from the corner of the next tile on: rows x columns. Inside of a tile 32 bits count
+ * elements. */
 struct source {
     __global const ushort *elements;
     uint stride;
@@ -86,9 +89,9 @@ INLINED void tile_stream(__local ushort *tile, struct source source, uint width,
     }
 }
 
-/* The same in two steps: into registers, and from there into the tile. Of a tile that is transposed a work-item has chunks from two rows
- * below each other where it has an even number, which are neighbours then; work-items that are neighbours have the next rows, so
- * that they write to different banks. */
+/* The same in two steps: into registers, and from there into the tile. Of a tile that is transposed a work-item has
+ * chunks from two rows below each other where it has an even number, which are neighbours then; work-items that are
+ * neighbours have the next rows, so that they write to different banks. */
 #define TOGETHER(chunks) ((chunks) % 2 == 0 ? 2 : 1)
 
 INLINED uint2 transposed_place(uint i, uint chunks) {
@@ -258,8 +261,9 @@ INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZ
 
 #endif
 
-/* ---- sums to C: as many rows of the warp's part at a time as there is local memory for all warps, as floats. Fours of them are
- * permuted within each row, so that rows below each other lie in different banks, in twos, so that a run stays whole. */
+/* ---- sums to C: as many rows of the warp's part at a time as there is local memory for all warps, as floats.
+ * Fours of them are permuted within each row, so that rows below each other lie in different banks, in twos, so
+ * that a run stays whole. */
 #define TILES_BYTES        (STAGES * (A_SIZE + B_SIZE) * 2)
 #define STRIPS_BYTES(down) (WARPS * FRAGMENT_M * (down) * WARP_N * 4)
 #define STRIP_FITS(down)   (DOWN % (down) == 0 && STRIPS_BYTES(down) <= TILES_BYTES)

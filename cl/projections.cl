@@ -1,6 +1,6 @@
-/* The projections of a hyper-connection: z = X packed^T, where X [R, LENGTH] holds the rows that the RMSNorm runs over, R of
- * them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain folded in. z and all
- * gradients are float.
+/* The projections of a hyper-connection: z = X packed^T, where X [R, LENGTH] holds the rows that the RMSNorm runs
+ * over, R of them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain
+ * folded in. z and all gradients are float.
  *
  * z is computed by few_rows.cl. X is read once from memory; what a block of LENGTH needs again is in a cache.
  *
@@ -18,8 +18,8 @@
 #define PACK_GROUP  64
 #define LEAF_GROUPS ((LENGTH + PACK_GROUP - 1) / PACK_GROUP)
 
-/* Columns of all leaves: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i of a leaf,
- * LEAF_GROUPS groups a leaf. */
+/* Columns of all leaves: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i
+ * of a leaf, LEAF_GROUPS groups a leaf. */
 __kernel void projections_pack(__global const float *parameters, __global const ulong *table,
                                __global act_t *packed) {
     __global const ulong *leaf = table + get_group_id(0) / LEAF_GROUPS * LEAF_ROW;
@@ -36,8 +36,8 @@ __kernel void projections_pack(__global const float *parameters, __global const 
 }
 
 /* And back, for the leaves of one sublayer, d_packed [COLUMNS, LENGTH]: d_w[i, k] += gain_i d_packed[first + k, i],
- * d_gain_i += sum_k w[i, k] d_packed[first + k, i]; with keep == 0 they are these sums, whatever they were. One work-item
- * an i. */
+ * d_gain_i += sum_k w[i, k] d_packed[first + k, i]; with keep == 0 they are these sums, whatever they were. One
+ * work-item an i. */
 __kernel void projections_unpack(__global const float *parameters, __global const ulong *table, int first_leaf,
                                  int leaves, __global const float *d_packed, int keep, __global float *gradients) {
     const size_t i = get_global_id(0);

@@ -1,9 +1,10 @@
-/* Sums in a fixed order: partial sums of chunks, then their sum in a second pass. No atomics, so a result does not depend on
- * the order in which work-groups run.
+/* Sums in a fixed order: partial sums of chunks, then their sum in a second pass. No atomics, so a result does not
+ * depend on the order in which work-groups run.
  */
 #define LINE 64 /* vectors summed before they join a total, which keeps float sums of millions accurate */
 
-/* One work-group a chunk of rows: partials [chunks, width] = column sums of x [rows, width]. width a multiple of VEC. */
+/* One work-group a chunk of rows: partials [chunks, width] = column sums of x [rows, width]. width a multiple of
+ * VEC. */
 ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_chunk, int width,
                             __global float *partials) {
     const size_t first = get_group_id(0) * rows_per_chunk;
@@ -17,8 +18,8 @@ ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_
     }
 }
 
-/* Up to three ranges of columns of partials [chunks, width], one after the other, and where in `gradients` their sums over the
- * chunks are added to what is there, or with keep == 0 written, whatever that is. */
+/* Up to three ranges of columns of partials [chunks, width], one after the other, and where in `gradients` their
+ * sums over the chunks are added to what is there, or with keep == 0 written, whatever that is. */
 #define TARGETS                                                                                                    \
     int first0, int count0, ulong at0, int first1, int count1, ulong at1, int first2, int count2, ulong at2
 
@@ -76,8 +77,8 @@ ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int w
 }
 #endif
 
-/* One work-group a chunk: partials[chunk] = sum of squares of x[chunk], of count elements from `at` on. at, count and
- * per_chunk are multiples of VEC. */
+/* One work-group a chunk: partials[chunk] = sum of squares of x[chunk], of count elements from `at` on. at, count
+ * and per_chunk are multiples of VEC. */
 ROW_KERNEL void square_sums(__global const float *x, ulong at, ulong count, ulong per_chunk,
                             __global float *partials) {
     GROUP_SCRATCH(scratch);
@@ -99,7 +100,8 @@ ROW_KERNEL void square_sums(__global const float *x, ulong at, ulong count, ulon
     }
 }
 
-/* One work-group in all: out[at] = scale * sum of x[0..count) (+ the old out[at] if add). root != 0 takes the square root. */
+/* One work-group in all: out[at] = scale * sum of x[0..count) (+ the old out[at] if add). root != 0 takes the
+ * square root. */
 ROW_KERNEL void sum_total(__global const float *x, ulong count, float scale, int add, int root, __global float *out,
                           ulong at) {
     GROUP_SCRATCH(scratch);

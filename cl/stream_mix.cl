@@ -1,12 +1,15 @@
-/* The frame of a hyper-connection: streams to branch input and branch output back to streams (shapes for one token).
+/* The frame of a hyper-connection: streams to branch input and branch output back to streams (shapes for one
+ * token).
  *
  *   width   u = sum_s pre_s x_s                        a = LN(u)                     X [S, C] -> a [C]
  *   depth   x'_i = sum_j res_ij x_j + post_i o         q_i = sum_c x'_ic^2           o [C] -> X' [S, C], q [S]
  *
- * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no h.
- * q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the projections read.
+ * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no
+ * h. q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the
+ * projections read.
  *
- * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have a small one in registers, from few loads.
+ * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have a small one in registers, from few
+ * loads.
  *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
@@ -23,7 +26,8 @@
 #define RES(i, j) h[2 * STREAMS + (i) * STREAMS + (j)]
 #endif
 
-/* What registers have room for: not a wide H and its sums, nor fp16's conversions, which are long where libraries make them. */
+/* What registers have room for: not a wide H and its sums, nor fp16's conversions, which are long where libraries
+ * make them. */
 #define IN_REGISTERS (LANES > 1 && STREAMS <= 4 && ACT != 2)
 
 /* Loops along a row where nothing is indexed by the step, and over streams. */
@@ -225,9 +229,9 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
     GROUP_STORE_TOTALS(d_h_all + token * H_ROW + STREAMS, totals, D_H_SUMS, scratch);
 }
 
-/* One work-group a token, in place: d_x_j = sum_i res_ij d_x'_i + pre_j d_u + rms_scale_g(j) x_j.
- * rms_scale [N, RMS_GROUPS]: what the RMSNorm of the projections passes back to x; the projections' own part is added by a
- * matrix product afterwards. RMS_GROUPS is 1 (all streams together) or STREAMS. */
+/* One work-group a token, in place: d_x_j = sum_i res_ij d_x'_i + pre_j d_u + rms_scale_g(j) x_j. rms_scale [N,
+ * RMS_GROUPS]: what the RMSNorm of the projections passes back to x; the projections' own part is added by a matrix
+ * product afterwards. RMS_GROUPS is 1 (all streams together) or STREAMS. */
 ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *d_u,
                                 __global const float *rms_scale, __global act_t *d_streams) {
     const size_t token = get_group_id(0);
@@ -262,7 +266,8 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
     }
 }
 
-/* One work-group a token: gram [N, S, S] = <x_i, x_j>, from which cosines of streams and of their mixtures follow. */
+/* One work-group a token: gram [N, S, S] = <x_i, x_j>, from which cosines of streams and of their mixtures
+ * follow. */
 #define PAIRS (STREAMS * (STREAMS + 1) / 2) /* (i, j), j <= i, is pair i (i + 1) / 2 + j */
 ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram_all) {
     GROUP_SUMS_SCRATCH(scratch, PAIRS);

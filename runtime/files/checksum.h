@@ -1,4 +1,5 @@
-/* SHA-256 of files and memory, as 64 lower-case hexadecimal digits. Functions return 0, or -1 with an error text. */
+/* SHA-256 of files and memory, as 64 lower-case hexadecimal digits. Functions return 0, or -1 with an error
+ * text. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Where a path that is to be written leads. Users put a link where a folder or file is to be, and mean what it leads
- * to: all that is written goes there, and the link stays. */
+/* Where a path that is to be written leads. Users put a link where a folder or file is to be, and mean what it
+ * leads to: all that is written goes there, and the link stays. */
 #pragma once
 
 #include "runtime/files/files.h"

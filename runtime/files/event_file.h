@@ -26,8 +26,8 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
  * what they have from there on. */
 int event_file_restart(struct event_file *file, int64_t step);
 
-/* Appends one event with the settings of a run, lines "name = value" whose values are JSON (others are no settings): as a text
- * with the tag "settings", and as the run's row in TensorBoard's table of hyperparameters. */
+/* Appends one event with the settings of a run, lines "name = value" whose values are JSON (others are no
+ * settings): as a text with the tag "settings", and as the run's row in TensorBoard's table of hyperparameters. */
 int event_file_add_settings(struct event_file *file, int64_t step, const char *lines);
 
 int event_file_close(struct event_file *file);

@@ -1,6 +1,6 @@
-/* Files and folders: paths, reading with a limit, and writing so that what is there is whole or absent. All functions
- * return 0 or -1 with an error text that names the path, unless said otherwise. A path may be a symbolic link: what it
- * leads to is written, and the link stays. */
+/* Files and folders: paths, reading with a limit, and writing so that what is there is whole or absent. All
+ * functions return 0 or -1 with an error text that names the path, unless said otherwise. A path may be a symbolic
+ * link: what it leads to is written, and the link stays. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,15 +9,15 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* A path as a value, formatted as by printf: path_of("%s/%s", folder, name).text. A path that is longer than the system allows becomes a
- * name that the system refuses (ENAMETOOLONG) wherever it is used. */
+/* A path as a value, formatted as by printf: path_of("%s/%s", folder, name).text. A path that is longer than the
+ * system allows becomes a name that the system refuses (ENAMETOOLONG) wherever it is used. */
 struct path {
     char text[4096 + 1];
 };
 struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* False only where there is nothing: what cannot be looked at, for want of a right or of memory, is taken to be there, so that
- * whoever goes on with it learns what is wrong. */
+/* False only where there is nothing: what cannot be looked at, for want of a right or of memory, is taken to be
+ * there, so that whoever goes on with it learns what is wrong. */
 bool files_exist(const char *path);
 
 /* Whether the path itself is a symbolic link. */
@@ -35,8 +35,8 @@ int files_refuse_members(const char *folder, const char *const *names, const cha
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 
-/* Calls `visit` with every name in a folder but "." and "..", until it gives something else than 0, which is returned; an error,
- * too, where the folder cannot be read to its end. */
+/* Calls `visit` with every name in a folder but "." and "..", until it gives something else than 0, which is
+ * returned; an error, too, where the folder cannot be read to its end. */
 int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context);
 
 /* Read and write as the system's calls, but the whole of it, however often signals interrupt them. files_read_all
@@ -57,8 +57,8 @@ FILE *files_open_stream(const char *path);
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 
-/* Reads to the end instead, whatever size the system gives: also pipes and devices, which are waited for, and the files of /proc, which have
- * no size. What came out of a pipe cannot be read again. */
+/* Reads to the end instead, whatever size the system gives: also pipes and devices, which are waited for, and the
+ * files of /proc, which have no size. What came out of a pipe cannot be read again. */
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes);
 
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
@@ -99,13 +99,14 @@ int files_lock_folder(const char *path, int *descriptor);
  * before a restart, stays. files_stage_begin and files_stage_file do that themselves. */
 void files_stage_clean(const char *parent);
 
-/* Removes a file, or a folder with all that is in it; does not follow links. files_remove_folder: anything else than a
- * folder is an error. */
+/* Removes a file, or a folder with all that is in it; does not follow links. files_remove_folder: anything else
+ * than a folder is an error. */
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
-/* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if nothing else is in it. Such a
- * folder is first moved to a temporary name, so that it is whole or absent at every moment, where the file system can do that. */
+/* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if nothing
+ * else is in it. Such a folder is first moved to a temporary name, so that it is whole or absent at every moment,
+ * where the file system can do that. */
 int files_discard_members(const char *folder, const char *const *names);
 
 /* Whether a folder has anything else than regular files of these names: 1 or 0; -1 where that cannot be told. */

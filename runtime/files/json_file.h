@@ -1,5 +1,6 @@
-/* Small JSON files, read and written whole. Functions return 0 or -1 with an error text that names the path. jansson allocates through
- * runtime/system/memory.h in all programs, so its functions fail only for what they are given, such as text that is not UTF-8. */
+/* Small JSON files, read and written whole. Functions return 0 or -1 with an error text that names the path.
+ * jansson allocates through runtime/system/memory.h in all programs, so its functions fail only for what they are
+ * given, such as text that is not UTF-8. */
 #pragma once
 
 #include <jansson.h>
@@ -9,12 +10,13 @@
 
 enum { JSON_FILE_INVALID = -2 }; /* the file was read, but it is not JSON */
 
-/* Reads a file of at most `limit` bytes. *json is the caller's to json_decref, NULL on failure. Keys may not be repeated. A file that is
- * not JSON gives JSON_FILE_INVALID with the error text "<path>:<line>: <text>". */
+/* Reads a file of at most `limit` bytes. *json is the caller's to json_decref, NULL on failure. Keys may not be
+ * repeated. A file that is not JSON gives JSON_FILE_INVALID with the error text "<path>:<line>: <text>". */
 int json_file_read(const char *path, size_t limit, json_t **json);
 
-/* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write. `json` may be NULL, as jansson's functions return it for a
- * text that is not UTF-8 or a number that is not finite; that is an error of the three functions below. */
+/* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write. `json` may be NULL, as jansson's
+ * functions return it for a text that is not UTF-8 or a number that is not finite; that is an error of the three
+ * functions below. */
 int json_file_write(const char *path, const json_t *json, size_t flags);
 
 /* The text of an object, which the caller frees; NULL with an error text. */

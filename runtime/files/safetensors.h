@@ -83,12 +83,12 @@ void safetensors_abandon(struct safetensors_writer *writer);
 
 /* ---- float tensors in pieces: large ones need not be in memory as a whole */
 
-/* Elements [first, first + count) of tensor number `tensor`; it sets the values, or takes them. 0 to go on, or -1 with
- * an error text. */
+/* Elements [first, first + count) of tensor number `tensor`; it sets the values, or takes them. 0 to go on, or -1
+ * with an error text. */
 typedef int tensor_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values);
 
-/* Calls `piece` for all elements of the tensors (rank and shape are used), in their order, at most 2^20 of one tensor at
- * a time. The values have the same place in memory in all calls. */
+/* Calls `piece` for all elements of the tensors (rank and shape are used), in their order, at most 2^20 of one
+ * tensor at a time. The values have the same place in memory in all calls. */
 int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_piece *piece, void *context);
 
 /* Writes a file whose tensors, all F32, `piece` sets. On any failure the caller removes it. */

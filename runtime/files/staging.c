@@ -1,7 +1,7 @@
 /* Files and folders under temporary names, to be moved into place when they are whole. The name is
- * ".tmp-<name>-<identity>-<process>-<number>", so that it tells who made a leftover. The identity is that of a space
- * of process numbers: a boot of a host, or a container. Only there can it be asked whether the process is still
- * alive, and only what such a dead process left is ever removed, by files_stage_clean. */
+ * ".tmp-<name>-<identity>-<process>-<number>", so that it tells who made a leftover. The identity is that of a
+ * space of process numbers: a boot of a host, or a container. Only there can it be asked whether the process is
+ * still alive, and only what such a dead process left is ever removed, by files_stage_clean. */
 #include "runtime/files/destination.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -40,8 +40,8 @@ static const char *own_identity(void) {
     return identity;
 }
 
-/* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) beside its destination, with permissions by the
- * umask. Returns its path as a heap string; NULL with an error text. */
+/* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) beside its destination, with
+ * permissions by the umask. Returns its path as a heap string; NULL with an error text. */
 static char *make_temporary(const struct destination *destination, int *descriptor) {
     static unsigned number;
     if (descriptor != NULL && destination_check_file(destination->path.text) != 0) {
@@ -67,7 +67,8 @@ static char *make_temporary(const struct destination *destination, int *descript
     return NULL;
 }
 
-/* Whether a temporary name of this space of process numbers was left by a process of this user that no longer runs. */
+/* Whether a temporary name of this space of process numbers was left by a process of this user that no longer
+ * runs. */
 static bool is_leftover(const char *path, const char *name) {
     char mark[32];
     long process = 0;

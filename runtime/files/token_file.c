@@ -120,8 +120,9 @@ static bool same_time(struct timespec a, struct timespec b) {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave the content as it was: then
- * that decides. Of a large file the digest has only a part, so it must not have been written to. */
+/* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave the
+ * content as it was: then that decides. Of a large file the digest has only a part, so it must not have been
+ * written to. */
 static int examine_again(const struct token_file *file, const struct stat *now) {
     char digest[CHECKSUM_SIZE] = "";
     const bool written = !same_time(now->st_mtim, file->before.st_mtim);

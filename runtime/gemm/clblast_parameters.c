@@ -35,8 +35,8 @@ static const struct {
 };
 enum { BOUND_KERNEL = 2 };
 
-/* What CLBlast's kernels are defined for: the first is a multiple of the product of the second and third, divided by the
- * fourth. A name that is missing is 1. */
+/* What CLBlast's kernels are defined for: the first is a multiple of the product of the second and third, divided
+ * by the fourth. A name that is missing is 1. */
 static const char *const multiples[][4] = {
     {"KWG", "KWI"},
     {"MWG", "MDIMC", "VWM"},

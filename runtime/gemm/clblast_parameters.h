@@ -1,4 +1,5 @@
-/* Parameters of CLBlast's kernels from the JSON files that its own tuners write (clblast_tuner_xgemm and others). */
+/* Parameters of CLBlast's kernels from the JSON files that its own tuners write (clblast_tuner_xgemm and
+ * others). */
 #pragma once
 
 #include "runtime/device/device.h"
@@ -12,9 +13,10 @@ struct clblast_parameters {
     } kernels[CLBLAST_KERNELS];
 };
 
-/* Reads one such file, or all of a folder: of several for one kernel the fastest parameters. Files of a folder that are for other
- * kernels than those of GEMM, or for another precision than fp32, are passed over. -1 with an error where the file, or any of
- * the folder for these kernels, holds no valid parameters, or the folder has no such file. */
+/* Reads one such file, or all of a folder: of several for one kernel the fastest parameters. Files of a folder that
+ * are for other kernels than those of GEMM, or for another precision than fp32, are passed over. -1 with an error
+ * where the file, or any of the folder for these kernels, holds no valid parameters, or the folder has no such
+ * file. */
 int clblast_parameters_read(const char *path, struct clblast_parameters *parameters);
 
 /* Makes CLBlast use them on this device, in this process, from now on. */

@@ -56,9 +56,9 @@ static bool try_backend(struct compute *compute, const struct gemm_backend *back
     return false;
 }
 
-/* On Intel's GPUs oneDNN, also for fp32; for operands of 16 bits matrix cores, or on a CPU that has instructions for them oneDNN. Then the
- * host's BLAS. CLBlast's kernels are written for the vendors' compilers of OpenCL: what clspv makes of them for Vulkan is slow (a tenth
- * of the portable GEMM's rate on lavapipe). */
+/* On Intel's GPUs oneDNN, also for fp32; for operands of 16 bits matrix cores, or on a CPU that has instructions
+ * for them oneDNN. Then the host's BLAS. CLBlast's kernels are written for the vendors' compilers of OpenCL: what
+ * clspv makes of them for Vulkan is slow (a tenth of the portable GEMM's rate on lavapipe). */
 static int open_automatically(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     const struct device *device = &compute->device;

@@ -7,15 +7,16 @@
  *   onednn    | Intel's GPUs, CPUs        | all           | oneDNN (onednn.h); what it does not take by CLBlast or cblas
  *   portable  | any device                | all on GPUs   | kernels in plain OpenCL C (gemm_blocks.h, gemm_panels.h)
  *
- * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32 copies, which gemm_run
- * makes and takes back. Sums are fp32 either way. */
+ * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
+ * copies, which gemm_run makes and takes back. Sums are fp32 either way. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
 
-/* Chooses the backend by name. "auto": on Intel's GPUs oneDNN, if the library is there; where `operands`, the type of most matrices, has
- * 16 bits, a GPU's matrix cores if they work, or oneDNN on a CPU that has instructions for the type; else the host's BLAS, else CLBlast,
- * or on Vulkan the portable GEMM. `clblast_parameters` is a file or folder for clblast_parameters_read; NULL or "" is none. */
+/* Chooses the backend by name. "auto": on Intel's GPUs oneDNN, if the library is there; where `operands`, the type
+ * of most matrices, has 16 bits, a GPU's matrix cores if they work, or oneDNN on a CPU that has instructions for
+ * the type; else the host's BLAS, else CLBlast, or on Vulkan the portable GEMM. `clblast_parameters` is a file or
+ * folder for clblast_parameters_read; NULL or "" is none. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands,
               const char *clblast_parameters);
 
@@ -30,8 +31,9 @@ void gemm_run(struct compute *compute, const struct gemm_call *call);
 
 /* ---- for memory plans */
 
-/* Whether all GEMMs of operands of this type work on fp32 copies: the backend lacks the type or computes it wrong. Single ones may with
- * "onednn", for matrices that begin at no multiple of some bytes. Copies are kept, one each for A, B and C, as large as the largest. */
+/* Whether all GEMMs of operands of this type work on fp32 copies: the backend lacks the type or computes it wrong.
+ * Single ones may with "onednn", for matrices that begin at no multiple of some bytes. Copies are kept, one each
+ * for A, B and C, as large as the largest. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
 /* Bytes at most for sums that several work-groups share, in GEMMs of operands of this type. */
@@ -45,12 +47,12 @@ bool gemm_fuses(const struct compute *compute, enum element_type type);
 /* Whether GEMMs of 16 bits run on the device's matrix cores, so that attention may, too. */
 bool gemm_uses_matrix_cores(const struct compute *compute);
 
-/* Iterations of loops that a work-item of the portable GEMM makes for sums of k, at most; 0 where another backend or local memory divides
- * the work. */
+/* Iterations of loops that a work-item of the portable GEMM makes for sums of k, at most; 0 where another backend
+ * or local memory divides the work. */
 size_t gemm_turns(const struct compute *compute, size_t k);
 
-/* The backend's name, and the same human-readable: also what it runs on, whether with given parameters, and why not on matrix cores if
- * "auto" wanted some. */
+/* The backend's name, and the same human-readable: also what it runs on, whether with given parameters, and why not
+ * on matrix cores if "auto" wanted some. */
 const char *gemm_name(const struct compute *compute);
 const char *gemm_description(const struct compute *compute);
 

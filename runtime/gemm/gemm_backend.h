@@ -9,17 +9,20 @@
 /* Backends get calls that were checked: m, n, k > 0, and all extents are inside of their buffers. */
 struct gemm_backend {
     const char *name;
-    /* 0, or -1 with a reason why this device or host cannot use the backend. What it keeps is in struct gemm_state. */
+    /* 0, or -1 with a reason why this device or host cannot use the backend. What it keeps is in struct
+     * gemm_state. */
     int (*open)(struct compute *compute);
     void (*run)(struct compute *compute, const struct gemm_call *call);
     void (*close)(struct compute *compute); /* NULL: there is nothing to release */
-    /* Whether `run` takes the call as it is, with the types of its buffers and what follows the sums. NULL: only fp32 with nothing
-     * behind it. Other calls come with fp32 copies. May compile kernels. */
+    /* Whether `run` takes the call as it is, with the types of its buffers and what follows the sums. NULL: only
+     * fp32 with nothing behind it. Other calls come with fp32 copies. May compile kernels. */
     bool (*takes)(struct compute *compute, const struct gemm_call *call);
-    /* Whether `run` takes operands of this 16-bit type as they are, as far as can be said without sizes. NULL: none. */
+    /* Whether `run` takes operands of this 16-bit type as they are, as far as can be said without sizes. NULL:
+     * none. */
     bool (*takes_type)(const struct compute *compute, enum element_type type);
-    /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps of k a GEMM
-     * needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a call without it. */
+    /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps
+     * of k a GEMM needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a
+     * call without it. */
     size_t (*take_large)(struct compute *compute, bool forced);
     bool fuses;             /* bias, GELU and its derivative may be part of GEMMs of 16 bits */
     bool uses_matrix_cores; /* GEMMs of 16 bits run on the device's matrix cores, if it has some */
@@ -62,7 +65,8 @@ static inline struct gemm_state *gemm_state(const struct compute *compute) {
     return compute->attached;
 }
 
-/* Adds bytes by which a library's version or CLBlast's parameters are known to what self-tests that passed are kept for. -1 with an error. */
+/* Adds bytes by which a library's version or CLBlast's parameters are known to what self-tests that passed are kept
+ * for. -1 with an error. */
 int gemm_identify(struct gemm_state *state, const void *data, size_t bytes);
 
 /* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */

@@ -9,9 +9,9 @@ struct matrix {
     size_t stride; /* elements from row to row */
 };
 
-/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does not read C. m, n or k
- * of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias, and either activated = GELU(C) of C before it is rounded,
- * or C = C * GELU'(gelu_of) as the last step. */
+/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
+ * not read C. m, n or k of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias, and either
+ * activated = GELU(C) of C before it is rounded, or C = C * GELU'(gelu_of) as the last step. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     size_t m, n, k;
@@ -36,10 +36,12 @@ struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel 
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
 
-/* Makes a buffer at least so large, for `what`; its contents are lost. False on failure, which is kept in the compute. */
+/* Makes a buffer at least so large, for `what`; its contents are lost. False on failure, which is kept in the
+ * compute. */
 bool gemm_reserve(struct compute *compute, struct buffer *buffer, size_t bytes, const char *what);
 
-/* Logs a GEMM that a library puts into the queue, as one launch however many it makes of it. Whether it is to be run, too. */
+/* Logs a GEMM that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
+ * run, too. */
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);
 
 /* Behind it, for GEMMs of several commands: a marker in the queue while profiling, else NULL. Two of them, before
@@ -47,13 +49,13 @@ bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);
 cl_event gemm_call_mark(struct compute *compute);
 void gemm_call_profile(struct compute *compute, const struct gemm_call *call, cl_event begin, cl_event end);
 
-/* Begins the argument of a native kernel. OpenCL puts the addresses of memory objects here, which are not used: they are
- * those of our own pages. */
+/* Begins the argument of a native kernel. OpenCL puts the addresses of memory objects here, which are not used:
+ * they are those of our own pages. */
 struct gemm_places {
     void *addresses[3];
 };
 
-/* Puts run(a copy of `work`) into the queue, on the matrices of the call, which lie in host memory; `bytes` is the size of
- * what begins with `work`. */
+/* Puts run(a copy of `work`) into the queue, on the matrices of the call, which lie in host memory; `bytes` is the
+ * size of what begins with `work`. */
 void gemm_call_run_native(struct compute *compute, const struct gemm_call *call, void(CL_CALLBACK *run)(void *work),
                           struct gemm_places *work, size_t bytes);

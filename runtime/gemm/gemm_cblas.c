@@ -1,4 +1,5 @@
-/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory; small GEMMs by a kernel of our own.
+/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory; small GEMMs by a kernel of our
+ * own.
  *
  * OpenBLAS is loaded at run time and not linked, for two reasons: it reads OPENBLAS_THREAD_TIMEOUT (see
  * device_prepare_environment) in its constructor, so it must not be loaded before main; and machines that train on
@@ -60,9 +61,9 @@ static int identify(void *library, struct gemm_state *state) {
     return gemm_identify(state, version, strlen(version));
 }
 
-/* OpenBLAS takes its working memory at the first GEMMs, a piece for each thread, and tries for ever where it
- * gets none, as under a limit on address space (ulimit -v) or on memory that can be written to (ulimit -d). So that is asked
- * for here, and taken at once. */
+/* OpenBLAS takes its working memory at the first GEMMs, a piece for each thread, and tries for ever where it gets
+ * none, as under a limit on address space (ulimit -v) or on memory that can be written to (ulimit -d). So that is
+ * asked for here, and taken at once. */
 static int take_memory(void) {
     const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
     void *reserved = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,5 +1,5 @@
-/* CLBlast, with the parameters that --clblast-parameters names. Its kernels for large GEMMs want scratch memory; without a buffer of
- * ours it would allocate some at every call. */
+/* CLBlast, with the parameters that --clblast-parameters names. Its kernels for large GEMMs want scratch memory;
+ * without a buffer of ours it would allocate some at every call. */
 #include "runtime/gemm/clblast_parameters.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
@@ -121,7 +121,8 @@ static void clblast_run(struct compute *compute, const struct gemm_call *call) {
 
 /* ---- its kernels for large GEMMs */
 
-/* Whether a GEMM of squares of this many rows runs on those. They work on aligned copies, which matrices with an offset need. */
+/* Whether a GEMM of squares of this many rows runs on those. They work on aligned copies, which matrices with an
+ * offset need. */
 static bool is_large(struct compute *compute, size_t edge) {
     size_t bytes = 0;
     return CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor, CLBlastTransposeNo, CLBlastTransposeYes, edge, edge,

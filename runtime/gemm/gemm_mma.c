@@ -1,5 +1,5 @@
-/* The backend "mma": GEMMs of 16-bit operands on matrix cores, by kernels that are compiled for each kind of call. Those of fp32 go to
- * CLBlast. */
+/* The backend "mma": GEMMs of 16-bit operands on matrix cores, by kernels that are compiled for each kind of call.
+ * Those of fp32 go to CLBlast. */
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
@@ -260,8 +260,8 @@ static void run_on_cores(void *mma, const struct gemm_call *call) {
     mma_run(mma, call);
 }
 
-/* Large and small tiles in all ways; the others, and small ones with all but the first block divided, in those of a layer: they are the
- * same kernel, and each way is compiled. */
+/* Large and small tiles in all ways; the others, and small ones with all but the first block divided, in those of a
+ * layer: they are the same kernel, and each way is compiled. */
 static int test_tiles(struct mma *mma, enum mma_shape shape, size_t parts, enum element_type type) {
     const struct gemm_runner runner = {mma->compute, run_on_cores, mma};
     const struct mma_tiles *tiles = &mma->cores.tiles[shape];

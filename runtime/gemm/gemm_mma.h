@@ -1,4 +1,5 @@
-/* GEMM of 16-bit matrices on matrix cores, with sums in fp32 (cl/mma_gemm.cl): what the backend "mma" is made of, for tests. */
+/* GEMM of 16-bit matrices on matrix cores, with sums in fp32 (cl/mma_gemm.cl): what the backend "mma" is made of,
+ * for tests. */
 #pragma once
 
 #include "runtime/gemm/gemm_backend.h"
@@ -20,12 +21,13 @@ struct mma {
  * activation and its derivative. */
 bool mma_takes(const struct gemm_call *call);
 
-/* Runs a call that mma_takes: one launch, or two where blocks are divided. Kernels are compiled at the first need. */
+/* Runs a call that mma_takes: one launch, or two where blocks are divided. Kernels are compiled at the first
+ * need. */
 void mma_run(struct mma *mma, const struct gemm_call *call);
 
 /* Releases the kernels and the memory for parts. */
 void mma_release(struct mma *mma);
 
-/* Compares GEMMs of operands of this type with sums on the host, with all tiles, and with divided blocks. -1 with a reason, which
- * may be that the device's compiler does not know the instructions. */
+/* Compares GEMMs of operands of this type with sums on the host, with all tiles, and with divided blocks. -1 with a
+ * reason, which may be that the device's compiler does not know the instructions. */
 int mma_self_test(struct mma *mma, enum element_type type);

@@ -1,6 +1,6 @@
-/* The backend "onednn": on Intel's GPUs, where its GEMMs are the fastest there are; on CPUs GEMMs of 16 bits if the CPU has instructions
- * for them, and all when it is asked for by name. What it does not take goes through fp32 and another backend: matrices that begin
- * where no sub-buffer may, and types that it has no GEMM of. */
+/* The backend "onednn": on Intel's GPUs, where its GEMMs are the fastest there are; on CPUs GEMMs of 16 bits if the
+ * CPU has instructions for them, and all when it is asked for by name. What it does not take goes through fp32 and
+ * another backend: matrices that begin where no sub-buffer may, and types that it has no GEMM of. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/matrix_cores.h"
@@ -183,8 +183,8 @@ static void run_tested(void *compute, const struct gemm_call *call) {
     }
 }
 
-/* What layers need of this type: forward, the input's gradient, and the weights' in fp32, added to what is there. The library is
- * not asked again for 16 bits that fail. */
+/* What layers need of this type: forward, the input's gradient, and the weights' in fp32, added to what is there.
+ * The library is not asked again for 16 bits that fail. */
 static int self_test(struct compute *compute, enum element_type type) {
     struct gemm_onednn *own = own_of(compute);
     const struct gemm_runner runner = {compute, run_tested, compute};
@@ -246,9 +246,9 @@ static int test_on_gpu(struct compute *compute) {
 
 /* ---- opening: on a CPU */
 
-/* GEMMs of 16 bits are fp32 where they do not work, unless they are why the library was opened; on a CPU that has no instructions for
- * them nobody is told. Whether it can be told to give the same bits each time is not asked: it says that it does in the same environment, but for what adds by atomic
- * operations, and on CPUs GEMMs do not. */
+/* GEMMs of 16 bits are fp32 where they do not work, unless they are why the library was opened; on a CPU that has
+ * no instructions for them nobody is told. Whether it can be told to give the same bits each time is not asked: it
+ * says that it does in the same environment, but for what adds by atomic operations, and on CPUs GEMMs do not. */
 static int test_on_host(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = own_of(compute);

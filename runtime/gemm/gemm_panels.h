@@ -1,5 +1,6 @@
-/* GEMM of fp32 matrices in panels of C, cl/gemm_panels.cl: for the cores of a CPU, and correct on any device. It runs on the threads that
- * run all other kernels: where a GEMM takes less than a millisecond, waking a library's own threads costs as much. */
+/* GEMM of fp32 matrices in panels of C, cl/gemm_panels.cl: for the cores of a CPU, and correct on any device. It
+ * runs on the threads that run all other kernels: where a GEMM takes less than a millisecond, waking a library's
+ * own threads costs as much. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"

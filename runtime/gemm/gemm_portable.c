@@ -1,4 +1,5 @@
-/* The portable backend, in OpenCL C alone: cl/gemm_blocks.cl where work-items share local memory, else cl/gemm_panels.cl. */
+/* The portable backend, in OpenCL C alone: cl/gemm_blocks.cl where work-items share local memory, else
+ * cl/gemm_panels.cl. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 

@@ -269,8 +269,8 @@ int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size
 
 /* ---- the backend of a program */
 
-/* Sizes around the blocks of the portable GEMM on GPUs: `groups` is how many work-groups it is to aim at, which decides on blocks and on
- * k in parts. Rows of whole vectors but for one. */
+/* Sizes around the blocks of the portable GEMM on GPUs: `groups` is how many work-groups it is to aim at, which
+ * decides on blocks and on k in parts. Rows of whole vectors but for one. */
 static const struct {
     struct gemm_case gemm;
     size_t groups;
@@ -305,8 +305,8 @@ static int verify_classes(struct compute *compute, enum element_type type) {
     return 0;
 }
 
-/* The forms of a layer by what the backend has for large fp32 matrices, in squares of this many rows. They begin where oneDNN takes
- * none, which has a test of its own and leaves them to that backend. */
+/* The forms of a layer by what the backend has for large fp32 matrices, in squares of this many rows. They begin
+ * where oneDNN takes none, which has a test of its own and leaves them to that backend. */
 static int verify_large(struct compute *compute, size_t edge) {
     const struct gemm_runner runner = gemm_runner_of(compute);
     for (int form = 0; form < 3; form++) {
@@ -325,8 +325,8 @@ static int verify_large(struct compute *compute, size_t edge) {
     return 0;
 }
 
-/* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a run that needs them
- * reports that itself. */
+/* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a
+ * run that needs them reports that itself. */
 static int verify_backend(struct compute *compute, enum element_type type) {
     const struct gemm_backend *backend = gemm_state(compute)->backend;
     const size_t edge = backend->take_large ? backend->take_large(compute, true) : 0;

@@ -3,9 +3,9 @@
 
 #include "runtime/gemm/gemm.h"
 
-/* Compares a layer's three forms of GEMM by the backend that gemm_open chose, in sizes that take each class of its kernels, in fp32 and
- * with operands of this type: a fraction of a second, once per device, driver, backend with its library, and parameters (self_test.h).
- * 1 with what is wrong, -1 with an error where nothing came out. */
+/* Compares a layer's three forms of GEMM by the backend that gemm_open chose, in sizes that take each class of its
+ * kernels, in fp32 and with operands of this type: a fraction of a second, once per device, driver, backend with
+ * its library, and parameters (self_test.h). 1 with what is wrong, -1 with an error where nothing came out. */
 int gemm_verify(struct compute *compute, enum element_type type);
 
 /* ---- one GEMM, for self-tests of backends and for tests */
@@ -32,11 +32,12 @@ struct gemm_case {
     size_t sample; /* compare every element of this number; 0: all */
 };
 
-/* Runs the GEMM on random matrices and compares every element of every matrix written, and what lies around them. Operands of 16 bits
- * have exact sums, so that rounding is that of C alone. -1 with the element that is wrong. */
+/* Runs the GEMM on random matrices and compares every element of every matrix written, and what lies around them.
+ * Operands of 16 bits have exact sums, so that rounding is that of C alone. -1 with the element that is wrong. */
 int gemm_verify_case(const struct gemm_runner *runner, const struct gemm_case *wanted);
 
-/* The three forms that a layer needs, around the size of a kernel's tiles, m x n in steps of k, with operands of this 16-bit type; and
- * GEMMs of all kinds: transpositions, edges, alignments, types of C, bias and activations. -1 with a reason. */
+/* The three forms that a layer needs, around the size of a kernel's tiles, m x n in steps of k, with operands of
+ * this 16-bit type; and GEMMs of all kinds: transpositions, edges, alignments, types of C, bias and activations. -1
+ * with a reason. */
 int gemm_verify_layer(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);
 int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);

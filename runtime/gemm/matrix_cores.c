@@ -6,9 +6,10 @@
 
 /* ---- what there is */
 
-/* Blocks as each kind bears them: 128 sums in fp32 for each work-item at most (64 on Intel, whose operands are as large as the
- * sums), 256 work-items of a group on AMD (more have but a part of the registers), two stages where copies do not go on beside
- * the computation. All need at most 48 KiB of local memory. In the order of enum mma_shape. */
+/* Blocks as each kind bears them: 128 sums in fp32 for each work-item at most (64 on Intel, whose operands are as
+ * large as the sums), 256 work-items of a group on AMD (more have but a part of the registers), two stages where
+ * copies do not go on beside the computation. All need at most 48 KiB of local memory. In the order of enum
+ * mma_shape. */
 static const struct mma_tiles nvidia[] = {{128, 128, 32, 64, 32, 3},
                                           {128, 64, 32, 32, 32, 3},
                                           {64, 64, 32, 32, 32, 4},
@@ -147,9 +148,9 @@ static int find_intel(const struct device *device, struct matrix_cores *cores) {
     return 0;
 }
 
-/* AMD's own driver calls a device by its architecture, with features behind a colon. Its compiler works inside of this
- * process and ends it over an instruction that the architecture lacks, so nothing may be tried: what is not in this
- * table has no matrix cores. */
+/* AMD's own driver calls a device by its architecture, with features behind a colon. Its compiler works inside of
+ * this process and ends it over an instruction that the architecture lacks, so nothing may be tried: what is not in
+ * this table has no matrix cores. */
 static int find_amd(const struct device *device, struct matrix_cores *cores) {
     static const struct {
         const char *architectures;
@@ -184,8 +185,8 @@ static int find_by_name(const char *name, struct matrix_cores *cores) {
     return error_set("the device has no matrix cores");
 }
 
-/* Other drivers for the same GPUs (Mesa's rusticl, those on Vulkan) name the same vendors, but their compilers lack the
- * instructions. They answer none of the vendors' questions. */
+/* Other drivers for the same GPUs (Mesa's rusticl, those on Vulkan) name the same vendors, but their compilers lack
+ * the instructions. They answer none of the vendors' questions. */
 int matrix_cores_find(const struct device *device, struct matrix_cores *cores) {
     if (!device->is_gpu) {
         return error_set("%s is no GPU: it has no matrix cores that hctrain knows", device->name);

@@ -1,5 +1,5 @@
-/* The matrix cores of a device: instructions that multiply small 16-bit matrices and add in fp32. cl/matrix_cores*.cl have them as
- * one set of functions for kernels, cl/mma_gemm.cl is the GEMM on them. */
+/* The matrix cores of a device: instructions that multiply small 16-bit matrices and add in fp32.
+ * cl/matrix_cores*.cl have them as one set of functions for kernels, cl/mma_gemm.cl is the GEMM on them. */
 #pragma once
 
 #include "runtime/device/device.h"
@@ -14,16 +14,17 @@ enum matrix_cores_kind {
     MATRIX_CORES_AMD_MFMA_GFX908,
 };
 
-/* A work-group computes a block of C, block_m x block_n, in steps of block_k; each of its warps a part of warp_m x warp_n. `stages`
- * tiles of A and of B are in local memory at a time. */
+/* A work-group computes a block of C, block_m x block_n, in steps of block_k; each of its warps a part of warp_m x
+ * warp_n. `stages` tiles of A and of B are in local memory at a time. */
 struct mma_tiles {
     size_t block_m, block_n, block_k;
     size_t warp_m, warp_n;
     size_t stages;
 };
 
-/* Blocks to choose from (mma_choice.h): medium ones fill the device's last wave of work-groups better than large ones, small ones
- * are for GEMMs that would have too few work-groups, narrow and flat ones for a C of few columns or few rows. */
+/* Blocks to choose from (mma_choice.h): medium ones fill the device's last wave of work-groups better than large
+ * ones, small ones are for GEMMs that would have too few work-groups, narrow and flat ones for a C of few columns
+ * or few rows. */
 enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHAPES };
 
 struct matrix_cores {
@@ -40,8 +41,8 @@ struct matrix_cores {
                                are loaded into local memory */
 };
 
-/* The matrix cores that the device has, by what its driver says of it: nothing is compiled. -1 with an error that says why there
- * are none that hctrain knows. */
+/* The matrix cores that the device has, by what its driver says of it: nothing is compiled. -1 with an error that
+ * says why there are none that hctrain knows. */
 int matrix_cores_find(const struct device *device, struct matrix_cores *cores);
 
 struct matrix_cores matrix_cores_emulated(void);

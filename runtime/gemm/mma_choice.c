@@ -1,19 +1,20 @@
-/* The estimate holds for all GPUs to a third or so: work-groups run in waves, a wave that is not full takes as long as one that is,
- * and memory is slower than matrix cores by about the same factor everywhere. */
+/* The estimate holds for all GPUs to a third or so: work-groups run in waves, a wave that is not full takes as long
+ * as one that is, and memory is slower than matrix cores by about the same factor everywhere. */
 #include "runtime/gemm/mma_choice.h"
 #include <math.h>
 
 /* Work-items that a compute unit has registers for. With 128 each that is 65536, as on NVIDIA from sm_80 on. */
 #define RESIDENT_ITEMS 512
-/* Operations of the device's matrix cores in the time of a byte of its memory: 156 on an A100, 201 on an A6000, 206 on
- * an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16 bits without sparsity). */
+/* Operations of the device's matrix cores in the time of a byte of its memory: 156 on an A100, 201 on an A6000,
+ * 206 on an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16 bits without
+ * sparsity). */
 #define OPERATIONS_PER_BYTE 200.0
 /* The same of a compute unit for bytes of its local memory (8 on sm_86, 16 on sm_80), and of all of them for
  * bytes of their common cache (40 to 60): half or less of that, since all go on at once. */
 #define OPERATIONS_PER_LOCAL_BYTE 8.0
 #define OPERATIONS_PER_CACHE_BYTE 16.0
-/* What may be reached of either. The matrix cores' is that of tiles of 128 x 128, of 64 x 32 for a warp; others read
- * more for each operation. */
+/* What may be reached of either. The matrix cores' is that of tiles of 128 x 128, of 64 x 32 for a warp; others
+ * read more for each operation. */
 #define SHARE_OF_MEMORY 0.85
 #define SHARE_OF_CORES  0.75
 #define LARGE_OVERHEAD  1.75

@@ -1,5 +1,5 @@
-/* Which tiles a GEMM on matrix cores gets, and which blocks of C are divided along k: a rule that counts and never times, so that
- * sums are the same in every run. */
+/* Which tiles a GEMM on matrix cores gets, and which blocks of C are divided along k: a rule that counts and never
+ * times, so that sums are the same in every run. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -15,8 +15,8 @@ struct mma_device {
     unsigned compute_units;
 };
 
-/* Blocks of C from number `whole` on are computed by `parts` work-groups each, which have `depth` of k (a multiple of block_k), the
- * last one what is left. */
+/* Blocks of C from number `whole` on are computed by `parts` work-groups each, which have `depth` of k (a multiple
+ * of block_k), the last one what is left. */
 struct mma_choice {
     struct mma_tiles tiles;
     size_t blocks, whole;

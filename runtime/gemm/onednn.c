@@ -24,8 +24,8 @@ struct argument {
     void *memory;
 };
 
-/* Version 2 describes matrices and GEMMs by structures of its own (696 and 2800 bytes in 2.6), which it fills in where it
- * is given the memory; version 3 returns pointers to them. */
+/* Version 2 describes matrices and GEMMs by structures of its own (696 and 2800 bytes in 2.6), which it fills in
+ * where it is given the memory; version 3 returns pointers to them. */
 enum { BYTES_OF_MATRIX = 4 << 10, BYTES_OF_GEMM = 16 << 10 };
 
 union description {
@@ -208,8 +208,8 @@ static int fail(const struct onednn *onednn, const char *what, int status) {
 
 /* ---- opening */
 
-/* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches, where that
- * is not the format of Intel's own compiler: rusticl's is not. */
+/* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches,
+ * where that is not the format of Intel's own compiler: rusticl's is not. */
 static int check_driver(const struct device *device) {
     return device_by_intel(device)
                ? 0
@@ -259,8 +259,9 @@ static int describe_matrix(const struct onednn *onednn, size_t rows_seen, size_t
     return status ? fail(onednn, "no such matrix", status) : 0;
 }
 
-/* beta; sums in one order, where the library can be told; on the host a scratchpad of ours, since the library's own belongs
- * to the thread that made the gemm, and another one runs it. *attributes is to be destroyed whatever comes back. */
+/* beta; sums in one order, where the library can be told; on the host a scratchpad of ours, since the library's own
+ * belongs to the thread that made the gemm, and another one runs it. *attributes is to be destroyed whatever comes
+ * back. */
 static int make_attributes(const struct onednn *onednn, float beta, void **attributes) {
     const struct functions *dnnl = &onednn->functions;
     void *post_ops = NULL;

@@ -113,8 +113,8 @@ static void print_help(const struct option_spec *specs, size_t count, const stru
 
 /* ---- manual page, in roff's macros "man" */
 
-/* Hyphens that are typed are \-, or they could be printed as others; a line that begins with a point or an apostrophe would be a
- * command. */
+/* Hyphens that are typed are \-, or they could be printed as others; a line that begins with a point or an
+ * apostrophe would be a command. */
 static void print_roff_text(const char *text, const char *line_end) {
     for (bool begins = true; *text != '\0'; text++) {
         if (begins && (*text == '.' || *text == '\'')) {
@@ -214,7 +214,8 @@ static void print_choices(const struct option_spec *spec) {
     }
 }
 
-/* After an option that takes a word, its words; after one that takes a text, files, since most are; after a number nothing. */
+/* After an option that takes a word, its words; after one that takes a text, files, since most are; after a number
+ * nothing. */
 static void print_bash(const struct option_spec *specs, size_t count, const struct program_info *program) {
     printf("# Completion of %s's options, for bash.\n_%s() {\n    local now=${COMP_WORDS[COMP_CWORD]} "
            "before=${COMP_WORDS[COMP_CWORD-1]}\n"

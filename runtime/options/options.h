@@ -82,8 +82,8 @@ int options_apply_given(const struct options_given *given);
  * \" \\ \n \r \t \xHH mean what they do in C and # begins no comment. */
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes);
 
-/* Prints to stdout what OPTIONS_HELP, OPTIONS_VERSION and the others ask for; --help=man is a manual page, --help=bash is
- * a file of completion for bash. */
+/* Prints to stdout what OPTIONS_HELP, OPTIONS_VERSION and the others ask for; --help=man is a manual page,
+ * --help=bash is a file of completion for bash. */
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program);
 

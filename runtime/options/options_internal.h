@@ -11,8 +11,8 @@ enum {
 /* The row with this name or former name, spelled as in the table; NULL if there is none. */
 struct option_spec *option_find(struct option_spec *specs, size_t count, const char *name);
 
-/* The known name that is nearest to an unknown one, within two edits; NULL if there is none. `general` includes the names of options
- * that every program has. */
+/* The known name that is nearest to an unknown one, within two edits; NULL if there is none. `general` includes the
+ * names of options that every program has. */
 const char *option_nearest(const struct option_spec *specs, size_t count, const char *name, bool general);
 
 /* Copies a name with all `from` replaced by `to`. */
@@ -21,7 +21,8 @@ void option_copy_name(char *copy, size_t bytes, const char *name, char from, cha
 /* The number of the source that is read next, for option_spec.given: one more than the largest so far. */
 unsigned option_next_source(const struct option_spec *specs, size_t count);
 
-/* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE: n_layer = ". */
+/* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE:
+ * n_layer = ". */
 int option_set(struct option_spec *spec, const char *value, const char *where);
 
 /* What --help=WORD asks for with "man" or "bash"; false: the word is none of them. */

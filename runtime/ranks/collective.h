@@ -70,7 +70,8 @@ void collective_ready(struct collective *collective, size_t count);
 int collective_finish(struct collective *collective, struct collective_times *times);
 
 /* Advances everything under way once, as collective_finish does repeatedly, for a caller with a clock of its own
- * (the simulation of bench/scaling). *done returns whether the round is over. Returns whether something advanced. */
+ * (the simulation of bench/scaling). *done returns whether the round is over. Returns whether something
+ * advanced. */
 bool collective_poll(struct collective *collective, bool *done);
 
 /* Returns, after a round, how many seconds item `index` was ready before the last one. */

@@ -1,12 +1,13 @@
-/* The MPI job of this process: joining and leaving it, and shared memory between the ranks of a node: each maps the others'
- * (host_memory.h), and publishes its progress as counters that only grow. */
+/* The MPI job of this process: joining and leaving it, and shared memory between the ranks of a node: each maps the
+ * others' (host_memory.h), and publishes its progress as counters that only grow. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
-/* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none, and finds out which ranks share memory. Call it once,
- * early in main. HCTRAIN_RANKS_PER_HOST=N in the environment divides the ranks of a single host into nodes of N, for trials. */
+/* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none, and finds out which ranks
+ * share memory. Call it once, early in main. HCTRAIN_RANKS_PER_HOST=N in the environment divides the ranks of a
+ * single host into nodes of N, for trials. */
 int job_start(struct ranks *ranks);
 
 /* Leaves the job. Collective. */

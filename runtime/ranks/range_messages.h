@@ -1,5 +1,5 @@
-/* Messages between the ranks of ranks->cross_node for a collective operation on one range, of which each rank owns a shard. An
- * all-reduce is a reduce-scatter followed by an all-gather:
+/* Messages between the ranks of ranks->cross_node for a collective operation on one range, of which each rank owns
+ * a shard. An all-reduce is a reduce-scatter followed by an all-gather:
  *
  *   reduce-scatter: every rank sends each shard to its owner, which adds what it receives in the order of pairwise_sum.h;
  *   all-gather: every owner sends its shard to all. */
@@ -33,8 +33,8 @@ uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool 
 /* Starts an all-gather if `gathers`, else a reduce-scatter. Adds the bytes that this rank sends to *bytes. */
 int range_messages_start(struct range_messages *messages, bool gathers, double *bytes);
 
-/* Processes what has arrived. *done returns whether the operation is complete: then `data` has its result; after a reduce-scatter this
- * rank's shard (ranks_own_shard) has the sums, and the rest is undefined. */
+/* Processes what has arrived. *done returns whether the operation is complete: then `data` has its result; after a
+ * reduce-scatter this rank's shard (ranks_own_shard) has the sums, and the rest is undefined. */
 int range_messages_advance(struct range_messages *messages, bool *done);
 
 /* Adds the ranks whose messages have not arrived to a list of names, see ranks_add_name. */

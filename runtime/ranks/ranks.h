@@ -44,8 +44,8 @@ void ranks_abort(void);
 void ranks_end_others(const struct ranks *ranks, const char *program);
 
 /* Collective: returns 0 if the status of every rank is 0. Else all return -1 with the error text of one rank that
- * failed, headed by its rank and host unless every rank has failed, and ranks->agreed is set. `status` must be
- * that of work of this rank alone: after a failed collective function other ranks might still be inside it. Waits
+ * failed, headed by its rank and host unless every rank has failed, and ranks->agreed is set. `status` must be that
+ * of work of this rank alone: after a failed collective function other ranks might still be inside it. Waits
  * without a time limit. */
 int ranks_agree(struct ranks *ranks, int status);
 

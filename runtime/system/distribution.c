@@ -24,7 +24,8 @@ double percentile(const double *sorted, size_t count, double fraction) {
 
 static const double half_turn = 3.14159265358979323846, confidence = 0.95;
 
-/* The probability that Student's t lies within +-sqrt(degrees) tan(angle): Abramowitz and Stegun, 26.7.3 and 26.7.4. */
+/* The probability that Student's t lies within +-sqrt(degrees) tan(angle): Abramowitz and Stegun, 26.7.3 and
+ * 26.7.4. */
 static double probability_within(double angle, size_t degrees) {
     const bool odd = degrees % 2 == 1;
     const double square = cos(angle) * cos(angle);

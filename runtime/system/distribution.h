@@ -1,4 +1,5 @@
-/* Quantiles and mean of numbers in an array, and of numbers that come one by one, in memory that does not grow with their count. */
+/* Quantiles and mean of numbers in an array, and of numbers that come one by one, in memory that does not grow with
+ * their count. */
 #pragma once
 
 #include <stddef.h>
@@ -18,8 +19,8 @@ struct mean_interval {
 };
 struct mean_interval mean_interval_of(const double *values, size_t count);
 
-/* ---- of numbers that come one by one: extremes and moments exactly, quantiles from a histogram whose bins are as fine
- * as a float of 17 bits after its first one */
+/* ---- of numbers that come one by one: extremes and moments exactly, quantiles from a histogram whose bins are as
+ * fine as a float of 17 bits after its first one */
 
 enum { DISTRIBUTION_PAGES = 1 << 13, DISTRIBUTION_PAGE_BINS = 1 << 13 };
 

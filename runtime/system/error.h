@@ -1,5 +1,6 @@
-/* Errors as values: a function that can fail returns 0 or -1 and leaves a message here; mains print it and exit. Foreign text may be
- * passed for %s, since it is escaped as message.h describes. There is one message per thread, with the innermost cause last: "cannot load checkpoint out/ckpt-10: model.safetensors: ...".
+/* Errors as values: a function that can fail returns 0 or -1 and leaves a message here; mains print it and exit.
+ * Foreign text may be passed for %s, since it is escaped as message.h describes. There is one message per thread,
+ * with the innermost cause last: "cannot load checkpoint out/ckpt-10: model.safetensors: ...".
  */
 #pragma once
 

@@ -1,5 +1,5 @@
-/* The cores and the memory of the host that this process may use; the ranks of a job on one host divide them. All of it comes from the
- * environment and the system, so that it is known before MPI and OpenCL start. */
+/* The cores and the memory of the host that this process may use; the ranks of a job on one host divide them. All
+ * of it comes from the environment and the system, so that it is known before MPI and OpenCL start. */
 #pragma once
 
 #include <stddef.h>
@@ -8,17 +8,18 @@
 unsigned host_local_rank(void);
 unsigned host_local_count(void);
 
-/* Cores that this rank may use: those that it is bound to, or else its share of the cores of all ranks on this host; at least 1. */
+/* Cores that this rank may use: those that it is bound to, or else its share of the cores of all ranks on this
+ * host; at least 1. */
 unsigned host_cores(void);
 
-/* Open MPI by default binds each rank to one core. This binds the rank to its share of all cores of the job on this host instead,
- * unless the user chose a binding. Call it before any thread is started. */
+/* Open MPI by default binds each rank to one core. This binds the rank to its share of all cores of the job on this
+ * host instead, unless the user chose a binding. Call it before any thread is started. */
 void host_claim_cores(void);
 
-/* Bytes that this process may still map under the limits of its address space and of its data, the smaller of the two; SIZE_MAX
- * without limits. *command is the shell command that sets this limit. */
+/* Bytes that this process may still map under the limits of its address space and of its data, the smaller of the
+ * two; SIZE_MAX without limits. *command is the shell command that sets this limit. */
 size_t host_address_space(const char **command);
 
-/* Bytes of memory available now, or left in the control group, divided by the number of ranks on this host, and at most the address
- * space; 0 when unknown. */
+/* Bytes of memory available now, or left in the control group, divided by the number of ranks on this host, and at
+ * most the address space; 0 when unknown. */
 size_t host_memory(void);

@@ -14,8 +14,8 @@ static size_t whole_pages(size_t bytes) {
     return __builtin_mul_overflow(pages, page, &length) ? 0 : length;
 }
 
-/* Large mappings start at a huge page, so that the kernel can back them with huge pages: address space for one more is reserved first, and then
- * the mapping is put there. NULL on failure. */
+/* Large mappings start at a huge page, so that the kernel can back them with huge pages: address space for one more
+ * is reserved first, and then the mapping is put there. NULL on failure. */
 static void *map_pages(size_t length, int file) {
     const size_t slack = length >= 2 * HUGE_PAGE ? HUGE_PAGE : 0;
     size_t total;

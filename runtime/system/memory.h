@@ -23,12 +23,15 @@ char *memory_string_part(const char *text, size_t length) __attribute__((malloc,
 /* A formatted string. */
 char *memory_format(const char *format, ...) __attribute__((malloc, returns_nonnull, format(printf, 1, 2)));
 
-/* A stream that writes to a string, as open_memstream. *text and *bytes are set when memory_close_stream has closed it. */
+/* A stream that writes to a string, as open_memstream. *text and *bytes are set when memory_close_stream has closed
+ * it. */
 FILE *memory_open_stream(char **text, size_t *bytes) __attribute__((returns_nonnull));
 void memory_close_stream(FILE *stream);
 
-/* Ends the program as described above: for memory that a library has not got. `bytes` 0: it is not known how many. */
+/* Ends the program as described above: for memory that a library has not got. `bytes` 0: it is not known how
+ * many. */
 void memory_refused(size_t bytes) __attribute__((noreturn));
 
-/* Sets what memory_refused calls after its message and before it exits, to end the other ranks of the job. NULL: nothing. */
+/* Sets what memory_refused calls after its message and before it exits, to end the other ranks of the job. NULL:
+ * nothing. */
 void memory_before_exit(void (*end_job)(void));

@@ -37,7 +37,8 @@ static void format_time(double seconds, char text[24]) {
 
 /* ---- lines that fit a terminal */
 
-/* Columns that a line may take. One that took all of them would be wrapped by some terminals, and the next one would not be written over it. */
+/* Columns that a line may take. One that took all of them would be wrapped by some terminals, and the next one
+ * would not be written over it. */
 static int columns(const struct progress *progress) {
     struct winsize size = {0};
     const char *columns_text = getenv("COLUMNS");
@@ -51,8 +52,8 @@ static int columns(const struct progress *progress) {
     return size.ws_col - 1;
 }
 
-/* The bytes of UTF-8 text that fit into so many columns, in whole characters; *used: the columns that they take. Characters from U+1000 on
- * count as two, as many of them do. */
+/* The bytes of UTF-8 text that fit into so many columns, in whole characters; *used: the columns that they take.
+ * Characters from U+1000 on count as two, as many of them do. */
 static int fit(const char *text, int width_left, int *used) {
     int bytes = 0;
     *used = 0;

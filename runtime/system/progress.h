@@ -1,4 +1,5 @@
-/* A line of progress on stderr: rewritten in place on a terminal, and cut there to its width, a new line now and then elsewhere. */
+/* A line of progress on stderr: rewritten in place on a terminal, and cut there to its width, a new line now and
+ * then elsewhere. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,12 +21,14 @@ double progress_clock(void);
 
 void progress_start(struct progress *progress, int64_t first);
 
-/* Shows "<task><label> <done>/<total> [####....] <details> <time left>", on a terminal at most ten times a second, else
- * every ten seconds; `force` always. On a narrow terminal the bar is shorter or left out, then details are cut. */
+/* Shows "<task><label> <done>/<total> [####....] <details> <time left>", on a terminal at most ten times a second,
+ * else every ten seconds; `force` always. On a narrow terminal the bar is shorter or left out, then details are
+ * cut. */
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force);
 
-/* Shows a text instead, for work of unknown size: on a terminal at once, else every ten seconds, from two seconds after the start. */
+/* Shows a text instead, for work of unknown size: on a terminal at once, else every ten seconds, from two seconds
+ * after the start. */
 void progress_text(struct progress *progress, const char *text);
 
 /* Clears or ends the line, so that other text can be printed. */

@@ -12,7 +12,8 @@ size_t utf8_decode(const char *text, size_t bytes, uint32_t *character);
 /* The number of bytes before the first that is not part of a whole UTF-8 character; `bytes` if all of them are. */
 size_t utf8_prefix(const char *text, size_t bytes);
 
-/* For text [bytes > 0] that does not begin with a whole character: how many of its first bytes could begin one, at least 1. */
+/* For text [bytes > 0] that does not begin with a whole character: how many of its first bytes could begin one, at
+ * least 1. */
 size_t utf8_part(const char *text, size_t bytes);
 
 /* The number of bytes without an incomplete character at the end. */
@@ -24,6 +25,6 @@ size_t utf8_last(const char *text, size_t bytes);
 /* Whether Unicode calls the character white space. */
 bool utf8_is_space(uint32_t character);
 
-/* Whether the character controls how text is displayed: terminal controls, line ends, characters without width, and marks that
- * change the writing direction. */
+/* Whether the character controls how text is displayed: terminal controls, line ends, characters without width, and
+ * marks that change the writing direction. */
 bool utf8_is_control(uint32_t character);

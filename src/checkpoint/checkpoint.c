@@ -25,8 +25,8 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
 static const char *const members[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
 static const char *const members_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
 
-/* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0: an
- * older checkpoint alone, or nothing; -1 with an error. */
+/* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0:
+ * an older checkpoint alone, or nothing; -1 with an error. */
 static int check_older(const char *path) {
     struct stat status;
     if (lstat(path, &status) != 0) {
@@ -97,8 +97,8 @@ static int newest_first(const struct dirent **a, const struct dirent **b) {
     return (first < second) - (first > second);
 }
 
-/* Whether it is a folder with a file of a checkpoint. checkpoint_remove leaves folders without one if they have other
- * files. A folder that cannot be read counts: resuming from an older checkpoint instead would be wrong. */
+/* Whether it is a folder with a file of a checkpoint. checkpoint_remove leaves folders without one if they have
+ * other files. A folder that cannot be read counts: resuming from an older checkpoint instead would be wrong. */
 static bool has_files(const char *path) {
     bool found = false;
     for (const char *const *name = members; *name && !found; name++) {

@@ -1,5 +1,6 @@
-/* Checkpoints: folders with config.json, model.safetensors and state.json, and, to resume from, optimizer.safetensors.
- * They are written under a temporary name and renamed, so a folder with a checkpoint's name is always complete. */
+/* Checkpoints: folders with config.json, model.safetensors and state.json, and, to resume from,
+ * optimizer.safetensors. They are written under a temporary name and renamed, so a folder with a checkpoint's name
+ * is always complete. */
 #pragma once
 
 #include "runtime/files/checksum.h"
@@ -30,8 +31,8 @@ struct checkpoint_content {
     bool optimizer; /* write the optimizer's states */
 };
 
-/* Writes the folder `path`. On failure an older folder of this name stays as it was. Other files in that folder stay.
- * Refuses a symbolic link, and a folder of foreign files with the names of a checkpoint's. */
+/* Writes the folder `path`. On failure an older folder of this name stays as it was. Other files in that folder
+ * stay. Refuses a symbolic link, and a folder of foreign files with the names of a checkpoint's. */
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content);
 
 /* Verifies the checksums of state.json and loads weights, optimizer states, state and loss scale. */
@@ -42,21 +43,22 @@ int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *
 /* The iteration in a checkpoint's name, "ckpt-<iteration>" without leading zeros; -1 for other names. */
 int64_t checkpoint_iteration_of(const char *name);
 
-/* The path of the newest "ckpt-<iteration>" in a run directory, heap memory; NULL with an error if there is none. */
+/* The path of the newest "ckpt-<iteration>" in a run directory, heap memory; NULL with an error if there is
+ * none. */
 char *checkpoint_newest(const char *out_dir);
 
 /* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory. */
 int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
 
-/* Whether `path` is a checkpoint that this program wrote, under the name that it gave it; links to folders count. 1 or
- * 0, -1 with an error. */
+/* Whether `path` is a checkpoint that this program wrote, under the name that it gave it; links to folders count. 1
+ * or 0, -1 with an error. */
 int checkpoint_is_own(const char *path);
 
 /* Removes the files of a checkpoint, and its folder if there is nothing else in it. */
 int checkpoint_remove(const char *path);
 
-/* Removes all but the newest `keep` checkpoints "ckpt-<iteration>". Anything else of such a name, such as a symbolic
- * link, stays and does not count. */
+/* Removes all but the newest `keep` checkpoints "ckpt-<iteration>". Anything else of such a name, such as a
+ * symbolic link, stays and does not count. */
 int checkpoint_prune(const char *out_dir, int64_t keep);
 
 /* ---- tensors: checkpoint_tensors.c */
@@ -64,16 +66,16 @@ int checkpoint_prune(const char *out_dir, int64_t keep);
 /* Writes the weights as a safetensors file. */
 int checkpoint_write_weights(const char *path, struct gpt *gpt);
 
-/* Loads the weights of a checkpoint, or of a folder of Hugging Face's (see weights.h) if the model's config is of one.
- * Every parameter of the model must be there with its shape, and nothing else. */
+/* Loads the weights of a checkpoint, or of a folder of Hugging Face's (see weights.h) if the model's config is of
+ * one. Every parameter of the model must be there with its shape, and nothing else. */
 int checkpoint_load_weights(const char *folder, struct gpt *gpt);
 
 /* Writes or loads the optimizer's states (AdamW's moments) as a safetensors file. */
 int checkpoint_write_moments(const char *path, struct gpt *gpt);
 int checkpoint_load_moments(const char *path, struct gpt *gpt);
 
-/* If ranks divide the optimizer's states, all other ranks call this while rank 0 saves a checkpoint with them, and send
- * theirs. Otherwise it does nothing. */
+/* If ranks divide the optimizer's states, all other ranks call this while rank 0 saves a checkpoint with them, and
+ * send theirs. Otherwise it does nothing. */
 int checkpoint_hand_over(struct gpt *gpt);
 
 /* ---- state.json: checkpoint_state.c */
@@ -81,18 +83,19 @@ int checkpoint_hand_over(struct gpt *gpt);
 /* Writes <folder>/state.json, with the checksums of the other files, which must be there. */
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content);
 
-/* Updates a checkpoint of the same iteration after an evaluation: best loss, its iteration, evaluated_at and seconds. */
+/* Updates a checkpoint of the same iteration after an evaluation: best loss, its iteration, evaluated_at and
+ * seconds. */
 int checkpoint_update(const char *folder, const struct training_state *state);
 
 /* Whether a number in a file is an iteration, or the `least` that stands for none. */
 bool checkpoint_is_count(const json_t *number, json_int_t least);
 
-/* Reads the state, and the settings of state.json (see options_apply_text) as heap memory; settings may be NULL. Verifies
- * nothing. */
+/* Reads the state, and the settings of state.json (see options_apply_text) as heap memory; settings may be NULL.
+ * Verifies nothing. */
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings);
 
-/* Whether the folder is a checkpoint that this program wrote: config.json, weights and a state.json with checksums of
- * them are regular files. *iteration is that of state.json. 1 or 0; -1 with an error if it cannot be read. */
+/* Whether the folder is a checkpoint that this program wrote: config.json, weights and a state.json with checksums
+ * of them are regular files. *iteration is that of state.json. 1 or 0; -1 with an error if it cannot be read. */
 int checkpoint_recognise(const char *folder, int64_t *iteration);
 
 /* As checkpoint_read_state, to resume: reads the loss scale, too, and verifies the checksums. */

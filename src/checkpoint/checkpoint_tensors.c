@@ -5,8 +5,8 @@
 #include "src/model/optimizer.h"
 #include <stdlib.h>
 
-/* The tensors of a file, between it and the arenas on the device: the weights in the order of the table of parameters, or
- * the optimizer's states, one after the other. */
+/* The tensors of a file, between it and the arenas on the device: the weights in the order of the table of
+ * parameters, or the optimizer's states, one after the other. */
 struct arena_tensors {
     struct gpt *gpt;
     bool moments;

@@ -148,8 +148,8 @@ static int has_checkpoint_name(const struct dirent *entry) {
     return strncmp(entry->d_name, "ckpt-", 5) == 0;
 }
 
-/* If the folder is a run directory, which has checkpoints in it, an error that names the last two: ckpt-best comes after
- * all numbers. */
+/* If the folder is a run directory, which has checkpoints in it, an error that names the last two: ckpt-best comes
+ * after all numbers. */
 static int refuse_run_directory(const char *folder) {
     struct dirent **entries;
     char names[256] = "";

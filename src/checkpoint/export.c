@@ -70,8 +70,8 @@ static int check_target(const char *out) {
 
 /* ---- what to write */
 
-/* The default number of rows of the token embedding: all, but for transformers only those of GPT-2's tokenizer, without
- * padding. */
+/* The default number of rows of the token embedding: all, but for transformers only those of GPT-2's tokenizer,
+ * without padding. */
 static int64_t usual_rows(const struct model_config *config, enum export_format format) {
     const bool padded = strcmp(config->tokenizer, "gpt2") == 0 && config->vocab_size > GPT2_TOKENS;
     return format == EXPORT_HUGGING_FACE && padded ? GPT2_TOKENS : config->vocab_size;

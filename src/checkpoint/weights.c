@@ -188,7 +188,8 @@ static int check(struct weights *weights, const char *path) {
                : 0;
 }
 
-/* Hugging Face's folders may have other files instead of one safetensors file; the error says how to convert them. */
+/* Hugging Face's folders may have other files instead of one safetensors file; the error says how to convert
+ * them. */
 static int explain_absence(const char *folder) {
     static const char *const names[] = {"model.safetensors.index.json", "pytorch_model.bin"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -1,6 +1,6 @@
-/* The weights in a model's folder, tensor by tensor in the layout of the parameter table: those of a checkpoint, or of
- * Hugging Face's GPT-2, whose linear layers are transposed (Conv1D) and whose names may lack "transformer.". No device is
- * needed. */
+/* The weights in a model's folder, tensor by tensor in the layout of the parameter table: those of a checkpoint, or
+ * of Hugging Face's GPT-2, whose linear layers are transposed (Conv1D) and whose names may lack "transformer.". No
+ * device is needed. */
 #pragma once
 
 #include "runtime/files/safetensors.h"
@@ -10,16 +10,17 @@
 
 struct weights;
 
-/* Opens <folder>/model.safetensors and checks it: every parameter of the model must be there with its shape, and nothing
- * else. The config, as read from the folder, says whether it is Hugging Face's. Then buffers of attention masks are
- * ignored, an lm_head.weight must equal the token embedding, and the embedding may have fewer rows than the model. The
- * parameters must live as long. The caller closes *opened, also on failure. */
+/* Opens <folder>/model.safetensors and checks it: every parameter of the model must be there with its shape, and
+ * nothing else. The config, as read from the folder, says whether it is Hugging Face's. Then buffers of attention
+ * masks are ignored, an lm_head.weight must equal the token embedding, and the embedding may have fewer rows than
+ * the model. The parameters must live as long. The caller closes *opened, also on failure. */
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened);
 void weights_close(struct weights *weights);
 
-/* Reads elements [first, first + count) of a parameter; with `transposed`, in Hugging Face's layout. Rows of the token
- * embedding that the file lacks are the mean of its rows, so that the logit of an added token is the mean of the logits. */
+/* Reads elements [first, first + count) of a parameter; with `transposed`, in Hugging Face's layout. Rows of the
+ * token embedding that the file lacks are the mean of its rows, so that the logit of an added token is the mean of
+ * the logits. */
 int weights_read(struct weights *weights, const struct parameter *parameter, bool transposed, uint64_t first,
                  uint64_t count, float *values);
 

@@ -16,9 +16,9 @@ enum {
     MOST_UNCUT_BYTES = 1 << 22, /* of a file without white space, which is then cut all the same */
 };
 
-/* Which stretches of running text are held out if its size is known: `count` equally long ones, spread evenly from a
- * start that the seed chooses. A stretch ends where text can be cut, so it is longer than planned; the next one is
- * shorter by that much, so the share of all text is as wanted. */
+/* Which stretches of running text are held out if its size is known: `count` equally long ones, spread evenly from
+ * a start that the seed chooses. A stretch ends where text can be cut, so it is longer than planned; the next one
+ * is shorter by that much, so the share of all text is as wanted. */
 struct split {
     uint64_t total;    /* bytes of all text; 0: nothing is planned, and whole chunks are held out */
     unsigned count;    /* of stretches */
@@ -50,8 +50,8 @@ struct corpus_reader {
 
 /* ---- the split of running text */
 
-/* Plans the split of so many bytes, and the size of chunks. Plans nothing if the text is a few bytes, or so much that one
- * chunk more or less does not matter. */
+/* Plans the split of so many bytes, and the size of chunks. Plans nothing if the text is a few bytes, or so much
+ * that one chunk more or less does not matter. */
 static void open_split(struct corpus_reader *reader, uint64_t total) {
     const double wanted = (double)total * reader->settings->val_fraction, chunks = ceil(wanted / CHUNK_BYTES);
     if (wanted < LEAST_HELD_OUT_CHUNKS || chunks > MOST_PLANNED_CHUNKS) {
@@ -62,8 +62,8 @@ static void open_split(struct corpus_reader *reader, uint64_t total) {
     reader->split = (struct split){.total = total, .count = count};
 }
 
-/* Whether the text at the position is held out. *bytes: how many more bytes should be, or, if it is not held out, how many
- * come before the next stretch; UINT64_MAX: all that follow. */
+/* Whether the text at the position is held out. *bytes: how many more bytes should be, or, if it is not held out,
+ * how many come before the next stretch; UINT64_MAX: all that follow. */
 static bool is_in_stretch(const struct corpus_reader *reader, uint64_t *bytes) {
     const struct split *split = &reader->split;
     const double fraction = reader->settings->val_fraction;
@@ -267,8 +267,8 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 
-/* Whether none of the sources is compressed. The first one is open and has been read from; the first bytes of the others
- * are read here. A source that cannot be read fails later, when it is opened again. */
+/* Whether none of the sources is compressed. The first one is open and has been read from; the first bytes of the
+ * others are read here. A source that cannot be read fails later, when it is opened again. */
 static bool all_are_plain(const struct corpus_reader *reader) {
     const struct prepare_settings *settings = reader->settings;
     bool plain = input_is_plain(reader->input);
@@ -283,8 +283,8 @@ static bool all_are_plain(const struct corpus_reader *reader) {
     return plain;
 }
 
-/* Sets the size of chunks when the first text was read, so that at least a few chunks are held out. The size of all text
- * is known exactly for files that are not compressed, and if all of it was read. */
+/* Sets the size of chunks when the first text was read, so that at least a few chunks are held out. The size of all
+ * text is known exactly for files that are not compressed, and if all of it was read. */
 static void choose_chunks(struct corpus_reader *reader) {
     const bool is_all = reader->settings->source_count == 1 && reader->at_end;
     const bool begins = reader->documents == 0 && reader->skip == 0; /* else an earlier process made no plan */

@@ -1,5 +1,5 @@
-/* Which documents are held out for validation, and in which order documents are written. Both depend only on the seed
- * and the document's number, or on a file that lists the order. */
+/* Which documents are held out for validation, and in which order documents are written. Both depend only on the
+ * seed and the document's number, or on a file that lists the order. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,10 +14,10 @@ struct document_order {
     uint64_t held_out; /* of them */
 };
 
-/* With a list, the documents come in its order and the first ceil(fraction * count) are held out, as train_test_split
- * of Hugging Face's datasets does with numpy's permutation. Without one (NULL), document d is held out if
- * floor((d + 1) fraction + offset) > floor(d fraction + offset): evenly spread, from a start that the seed chooses; and
- * the seed shuffles the order.
+/* With a list, the documents come in its order and the first ceil(fraction * count) are held out, as
+ * train_test_split of Hugging Face's datasets does with numpy's permutation. Without one (NULL), document d is held
+ * out if floor((d + 1) fraction + offset) > floor(d fraction + offset): evenly spread, from a start that the seed
+ * chooses; and the seed shuffles the order.
  *
  * The list is a file of little-endian 64-bit numbers: the documents' numbers, each once. */
 int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list);

@@ -1,5 +1,5 @@
-/* Encodes text as tokens on several cores: batches of text go in, and come out with their tokens in the same order. One
- * thread fills and takes the batches; threads of this file encode them. */
+/* Encodes text as tokens on several cores: batches of text go in, and come out with their tokens in the same order.
+ * One thread fills and takes the batches; threads of this file encode them. */
 #pragma once
 
 #include "src/corpus/prepare_settings.h"
@@ -29,8 +29,8 @@ void text_batch_add(struct text_batch *batch, const struct text_piece *piece, co
 
 struct encoder;
 
-/* settings and tokenizer must stay. The encoder ends each document with <|endoftext|>, or, if tokens are bytes, with a
- * blank line; it adds nothing to chunks of bytes. The caller frees *created, also on failure. */
+/* settings and tokenizer must stay. The encoder ends each document with <|endoftext|>, or, if tokens are bytes,
+ * with a blank line; it adds nothing to chunks of bytes. The caller frees *created, also on failure. */
 int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                    struct encoder **created);
 void encoder_free(struct encoder *encoder);
@@ -41,7 +41,7 @@ struct text_batch *encoder_vacant(struct encoder *encoder);
 /* Hands the batch of encoder_vacant to the threads. */
 void encoder_submit(struct encoder *encoder);
 
-/* The oldest batch that was submitted, with its tokens. 1: *batch is valid until encoder_release; 0: there is none, or,
- * without `wait`, it is not ready; -1: it could not be encoded, and the error text names source and line. */
+/* The oldest batch that was submitted, with its tokens. 1: *batch is valid until encoder_release; 0: there is none,
+ * or, without `wait`, it is not ready; -1: it could not be encoded, and the error text names source and line. */
 int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **batch);
 void encoder_release(struct encoder *encoder);

@@ -108,8 +108,8 @@ static int remove_old_val(const char *folder) {
     return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
 }
 
-/* Moves complete results, meta.json last, from the folder of work to their folder, and removes the folder of work. Without
- * has_val, an older val.bin is removed. When it was interrupted or failed, calling it again continues. */
+/* Moves complete results, meta.json last, from the folder of work to their folder, and removes the folder of work.
+ * Without has_val, an older val.bin is removed. When it was interrupted or failed, calling it again continues. */
 static int move_results(const struct preparation *preparation, bool has_val) {
     const char *folder = preparation->settings->folder, *work = preparation->work;
     static const char *const all[] = {"train.bin", "val.bin", "meta.json", NULL};
@@ -131,9 +131,10 @@ static int write_json(const char *folder, const char *name, json_t *json, size_t
     return result;
 }
 
-/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0: there is work
- * to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an error, and what was left
- * stays. Only --no-resume discards the work of another task; a state that is not JSON is ignored. */
+/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0:
+ * there is work to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an
+ * error, and what was left stays. Only --no-resume discards the work of another task; a state that is not JSON is
+ * ignored. */
 static int read_state(const struct preparation *preparation, json_t **state) {
     const bool resume = preparation->settings->resume;
     json_t *left = NULL;
@@ -257,8 +258,8 @@ static int write_batch(struct preparation *preparation, const struct text_batch 
     return 0;
 }
 
-/* Writes encoded batches: with `all`, all that were submitted, else those that are ready, and at least one if no batch is
- * vacant. */
+/* Writes encoded batches: with `all`, all that were submitted, else those that are ready, and at least one if no
+ * batch is vacant. */
 static int write_batches(struct preparation *preparation, bool all) {
     struct encoder *encoder = preparation->encoder;
     const struct text_batch *batch;

@@ -1,6 +1,6 @@
-/* Writes the tokens of documents to train.bin and val.bin. Documents that keep their order are written at once. Others
- * are first written to buckets, files that each hold a range of the order, so that only one bucket is sorted at a time.
- * The files are in a folder of their own, and another process can resume the work. */
+/* Writes the tokens of documents to train.bin and val.bin. Documents that keep their order are written at once.
+ * Others are first written to buckets, files that each hold a range of the order, so that only one bucket is sorted
+ * at a time. The files are in a folder of their own, and another process can resume the work. */
 #pragma once
 
 #include "src/corpus/document_order.h"
@@ -13,9 +13,9 @@ enum token_split { TOKENS_TRAIN, TOKENS_VAL, TOKEN_SPLITS };
 
 struct token_writer;
 
-/* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. saved: NULL, or the result of
- * token_writer_save, after which the files are as they were then. `order` must stay. The caller closes *opened, also on
- * failure. */
+/* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. saved: NULL, or the result
+ * of token_writer_save, after which the files are as they were then. `order` must stay. The caller closes *opened,
+ * also on failure. */
 int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, const json_t *saved,
                       struct token_writer **opened);
 void token_writer_close(struct token_writer *writer);
@@ -31,7 +31,8 @@ int token_writer_save(struct token_writer *writer, json_t **saved);
  * remain; at 0 the two files are complete. */
 int token_writer_sort(struct token_writer *writer, unsigned *left);
 
-/* Removes the buckets that are sorted. Call it only after token_writer_save: a saved state needs the others alone. */
+/* Removes the buckets that are sorted. Call it only after token_writer_save: a saved state needs the others
+ * alone. */
 void token_writer_remove_sorted(struct token_writer *writer);
 
 /* What the files hold. */

@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* One forward or backward pass over a batch, with the elements of all tokens in y, in transposed keys, and of one number per row of
- * scores. */
+/* One forward or backward pass over a batch, with the elements of all tokens in y, in transposed keys, and of one
+ * number per row of scores. */
 struct pass {
     struct token_shape tokens;
     const struct attention_values *values;
@@ -82,8 +82,8 @@ static void forward_cpu(struct operations *operations, const struct pass *pass) 
                   ARG_OUT(pass->values->y, pass->y), ARG_OUT(pass->values->lse, pass->rows));
 }
 
-/* Whether a work-item of the backward pass takes a whole head, which saves two of seven matrix multiplications, and not a block of
- * queries or keys: if heads keep the cores of a CPU as busy, at most a tenth of them idle. */
+/* Whether a work-item of the backward pass takes a whole head, which saves two of seven matrix multiplications, and
+ * not a block of queries or keys: if heads keep the cores of a CPU as busy, at most a tenth of them idle. */
 static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
     const size_t cores = operations->policy.attention_head_cores;
     const size_t heads = (size_t)(tokens.batch * operations->shape.heads);
@@ -191,9 +191,9 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
     return true;
 }
 
-/* What computes attention, and its passes. The first row that takes device and shape is chosen, or the next one after a row whose
- * kernels do not compile or fail their check. Matrix cores come on top of that, once attention_open has found them right; kernels
- * for text that is generated are those of the other row. */
+/* What computes attention, and its passes. The first row that takes device and shape is chosen, or the next one
+ * after a row whose kernels do not compile or fail their check. Matrix cores come on top of that, once
+ * attention_open has found them right; kernels for text that is generated are those of the other row. */
 static const struct attention_algorithm {
     const char *name; /* the kernels are in cl/attention_<name>.cl */
     bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
@@ -319,8 +319,8 @@ static bool open_matrix_cores(struct operations *operations) {
     return false;
 }
 
-/* Whether the kernels for matrix cores or bf16 instructions are used, if the device has such: attention_by becomes their name, or the
- * reason why they are not. */
+/* Whether the kernels for matrix cores or bf16 instructions are used, if the device has such: attention_by becomes
+ * their name, or the reason why they are not. */
 static bool open_fast(struct operations *operations) {
     const struct compute *compute = operations->compute;
     const bool bf16 = attention_is(operations, "cpu_bf16");

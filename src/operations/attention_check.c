@@ -1,5 +1,5 @@
-/* Compares attention on the device with sums on the host in double. Causal attention of one sequence of T positions, H heads of D
- * channels:
+/* Compares attention on the device with sums on the host in double. Causal attention of one sequence of T
+ * positions, H heads of D channels:
  *
  *   p = softmax(q k^T / sqrt(D)), y = (f p) v, with dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp of the scores
  *   dv = (f p)^T dy, ds = p (f dy v^T - sum_d dy y) / sqrt(D), dq = ds k, dk = ds^T q */
@@ -17,21 +17,23 @@
 #define LARGEST  127    /* of the numbers drawn, in units of 2^-6: every type has them exactly */
 #define KEY      0x9e3779b97f4a7c15U
 
-/* How far the device may be from the sums on the host. Both start from the same numbers, and the backward passes from the
- * same y, so that only roundings tell them apart. With u the unit roundoff of a 16-bit type:
+/* How far the device may be from the sums on the host. Both start from the same numbers, and the backward passes
+ * from the same y, so that only roundings tell them apart. With u the unit roundoff of a 16-bit type:
  *
- * A row of y, dq, dk or dv is a sum of rows of v, k, q or dy, with factors P or dS that matrix cores round to 16 bits
- * and the portable kernels do not. What is summed was drawn independently around zero, so the squares of a row's
- * terms add up to about the square of the row's length; and a rounding changes a term by a part of at most u, evenly
- * spread, u / sqrt(3) in the mean of squares. Roundings are as independent: those of the factors change the row by
- * about u / sqrt(3) of its length, and that of the result as much again; together sqrt(2 / 3) u times the length. A row
- * can be shorter than its terms by chance, or vanish where they cancel, as ds of a first token does. Hence four times u,
- * of the row's length and the mean row's together; of that the emulation uses a quarter in its worst row.
+ * A row of y, dq, dk or dv is a sum of rows of v, k, q or dy, with factors P or dS that matrix cores round to 16
+ * bits and the portable kernels do not. What is summed was drawn independently around zero, so the squares of a
+ * row's terms add up to about the square of the row's length; and a rounding changes a term by a part of at most u,
+ * evenly spread, u / sqrt(3) in the mean of squares. Roundings are as independent: those of the factors change the
+ * row by about u / sqrt(3) of its length, and that of the result as much again; together sqrt(2 / 3) u times the
+ * length. A row can be shorter than its terms by chance, or vanish where they cancel, as ds of a first token does.
+ * Hence four times u, of the row's length and the mean row's together; of that the emulation uses a quarter in its
+ * worst row.
  *
- * lse is a float. Its scores are sums of D products of numbers below 2, scaled by 1 / sqrt(D). Matrix cores add these
- * products exactly; the portable kernels scale one factor first, so that each addition rounds, by 2^-24 (D + 8) 4 sqrt(D)
- * at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4, and less than a missing key changes. A
- * probability is as precise as its score: where all else is fp32, too, rows may be 2^-11 of their length off. */
+ * lse is a float. Its scores are sums of D products of numbers below 2, scaled by 1 / sqrt(D). Matrix cores add
+ * these products exactly; the portable kernels scale one factor first, so that each addition rounds, by 2^-24 (D +
+ * 8) 4 sqrt(D) at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4, and less than a missing
+ * key changes. A probability is as precise as its score: where all else is fp32, too, rows may be 2^-11 of their
+ * length off. */
 #define PARTS_OF_ROUNDOFF 4.0
 #define PART_OF_LSE       0x1p-13
 #define PART_IN_FP32      0x1p-11
@@ -145,7 +147,8 @@ static void sum_backward(struct trial *trial, struct dropout dropout) {
 
 /* ---- buffers */
 
-/* `count` elements drawn from the key, or stale ones (key 0), with stale ones BEHIND them; `numbers` become what was drawn. */
+/* `count` elements drawn from the key, or stale ones (key 0), with stale ones BEHIND them; `numbers` become what
+ * was drawn. */
 static int create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
                   uint64_t key, double *numbers) {
     const size_t bytes = count * element_size(type) + BEHIND * sizeof(uint16_t);
@@ -273,8 +276,8 @@ static int run_pass(struct trial *trial, struct dropout dropout, bool backward) 
     return compare(trial, "d_qkv", D_QKV, trial->d_qkv, 3 * rows, trial->head_size);
 }
 
-/* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or a whole one
- * where heads are enough for its cores. */
+/* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or
+ * a whole one where heads are enough for its cores. */
 static int run(struct trial *trial) {
     size_t *cores = &trial->operations->policy.attention_head_cores;
     const struct dropout none = {0}, dropout = {0.25f, KEY, UINT32_MAX - 5U};

@@ -29,8 +29,8 @@ struct attention_matrix_cores {
 /* ---- tiles */
 
 /* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
- * (docs/notes/matrix_cores.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups of 8 a work-item
- * has twice the sums of one in sub-groups of 16. */
+ * (docs/notes/matrix_cores.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups
+ * of 8 a work-item has twice the sums of one in sub-groups of 16. */
 static struct tiles choose_tiles(const struct matrix_cores *unit, bool wide, size_t local_bytes) {
     static const struct tiles usual[] = {{64, 32, true}, {32, 32, true}},
                               rdna3[] = {{32, 16, true}, {32, 16, false}},

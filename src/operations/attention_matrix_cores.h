@@ -1,5 +1,5 @@
-/* Attention on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the table in
- * attention.c. It has the same dropout and, up to rounding, the same results as the other rows. */
+/* Attention on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the
+ * table in attention.c. It has the same dropout and, up to rounding, the same results as the other rows. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -17,9 +17,10 @@ struct attention_matrix_cores_shape {
 /* 0 where the kernels take heads of this kind, else -1 with the reason. */
 int attention_matrix_cores_check_shape(const struct attention_matrix_cores_shape *shape);
 
-/* Builds the kernels for this kind of matrix cores. -1 with the reason why it cannot be used: the kernels do not take the shape, the
- * device is too small, or the compiler does not know its instructions. Whether they compute the right numbers is for
- * attention_check. On success *opened is the caller's (attention_matrix_cores_close), else NULL. */
+/* Builds the kernels for this kind of matrix cores. -1 with the reason why it cannot be used: the kernels do not
+ * take the shape, the device is too small, or the compiler does not know its instructions. Whether they compute the
+ * right numbers is for attention_check. On success *opened is the caller's (attention_matrix_cores_close), else
+ * NULL. */
 int attention_matrix_cores_open(struct compute *compute, const struct attention_matrix_cores_shape *shape,
                                 const struct matrix_cores *unit, struct attention_matrix_cores **opened);
 void attention_matrix_cores_close(struct attention_matrix_cores *cores);

@@ -14,7 +14,8 @@ size_t frame_partials(const struct operation_shape *shape) {
     return (sums + 15) / 16 * 16; /* in whole vectors */
 }
 
-/* Of each row of a work-group, ROW_SCRATCH of cl/frame.cl: d_h, rms_scale and, in 16 bits, d_z in float of its token. */
+/* Of each row of a work-group, ROW_SCRATCH of cl/frame.cl: d_h, rms_scale and, in 16 bits, d_z in float of its
+ * token. */
 static size_t row_floats(const struct operation_shape *shape) {
     const int64_t groups = residual_norm_groups(shape->residual, shape->streams);
     const int64_t z = shape->type == ELEMENT_FP32 ? 0 : groups * residual_columns(shape->residual, shape->streams);

@@ -33,9 +33,9 @@ enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, SCALED_STREAMS };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
- * `constants` lists the build constants that the text uses, and no others, so that models which differ in other things share the
- * compiled program. "NAME" has the value of that name in number_of, "NAME=other" that of `other`, which may also be a number; SETTINGS
- * stands for what the residual variant's file reads. */
+ * `constants` lists the build constants that the text uses, and no others, so that models which differ in other
+ * things share the compiled program. "NAME" has the value of that name in number_of, "NAME=other" that of `other`,
+ * which may also be a number; SETTINGS stands for what the residual variant's file reads. */
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 #define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS HEAD_SIZE ACT"
 static const struct program {
@@ -193,7 +193,8 @@ __attribute__((format(printf, 2, 3))) static void define(struct constants *const
     constants->cut |= length < 0 || (size_t)length >= sizeof constants->text - used;
 }
 
-/* What the residual variant's file reads: its settings, and P_<leaf>, where each small parameter is in a sublayer's theta. */
+/* What the residual variant's file reads: its settings, and P_<leaf>, where each small parameter is in a sublayer's
+ * theta. */
 static void define_settings(struct constants *constants, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     char settings[256];
@@ -276,7 +277,8 @@ static int build(struct operations *operations, const struct program *row) {
     return status;
 }
 
-/* Whether a program of this row is to be built: one that the model needs, of the wanted file, and not built before. */
+/* Whether a program of this row is to be built: one that the model needs, of the wanted file, and not built
+ * before. */
 static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
     const bool needed[] = {
         [ALWAYS] = true,
@@ -301,7 +303,8 @@ void operations_release_attention(struct operations *operations) {
     }
 }
 
-/* The compiler may refuse the inline assembler of cpu_bf16: attention does without it then, with the rows that follow. */
+/* The compiler may refuse the inline assembler of cpu_bf16: attention does without it then, with the rows that
+ * follow. */
 int operations_build(struct operations *operations, const char *file) {
     for (size_t i = 0; i < COUNT(programs); i++) {
         const struct program *row = &programs[i];

@@ -1,4 +1,5 @@
-/* For the functions of operations.h, in a file for each family of kernels: what is compiled, and how it is launched.
+/* For the functions of operations.h, in a file for each family of kernels: what is compiled, and how it is
+ * launched.
  */
 #pragma once
 
@@ -20,8 +21,8 @@ struct operation_kernels {
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };
 
-/* operations_create in two steps, for who needs little: without any program first, then those of one file of cl/ (NULL:
- * of all) that are not built yet. Released with operations_release, also when building fails. */
+/* operations_create in two steps, for who needs little: without any program first, then those of one file of cl/
+ * (NULL: of all) that are not built yet. Released with operations_release, also when building fails. */
 int operations_describe(struct compute *compute, const struct operation_shape *shape,
                         struct operations *operations);
 int operations_build(struct operations *operations, const char *file);
@@ -40,9 +41,9 @@ int attention_next(struct operations *operations);
 /* Releases the kernels of all algorithms but matrix cores. */
 void operations_release_attention(struct operations *operations);
 
-/* Runs both passes of a small batch with dropout, and compares y, lse and d_qkv with sums on the host in double, and what lies behind
- * them in memory with what was there. 1 with the row that is wrong, -1 where the kernels could not run; the compute is in order either
- * way. */
+/* Runs both passes of a small batch with dropout, and compares y, lse and d_qkv with sums on the host in double,
+ * and what lies behind them in memory with what was there. 1 with the row that is wrong, -1 where the kernels could
+ * not run; the compute is in order either way. */
 int attention_check(struct operations *operations);
 
 /* ---- sizes */
@@ -89,8 +90,8 @@ struct chunking {
 };
 struct chunking chunk_rows(size_t rows, size_t most);
 
-/* Columns [first, first + count) of partial sums, and the gradients that their sums over the chunks are part of; a count
- * of 0: none. */
+/* Columns [first, first + count) of partial sums, and the gradients that their sums over the chunks are part of; a
+ * count of 0: none. */
 struct partial_target {
     size_t first, count;
     struct span out;
@@ -105,9 +106,9 @@ void add_partials(struct operations *operations, size_t chunks, size_t width,
 void target_norm(const struct operations *operations, struct layer_norm gradients,
                  struct partial_target targets[2]);
 
-/* Elements of what the kernels of hyper-connections read and write: of all streams, of one of them, of squares, z and H
- * of so many tokens; and of theta and the packed projections of a sublayer, and of a row of channels. H is not read with
- * plain residuals. */
+/* Elements of what the kernels of hyper-connections read and write: of all streams, of one of them, of squares, z
+ * and H of so many tokens; and of theta and the packed projections of a sublayer, and of a row of channels. H is
+ * not read with plain residuals. */
 struct stream_sizes {
     size_t streams, channels, squares, z, h, theta, packed, width;
 };
@@ -116,5 +117,6 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
 /* Partial sums of a work-group of the fused frame: of the gradients of gain and bias [2 C], and of theta. */
 size_t frame_partials(const struct operation_shape *shape);
 
-/* Floats of scratch of the fused frame: the partial sums of all work-groups, and what each row of them needs. 0: not fused. */
+/* Floats of scratch of the fused frame: the partial sums of all work-groups, and what each row of them needs. 0:
+ * not fused. */
 size_t frame_scratch(const struct policy *policy, const struct operation_shape *shape);

@@ -24,7 +24,8 @@ static size_t attention_turns(const struct operations *operations, struct token_
                : (size_t)(tokens.sequence * (shape->channels / shape->heads)) * TURNS_PER_CHANNEL;
 }
 
-/* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the vocabulary. */
+/* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the
+ * vocabulary. */
 static size_t most_k(const struct operation_shape *shape, size_t tokens) {
     const size_t widest = larger((size_t)shape->streams, 4) * (size_t)shape->channels;
     return larger(larger(tokens, (size_t)shape->vocabulary), widest);

@@ -80,8 +80,8 @@ static size_t projection_vectors(const struct compute *compute, size_t vectors) 
     return width;
 }
 
-/* So many side by side that a work-item adds up two quads of a row at most, or one of each of two where keys stay, in heads of up
- * to 128 channels: more do not fit into 128 registers beside the rest. */
+/* So many side by side that a work-item adds up two quads of a row at most, or one of each of two where keys stay,
+ * in heads of up to 128 channels: more do not fit into 128 registers beside the rest. */
 static struct attention_gpu_group gpu_group(const struct compute *compute, int64_t head_size, bool keys_stay) {
     const bool wide = head_size > (keys_stay ? 64 : 128);
     struct attention_gpu_group group = head_size <= 32 ? (struct attention_gpu_group){8, 16}

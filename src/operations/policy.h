@@ -1,6 +1,7 @@
-/* What the kernels do differently on different devices: sizes of vectors, work-groups, tiles and chunks, and which kernels are fused.
- * policy_make decides all of it, once, from facts of the device and the model's shape; `hc_devices --verbose` prints it. Which
- * attention runs is the table in attention.c; tiles of matrix cores are in attention_matrix_cores.c. */
+/* What the kernels do differently on different devices: sizes of vectors, work-groups, tiles and chunks, and which
+ * kernels are fused. policy_make decides all of it, once, from facts of the device and the model's shape;
+ * `hc_devices --verbose` prints it. Which attention runs is the table in attention.c; tiles of matrix cores are in
+ * attention_matrix_cores.c. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -16,7 +17,8 @@ struct operation_shape {
     struct residual_settings settings;
 };
 
-/* Work-items of a tile of cl/attention_gpu.cl: `across` side by side, `down` above each other, each with 4 x 4 scores. */
+/* Work-items of a tile of cl/attention_gpu.cl: `across` side by side, `down` above each other, each with 4 x 4
+ * scores. */
 struct attention_gpu_group {
     unsigned across, down;
 };

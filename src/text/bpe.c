@@ -89,7 +89,8 @@ static inline uint32_t find_pair(const struct bpe *bpe, uint32_t left, uint32_t 
     return entry != 0 ? (uint32_t)(entry & 0xffff) : NO_TOKEN;
 }
 
-/* Counts the pairs of strings in the vocabulary that make a third one, and enters them into the table if there is one. */
+/* Counts the pairs of strings in the vocabulary that make a third one, and enters them into the table if there is
+ * one. */
 static size_t enter_pairs(struct bpe *bpe) {
     size_t count = 0;
     for (uint32_t token = 0; token < bpe->count; token++) {
@@ -176,8 +177,8 @@ static bool is_printable(unsigned byte) {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/* The alphabet of vocab.bpe, whose characters are also the first tokens: bytes that print stand for themselves (as Latin-1),
- * then come the other bytes, for which the characters from U+0100 on stand. */
+/* The alphabet of vocab.bpe, whose characters are also the first tokens: bytes that print stand for themselves (as
+ * Latin-1), then come the other bytes, for which the characters from U+0100 on stand. */
 static int add_alphabet(struct reader *reader) {
     unsigned next = 0x100;
     for (unsigned character = 0; character < ALPHABET; character++) {
@@ -371,7 +372,8 @@ static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t 
     }
 }
 
-/* The heap holds rank << 32 | place, the smallest on top. An entry that is out of date is dropped when it is on top. */
+/* The heap holds rank << 32 | place, the smallest on top. An entry that is out of date is dropped when it is on
+ * top. */
 static void heap_push(struct token_list *list, size_t *count, uint32_t rank, uint32_t place) {
     const uint64_t entry = (uint64_t)rank << 32 | place;
     size_t at = (*count)++;

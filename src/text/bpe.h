@@ -1,6 +1,6 @@
-/* Byte-pair encoding as in GPT-2 and tiktoken. The vocabulary is a list of byte strings, each with a merge rank. A piece of
- * text begins as single bytes. As long as two neighbours together are in the vocabulary, the pair with the lowest merge
- * rank (the first such pair) is merged. The merge rank is the token. */
+/* Byte-pair encoding as in GPT-2 and tiktoken. The vocabulary is a list of byte strings, each with a merge rank. A
+ * piece of text begins as single bytes. As long as two neighbours together are in the vocabulary, the pair with the
+ * lowest merge rank (the first such pair) is merged. The merge rank is the token. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,10 +9,10 @@
 
 struct bpe;
 
-/* Reads a vocabulary file: tiktoken's format (a line is base64, a space, the rank; ranks without gaps, in any order) or
- * GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). The file must have all 256 single
- * bytes and at most 65535 strings, 2^24 bytes altogether. Errors name the file and the line. The caller closes *opened,
- * also on failure. */
+/* Reads a vocabulary file: tiktoken's format (a line is base64, a space, the rank; ranks without gaps, in any
+ * order) or GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). The file must have
+ * all 256 single bytes and at most 65535 strings, 2^24 bytes altogether. Errors name the file and the line. The
+ * caller closes *opened, also on failure. */
 int bpe_open(const char *path, struct bpe **opened);
 void bpe_close(struct bpe *bpe);
 

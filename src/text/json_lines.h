@@ -1,11 +1,12 @@
-/* JSON lines: each line of a file is a JSON object, and one field of it is the text of a document. And the other kinds of
- * documents. */
+/* JSON lines: each line of a file is a JSON object, and one field of it is the text of a document. And the other
+ * kinds of documents. */
 #pragma once
 
 #include "runtime/files/input.h"
 #include "src/text/text_buffer.h"
 
-/* Reads the lines of an input. Initialise with zeros but for `input`, which the caller owns; end with json_lines_free. */
+/* Reads the lines of an input. Initialise with zeros but for `input`, which the caller owns; end with
+ * json_lines_free. */
 struct json_lines {
     struct input *input;
     struct text_buffer held; /* bytes that were read; those before `at` were returned */
@@ -14,13 +15,13 @@ struct json_lines {
     bool at_end;   /* of the input */
 };
 
-/* The next line that is not blank, without its line end; valid until the next call. 1: there is one, 0: the input has
- * ended, -1 with an error text: it cannot be read, or a line has more than 1 GiB. */
+/* The next line that is not blank, without its line end; valid until the next call. 1: there is one, 0: the input
+ * has ended, -1 with an error text: it cannot be read, or a line has more than 1 GiB. */
 int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes);
 void json_lines_free(struct json_lines *lines);
 
-/* Replaces `text` by the string in `field` of a line's object. Fails if the line is not JSON, not an object, or has no
- * such string; the error text does not name file and line. */
+/* Replaces `text` by the string in `field` of a line's object. Fails if the line is not JSON, not an object, or has
+ * no such string; the error text does not name file and line. */
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text);
 
 /* What in files of text is a document. */

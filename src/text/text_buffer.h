@@ -8,8 +8,8 @@
 
 struct input; /* runtime/files/input.h */
 
-/* Makes sure that *block, heap memory whose size doubles, holds at least `wanted` elements. *block and *capacity (in
- * elements) are 0 at first. */
+/* Makes sure that *block, heap memory whose size doubles, holds at least `wanted` elements. *block and *capacity
+ * (in elements) are 0 at first. */
 void memory_reserve(void **block, size_t *capacity, size_t wanted, size_t element_bytes);
 
 /* Initialise with zeros. */
@@ -29,12 +29,12 @@ int text_read(struct text_buffer *buffer, struct input *input, size_t bytes, boo
 void text_drop(struct text_buffer *buffer, size_t bytes);
 void text_free(struct text_buffer *buffer);
 
-/* Appends the text with U+FFFD in place of what is not UTF-8: one for each longest part that could begin a character,
- * as Unicode recommends and Python does. */
+/* Appends the text with U+FFFD in place of what is not UTF-8: one for each longest part that could begin a
+ * character, as Unicode recommends and Python does. */
 void text_append_utf8(struct text_buffer *buffer, const char *text, size_t bytes);
 
-/* Makes sure that *text [*bytes] is UTF-8. If it is not, the function either fails with an error text that names the
- * source and the line (`line` is the number of the first line), or, with `replace`, puts a text with U+FFFD in place of
- * wrong bytes into the buffer and sets *text and *bytes to it. */
+/* Makes sure that *text [*bytes] is UTF-8. If it is not, the function either fails with an error text that names
+ * the source and the line (`line` is the number of the first line), or, with `replace`, puts a text with U+FFFD in
+ * place of wrong bytes into the buffer and sets *text and *bytes to it. */
 int text_require_utf8(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
                       struct text_buffer *buffer);

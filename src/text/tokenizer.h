@@ -8,13 +8,14 @@ struct tokenizer;
 
 enum { GPT2_TOKENS = 50257 }; /* of its vocabulary, the end of text included */
 
-/* vocabulary: the path of GPT-2's vocabulary file (see bpe_open); NULL: each byte is a token. *opened is NULL on failure. */
+/* vocabulary: the path of GPT-2's vocabulary file (see bpe_open); NULL: each byte is a token. *opened is NULL on
+ * failure. */
 int tokenizer_open(const char *vocabulary, struct tokenizer **opened);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* The path of GPT-2's vocabulary file: `given`, or, if that is NULL or empty, $HCTRAIN_VOCAB_FILE, or
- * data/corpus/gpt2.tiktoken, where data/gpt2/vocabulary.sh puts it. NULL with an error that says how to get it, if there
- * is no such file. */
+ * data/corpus/gpt2.tiktoken, where data/gpt2/vocabulary.sh puts it. NULL with an error that says how to get it, if
+ * there is no such file. */
 const char *tokenizer_find_vocabulary(const char *given);
 
 /* "gpt2" or "byte", as in meta.json. */
@@ -26,19 +27,20 @@ uint32_t tokenizer_count(const struct tokenizer *tokenizer);
 /* "<|endoftext|>", which tokenizer_encode never gives; UINT32_MAX if there is none (bytes). */
 uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
 
-/* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary, and the text must be UTF-8. Threads may
- * share the tokenizer. */
+/* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary, and the text must be UTF-8. Threads
+ * may share the tokenizer. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list);
 
-/* GPT-2 divides text into pieces, which are encoded one by one. Sets *end to the end of the piece that begins at `at`,
- * at < bytes. The text is UTF-8. */
+/* GPT-2 divides text into pieces, which are encoded one by one. Sets *end to the end of the piece that begins at
+ * `at`, at < bytes. The text is UTF-8. */
 int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end);
 
 /* The token's bytes; those of the end of text are its name. NULL: no such token. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes);
 
 /* Whether the text can be cut before text[at], at > 0, so that the tokens of both parts together are those of the
- * whole: ASCII white space begins there, after a character that is not white space. The text is UTF-8 up to there. */
+ * whole: ASCII white space begins there, after a character that is not white space. The text is UTF-8 up to
+ * there. */
 bool tokenizer_is_cut(const char *text, size_t at);
 
 /* The last such position; 0: there is none. */
@@ -64,8 +66,8 @@ struct tokenizer_settings {
            "the model's tokenizer; auto: as the checkpoint says"),                                                 \
         VOCABULARY_OPTION(&(settings)->vocabulary)
 
-/* Opens the tokenizer of a model. If neither config.json nor the settings name it, a model of 256 tokens has bytes, and
- * one of 50257 to 50304 tokens GPT-2's. Fails if it is neither, if GPT-2's vocabulary file is missing, or if the model
- * has fewer tokens than the tokenizer. */
+/* Opens the tokenizer of a model. If neither config.json nor the settings name it, a model of 256 tokens has bytes,
+ * and one of 50257 to 50304 tokens GPT-2's. Fails if it is neither, if GPT-2's vocabulary file is missing, or if
+ * the model has fewer tokens than the tokenizer. */
 int tokenizer_open_for(const struct model_config *config, const struct tokenizer_settings *settings,
                        struct tokenizer **opened);

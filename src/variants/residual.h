@@ -1,6 +1,7 @@
-/* The residual variants: what each adds to a sublayer, and what people are told of it. A variant is a row of the table
- * in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one. Options,
- * --help, checks, pictures, build constants and scripts (hc_train --list-residuals) follow from the rows. */
+/* The residual variants: what each adds to a sublayer, and what people are told of it. A variant is a row of the
+ * table in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one.
+ * Options, --help, checks, pictures, build constants and scripts (hc_train --list-residuals) follow from the
+ * rows. */
 #pragma once
 
 #include <stdbool.h>
@@ -63,7 +64,8 @@ struct residual_leaf {
 
 /* ---- the rows */
 
-/* What holds of every H_res of a variant, whatever its parameters are, and of their products (a norm where sums are promised). */
+/* What holds of every H_res of a variant, whatever its parameters are, and of their products (a norm where sums are
+ * promised). */
 enum residual_promise {
     PROMISE_ROW_SUMS = 1,    /* rows sum to one */
     PROMISE_COLUMN_SUMS = 2, /* columns sum to one */
@@ -101,7 +103,8 @@ size_t residual_number(const struct residual_variant *variant);
 const char *residual_names(void);
 
 /* A line for each variant: its name, its numbers of streams, what it is and whose, what it promises, its settings;
- * columns are two spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written (errno). */
+ * columns are two spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written
+ * (errno). */
 int residual_list(FILE *file);
 
 /* The promise of this number among all in order, with its name for people ("row sums"); 0 beyond the last. */
@@ -116,7 +119,8 @@ const char *residual_streams_text(const struct residual_variant *variant, char *
 
 /* ---- settings of all variants */
 
-/* The setting of this number among those of all rows in order, NULL beyond the last; *owner (may be NULL) is whose. */
+/* The setting of this number among those of all rows in order, NULL beyond the last; *owner (may be NULL) is
+ * whose. */
 const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner);
 
 /* The number of the setting of this name; that of the first which does not exist if there is none. */
@@ -125,7 +129,8 @@ size_t residual_setting_find(const char *name);
 /* All settings at their defaults. */
 struct residual_settings residual_settings_default(void);
 
-/* Writes " -D<CONSTANT>=<value>" for each of the variant's settings that has a constant, as a text; -1 without room. */
+/* Writes " -D<CONSTANT>=<value>" for each of the variant's settings that has a constant, as a text; -1 without
+ * room. */
 int residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
                              char *text, size_t size);
 

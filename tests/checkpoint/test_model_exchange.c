@@ -71,7 +71,8 @@ static int export_to(const char *checkpoint, const char *out, enum export_format
 
 /* ---- what comes back */
 
-/* Compares every parameter in the folder with the numbers of write_checkpoint; biases that the checkpoint lacked are 0. */
+/* Compares every parameter in the folder with the numbers of write_checkpoint; biases that the checkpoint lacked
+ * are 0. */
 static void assert_weights(const char *folder, const struct model_config *config, bool had_bias) {
     struct parameters parameters;
     struct weights *weights;

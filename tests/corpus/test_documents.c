@@ -61,8 +61,8 @@ static void test_kept_order(void **state) {
     prepared_remove();
 }
 
-/* The same documents from a file, from standard input (with many buckets instead of one), and from several compressed
- * files. */
+/* The same documents from a file, from standard input (with many buckets instead of one), and from several
+ * compressed files. */
 static void test_sources(void **state) {
     (void)state;
     char parts[3][600];

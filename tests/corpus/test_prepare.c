@@ -157,8 +157,8 @@ static void test_split(void **state) {
     check_split(200000, 0.01, 1e-3);
 }
 
-/* The share that is held out depends neither on the seed, nor on how the text is divided into files, and is printed. The
- * same seed gives the same bytes, another one others. */
+/* The share that is held out depends neither on the seed, nor on how the text is divided into files, and is
+ * printed. The same seed gives the same bytes, another one others. */
 static void test_share_and_seed(void **state) {
     (void)state;
     char wanted[80], digests[9][CHECKSUM_SIZE];

@@ -20,8 +20,8 @@ static int64_t saved_number(const char *object, const char *name) {
     return number;
 }
 
-/* Runs in a process of its own, which is killed as soon as this number has grown in the saved state. True: it was done
- * before. */
+/* Runs in a process of its own, which is killed as soon as this number has grown in the saved state. True: it was
+ * done before. */
 static bool run_and_kill(const struct prepare_settings *settings, const char *object, const char *name) {
     const int64_t before = saved_number(object, name);
     const pid_t child = fork();

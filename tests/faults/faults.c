@@ -1,5 +1,5 @@
-/* A library to preload: makes one call of a program fail, or counts what it calls. Only calls from the program itself
- * (a name that begins with hc_) and from its driver for Vulkan count, not those that other libraries make.
+/* A library to preload: makes one call of a program fail, or counts what it calls. Only calls from the program
+ * itself (a name that begins with hc_) and from its driver for Vulkan count, not those that other libraries make.
  *
  *   HC_FAULT=FUNCTION:N            the N-th call of the function fails, from 1
  *   HC_FAULT=FUNCTION@PLACE:N      the N-th from that place: the return address in the program, in hexadecimal

@@ -1,6 +1,6 @@
 /* Functions that the programs call and that can fail, and how each is made to fail. No include guard: faults.c and
- * stubs.S include it with a FAULT of their own; check_functions.py holds it to what the programs import. Libraries get
- * their memory from malloc and its like, too, of which jansson's come through runtime/system/memory.c.
+ * stubs.S include it with a FAULT of their own; check_functions.py holds it to what the programs import. Libraries
+ * get their memory from malloc and its like, too, of which jansson's come through runtime/system/memory.c.
  *
  *   FAULT(function, group, way, error, argument)
  *

@@ -1,5 +1,4 @@
-/* Any bytes as a compiled program in the cache folder, and as files of CLBlast's
- * tuners. */
+/* Any bytes as a compiled program in the cache folder, and as files of CLBlast's tuners. */
 #include "runtime/device/programs.h"
 #include "runtime/files/files.h"
 #include "runtime/gemm/clblast_parameters.h"

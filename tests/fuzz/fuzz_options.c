@@ -1,5 +1,5 @@
-/* Any bytes as a config file and as arguments, a line each. What is accepted must read back as the same settings after they are
- * written. */
+/* Any bytes as a config file and as arguments, a line each. What is accepted must read back as the same settings
+ * after they are written. */
 #include "runtime/files/files.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"

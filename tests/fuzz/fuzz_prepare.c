@@ -1,5 +1,5 @@
-/* Any bytes as what an interrupted hc_prepare left, and as the texts that it was reading: it resumes, to an error or to the
- * end; with some inputs the disk is full. */
+/* Any bytes as what an interrupted hc_prepare left, and as the texts that it was reading: it resumes, to an error
+ * or to the end; with some inputs the disk is full. */
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/corpus/corpus_reader.h"

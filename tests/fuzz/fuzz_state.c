@@ -1,4 +1,5 @@
-/* Any bytes as the files of a checkpoint: reading its state, resuming from it, and updating it after an evaluation. */
+/* Any bytes as the files of a checkpoint: reading its state, resuming from it, and updating it after an
+ * evaluation. */
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"

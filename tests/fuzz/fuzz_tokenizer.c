@@ -1,5 +1,5 @@
-/* Any bytes as a vocabulary, up to the first NUL, and a text after it; without a vocabulary a small one. Decoding must give
- * the text back. */
+/* Any bytes as a vocabulary, up to the first NUL, and a text after it; without a vocabulary a small one. Decoding
+ * must give the text back. */
 #include "runtime/system/utf8.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"

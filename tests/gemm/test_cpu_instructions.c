@@ -1,5 +1,5 @@
-/* What a CPU multiplies 16 bits with, and "auto" on a CPU that has units for them: by a library that stands in for oneDNN
- * (tests/support/plain_onednn.c), on a device that is told that it has some. */
+/* What a CPU multiplies 16 bits with, and "auto" on a CPU that has units for them: by a library that stands in for
+ * oneDNN (tests/support/plain_onednn.c), on a device that is told that it has some. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/cpu_instructions.h"
@@ -129,7 +129,8 @@ static void without_units_there_is_no_library(void **state) {
     compute_close(compute);
 }
 
-/* Where the library has no GEMMs of bf16, or wrong ones, memory plans have fp32 copies, whatever the CPU has instructions for. */
+/* Where the library has no GEMMs of bf16, or wrong ones, memory plans have fp32 copies, whatever the CPU has
+ * instructions for. */
 static void copies_are_planned_where_the_library_lacks_a_type(void **state) {
     (void)state;
     const struct {

@@ -75,7 +75,8 @@ static const char *asked_device(void) {
     return getenv("HC_TEST_DEVICE");
 }
 
-/* Whether the device has hardware of its own, or is the host's cores: simulators (llvmpipe, oclgrind) get small GEMMs only. */
+/* Whether the device has hardware of its own, or is the host's cores: simulators (llvmpipe, oclgrind) get small
+ * GEMMs only. */
 static bool is_fast(const struct device *device) {
     return device->native_kernels || (device->is_gpu && !device->is_cpu);
 }
@@ -225,7 +226,8 @@ static struct gemm_call sizes_of(const struct gemm_case *gemm) {
     return (struct gemm_call){.m = gemm->m, .n = gemm->n, .k = gemm->k};
 }
 
-/* In all layouts as fp32, in one of them as each mixture of types; on slow devices in one layout and one other mixture. */
+/* In all layouts as fp32, in one of them as each mixture of types; on slow devices in one layout and one other
+ * mixture. */
 static void check_blocks(struct compute *compute, const struct block_case *wanted, size_t number) {
     struct gemm_state *state = gemm_state(compute);
     const struct gemm_call sizes = sizes_of(&wanted->gemm);

@@ -90,8 +90,8 @@ static void test_sizes_tt(void **state) {
     check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
-/* Tiles transposed on their way into local memory, as for matrix cores that need it: two chunks of a work-item at a time,
- * and one. */
+/* Tiles transposed on their way into local memory, as for matrix cores that need it: two chunks of a work-item at a
+ * time, and one. */
 static void check_transposed_load(const struct mma_tiles *tiles) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, tiles);

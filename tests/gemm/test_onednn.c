@@ -1,5 +1,6 @@
-/* The backend "onednn" with the library that is here: on the host's cores, and with tests/support/intel_opencl.c preloaded
- * through oneDNN's OpenCL runtime, on a device that says it is Intel's. Exit status 77: there is no such library. */
+/* The backend "onednn" with the library that is here: on the host's cores, and with tests/support/intel_opencl.c
+ * preloaded through oneDNN's OpenCL runtime, on a device that says it is Intel's. Exit status 77: there is no such
+ * library. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
@@ -119,7 +120,8 @@ static void wrong_gemms_of_bf16_are_not_used(void **state) {
     unsetenv("HC_WRONG_BF16");
 }
 
-/* Large GEMMs that begin where the library takes none are another backend's, whose code for them is verified, too. */
+/* Large GEMMs that begin where the library takes none are another backend's, whose code for them is verified,
+ * too. */
 static void what_is_left_to_others_is_verified(void **state) {
     (void)state;
     struct compute *compute = open_onednn(ELEMENT_FP32);

@@ -1,5 +1,6 @@
-/* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels for CPUs and
- * for GPUs: all held to attention in double, in 16 bits; and the self-test of both. `test_attention DEVICE` is what runs on any device, on that one; without it PoCL is taken. */
+/* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels
+ * for CPUs and for GPUs: all held to attention in double, in 16 bits; and the self-test of both. `test_attention
+ * DEVICE` is what runs on any device, on that one; without it PoCL is taken. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_matrix_cores.h"
@@ -191,8 +192,8 @@ static int run_and_compare(struct operations *operations, const struct attention
     return compare("d_qkv", &arena->d_qkv, shape->type, expected->d_qkv, 3 * elements, worst);
 }
 
-/* Runs both passes on numbers of the case and compares every element with attention_reference: y, lse, d_qkv, and what
- * lies behind them in memory. */
+/* Runs both passes on numbers of the case and compares every element with attention_reference: y, lse, d_qkv, and
+ * what lies behind them in memory. */
 static void check_case(struct operations *operations, const struct attention_case *wanted) {
     const char *kind = operations->attention_matrix_cores     ? "matrix_cores"
                        : attention_is(operations, "gpu")      ? "gpu"
@@ -323,8 +324,8 @@ static void test_head_64_fp16(void **state) {
     check_cases(2, 64, ELEMENT_FP16, false, few_cases, COUNT(few_cases));
 }
 
-/* As for AMD's WMMA. Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes through
- * local memory. */
+/* As for AMD's WMMA. Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes
+ * through local memory. */
 static void test_head_80_wide_fragments(void **state) {
     (void)state;
     check_cases(1, 80, ELEMENT_BF16, true, few_cases, COUNT(few_cases));
@@ -424,7 +425,8 @@ static void check_gpu(size_t heads, size_t head_size, enum element_type type, co
     compute->lanes = lanes;
 }
 
-/* One and two quads of a row that is added up for each work-item, groups of all forms, and heads that are not whole quads. */
+/* One and two quads of a row that is added up for each work-item, groups of all forms, and heads that are not whole
+ * quads. */
 static void test_gpu(void **state) {
     (void)state;
     check_gpu(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));

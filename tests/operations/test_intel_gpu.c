@@ -1,5 +1,5 @@
-/* What differs on a GPU that Intel's own driver runs: what it counts as compute units, and how its compiler is asked for more
- * registers. Played on PoCL by functions of OpenCL that stand in front of the library's. */
+/* What differs on a GPU that Intel's own driver runs: what it counts as compute units, and how its compiler is
+ * asked for more registers. Played on PoCL by functions of OpenCL that stand in front of the library's. */
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"

@@ -1,5 +1,5 @@
-/* Devices that leave long loops are found out, and others are not. `test_loops DEVICE` opens that one, without it PoCL; exit
- * status 77: there is no such device. */
+/* Devices that leave long loops are found out, and others are not. `test_loops DEVICE` opens that one, without it
+ * PoCL; exit status 77: there is no such device. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/kernels.h"

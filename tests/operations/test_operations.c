@@ -23,8 +23,8 @@ enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 128 };
 
 /* Of float arithmetic. Where a result, or something on the way to it, is stored in 16 bits, each such rounding adds
  * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/support/rounding.h), as errors are relative:
- * fields say how many an output has; a gradient has at most BACKWARD_ROUNDINGS: itself, the gradient in between, the
- * forward pass's output. */
+ * fields say how many an output has; a gradient has at most BACKWARD_ROUNDINGS: itself, the gradient in between,
+ * the forward pass's output. */
 static const double FORWARD_TOLERANCE = 1e-5;
 static const double BACKWARD_TOLERANCE = 1e-4;
 static const double BACKWARD_ROUNDINGS = 3.0;

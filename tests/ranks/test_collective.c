@@ -1,5 +1,5 @@
-/* collective: all-reduce, reduce-scatter and all-gather of ranges, against what they must be. Run by mpirun with any
- * number of ranks, on the device that the first argument names. */
+/* collective: all-reduce, reduce-scatter and all-gather of ranges, against what they must be. Run by mpirun with
+ * any number of ranks, on the device that the first argument names. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
 #include "runtime/ranks/job.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whole parts, parts of which some ranks have none, one element too many, parts that are large enough to be sent directly, more
- * ranges than are under way at a time. */
+/* Whole parts, parts of which some ranks have none, one element too many, parts that are large enough to be sent
+ * directly, more ranges than are under way at a time. */
 static const struct element_range ranges[] = {{704, 6400}, {640, 64}, {0, 577},     {7168, 1088},  {8256, 1},
                                               {8320, 64},  {8384, 2}, {8448, 2048}, {10496, 3000}, {13504, 140032}};
 enum { RANGES = sizeof ranges / sizeof *ranges, ELEMENTS = 153536, LARGEST = 140032, ROUNDS = 8 };

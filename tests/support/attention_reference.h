@@ -24,10 +24,10 @@ struct attention_numbers {
 int attention_numbers_draw(const struct attention_case *shape, struct attention_numbers *numbers);
 void attention_numbers_free(struct attention_numbers *numbers);
 
-/* A number and the largest error that the arithmetic allows, with u the unit roundoff of the type (2^-8 for bf16, 2^-11
- * for fp16), t the largest rounding error of its smallest numbers, and h that of a probability for reasons of fp32: of
- * scores, 2^-22 (D + 8) times the largest sum of their terms' magnitudes, and 2^-17 for powers and sums. f is dropout's
- * factor. Every product counts one rounding of P or dS, every result one of its own:
+/* A number and the largest error that the arithmetic allows, with u the unit roundoff of the type (2^-8 for bf16,
+ * 2^-11 for fp16), t the largest rounding error of its smallest numbers, and h that of a probability for reasons of
+ * fp32: of scores, 2^-22 (D + 8) times the largest sum of their terms' magnitudes, and 2^-17 for powers and sums. f
+ * is dropout's factor. Every product counts one rounding of P or dS, every result one of its own:
  *
  *   y      sum_k f p |v| (u + h) + t sum_k f |v|                   + u |y| + t
  *   lse    h + 2^-20 |lse|

@@ -94,7 +94,8 @@ struct field *bench_byproduct(struct bench *bench, const char *name, size_t coun
 /* The field is an activation: its buffers are of the shape's type, and what is drawn for them are numbers of that
  * type. Returns it. */
 struct field *bench_activation(struct field *field);
-/* Leaves a gap in the arenas before the next parameter, which begins on a multiple of 64 elements as the model's do. */
+/* Leaves a gap in the arenas before the next parameter, which begins on a multiple of 64 elements as the model's
+ * do. */
 void bench_gap(struct bench *bench);
 
 /* ---- by name; a name that does not exist is a bug of the test and ends the program */

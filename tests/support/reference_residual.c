@@ -241,7 +241,8 @@ static void identity(const struct reference_map *map, const double *z, double *r
     }
 }
 
-/* Each factor [[p, 1 - p], [1 - p, p]], p the first of a softmax of two, is multiplied from the right: the first is outermost. */
+/* Each factor [[p, 1 - p], [1 - p, p]], p the first of a softmax of two, is multiplied from the right: the first is
+ * outermost. */
 static void krom(const struct reference_map *map, const double *z, double *res) {
     const double alpha = scalar(map, "alpha_res"), *b = leaf(map, "b_res");
     double whole[MOST_STREAMS * MOST_STREAMS] = {1.0};
@@ -328,8 +329,8 @@ static void gates(const struct reference_map *map, const double *z, double *h) {
     }
 }
 
-/* Every variant: H_res from the columns of z after the gates', or all of h where it has gates of its own; and what the other
- * two functions of the header say, where they say something. */
+/* Every variant: H_res from the columns of z after the gates', or all of h where it has gates of its own; and what
+ * the other two functions of the header say, where they say something. */
 static const struct reference {
     const char *variant;
     void (*matrix)(const struct reference_map *map, const double *z, double *res);

@@ -19,11 +19,12 @@ struct reference_map {
 void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
                          double *z, double *h);
 
-/* How far a matrix [S, S] is from what the variant's matrices are beside what its row promises, such as symmetric; 0 where
- * there is nothing more. */
+/* How far a matrix [S, S] is from what the variant's matrices are beside what its row promises, such as symmetric;
+ * 0 where there is nothing more. */
 double reference_structure(const struct residual_variant *residual, size_t streams, const double *matrix);
 
-/* What the smallest singular value of the product of all sublayers' matrices cannot be below; 0 where it can be anything. */
+/* What the smallest singular value of the product of all sublayers' matrices cannot be below; 0 where it can be
+ * anything. */
 double reference_least_singular(const struct residual_variant *residual, const struct residual_settings *settings,
                                 size_t sublayers);
 
