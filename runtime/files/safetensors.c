@@ -154,10 +154,7 @@ static int check_layout(struct safetensors *file, uint64_t data_offset, uint64_t
         at += info->bytes;
     }
     const uint64_t left = data_offset + data_bytes - at;
-    if (left != 0) {
-        return error_set("%s has %" PRIu64 " bytes after the last tensor", file->path.text, left);
-    }
-    return 0;
+    return left == 0 ? 0 : error_set("%s has %" PRIu64 " bytes after the last tensor", file->path.text, left);
 }
 
 static int parse_header(struct safetensors *file, json_t *root, uint64_t data_offset, uint64_t data_bytes) {
@@ -283,23 +280,18 @@ union block {
 static size_t convert(enum tensor_type type, const union block *block, size_t count, void *values) {
     float *floats = values;
     int32_t *integers = values;
-    for (size_t i = 0; type == TENSOR_F64 && i < count; i++) {
-        floats[i] = (float)block->f64[i];
-    }
-    for (size_t i = 0; (type == TENSOR_F16 || type == TENSOR_BF16) && i < count; i++) {
-        floats[i] = element_decode(block->u16[i], type == TENSOR_F16 ? ELEMENT_FP16 : ELEMENT_BF16);
-    }
-    for (size_t i = 0; type == TENSOR_I64 && i < count; i++) {
-        if (block->i64[i] < INT32_MIN || block->i64[i] > INT32_MAX) {
+    for (size_t i = 0; i < count; i++) {
+        if (type == TENSOR_F64) {
+            floats[i] = (float)block->f64[i];
+        } else if (type == TENSOR_F16 || type == TENSOR_BF16) {
+            floats[i] = element_decode(block->u16[i], type == TENSOR_F16 ? ELEMENT_FP16 : ELEMENT_BF16);
+        } else if (type != TENSOR_I64) {
+            integers[i] = type == TENSOR_U16 ? block->u16[i] : block->u8[i];
+        } else if (block->i64[i] < INT32_MIN || block->i64[i] > INT32_MAX) {
             return i;
+        } else {
+            integers[i] = (int32_t)block->i64[i];
         }
-        integers[i] = (int32_t)block->i64[i];
-    }
-    for (size_t i = 0; type == TENSOR_U16 && i < count; i++) {
-        integers[i] = block->u16[i];
-    }
-    for (size_t i = 0; type == TENSOR_U8 && i < count; i++) {
-        integers[i] = block->u8[i];
     }
     return count;
 }

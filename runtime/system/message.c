@@ -149,20 +149,18 @@ static const char *read_conversion(const char *at, va_list *arguments, struct co
     return *at != '\0' ? at + 1 : at;
 }
 
-static intmax_t take_signed(const char *length, va_list *arguments) {
-    return strcmp(length, "ll") == 0  ? va_arg(*arguments, long long)
-           : strcmp(length, "l") == 0 ? va_arg(*arguments, long)
-           : *length == 'z'           ? (intmax_t)va_arg(*arguments, size_t)
-           : *length == 'j'           ? va_arg(*arguments, intmax_t)
-                                      : va_arg(*arguments, int);
-}
-
-static uintmax_t take_unsigned(const char *length, va_list *arguments) {
-    return strcmp(length, "ll") == 0  ? va_arg(*arguments, unsigned long long)
-           : strcmp(length, "l") == 0 ? va_arg(*arguments, unsigned long)
-           : *length == 'z'           ? va_arg(*arguments, size_t)
-           : *length == 'j'           ? va_arg(*arguments, uintmax_t)
-                                      : va_arg(*arguments, unsigned);
+/* The next argument, of the size that the length modifier of its conversion gives it; sign-extended if is_signed. */
+static uintmax_t take_integer(const char *length, bool is_signed, va_list *arguments) {
+    const size_t bytes = strcmp(length, "ll") == 0  ? sizeof(long long)
+                         : strcmp(length, "l") == 0 ? sizeof(long)
+                         : *length == 'z'           ? sizeof(size_t)
+                         : *length == 'j'           ? sizeof(intmax_t)
+                                                    : sizeof(int);
+    if (bytes == sizeof(uint64_t)) {
+        return va_arg(*arguments, uint64_t);
+    }
+    const unsigned value = va_arg(*arguments, unsigned);
+    return is_signed ? (uintmax_t)(int)value : value;
 }
 
 static void put_string(struct target *to, const struct conversion *as, const char *text, size_t bytes) {
@@ -194,10 +192,8 @@ static void put_argument(struct target *to, const struct conversion *as, va_list
     } else if (as->letter == '%') {
         put(to, "%", 1);
     } else if (number) {
-        const bool is_signed = strchr("di", as->letter) != NULL;
-        const uintmax_t value =
-            is_signed ? (uintmax_t)take_signed(as->length, arguments) : take_unsigned(as->length, arguments);
-        snprintf(text, sizeof text, form, as->width, as->precision, value);
+        snprintf(text, sizeof text, form, as->width, as->precision,
+                 take_integer(as->length, strchr("di", as->letter) != NULL, arguments));
     } else {
         snprintf(text, sizeof text, form, as->width, as->precision, va_arg(*arguments, double));
     }

@@ -315,7 +315,7 @@ static void test_failures(void **state) {
     struct event_file *file;
     assert_int_equal(event_file_create(scratch_path("no/such"), &file), -1);
     assert_null(file);
-    assert_non_null(strstr(error_text(), "no/such"));
+    assert_error_text("no/such");
 
     const char *folder = scratch_path("full");
     mkdir(folder, 0777);
@@ -323,7 +323,7 @@ static void test_failures(void **state) {
     assert_int_equal(event_file_create(folder, &file), 0);
     scratch_limit_file_size(64);
     assert_int_equal(event_file_add(file, 0, 0, &scalar, 1), -1);
-    assert_non_null(strstr(error_text(), "File too large"));
+    assert_error_text("File too large");
     event_file_close(file);
     assert_int_equal(event_file_create(folder, &file), 0);
     event_file_close(file);

@@ -44,17 +44,17 @@ static void test_what_is_refused(void **state) {
     refused_by(-1, "{\"a\": \"0123456789\"}  ", "bad.json: it has 21 bytes, more than the 20");
     json_t *json;
     assert_int_equal(json_file_read(scratch_path("none"), 20, &json), -1);
-    assert_non_null(strstr(error_text(), "none: No such file"));
+    assert_error_text("none: No such file");
 }
 
 static void test_failed_writing(void **state) {
     (void)state;
     json_t *json = json_object();
     assert_int_equal(json_file_write(scratch_path("no/such.json"), json, 0), -1);
-    assert_non_null(strstr(error_text(), "no/such.json"));
+    assert_error_text("no/such.json");
     json_t *no_text = json_pack("{s:s}", "name", "\xff");
     assert_int_equal(json_file_write(scratch_path("name.json"), no_text, 0), -1);
-    assert_non_null(strstr(error_text(), "name.json: JSON cannot hold"));
+    assert_error_text("name.json: JSON cannot hold");
     json_decref(json);
 }
 

@@ -7,3 +7,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include "runtime/system/error.h"
+#include <string.h>
+
+/* Fails unless the error text has these words. */
+static inline void assert_error_text(const char *words) {
+    if (strstr(error_text(), words) == NULL) {
+        fail_msg("'%s' is not in '%s'", words, error_text());
+    }
+}
