@@ -13,8 +13,10 @@
 
 /* ---- matrices */
 
-int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
-                        size_t columns) {
+/* Creates the buffer of a rows x columns matrix of this type with numbers in [-0.5, 0.5) in it: zeros would not draw the power that real
+ * data does. */
+static int create_matrix(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
+                         size_t columns) {
     size_t count, bytes;
     if (__builtin_mul_overflow(rows, columns, &count) ||
         __builtin_mul_overflow(count, element_size(type), &bytes)) {
@@ -49,26 +51,18 @@ static double time_calls(struct compute *compute, const struct gemm_call *call, 
     return compute_finish(compute) ? -1.0 : progress_clock() - start;
 }
 
-double gemm_measure_call(struct compute *compute, const struct gemm_call *call, double seconds, double limit) {
+/* Seconds of a call in the fastest of a few rounds, after calls that compile and warm up; -1 with an error. A round is as many calls as
+ * take 10 ms, but at least one and at most MOST_CALLS, one after another without waiting. */
+static double fastest_call(struct compute *compute, const struct gemm_call *call) {
     double best = INFINITY, once = time_calls(compute, call, 1);
-    if (once >= 0.0) { /* that compiled */
-        once = time_calls(compute, call, 1);
-    }
-    if (once < 0.0) {
-        return -1.0;
-    }
+    once = once < 0.0 ? once : time_calls(compute, call, 1); /* the first one compiled */
     const size_t calls = once < ROUND / MOST_CALLS ? MOST_CALLS : once < ROUND ? (size_t)(ROUND / once) : 1;
-    const double deadline = progress_clock() + seconds;
-    for (int round = 0;; round++) {
-        const double total = time_calls(compute, call, calls);
-        if (total < 0.0) {
-            return -1.0;
-        }
-        best = fmin(best, total / (double)calls);
-        if (best > limit || (round + 1 >= ROUNDS && progress_clock() > deadline)) {
-            return best;
-        }
+    const double deadline = progress_clock() + SECONDS;
+    for (int round = 0; once >= 0.0 && (round < ROUNDS || progress_clock() <= deadline); round++) {
+        once = time_calls(compute, call, calls);
+        best = fmin(best, once / (double)calls);
     }
+    return once < 0.0 ? -1.0 : best;
 }
 
 int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
@@ -81,9 +75,9 @@ int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m,
         *flops_per_second = 0.0;
         return error_set("cannot measure the rate of an empty GEMM");
     }
-    if (!gemm_measure_create(compute, &a, type, m, k) && !gemm_measure_create(compute, &b, type, n, k) &&
-        !gemm_measure_create(compute, &c, type, m, n)) {
-        seconds = gemm_measure_call(compute, &call, SECONDS, INFINITY);
+    if (!create_matrix(compute, &a, type, m, k) && !create_matrix(compute, &b, type, n, k) &&
+        !create_matrix(compute, &c, type, m, n)) {
+        seconds = fastest_call(compute, &call);
     }
     buffer_release(compute, &a);
     buffer_release(compute, &b);
