@@ -1,5 +1,6 @@
 #include "runtime/files/event_file.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <errno.h>
@@ -240,17 +241,12 @@ static void add_row(struct message *summary, const char *lines) {
     struct message content = {0}, session = {0}, tensor = {0}, shape = {0}, dimension = {0};
     const double start = (double)time(NULL);
     const float zero = 0.0f;
-    char *copy = memory_string(lines), *rest = NULL;
-    for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        char *equals = *line != '#' ? strstr(line, " = ") : NULL;
-        if (equals) {
-            *equals = '\0';
-            json_t *setting = json_loads(equals + 3, JSON_DECODE_ANY, NULL);
-            add_setting(&session, line, setting);
-            json_decref(setting);
-        }
+    json_t *settings = json_file_settings(lines), *setting;
+    const char *name;
+    json_object_foreach(settings, name, setting) {
+        add_setting(&session, name, setting);
     }
-    free(copy);
+    json_decref(settings);
     message_fixed(&session, 5, WIRE_64, &start, sizeof start);
     message_embed(&content, 3, &session);
     message_number(&dimension, 1, 1);

@@ -173,11 +173,10 @@ static int read_evaluation(void *context, const char *file) {
 
 /* ---- settings */
 
-/* Lines of settings.conf are "name = value", whose values are written as JSON has them. Others are skipped. */
 static int read_settings(json_t *record, const char *folder) {
     static const char device[] = RUN_DEVICE_COMMENT;
     const struct path path = path_of("%s/" RUN_SETTINGS, folder);
-    char *text = NULL, *rest = NULL;
+    char *text = NULL;
     size_t bytes;
     if (!files_exist(path.text)) {
         return 0;
@@ -185,14 +184,12 @@ static int read_settings(json_t *record, const char *folder) {
     if (files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes)) {
         return -1;
     }
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        char *equals = *line != '#' ? strstr(line, " = ") : NULL;
+    json_object_update_new(json_object_get(record, "settings"), json_file_settings(text));
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
         if (strncmp(line, device, sizeof device - 1) == 0) {
-            json_object_set_new(record, "device", json_string(line + sizeof device - 1));
-        } else if (equals) {
-            *equals = '\0';
-            json_object_set_new(json_object_get(record, "settings"), line,
-                                json_loads(equals + 3, JSON_DECODE_ANY, NULL));
+            line += sizeof device - 1;
+            json_object_set_new(record, "device", json_stringn(line, strcspn(line, "\n")));
         }
     }
     free(text);
