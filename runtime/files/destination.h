@@ -1,5 +1,5 @@
-/* Where a path that is to be written leads. Users put a link where a folder or file is to be, and mean what it
- * leads to: all that is written goes there, and the link stays. */
+/* The target of a path that will be written. If a user has put a symbolic link there, the link's target is written
+ * and the link stays. */
 #pragma once
 
 #include "runtime/files/files.h"
@@ -7,16 +7,16 @@
 struct destination {
     struct path path;   /* no link, and without slashes at its end */
     struct path parent; /* the folder that it is in */
-    const char *name;   /* its last part, in `path` */
+    const char *name;   /* its last component, in `path` */
 };
 
-/* The path that `path` stands for when its last part is a symbolic link, or a chain of them, also one that leads to
- * nothing yet; else a copy. 0, or -1 with an error, where links lead in a circle for example; also below. */
+/* Follows symbolic links in the last component of `path`, also to a target that does not exist yet. Returns 0, or -1
+ * with an error text if links lead in a circle for example. */
 int destination_follow(const char *path, struct path *followed);
 
-/* The same in its parts. Names like "." or "/" are refused. */
+/* The same, split into parent and name. Names like "." or "/" are refused. */
 int destination_find(const char *path, struct destination *destination);
 
-/* A file may be made or replaced, but renaming over a device or a pipe would take it from its users: an error where
- * something else than a file is at `path`. */
+/* An error if something other than a regular file is at `path`: renaming over a device or a pipe would take it from
+ * its users. */
 int destination_check_file(const char *path);

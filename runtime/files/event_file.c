@@ -19,7 +19,7 @@
  *   TensorProto: 1 dtype (varint), 2 tensor_shape, 5 float_val (packed), 8 string_val
  *   SummaryMetadata: 1 plugin_data, 4 data_class (varint);  PluginData: 1 plugin_name, 2 content
  *   SessionLog: 1 status (varint), 1 for START
- *   content of hyperparameters: 3 session_start_info;  SessionStartInfo: 1 entries of a map, 5 start_time_secs (double)
+ *   content of hyperparameters: 3 session_start_info;  SessionStartInfo: 1 map entries, 5 start_time_secs (double)
  *   an entry: 1 name (string), 2 value, which is 2 number (double), 3 string or 4 bool (varint)
  * tensorflow/core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto and tensor.proto;
  * tensorboard/plugins/hparams/plugin_data.proto, google/protobuf/struct.proto. */

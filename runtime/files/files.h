@@ -1,6 +1,6 @@
-/* Files and folders: paths, reading with a limit, and writing so that what is there is whole or absent. All
- * functions return 0 or -1 with an error text that names the path, unless said otherwise. A path may be a symbolic
- * link: what it leads to is written, and the link stays. */
+/* Files and folders: paths, reading with a limit, and writing so that files are whole or absent. Unless stated
+ * otherwise, functions return 0, or -1 with an error text that names the path. If a path is a symbolic link, its
+ * target is written and the link stays. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,31 +16,31 @@ struct path {
 };
 struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* False only where there is nothing: what cannot be looked at, for want of a right or of memory, is taken to be
- * there, so that whoever goes on with it learns what is wrong. */
+/* False only if there is certainly nothing. A path that cannot be examined, for lack of permission for example,
+ * counts as existing, so that opening it reports the reason. */
 bool files_exist(const char *path);
 
 /* Whether the path itself is a symbolic link. */
 bool files_is_link(const char *path);
 
-/* Whether both are there and one file. */
+/* Whether both paths exist and lead to the same file. */
 bool files_are_same(const char *a, const char *b);
 
-/* An error where `output`, which is to be written, is the file or folder `input` that the same command reads. */
+/* An error if `output`, which will be written, is the file or folder `input` that the same command reads. */
 int files_refuse_same(const char *output, const char *input);
 
-/* The same where one of the two is any of the files `names` (ends with NULL) of a folder. */
+/* An error if `path` is one of the files `names` (ends with NULL) of a folder. */
 int files_refuse_members(const char *folder, const char *const *names, const char *path);
 
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 
-/* Calls `visit` with every name in a folder but "." and "..", until it gives something else than 0, which is
- * returned; an error, too, where the folder cannot be read to its end. */
+/* Calls `visit` with every name in a folder except "." and ".." until it returns a value other than 0, which is then
+ * the result. It is also an error if the folder cannot be read to its end. */
 int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context);
 
-/* Read and write as the system's calls, but the whole of it, however often signals interrupt them. files_read_all
- * gives the bytes read, fewer only at the end of the file. Both set errno and no error text on failure, -1. */
+/* As read and write, but of all bytes, however often signals interrupt them. files_read_all returns the bytes read,
+ * fewer only at the end of the file. On failure both return -1 and set errno, not the error text. */
 ssize_t files_read_all(int descriptor, void *data, size_t bytes);
 int files_write_all(int descriptor, const void *data, size_t bytes);
 
@@ -57,18 +57,17 @@ FILE *files_open_stream(const char *path);
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 
-/* Reads to the end instead, whatever size the system gives: also pipes and devices, which are waited for, and the
- * files of /proc, which have no size. What came out of a pipe cannot be read again. */
+/* As files_read, but reads to the end whatever size the system reports: also pipes and devices, for which it waits,
+ * and files of /proc, which have no size. A pipe cannot be read again. */
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes);
 
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
 
-/* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
- * written. */
+/* Flushes a stream. Also fails if an earlier write to it failed; `name` is for the error text. */
 int files_flush(FILE *stream, const char *name);
 
-/* Waits until a file, or the names in a folder, are on the disk; files_sync_all: also all that is in the folder. */
+/* Waits until a file, or the names in a folder, are on the disk; files_sync_all includes all files in the folder. */
 int files_sync(const char *path);
 int files_sync_all(const char *path);
 
@@ -94,20 +93,20 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
  * it. Where the file system cannot lock, *descriptor is still open but nobody is kept out. */
 int files_lock_folder(const char *path, int *descriptor);
 
-/* Removes from `parent` what was staged and written for this user in a process of this boot of this host (and this
- * container) that no longer runs. Nothing else is touched, whatever its name and age: what was left elsewhere, or
- * before a restart, stays. files_stage_begin and files_stage_file do that themselves. */
+/* Removes from `parent` the temporary files and folders of this user whose process, of this boot of this host (and
+ * this container), no longer runs. Leftovers of other hosts, or from before a restart, stay. files_stage_begin and
+ * files_stage_file call it. */
 void files_stage_clean(const char *parent);
 
-/* Removes a file, or a folder with all that is in it; does not follow links. files_remove_folder: anything else
- * than a folder is an error. */
+/* Removes a file, or a folder with its contents; does not follow links. files_remove_folder refuses anything but a
+ * folder. */
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
 /* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if nothing
- * else is in it. Such a folder is first moved to a temporary name, so that it is whole or absent at every moment,
- * where the file system can do that. */
+ * else is in it. In that case it is first moved to a temporary name, so that it is whole or absent at every moment. */
 int files_discard_members(const char *folder, const char *const *names);
 
-/* Whether a folder has anything else than regular files of these names: 1 or 0; -1 where that cannot be told. */
+/* Whether a folder has anything but regular files of these names: 1 or 0; -1 with an error text if it is not
+ * readable. */
 int files_has_others(const char *folder, const char *const *names);

@@ -16,7 +16,7 @@ struct input_status {
     int64_t modified; /* nanoseconds since 1970; 0 where it is not regular */
 };
 
-/* path: "-" is standard input. Refuses folders and what is not there. */
+/* `path` "-" is standard input. Folders and missing files are refused. */
 int input_examine(const char *path, struct input_status *status);
 
 /* stop_descriptor: reading ends with an error when it becomes readable; -1: never. A named pipe's writer is waited
@@ -25,20 +25,19 @@ int input_examine(const char *path, struct input_status *status);
 int input_open(const char *path, int stop_descriptor, struct input **opened);
 void input_close(struct input *input);
 
-/* Fills `data` [bytes]; *got is less at the end only. Compressed data that ends in the middle, or is damaged, is an
- * error. */
+/* Fills `data` [bytes]; *got is less only at the end. Truncated and damaged compressed data is an error. */
 int input_read(struct input *input, void *data, size_t bytes, size_t *got);
 
-/* Whether the last failure was the wish to stop. */
+/* Whether the last failure was a request to stop. */
 bool input_stopped(const struct input *input);
 
 /* Bytes taken from the file so far, as stored. */
 uint64_t input_stored_bytes(const struct input *input);
 
-/* Whether the bytes are those of the file: not compressed, as far as has been read. */
+/* Whether the input is not compressed, as far as it has been read. */
 bool input_is_plain(const struct input *input);
 
-/* The digest of the bytes as stored. At the end; nothing can be read after it. */
+/* The SHA-256 of the stored bytes. Call it at the end; nothing can be read after it. */
 int input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
 
 /* For messages: "standard input" for "-"; and the same of an open input. */

@@ -25,8 +25,8 @@ struct option_spec {
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */
     bool transient;            /* of one process only: options_write leaves it out */
-    const char *follows; /* what --help calls the default, where a program works it out from others; may be NULL */
-    const char *former;  /* an older name that is taken, too, and not shown; may be NULL */
+    const char *follows;       /* --help's text for a default that depends on other options, or NULL */
+    const char *former;        /* an older name, accepted but not shown, or NULL */
     unsigned given; /* out: which source set it, 0 for none. A later one, which wins, has a larger number: config
                                 * files in their order, then the command line */
 };
@@ -46,12 +46,12 @@ struct program_info {
 };
 
 /* Sets all targets to their defaults. Texts must be NULL before, or what an earlier call has set, which is freed.
- * Refuses a table with a name that is not spelled with underscores. */
+ * Refuses a table in which a name has hyphens instead of underscores. */
 int options_set_defaults(struct option_spec *specs, size_t count);
 
 void options_free(struct option_spec *specs, size_t count);
 
-/* What a command line says, and the contents of the config files that it names. Points into specs and argv. */
+/* The options of a command line and the contents of the config files that it names. Points into specs and argv. */
 struct options_given;
 
 enum options_result {
@@ -78,12 +78,12 @@ void options_given_free(struct options_given *given);
  * be repeated. Wrong types and values out of range are errors that name option, file and line. */
 int options_apply_given(const struct options_given *given);
 
-/* Sets the targets by the lines of a config file; `name` is for messages. A value may stand in double quotes, where
- * \" \\ \n \r \t \xHH mean what they do in C and # begins no comment. */
+/* Sets the targets from the text of a config file; `name` is for messages. A value may be in double quotes, in which
+ * \" \\ \n \r \t \xHH have their meaning in C and # begins no comment. */
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes);
 
-/* Prints to stdout what OPTIONS_HELP, OPTIONS_VERSION and the others ask for; --help=man is a manual page,
- * --help=bash is a file of completion for bash. */
+/* Prints to stdout the answer to OPTIONS_HELP, OPTIONS_VERSION and the others; --help=man is a manual page,
+ * --help=bash a completion file for bash. */
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program);
 
@@ -94,5 +94,5 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file);
 /* The same text as a heap string. */
 char *options_text(const struct option_spec *specs, size_t count);
 
-/* The word at this place among "rc|hc|mhc", "" beyond the last; `bytes` are the room for it. Returns `word`. */
+/* Copies the word at this index of "rc|hc|mhc", or "" beyond the last, to word [bytes]. Returns `word`. */
 const char *options_word(const char *choices, int place, char *word, size_t bytes);

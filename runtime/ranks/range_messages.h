@@ -1,7 +1,7 @@
 /* Messages between the ranks of ranks->cross_node for a collective operation on one range, of which each rank owns
  * a shard. An all-reduce is a reduce-scatter followed by an all-gather:
  *
- *   reduce-scatter: every rank sends each shard to its owner, which adds what it receives in the order of pairwise_sum.h;
+ *   reduce-scatter: every rank sends each shard to its owner, which adds them in the order of pairwise_sum.h;
  *   all-gather: every owner sends its shard to all. */
 #pragma once
 

@@ -149,7 +149,7 @@ static const char *read_conversion(const char *at, va_list *arguments, struct co
     return *at != '\0' ? at + 1 : at;
 }
 
-/* The next argument, of the size that the length modifier of its conversion gives it; sign-extended if is_signed. */
+/* The next argument, of the size that the length modifier of its conversion says; sign-extended if is_signed. */
 static uintmax_t take_integer(const char *length, bool is_signed, va_list *arguments) {
     const size_t bytes = strcmp(length, "ll") == 0  ? sizeof(long long)
                          : strcmp(length, "l") == 0 ? sizeof(long)
