@@ -1,6 +1,8 @@
-/* Buffers, kernels, the program cache, failures and profiles on every device. The kernel used is loop_turns. */
+/* Buffers, kernels, compilers' logs, the program cache, failures and profiles on every device. The kernel used is
+ * loop_turns. */
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
+#include "runtime/device/programs.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
@@ -36,7 +38,7 @@ static void on_every_device(void **state) {
 
 static void assert_error(const char *words) {
     if (!strstr(error_text(), words)) {
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+        fail_msg("\"%s\" lacks \"%s\"", error_text(), words);
     }
 }
 
@@ -160,7 +162,8 @@ static void check_buffer_sizes(const char *word) {
     compute_close(compute);
 }
 
-/* Devices on host memory: more buffers than the driver admits to have memory for, and only touched pages cost any. */
+/* Devices on host memory: more buffers than the driver admits to have memory for, and only touched pages cost
+ * any. */
 static void check_large_total(const char *word) {
     enum { COUNT = 12 };
     struct compute *compute = open_device(word, "", false);
@@ -270,7 +273,7 @@ static void test_launch_fails(void **state) {
     }
 }
 
-/* ---- building and the cache */
+/* ---- building */
 
 static void check_build_fails(const char *word) {
     struct compute *compute = open_device(word, "", false);
@@ -289,6 +292,65 @@ static void check_build_fails(const char *word) {
     assert_int_equal(compute_check(compute), 0);
     compute_close(compute);
 }
+
+/* ---- places in the logs of compilers */
+
+/* Line 6 of it is b.cl's second. */
+static const char two_files[] = "#line 1 \"a.cl\"\n"
+                                "int a1;\n"
+                                "int a2;\n"
+                                "#line 1 \"b.cl\"\n"
+                                "int b1;\n"
+                                "int b2;\n"
+                                "\n";
+
+static void assert_located(const char *log, const char *expected) {
+    char *located = build_log_locate(two_files, log);
+    assert_string_equal(located, expected);
+    free(located);
+}
+
+static void lines_of_all_files_get_the_place_in_one(void **state) {
+    (void)state;
+    static const struct {
+        const char *log, *place;
+    } cases[] = {
+        {"<kernel>:6:4: error: use of undeclared identifier 'x'", "b.cl:2"}, /* NVIDIA, Mesa */
+        {"input.cl:2:5: warning: unused", "a.cl:1"},
+        {"/tmp/comgr-1/input/CompileSource:3:1: error: x", "a.cl:2"}, /* AMD's comgr */
+        {"1:5:1: error: x", "b.cl:1"},                                /* Intel */
+        {"error (6:12): no such thing", "b.cl:2"},
+        {"ptxas error at line 6, near x", "b.cl:2"},
+        {"note: <kernel>:5:1: here", "b.cl:1"},
+    };
+    char log[200], expected[200];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(log, sizeof log, "%s\r\nint b2;\n   ^\n", cases[i].log);
+        snprintf(expected, sizeof expected, "%s [%s]\nint b2;\n   ^\n", cases[i].log, cases[i].place);
+        assert_located(log, expected);
+    }
+}
+
+static void other_lines_stay(void **state) {
+    (void)state;
+    static const char *const logs[] = {
+        "",
+        "\n\n",
+        "no log",
+        "/tmp/pocl/b.cl:2:4: error: named by the directive",
+        "<kernel>:0:1: error: before all",
+        "<kernel>:1:1: error: a directive is of no file",
+        "<kernel>:8:1: error: behind all",
+        "<kernel>:99999999999999999999999:1: error: behind all",
+        "baseline 6",
+        "line six",
+    };
+    for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+        assert_located(logs[i], logs[i]);
+    }
+}
+
+/* ---- the cache */
 
 /* The path of the only file in the folder, "" when there is none. */
 static void find_entry(const char *folder, char path[512]) {
@@ -511,6 +573,8 @@ int main(void) {
         ON_EVERY_DEVICE(check_first_failure),
         cmocka_unit_test(test_launch_fails),
         ON_EVERY_DEVICE(check_build_fails),
+        cmocka_unit_test(lines_of_all_files_get_the_place_in_one),
+        cmocka_unit_test(other_lines_stay),
         ON_EVERY_DEVICE(check_cache),
         cmocka_unit_test(test_cache_by_environment),
         cmocka_unit_test(test_cache_unwritable),

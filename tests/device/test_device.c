@@ -1,11 +1,9 @@
-/* Finding and choosing devices, and what the environment says. */
+/* Finding and choosing devices, and the environment. */
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
-#include "runtime/system/host.h"
 #include "tests/support/test.h"
 #include <ctype.h>
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +105,7 @@ static void test_words(void **state) {
 
 #define AT(bus_number)          .address = {.known = true, .has_domain = true, .bus = bus_number}
 #define AT_BUS_ONLY(bus_number) .address = {.known = true, .bus = bus_number}
-/* The device's own number is its id, so that what is chosen can be told. */
+/* The device's own number is its id, by which the chosen one is known. */
 #define HANDLE(type, number) ((type)(uintptr_t)(number))
 #define MADE(platform_number, platform_text, number)                                                               \
     .platform = HANDLE(cl_platform_id, platform_number), .id = HANDLE(cl_device_id, number), .name = "made",       \
@@ -221,7 +219,7 @@ static void without_an_address_cards_are_different(void **state) {
 }
 
 /* Clouds give each card a domain of its own, and the same bus. */
-static void domains_count_where_they_are_told(void **state) {
+static void domains_count_where_they_are_known(void **state) {
     (void)state;
     struct device list[] = {{MADE(1, "AMD Accelerated Parallel Processing", 101), .is_gpu = true, AT_BUS_ONLY(1)},
                             {MADE(1, "AMD Accelerated Parallel Processing", 102), .is_gpu = true, AT_BUS_ONLY(1)},
@@ -273,7 +271,8 @@ static void simulated_vulkan_is_chosen_by_name_only(void **state) {
     CHECK_ORDER(list, 201);
 }
 
-/* "vulkan" deals out cards as "gpu" does, whoever else offers them; without a compiler only its words choose one. */
+/* "vulkan" deals out cards as "gpu" does, whoever else offers them; without a compiler only its words choose
+ * one. */
 static void vulkan_is_dealt_out_and_numbered(void **state) {
     (void)state;
     struct device chosen;
@@ -312,125 +311,68 @@ static void vulkan_is_dealt_out_and_numbered(void **state) {
     assert_ptr_equal(chosen.id, list[4].id);
 }
 
-/* ---- where drivers say that a card is */
+/* ---- the addresses that drivers report */
 
-/* What the devices tell of their address while this test runs, in one of the vendors' ways. */
-static struct {
-    cl_device_info what[3];
-    cl_uint value[3];
-    unsigned char bytes[24]; /* the first one's value, if there are so many */
-    size_t count, length;
-} told;
+/* How devices report an address: the numbers of values and the values, or bytes. */
+struct reported {
+    cl_device_info what[3]; /* 0: no more */
+    cl_uint values[3];
+    unsigned char bytes[24]; /* instead of the first value */
+    size_t length;           /* of bytes; 0: none */
+    const char *expected;
+};
+
+enum { KHRONOS = 0x410F, NVIDIA_BUS = 0x4008, NVIDIA_SLOT, NVIDIA_DOMAIN, AMD = 0x4037 };
+
+static const struct reported addresses[] = {
+    {.expected = ""},
+    {{KHRONOS}, {0}, {1, 0, 0, 0, 0x41, 0, 0, 0, 2, 0, 0, 0, 3}, 16, "0001:41:02.3"},
+    {{KHRONOS}, {0}, {0}, 16, ""},
+    /* a domain as virtual machines have it */
+    {{NVIDIA_BUS, NVIDIA_SLOT, NVIDIA_DOMAIN}, {0xc1, 0x1f << 3 | 5, 0x10000}, {0}, 0, "10000:c1:1f.5"},
+    {{NVIDIA_BUS, NVIDIA_SLOT}, {0xc1, 0x1f << 3 | 5}, {0}, 0, "c1:1f.5"},
+    {{NVIDIA_BUS}, {0xc1}, {0}, 0, ""},
+    {{AMD}, {0}, {[21] = 0xe3, [22] = 4, [23] = 1}, 24, ""}, /* of an unknown type */
+    {{AMD}, {0}, {[0] = 1, [21] = 0xe3, [22] = 4, [23] = 1}, 24, "e3:04.1"},
+    {{AMD}, {1}, {0}, 0, ""}, /* of another size */
+};
+
+/* What devices report while a test runs. */
+static const struct reported *reported = &addresses[0];
 
 /* In the place of the library's, which is behind it. */
-cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
+cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, void *value, size_t *bytes) {
     __typeof__(&clGetDeviceInfo) next;
     void *symbol = dlsym(RTLD_NEXT, "clGetDeviceInfo");
     memcpy(&next, &symbol, sizeof next);
-    for (size_t i = 0; i < told.count; i++) {
-        if (told.what[i] == what) {
-            const size_t length = told.length ? told.length : sizeof(cl_uint);
-            assert_true(room >= length);
-            memcpy(value, told.length ? (const void *)told.bytes : &told.value[i], length);
-            *bytes = length;
+    for (size_t i = 0; i < 3; i++) {
+        if (reported->what[i] == what) {
+            *bytes = reported->length ? reported->length : sizeof(cl_uint);
+            assert_true(capacity >= *bytes);
+            memcpy(value, reported->length ? (const void *)reported->bytes : &reported->values[i], *bytes);
             return CL_SUCCESS;
         }
     }
-    return next(id, what, room, value, bytes);
+    return next(id, what, capacity, value, bytes);
 }
 
-static void check_address(const char *expected) {
-    struct device *list;
-    size_t count;
-    char text[DEVICE_ADDRESS_SIZE];
-    assert_int_equal(device_list(false, &list, &count), 0);
-    assert_true(count > 0);
-    assert_string_equal(device_address_text(&list[0].address, text), expected);
-    assert_true(list[0].address.known == (*expected != '\0'));
-    free(list);
-}
-
-static void addresses_are_read_as_each_driver_tells_them(void **state) {
+static void addresses_are_read_as_each_driver_reports_them(void **state) {
     (void)state;
-    const cl_uint khronos[] = {1, 0x41, 2, 3}, nothing[] = {0, 0, 0, 0};
-    check_address("");
-    told.what[0] = 0x410F; /* CL_DEVICE_PCI_BUS_INFO_KHR */
-    told.count = 1;
-    told.length = sizeof khronos;
-    memcpy(told.bytes, khronos, sizeof khronos);
-    check_address("0001:41:02.3");
-    memcpy(told.bytes, nothing, sizeof nothing);
-    check_address("");
-
-    told.length = 0;
-    told.count = 3;
-    told.what[0] = 0x4008; /* CL_DEVICE_PCI_BUS_ID_NV, SLOT, DOMAIN */
-    told.what[1] = 0x4009;
-    told.what[2] = 0x400A;
-    told.value[0] = 0xc1;
-    told.value[1] = 0x1f << 3 | 5;
-    told.value[2] = 0x10000; /* as virtual machines have them */
-    check_address("10000:c1:1f.5");
-    told.count = 2;
-    check_address("c1:1f.5");
-    told.count = 1;
-    check_address("");
-
-    told.what[0] = 0x4037; /* CL_DEVICE_TOPOLOGY_AMD */
-    told.length = 24;
-    memset(told.bytes, 0, sizeof told.bytes);
-    told.bytes[21] = 0xe3;
-    told.bytes[22] = 4;
-    told.bytes[23] = 1;
-    check_address(""); /* of an unknown type */
-    const cl_uint express = 1;
-    memcpy(told.bytes, &express, sizeof express);
-    check_address("e3:04.1");
-    told.length = 0;
-    check_address(""); /* of another size */
-    told.count = 0;
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        struct device *list;
+        size_t count;
+        char text[DEVICE_ADDRESS_SIZE];
+        reported = &addresses[i];
+        assert_int_equal(device_list(false, &list, &count), 0);
+        assert_true(count > 0);
+        assert_string_equal(device_address_text(&list[0].address, text), reported->expected);
+        assert_true(list[0].address.known == (*reported->expected != '\0'));
+        free(list);
+    }
+    reported = &addresses[0];
 }
 
-/* ---- the host */
-
-static void test_local_rank(void **state) {
-    (void)state;
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
-    for (size_t i = 0; i < 3; i++) {
-        unsetenv(names[i]);
-    }
-    assert_int_equal(host_local_rank(), 0);
-    for (size_t i = 0; i < 3; i++) {
-        setenv(names[i], "3", 1);
-        assert_int_equal(host_local_rank(), 3);
-        setenv(names[i], "-3", 1);
-        assert_int_equal(host_local_rank(), 0);
-        setenv(names[i], "3x", 1);
-        assert_int_equal(host_local_rank(), 0);
-        unsetenv(names[i]);
-    }
-    setenv("SLURM_LOCALID", "5", 1);
-    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "2", 1);
-    assert_int_equal(host_local_rank(), 2);
-    unsetenv("SLURM_LOCALID");
-    unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
-}
-
-static void test_host_cores(void **state) {
-    (void)state;
-    cpu_set_t all, one;
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    assert_int_equal(host_cores(), CPU_COUNT(&all));
-    int first = 0;
-    while (!CPU_ISSET(first, &all)) {
-        first++;
-    }
-    CPU_ZERO(&one);
-    CPU_SET(first, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-    assert_int_equal(host_cores(), 1);
-    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-}
+/* ---- the environment, and names of errors */
 
 /* Without a home, PoCL's cache goes to a private folder; what the user set stays. */
 static void test_environment(void **state) {
@@ -487,13 +429,11 @@ int main(void) {
         cmocka_unit_test(equal_cards_are_told_apart),
         cmocka_unit_test(eight_ranks_get_eight_cards),
         cmocka_unit_test(without_an_address_cards_are_different),
-        cmocka_unit_test(domains_count_where_they_are_told),
+        cmocka_unit_test(domains_count_where_they_are_known),
         cmocka_unit_test(no_gpu_is_none),
         cmocka_unit_test(simulated_vulkan_is_chosen_by_name_only),
         cmocka_unit_test(vulkan_is_dealt_out_and_numbered),
-        cmocka_unit_test(addresses_are_read_as_each_driver_tells_them),
-        cmocka_unit_test(test_local_rank),
-        cmocka_unit_test(test_host_cores),
+        cmocka_unit_test(addresses_are_read_as_each_driver_reports_them),
         cmocka_unit_test(test_error_names),
         cmocka_unit_test(test_environment),
     };

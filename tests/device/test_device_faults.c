@@ -1,5 +1,5 @@
-/* A device that fails under hc_train, played by tests/support/faulty_opencl.c: what is said, and that the run can
- * go on; and a device that computes nonsense, which no program takes. */
+/* A device that fails under hc_train, mocked by tests/support/faulty_opencl.c: what is reported, and that the run
+ * can go on; and a device that computes nonsense, which no program takes. */
 #include "runtime/system/library.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
@@ -35,7 +35,7 @@ static int train_with(const char *fault, const char *run) {
     return train_where("HC_FAULT", fault, run);
 }
 
-static void no_memory_is_said_with_what_to_do(void **state) {
+static void no_memory_is_reported_with_advice(void **state) {
     (void)state;
     assert_failed(train_with("clCreateBuffer -4 20", "full"), 1, "choose a smaller batch_size");
     assert_failed(train_with("clCreateBuffer -4 20", "full"), 1, "CL_MEM_OBJECT_ALLOCATION_FAILURE");
@@ -53,12 +53,12 @@ static void lost_device_leaves_a_checkpoint(void **state) {
     assert_same_checkpoint("lost", "unharmed", "ckpt-20");
 }
 
-static void failure_while_waiting_is_said(void **state) {
+static void failure_while_waiting_is_reported(void **state) {
     (void)state;
     assert_failed(train_with("clFinish -9999 3", "waiting"), 1, "the device was lost");
 }
 
-static void what_devices_and_compilers_say_is_shown(void **state) {
+static void texts_of_devices_and_compilers_are_shown(void **state) {
     (void)state;
     setenv("XDG_CACHE_HOME", scratch_path("empty-cache"), 1); /* where no program is */
     train_where("HC_NAME", "a device" HOSTILE_TEXT, "named");
@@ -183,10 +183,10 @@ static int set_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_memory_is_said_with_what_to_do),
+        cmocka_unit_test(no_memory_is_reported_with_advice),
         cmocka_unit_test(lost_device_leaves_a_checkpoint),
-        cmocka_unit_test(failure_while_waiting_is_said),
-        cmocka_unit_test(what_devices_and_compilers_say_is_shown),
+        cmocka_unit_test(failure_while_waiting_is_reported),
+        cmocka_unit_test(texts_of_devices_and_compilers_are_shown),
         cmocka_unit_test(nonsense_is_refused_in_every_class_of_kernels),
         cmocka_unit_test(every_program_refuses_nonsense),
         cmocka_unit_test(a_verdict_is_kept_for_a_driver),

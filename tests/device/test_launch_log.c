@@ -1,5 +1,5 @@
-/* Records of what is put into a queue that is not there, and the seconds that a data sheet gives them, worked out
- * by hand. */
+/* Launch logs of a device that is not there, and the seconds that a data sheet gives launches, worked out by
+ * hand. */
 #include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"
 #include "runtime/system/error.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- records */
+/* ---- entries */
 
 enum { ELEMENTS = 16 };
 
@@ -30,15 +30,15 @@ static void close_dry(struct dry *dry) {
     compute_close(dry->compute);
 }
 
-static void assert_record(const struct launch_entry *record, const char *name, const char *part, double read,
-                          double written, bool launches, bool waits) {
-    assert_string_equal(record->name, name);
-    assert_string_equal(record->module, part);
-    assert_true(record->read == read && record->written == written);
-    assert_true(record->launches == launches && record->waits == waits);
+static void assert_entry(const struct launch_entry *entry, const char *name, const char *module, double read,
+                         double written, bool launches, bool waits) {
+    assert_string_equal(entry->name, name);
+    assert_string_equal(entry->module, module);
+    assert_true(entry->read == read && entry->written == written);
+    assert_true(entry->launches == launches && entry->waits == waits);
 }
 
-static void test_record(void **state) {
+static void test_entries(void **state) {
     (void)state;
     struct dry dry = open_dry();
     struct compute *compute = dry.compute;
@@ -47,7 +47,7 @@ static void test_record(void **state) {
     struct kernel_argument thrice = ARG_IN(&dry.buffer, ELEMENTS);
     thrice.reads = 3;
     KERNEL_RUN(compute, &dry.kernel, 5, 64, ARG_U64(1), ARG_SPAN_IN(half, 8), ARG_SPAN_IN_OUT(half, 4));
-    compute_set_module(compute, "a part");
+    compute_set_module(compute, "a module");
     const struct launch launch = {&dry.kernel, 2, 32, 100.0, 120.0, true};
     KERNEL_LAUNCH(compute, &launch, thrice, ARG_UNUSED(&dry.buffer), ARG_OUT(&dry.buffer, 2));
     KERNEL_RUN(compute, &dry.kernel, 0, 64, ARG_IN(&dry.buffer, 1)); /* nothing to do */
@@ -56,18 +56,18 @@ static void test_record(void **state) {
     buffer_zero(compute, &dry.buffer, 0, 12);
     buffer_copy(compute, &dry.buffer, 0, &dry.buffer, 32, 16);
     assert_int_equal(compute_finish(compute), 0);
-    const struct launch_entry *records = compute->launch_log->entries;
+    const struct launch_entry *entries = compute->launch_log->entries;
     assert_int_equal(compute->launch_log->count, 7);
-    assert_record(&records[0], "some_kernel", "other", 8 * 4 + 4 * 4, 4 * 4, true, false);
-    assert_true(records[0].groups == 5 && records[0].local == 64 && records[0].flops == 0.0 &&
-                !records[0].on_matrix_cores);
-    assert_record(&records[1], "some_kernel", "a part", 3 * 16 * 4, 2 * 4, true, false);
-    assert_true(records[1].flops == 100.0 && records[1].padded_flops == 120.0 && records[1].on_matrix_cores);
-    assert_record(&records[2], "buffer_write", "a part", 0, 8, true, true);
-    assert_record(&records[3], "buffer_read", "a part", 64, 0, true, true);
-    assert_record(&records[4], "buffer_zero", "a part", 0, 12, true, false);
-    assert_record(&records[5], "buffer_copy", "a part", 16, 16, true, false);
-    assert_record(&records[6], "finish", "a part", 0, 0, false, true);
+    assert_entry(&entries[0], "some_kernel", "other", 8 * 4 + 4 * 4, 4 * 4, true, false);
+    assert_true(entries[0].groups == 5 && entries[0].local == 64 && entries[0].flops == 0.0 &&
+                !entries[0].on_matrix_cores);
+    assert_entry(&entries[1], "some_kernel", "a module", 3 * 16 * 4, 2 * 4, true, false);
+    assert_true(entries[1].flops == 100.0 && entries[1].padded_flops == 120.0 && entries[1].on_matrix_cores);
+    assert_entry(&entries[2], "buffer_write", "a module", 0, 8, true, true);
+    assert_entry(&entries[3], "buffer_read", "a module", 64, 0, true, true);
+    assert_entry(&entries[4], "buffer_zero", "a module", 0, 12, true, false);
+    assert_entry(&entries[5], "buffer_copy", "a module", 16, 16, true, false);
+    assert_entry(&entries[6], "finish", "a module", 0, 0, false, true);
     assert_true(values[0] == 0.0f);
     close_dry(&dry);
 }
@@ -79,7 +79,7 @@ static void check_outside(size_t offset, size_t count, const char *words) {
     KERNEL_RUN(dry.compute, &dry.kernel, 1, 64, ARG_U64(0), ARG_SPAN_OUT(span, count));
     assert_int_equal(compute_finish(dry.compute), -1);
     if (!strstr(error_text(), words)) {
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+        fail_msg("\"%s\" lacks \"%s\"", error_text(), words);
     }
     close_dry(&dry);
 }
@@ -153,7 +153,8 @@ static void test_names(void **state) {
     assert_non_null(strstr(error_text(), "cpu-haswell"));
 }
 
-/* What the makers' drivers say of memory and units: clinfo of ROCm and of Intel's, whose EUs are made cores. */
+/* Memory and compute units as the makers' drivers report them: clinfo of ROCm and of Intel's, whose EUs are made
+ * cores. */
 static void test_drivers(void **state) {
     (void)state;
     static const struct {
@@ -169,7 +170,7 @@ static void test_drivers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_record),  cmocka_unit_test(test_extents_are_inside),
+        cmocka_unit_test(test_entries), cmocka_unit_test(test_extents_are_inside),
         cmocka_unit_test(test_seconds), cmocka_unit_test(test_names),
         cmocka_unit_test(test_drivers),
     };

@@ -19,13 +19,13 @@ static cl_uint engines, engines_of_core;
 cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
     NEXT(clGetDeviceInfo);
     if (type && what == CL_DEVICE_TYPE) {
-        return tell(&type, sizeof type, room, value, bytes);
+        return answer(&type, sizeof type, room, value, bytes);
     }
     if (type && what == CL_DEVICE_MAX_COMPUTE_UNITS) {
-        return tell(&engines, sizeof engines, room, value, bytes);
+        return answer(&engines, sizeof engines, room, value, bytes);
     }
     return what == EUS_OF_CORE && engines_of_core
-               ? tell(&engines_of_core, sizeof engines_of_core, room, value, bytes)
+               ? answer(&engines_of_core, sizeof engines_of_core, room, value, bytes)
                : next(id, what, room, value, bytes);
 }
 

@@ -1,13 +1,13 @@
-/* Preloaded into a program, an OpenCL that writes what is enqueued to the file that HC_COUNT names, in order, a line
- * each:
+/* Preloaded into a program, an OpenCL that writes what is enqueued to the file that HC_COUNT names, in order, a
+ * line each:
  *
  *   kernel NAME GROUPS LOCAL SIZES WRITABLE CHANGED
  *   write BYTES (blocking), send BYTES (not), read BYTES, fill BYTES, copy BYTES, finish
  *
- * SIZES is the bytes of all memory objects among a kernel's arguments, each counted once; WRITABLE is of those that the
- * kernel has a pointer to without const; CHANGED is how many bytes of the latter differ after the kernel from before,
- * for which they are read both times. One thread, one-dimensional launches and blocking reads, as the programs under
- * test do it. */
+ * SIZES is the bytes of all memory objects among a kernel's arguments, each counted once; WRITABLE is of those that
+ * the kernel has a pointer to without const; CHANGED is how many bytes of the latter differ after the kernel from
+ * before, for which they are read both times. One thread, one-dimensional launches and blocking reads, as the
+ * programs under test do it. */
 #include "tests/support/preloaded_opencl.h"
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* Preloaded into a program, an OpenCL whose calls begin to fail, as a device's do that is lost, or whose devices say
- * that they are what they are not:
+/* Preloaded into a program, an OpenCL whose calls begin to fail, as a device's do that is lost, or whose devices
+ * report that they are what they are not:
  *
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
  *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name; with the code 0 they succeed and compute nothing
@@ -7,8 +7,7 @@
  *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
  *   HC_GPU="no-units"             GPUs of AMD's whose matrix units do not compile
  *   HC_NAME="any text"            what devices call themselves
- *   HC_LOG="any text"             no program compiles, and the compiler says this
- */
+ *   HC_LOG="any text"             no program compiles, and this is the compiler's log */
 #include "tests/support/preloaded_opencl.h"
 
 /* Counts a call; whether it fails, and with what. */
@@ -62,46 +61,49 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void
 #define COMPUTE_CAPABILITY_MINOR_NV 0x4001
 #define PCI_BUS_INFO_KHR            0x410F
 
-cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t room, void *value, size_t *bytes) {
+cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t capacity, void *value, size_t *bytes) {
     NEXT(clGetPlatformInfo);
     static const char name[] = "AMD Accelerated Parallel Processing";
-    return what == CL_PLATFORM_NAME && strcmp(gpu(), "no-units") == 0 ? tell(name, sizeof name, room, value, bytes)
-                                                                      : next(id, what, room, value, bytes);
+    return what == CL_PLATFORM_NAME && strcmp(gpu(), "no-units") == 0
+               ? answer(name, sizeof name, capacity, value, bytes)
+               : next(id, what, capacity, value, bytes);
 }
 
-cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
+cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, void *value, size_t *bytes) {
     NEXT(clGetDeviceInfo);
     static const char architecture[] = "gfx1100";
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
-    const cl_ulong local = 48 << 10; /* as NVIDIA says, for the table of tiles */
+    const cl_ulong local = 48 << 10; /* as NVIDIA's driver reports, for the table of tiles */
     const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
     const int units = strcmp(gpu(), "units") == 0;
     const char *name = getenv("HC_NAME"), *driver = getenv("HC_DRIVER");
     if (name && (what == CL_DEVICE_NAME || what == CL_DRIVER_VERSION)) {
-        return tell(name, strlen(name) + 1, room, value, bytes);
+        return answer(name, strlen(name) + 1, capacity, value, bytes);
     }
     if (driver && what == CL_DRIVER_VERSION) {
-        return tell(driver, strlen(driver) + 1, room, value, bytes);
+        return answer(driver, strlen(driver) + 1, capacity, value, bytes);
     }
     if (!*gpu()) {
-        return next(id, what, room, value, bytes);
+        return next(id, what, capacity, value, bytes);
     }
     switch (what) {
     case CL_DEVICE_TYPE:
-        return tell(&type, sizeof type, room, value, bytes);
+        return answer(&type, sizeof type, capacity, value, bytes);
     case CL_DEVICE_LOCAL_MEM_SIZE:
-        return units ? tell(&local, sizeof local, room, value, bytes) : next(id, what, room, value, bytes);
+        return units ? answer(&local, sizeof local, capacity, value, bytes)
+                     : next(id, what, capacity, value, bytes);
     case CL_DEVICE_NAME:
-        return units ? next(id, what, room, value, bytes)
-                     : tell(architecture, sizeof architecture, room, value, bytes);
+        return units ? next(id, what, capacity, value, bytes)
+                     : answer(architecture, sizeof architecture, capacity, value, bytes);
     case PCI_BUS_INFO_KHR:
-        return tell(address, sizeof address, room, value, bytes);
+        return answer(address, sizeof address, capacity, value, bytes);
     case COMPUTE_CAPABILITY_MAJOR_NV:
     case COMPUTE_CAPABILITY_MINOR_NV:
-        return units ? tell(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, room, value, bytes)
+        return units ? answer(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, capacity, value,
+                              bytes)
                      : CL_INVALID_VALUE;
     default:
-        return next(id, what, room, value, bytes);
+        return next(id, what, capacity, value, bytes);
     }
 }
 
@@ -148,10 +150,10 @@ cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *dev
     return next(program, count, devices, options, notify, context);
 }
 
-cl_int clGetProgramBuildInfo(cl_program program, cl_device_id id, cl_program_build_info what, size_t room,
+cl_int clGetProgramBuildInfo(cl_program program, cl_device_id id, cl_program_build_info what, size_t capacity,
                              void *value, size_t *bytes) {
     NEXT(clGetProgramBuildInfo);
     const char *log = getenv("HC_LOG");
-    return log && what == CL_PROGRAM_BUILD_LOG ? tell(log, strlen(log) + 1, room, value, bytes)
-                                               : next(program, id, what, room, value, bytes);
+    return log && what == CL_PROGRAM_BUILD_LOG ? answer(log, strlen(log) + 1, capacity, value, bytes)
+                                               : next(program, id, what, capacity, value, bytes);
 }

@@ -59,7 +59,8 @@ static bool fails(struct called *called, VkResult *result) {
     return true;
 }
 
-/* A function with its parameters and arguments, what becomes of its results where it fails, and whether it reports a lost device. */
+/* A function with its parameters and arguments, what becomes of its results where it fails, and whether it reports
+ * a lost device. */
 #define WRAP_ANY(function, parameters, arguments, spoil, reports)                                                  \
     PUBLIC VkResult VKAPI_CALL vk##function parameters {                                                           \
         static struct called called = {.name = "vk" #function};                                                    \

@@ -1,23 +1,24 @@
-/* Preloaded into a program, an OpenCL whose CPU devices say that they are GPUs of Intel's, so that oneDNN's OpenCL runtime
- * works on them: what it compiles for a chip that it does not know are plain loops, which any device can run. With
- * HC_WRONG_BF16 in the environment those of bf16 matrices compute the first column of C and leave out the others. */
+/* Preloaded into a program, an OpenCL whose CPU devices report that they are GPUs of Intel's, so that oneDNN's
+ * OpenCL runtime works on them: what it compiles for a chip that it does not know are plain loops, which any device
+ * can run. With HC_WRONG_BF16 in the environment those of bf16 matrices compute the first column of C and leave out
+ * the others. */
 #include "tests/support/preloaded_opencl.h"
 #include <elf.h>
 
-cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t room, void *value, size_t *bytes) {
+cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t capacity, void *value, size_t *bytes) {
     NEXT(clGetPlatformInfo);
     static const char name[] = "Intel(R) OpenCL Graphics";
-    return what == CL_PLATFORM_NAME ? tell(name, sizeof name, room, value, bytes)
-                                    : next(id, what, room, value, bytes);
+    return what == CL_PLATFORM_NAME ? answer(name, sizeof name, capacity, value, bytes)
+                                    : next(id, what, capacity, value, bytes);
 }
 
-cl_int clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_uint room, cl_device_id *ids,
+cl_int clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_uint capacity, cl_device_id *ids,
                       cl_uint *count) {
     NEXT(clGetDeviceIDs);
-    return next(platform, type == CL_DEVICE_TYPE_GPU ? CL_DEVICE_TYPE_CPU : type, room, ids, count);
+    return next(platform, type == CL_DEVICE_TYPE_GPU ? CL_DEVICE_TYPE_CPU : type, capacity, ids, count);
 }
 
-cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
+cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, void *value, size_t *bytes) {
     NEXT(clGetDeviceInfo);
     static const char vendor[] = "Intel(R) Corporation";
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
@@ -25,15 +26,15 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
     const cl_device_exec_capabilities kernels = CL_EXEC_KERNEL; /* and none on the host */
     switch (what) {
     case CL_DEVICE_EXECUTION_CAPABILITIES:
-        return tell(&kernels, sizeof kernels, room, value, bytes);
+        return answer(&kernels, sizeof kernels, capacity, value, bytes);
     case CL_DEVICE_TYPE:
-        return tell(&type, sizeof type, room, value, bytes);
+        return answer(&type, sizeof type, capacity, value, bytes);
     case CL_DEVICE_VENDOR:
-        return tell(vendor, sizeof vendor, room, value, bytes);
+        return answer(vendor, sizeof vendor, capacity, value, bytes);
     case CL_DEVICE_VENDOR_ID:
-        return tell(&vendor_number, sizeof vendor_number, room, value, bytes);
+        return answer(&vendor_number, sizeof vendor_number, capacity, value, bytes);
     default:
-        return next(id, what, room, value, bytes);
+        return next(id, what, capacity, value, bytes);
     }
 }
 
@@ -70,14 +71,14 @@ static int is_question(cl_program program) {
            strstr(source, "kernel void _(){}");
 }
 
-cl_int clGetProgramInfo(cl_program program, cl_program_info what, size_t room, void *value, size_t *bytes) {
+cl_int clGetProgramInfo(cl_program program, cl_program_info what, size_t capacity, void *value, size_t *bytes) {
     NEXT(clGetProgramInfo);
     const size_t size = sizeof binary;
     if ((what != CL_PROGRAM_BINARY_SIZES && what != CL_PROGRAM_BINARIES) || !value || !is_question(program)) {
-        return next(program, what, room, value, bytes);
+        return next(program, what, capacity, value, bytes);
     }
     if (what == CL_PROGRAM_BINARY_SIZES) {
-        return tell(&size, sizeof size, room, value, bytes);
+        return answer(&size, sizeof size, capacity, value, bytes);
     }
     fill_binary();
     memcpy(*(void **)value, &binary, sizeof binary);

@@ -14,20 +14,21 @@
     memcpy(&next, &symbol, sizeof next)
 
 /* Gives a value to who asks for one, as all clGet*Info do. */
-static inline cl_int tell(const void *told, size_t told_bytes, size_t room, void *value, size_t *bytes) {
-    if (value && room < told_bytes) {
+static inline cl_int answer(const void *from, size_t size, size_t capacity, void *value, size_t *bytes) {
+    if (value && capacity < size) {
         return CL_INVALID_VALUE;
     }
     if (value) {
-        memcpy(value, told, told_bytes);
+        memcpy(value, from, size);
     }
     if (bytes) {
-        *bytes = told_bytes;
+        *bytes = size;
     }
     return CL_SUCCESS;
 }
 
-/* A program's options and the one that makes PoCL keep the types of arguments; the caller frees it. Aborts without memory. */
+/* A program's options and the one that makes PoCL keep the types of arguments; the caller frees it. Aborts without
+ * memory. */
 static inline char *keep_argument_types(const char *options) {
     char *all;
     if (asprintf(&all, "-cl-kernel-arg-info %s", options ? options : "") < 0) {

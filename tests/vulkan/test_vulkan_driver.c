@@ -1,5 +1,6 @@
-/* The driver for Vulkan by OpenCL's own calls: large buffers, launches larger than a device takes at once, many arguments, copies through more than the
- * staging memory, fills of any bytes, queues side by side, times, and what it refuses. */
+/* The driver for Vulkan by OpenCL's own calls: large buffers, launches larger than a device takes at once, many
+ * arguments, copies through more than the staging memory, fills of any bytes, queues side by side, times, and what
+ * it refuses. */
 #include "tests/support/test.h"
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -15,8 +16,8 @@ static cl_context context;
 static cl_command_queue queues[2];
 static cl_program program;
 
-/* `wide` has more bytes of arguments than push constants have room for: 320, and 256 are common. The order of launches of `step`
- * shows in what they leave. */
+/* `wide` has more bytes of arguments than push constants have room for: 320, and 256 are common. The order of
+ * launches of `step` shows in what they leave. */
 static const char text[] =
     "__kernel __attribute__((reqd_work_group_size(2, 1, 1))) void places(__global uint *to, uint count) {\n"
     "    const size_t i = get_global_id(0);\n"
@@ -62,7 +63,8 @@ static void launch(cl_command_queue queue, cl_kernel kernel, size_t items, size_
     GOOD(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &local, 0, NULL, event));
 }
 
-/* As far as the device says that a buffer may reach, which may be further than a binding does: 128 MiB on lavapipe. */
+/* As far as the device says that a buffer may reach, which may be further than a binding does: 128 MiB on
+ * lavapipe. */
 static void kernels_reach_the_end_of_large_buffers(void **state) {
     (void)state;
     enum { ENDS = 64, LARGE = 136 << 20 };
@@ -160,8 +162,8 @@ static void copies_may_be_large_and_anywhere(void **state) {
     free(got);
 }
 
-/* What is to be copied has its place in the staging memory until it is, also where room for another batch is waited for
- * between the two. */
+/* What is to be copied has its place in the staging memory until it is, also where room for another batch is waited
+ * for between the two. */
 static void writes_do_not_meet_in_staging_memory(void **state) {
     (void)state;
     enum { BATCHES_UNDER_WAY = 8 };
@@ -206,9 +208,9 @@ static void fills_write_what_they_are_to_and_no_more(void **state) {
     GOOD(clReleaseMemObject(buffer));
 }
 
-/* Launches in two queues, each behind the one before in the other, and nobody waits meanwhile; times are those of a clock that does
- * not run backwards. */
-static void queues_wait_for_events_and_tell_times(void **state) {
+/* Launches in two queues, each behind the one before in the other, and nobody waits meanwhile; times are those of a
+ * clock that does not run backwards. */
+static void queues_wait_for_events_and_report_times(void **state) {
     (void)state;
     enum { COUNT = 1000, ROUNDS = 50 };
     const cl_uint count = COUNT, zero = 0;
@@ -335,7 +337,7 @@ int main(void) {
         cmocka_unit_test(copies_may_be_large_and_anywhere),
         cmocka_unit_test(writes_do_not_meet_in_staging_memory),
         cmocka_unit_test(fills_write_what_they_are_to_and_no_more),
-        cmocka_unit_test(queues_wait_for_events_and_tell_times),
+        cmocka_unit_test(queues_wait_for_events_and_report_times),
         cmocka_unit_test(memory_for_the_host_is_mapped),
         cmocka_unit_test(wrong_calls_are_refused),
     };

@@ -1,6 +1,6 @@
-/* A device on Vulkan that fails under hc_train, played by tests/support/faulty_vulkan.c, and compilers, caches and
- * drivers that are not as they should be: what is said, that nothing ends by a signal or hangs, and that no checkpoint
- * suffers. */
+/* A device on Vulkan that fails under hc_train, mocked by tests/support/faulty_vulkan.c, and compilers, caches and
+ * drivers that are not as they should be: what is reported, that nothing ends by a signal or hangs, and that no
+ * checkpoint suffers. */
 #include "runtime/device/programs.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
@@ -19,7 +19,7 @@
 
 static const char train_program[] = HC_PROGRAMS "/hc_train", bench_program[] = HC_PROGRAMS "/hc_bench";
 
-enum { PATIENCE_SECONDS = 180, KEY_DIGITS = 64, MOST_CACHED = 200 };
+enum { TIMEOUT_SECONDS = 180, KEY_DIGITS = 64, MOST_CACHED = 200 };
 
 static const char small[] = "device = vulkan\n"
                             "residual = rc\n"
@@ -35,14 +35,14 @@ static const char small[] = "device = vulkan\n"
                            "--data-dir", scratch_path("data"), "--out-dir", scratch_path(run), ##__VA_ARGS__,      \
                            NULL})
 
-/* Its exit status, or minus the signal that ended it; SIGKILL is for one that hangs. What is changed in its environment
- * ends with NULL. */
+/* Its exit status, or minus the signal that ended it; SIGKILL is for one that hangs. What is changed in its
+ * environment ends with NULL. */
 #define RUN_IN(program, run, bytes, changed, ...)                                                                  \
-    child_finish_within(child_start_with(&(struct child_setup){.output = scratch_path("said"),                     \
+    child_finish_within(child_start_with(&(struct child_setup){.output = scratch_path("output"),                   \
                                                                .environment = (changed),                           \
                                                                .file_bytes = (bytes)},                             \
                                          RUN_ARGUMENTS(program, run, ##__VA_ARGS__)),                              \
-                        PATIENCE_SECONDS)
+                        TIMEOUT_SECONDS)
 #define TRAIN(run, changed, ...) RUN_IN(train_program, run, 0, changed, ##__VA_ARGS__)
 #define CHANGED(...)             ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -55,8 +55,8 @@ static const char *setting(const char *name, const char *value) {
     return text;
 }
 
-/* One message, which says this, at the end of all that is said. */
-static void assert_said(int status, const char *text) {
+/* One message with this text, at the end of the output. */
+static void assert_reported(int status, const char *text) {
     assert_failed(status, 1, text);
     const char *message = strstr(child_message(), "hc_");
     assert_non_null(message);
@@ -126,8 +126,8 @@ static const struct failing failing[] = {
     {"vkGetSemaphoreCounterValue", -4, "the device was lost", WHILE_TRAINING},
 };
 
-/* One of the run's last calls, or with a checkpoint there the fifth from then on. How many there are while products are
- * timed before training depends on the machine. */
+/* One of the run's last calls, or with a checkpoint there the fifth from then on. How many there are while products
+ * are timed before training depends on the machine. */
 static void fail_later(const struct failing *row) {
     const bool trains = row->when == WHILE_TRAINING;
     const unsigned long call = trains ? 5 : 1 + calls_of(row->function) * 3 / 4;
@@ -137,18 +137,19 @@ static void fail_later(const struct failing *row) {
     if (row->when == PASSED_OVER) {
         assert_done(status);
     } else {
-        assert_said(status, row->text);
+        assert_reported(status, row->text);
     }
     const long reached = assert_checkpoints_whole("later");
     assert_true(row->when == AT_START || reached >= (trains ? 1 : 3));
 }
 
 /* The first of all calls and those after it, and a later one by itself. */
-static void failing_calls_are_said(void **state) {
+static void failing_calls_are_reported(void **state) {
     (void)state;
     for (const struct failing *row = failing; row < failing + sizeof failing / sizeof *failing; row++) {
         assert_true(calls_of(row->function) > 0);
-        assert_said(TRAIN("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"), row->text);
+        assert_reported(TRAIN("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"),
+                        row->text);
         assert_int_equal(newest("first", 0), -1);
         if (calls_of(row->function) > 1) {
             fail_later(row);
@@ -159,7 +160,7 @@ static void failing_calls_are_said(void **state) {
 static void lost_device_leaves_a_checkpoint(void **state) {
     (void)state;
     const char *after = setting("HC_VULKAN_AFTER", scratch_path("lost/ckpt-1"));
-    assert_said(TRAIN("lost", CHANGED(fault("vkQueueSubmit", -4, 2, "on"), after)), "the device was lost");
+    assert_reported(TRAIN("lost", CHANGED(fault("vkQueueSubmit", -4, 2, "on"), after)), "the device was lost");
     assert_non_null(strstr(child_message(), "--init-from resume goes on from there"));
     assert_true(assert_checkpoints_whole("lost") >= 1);
     assert_done(TRAIN("lost", NULL, "--init-from", "resume"));
@@ -169,28 +170,30 @@ static void lost_device_leaves_a_checkpoint(void **state) {
 /* Times are wanted for the table only. */
 static void profile_does_without_times(void **state) {
     (void)state;
-    assert_said(RUN_IN(bench_program, "bench", 0, CHANGED(fault("vkCreateQueryPool", -2, 1, "on")), "--profile"),
-                "cannot create a command queue");
+    assert_reported(RUN_IN(bench_program, "bench", 0, CHANGED(fault("vkCreateQueryPool", -2, 1, "on")),
+                           "--profile"),
+                    "cannot create a command queue");
     assert_done(RUN_IN(bench_program, "bench", 0, CHANGED(fault("vkGetQueryPoolResults", -1, 1, "on")), "--profile",
                        "--steps", "1", "--warmup", "0"));
 }
 
 /* ---- drivers that are not there */
 
-static void missing_drivers_are_said(void **state) {
+static void missing_drivers_are_reported(void **state) {
     (void)state;
     mkdir(scratch_path("no-loader"), 0700);
     scratch_write("no-loader/libvulkan.so.1", "", 0);
-    assert_said(TRAIN("nothing", CHANGED(setting("LD_LIBRARY_PATH", scratch_path("no-loader")))),
-                "needs Vulkan's loader");
-    assert_said(TRAIN("nothing", CHANGED("VK_ICD_FILENAMES=/nonexistent.json")), "there is no Vulkan driver");
-    assert_said(TRAIN("nothing", CHANGED(fault("vkEnumeratePhysicalDevices", -3, 1, "on"))),
-                "Vulkan offers no device");
+    assert_reported(TRAIN("nothing", CHANGED(setting("LD_LIBRARY_PATH", scratch_path("no-loader")))),
+                    "needs Vulkan's loader");
+    assert_reported(TRAIN("nothing", CHANGED("VK_ICD_FILENAMES=/nonexistent.json")), "there is no Vulkan driver");
+    assert_reported(TRAIN("nothing", CHANGED(fault("vkEnumeratePhysicalDevices", -3, 1, "on"))),
+                    "Vulkan offers no device");
 }
 
 /* ---- the compiler */
 
-/* Puts a compiler on PATH that does this when it compiles; what is to be changed in the environment for it, with no cache to help. */
+/* Puts a compiler on PATH that does this when it compiles; what is to be changed in the environment for it, with no
+ * cache to help. */
 static const char *const *with_compiler(const char *script) {
     static const char *changed[3];
     static char path[600], cache[600], text[1000];
@@ -207,35 +210,37 @@ static const char *const *with_compiler(const char *script) {
 static void missing_compiler_is_needed_for_new_programs_only(void **state) {
     (void)state;
     const char *path = setting("PATH", scratch_path("nothing-here"));
-    assert_said(TRAIN("cold", CHANGED(path, setting("XDG_CACHE_HOME", scratch_path("cold")))), "clspv");
+    assert_reported(TRAIN("cold", CHANGED(path, setting("XDG_CACHE_HOME", scratch_path("cold")))), "clspv");
     assert_non_null(strstr(child_message(), "ci/setup.sh vulkan"));
     assert_done(TRAIN("warm", CHANGED(path)));
     assert_int_equal(assert_checkpoints_whole("warm"), 3);
 }
 
-static void failing_compiler_is_said(void **state) {
+static void failing_compiler_is_reported(void **state) {
     (void)state;
-    assert_said(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
-                "clspv ended with status 3");
+    assert_reported(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
+                    "clspv ended with status 3");
     assert_non_null(strstr(child_message(), "no such thing as a kernel"));
-    assert_said(TRAIN("cold", with_compiler("printf 'a kernel\\033[31m\\r\\nforged: all is well\\n'; exit 3")),
-                "a kernel\\x1b[31m");
+    assert_reported(TRAIN("cold", with_compiler("printf 'a kernel\\033[31m\\r\\nforged: all is well\\n'; exit 3")),
+                    "a kernel\\x1b[31m");
     assert_shown(child_message());
-    assert_said(TRAIN("cold", with_compiler("exit 1")), "ended with status 1 and wrote nothing; is there room in");
-    assert_said(TRAIN("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
-    assert_said(TRAIN("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");
-    assert_said(TRAIN("cold", with_compiler("for last; do :; done; : > \"$last\"")),
-                "clspv ended with status 0 and wrote nothing");
-    assert_said(TRAIN("cold", with_compiler("for last; do :; done; echo rubbish > \"$last\"")), "it is no SPIR-V");
+    assert_reported(TRAIN("cold", with_compiler("exit 1")),
+                    "ended with status 1 and wrote nothing; is there room in");
+    assert_reported(TRAIN("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
+    assert_reported(TRAIN("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");
+    assert_reported(TRAIN("cold", with_compiler("for last; do :; done; : > \"$last\"")),
+                    "clspv ended with status 0 and wrote nothing");
+    assert_reported(TRAIN("cold", with_compiler("for last; do :; done; echo rubbish > \"$last\"")),
+                    "it is no SPIR-V");
 }
 
 static void folder_for_compiling_is_named(void **state) {
     (void)state;
     const char *cache = setting("XDG_CACHE_HOME", scratch_path("cold"));
-    assert_said(TRAIN("cold", CHANGED(cache, "TMPDIR=/nonexistent")), "cannot make a folder in /nonexistent");
+    assert_reported(TRAIN("cold", CHANGED(cache, "TMPDIR=/nonexistent")), "cannot make a folder in /nonexistent");
     assert_non_null(strstr(child_message(), "set TMPDIR"));
     /* files of the run are smaller than the source of a program */
-    assert_said(RUN_IN(train_program, "cold", 1024, CHANGED(cache)), "File too large; set TMPDIR");
+    assert_reported(RUN_IN(train_program, "cold", 1024, CHANGED(cache)), "File too large; set TMPDIR");
 }
 
 static long lines_of(const char *path) {
@@ -250,7 +255,7 @@ static long lines_of(const char *path) {
 }
 
 static void wait_for_lines(const char *path, long lines) {
-    for (int waited = 0; lines_of(path) < lines && waited < PATIENCE_SECONDS * 1000; waited += 10) {
+    for (int waited = 0; lines_of(path) < lines && waited < TIMEOUT_SECONDS * 1000; waited += 10) {
         wait_ms(10);
     }
     assert_true(lines_of(path) >= lines);
@@ -273,8 +278,8 @@ static void ctrl_c_ends_a_compiler_that_hangs(void **state) {
         wait_for_lines(processes, i);
         assert_int_equal(kill(-child, SIGINT), 0);
     }
-    assert_int_equal(child_finish_within(child, PATIENCE_SECONDS), -SIGINT);
-    for (int waited = 0; kill(-child, 0) == 0 && waited < PATIENCE_SECONDS * 1000; waited += 10) {
+    assert_int_equal(child_finish_within(child, TIMEOUT_SECONDS), -SIGINT);
+    for (int waited = 0; kill(-child, 0) == 0 && waited < TIMEOUT_SECONDS * 1000; waited += 10) {
         wait_ms(10);
     }
     assert_int_equal(kill(-child, 0), -1); /* nobody is left of them */
@@ -355,20 +360,20 @@ static void damaged_programs_are_compiled_again(void **state) {
     }
 }
 
-/* ---- what Vulkan's validation layer says */
+/* ---- Vulkan's validation layer */
 
 static bool layer_complains(const char *run, const char *const *changed) {
     size_t bytes;
     const int status = TRAIN(run, changed, "--start-over");
-    char *said = scratch_read(scratch_path("said"), &bytes);
-    assert_non_null(said);
-    const bool complains = strstr(said, "Validation ") || strstr(child_message(), "Validation ");
+    char *output = scratch_read(scratch_path("output"), &bytes);
+    assert_non_null(output);
+    const bool complains = strstr(output, "Validation ") || strstr(child_message(), "Validation ");
     if (!complains) {
         assert_done(status);
     } else {
-        print_message("%.400s\n", said);
+        print_message("%.400s\n", output);
     }
-    free(said);
+    free(output);
     return complains;
 }
 
@@ -406,12 +411,12 @@ static int set_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failing_calls_are_said),
+        cmocka_unit_test(failing_calls_are_reported),
         cmocka_unit_test(lost_device_leaves_a_checkpoint),
         cmocka_unit_test(profile_does_without_times),
-        cmocka_unit_test(missing_drivers_are_said),
+        cmocka_unit_test(missing_drivers_are_reported),
         cmocka_unit_test(missing_compiler_is_needed_for_new_programs_only),
-        cmocka_unit_test(failing_compiler_is_said),
+        cmocka_unit_test(failing_compiler_is_reported),
         cmocka_unit_test(folder_for_compiling_is_named),
         cmocka_unit_test(ctrl_c_ends_a_compiler_that_hangs),
         cmocka_unit_test(damaged_programs_are_compiled_again),
