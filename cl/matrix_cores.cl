@@ -55,28 +55,28 @@ struct work_item {
     __local uint *scratch; /* of the emulation, the warp's own */
 };
 
-/* For kernels that make operands themselves. */
-INLINED ushort operand_round(float x) {
+/* Elements of A and B: one that is rounded, its value, and two rounded ones in a word. */
 #if FP16
+INLINED ushort operand_round(float x) {
     ushort bits;
     vstore_half_rte(x, 0, (half *)&bits);
     return bits;
-#else
-    return element_round_bf16(x);
-#endif
 }
 
 INLINED float operand_value(ushort bits) {
-#if FP16
     return vload_half(0, (const half *)&bits);
-#else
-    return as_float((uint)bits << 16);
-#endif
 }
 
-#if FP16
 #define operand_round_pair pair_round_fp16
 #else
+INLINED ushort operand_round(float x) {
+    return element_round_bf16(x);
+}
+
+INLINED float operand_value(ushort bits) {
+    return as_float((uint)bits << 16);
+}
+
 #define operand_round_pair pair_round_bf16
 #endif
 
