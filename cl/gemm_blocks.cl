@@ -1,13 +1,14 @@
-/* The portable GEMM for GPUs: C = op(A) op(B) + beta C; op(A) is [m, k], op(B) [k, n], C [m, n]. A and B are act_t, C
- * is act_t or float, sums are float.
+/* The portable GEMM for GPUs: C = op(A) op(B) + beta C; op(A) is [m, k], op(B) [k, n], C [m, n]. A and B are act_t,
+ * C is act_t or float, sums are float.
  *
- * A work-group makes a block of C, BLOCK x BLOCK, in steps of 16 along k. It puts the next 16 columns of op(A) and rows of
- * op(B) into local memory as floats, in vectors of 4 read as they lie in memory; they are fetched into registers while the tiles
- * before are multiplied. A work-item has DOWN x ACROSS sums in registers: from each k it reads DOWN + ACROSS floats of local
- * memory, in vectors, for DOWN ACROSS multiply-adds, which is a quarter of a float each in large blocks and a half in small ones.
+ * A work-group makes a block of C, BLOCK x BLOCK, in steps of 16 along k. It puts the next 16 columns of op(A) and
+ * rows of op(B) into local memory as floats, in vectors of 4 read as they lie in memory; they are fetched into
+ * registers while the tiles before are multiplied. A work-item has DOWN x ACROSS sums in registers: from each k it
+ * reads DOWN + ACROSS floats of local memory, in vectors, for DOWN ACROSS multiply-adds, which is a quarter of a
+ * float each in large blocks and a half in small ones.
  *
- * Each sum runs over k in order, whatever the block. Several groups may share a block, each with `depth` of k: part p then makes
- * the matrix that begins part_size elements after that of part p - 1, and gemm_parts.cl adds them up.
+ * Each sum runs over k in order, whatever the block. Several groups may share a block, each with `depth` of k: part
+ * p then makes the matrix that begins part_size elements after that of part p - 1, and gemm_parts.cl adds them up.
  *
  * Constants given at build time:
  *   BLOCK            128, 64 or 32; it takes 2 BLOCK work-items and 128 BLOCK bytes of local memory
@@ -16,7 +17,8 @@
  *   FLOAT_C          whether C is float though A and B may not be
  *   VEC              4
  *
- * Comes after common.cl and gemm_c.cl. No array in it has a dimension of 1 within another: clspv mixes up their indices.
+ * Comes after common.cl and gemm_c.cl. No array in it has a dimension of 1 within another: clspv mixes up their
+ * indices.
  */
 #define BLOCK_K      16
 #define ITEMS        (2 * BLOCK)
@@ -29,9 +31,9 @@
 #define FETCHES      2 /* vectors that a work-item brings to each tile */
 #define BAND         8 /* blocks: neighbours in time are near each other down as well as across, for the cache's sake */
 
-/* Whether a row in memory runs along k. Such vectors are turned on their way into the tile: their four elements go to four
- * lines. Work-items that are neighbours write the same lines or, four lines on, other ones; so that these are not in the same
- * banks, every four lines more the rows of the tile change places, 8 with the next 8. */
+/* Whether a row in memory runs along k. Such vectors are turned on their way into the tile: their four elements go
+ * to four lines. Work-items that are neighbours write the same lines or, four lines on, other ones; so that these
+ * are not in the same banks, every four lines more the rows of the tile change places, 8 with the next 8. */
 #define ALONG_A            (!TRANSPOSE_A)
 #define ALONG_B            TRANSPOSE_B
 #define WIDTH(along)       ((along) ? BLOCK_K : BLOCK)
@@ -53,8 +55,8 @@ INLINED float4 quad_fetch(__global const act_t *from, ulong at, int extent) {
     return v;
 }
 
-/* The work-item's vectors of a tile, which begins at element `at` of the matrix. Of the whole op(A) or op(B) there are `lines`
- * rows or columns and `depth` of k from there on. */
+/* The work-item's vectors of a tile, which begins at element `at` of the matrix. Of the whole op(A) or op(B) there
+ * are `lines` rows or columns and `depth` of k from there on. */
 INLINED void tile_fetch(float4 *quads, __global const act_t *from, ulong at, uint stride, int lines, int depth,
                         bool along) {
     UNROLL(FETCHES)
@@ -83,8 +85,8 @@ INLINED void tile_put(__local float4 *tile, const float4 *quads, bool along) {
     }
 }
 
-/* sum += the work-item's part of the tiles multiplied. Its rows and columns are in fours, BLOCK / 2 apart, so that neighbours read
- * neighbouring vectors. */
+/* sum += the work-item's part of the tiles multiplied. Its rows and columns are in fours, BLOCK / 2 apart, so that
+ * neighbours read neighbouring vectors. */
 INLINED void tiles_multiply(__local const float4 *tile_a, __local const float4 *tile_b, uint down, uint across,
                             float4 *sum) {
     UNROLL(BLOCK_K)

@@ -1,12 +1,12 @@
 /* GEMM on the cores of a CPU: C = op(A) op(B) + beta C in float, C [m, n].
  *
- * A work-item, alone in its work-group, computes up to group_rows rows of a panel of C, PANEL columns wide. Of op(B) it copies DEPTH
- * rows of its panel at a time, side by side, into private memory, which stays in the first-level cache; A is read as it lies. TILE_ROWS
- * rows of sums are in registers: 12 vectors, for which any CPU has the registers and which are enough to hide what a
- * multiply-add takes.
+ * A work-item, alone in its work-group, computes up to group_rows rows of a panel of C, PANEL columns wide. Of
+ * op(B) it copies DEPTH rows of its panel at a time, side by side, into private memory, which stays in the
+ * first-level cache; A is read as it lies. TILE_ROWS rows of sums are in registers: 12 vectors, for which any CPU
+ * has the registers and which are enough to hide what a multiply-add takes.
  *
- * Each element of C is the sum over blocks of DEPTH, each in order, so it depends neither on the launch nor on the number of cores.
- * beta == 0 does not read C.
+ * Each element of C is the sum over blocks of DEPTH, each in order, so it depends neither on the launch nor on the
+ * number of cores. beta == 0 does not read C.
  *
  * Build constants: VEC; TRANSPOSE_A, TRANSPOSE_B.
  */

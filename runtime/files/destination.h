@@ -10,8 +10,8 @@ struct destination {
     const char *name;   /* its last component, in `path` */
 };
 
-/* Follows symbolic links in the last component of `path`, also to a target that does not exist yet. Returns 0, or -1
- * with an error text if links lead in a circle for example. */
+/* Follows symbolic links in the last component of `path`, also to a target that does not exist yet. Returns 0, or
+ * -1 with an error text if links lead in a circle for example. */
 int destination_follow(const char *path, struct path *followed);
 
 /* The same, split into parent and name. Names like "." or "/" are refused. */

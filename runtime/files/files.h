@@ -35,8 +35,8 @@ int files_refuse_members(const char *folder, const char *const *names, const cha
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 
-/* Calls `visit` with every name in a folder except "." and ".." until it returns a value other than 0, which is then
- * the result. It is also an error if the folder cannot be read to its end. */
+/* Calls `visit` with every name in a folder except "." and ".." until it returns a value other than 0, which is
+ * then the result. It is also an error if the folder cannot be read to its end. */
 int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context);
 
 /* As read and write, but of all bytes, however often signals interrupt them. files_read_all returns the bytes read,
@@ -67,7 +67,8 @@ int files_write(const char *path, const void *data, size_t bytes);
 /* Flushes a stream. Also fails if an earlier write to it failed; `name` is for the error text. */
 int files_flush(FILE *stream, const char *name);
 
-/* Waits until a file, or the names in a folder, are on the disk; files_sync_all includes all files in the folder. */
+/* Waits until a file, or the names in a folder, are on the disk; files_sync_all includes all files in the
+ * folder. */
 int files_sync(const char *path);
 int files_sync_all(const char *path);
 
@@ -103,8 +104,9 @@ void files_stage_clean(const char *parent);
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
-/* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if nothing
- * else is in it. In that case it is first moved to a temporary name, so that it is whole or absent at every moment. */
+/* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if
+ * nothing else is in it. In that case it is first moved to a temporary name, so that it is whole or absent at
+ * every moment. */
 int files_discard_members(const char *folder, const char *const *names);
 
 /* Whether a folder has anything but regular files of these names: 1 or 0; -1 with an error text if it is not

@@ -19,9 +19,9 @@ uint64_t token_file_count(const struct token_file *file);
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                     int32_t *tokens);
 
-/* An error if the content has changed since the file was opened: if the file has become shorter, or its size or times
- * have changed and, if it was examined, its digest too. Cheap enough for every step of a run. A file that is replaced
- * under its name stays in use and has not changed. */
+/* An error if the content has changed since the file was opened: if the file has become shorter, or its size or
+ * times have changed and, if it was examined, its digest too. Cheap enough for every step of a run. A file that is
+ * replaced under its name stays in use and has not changed. */
 int token_file_check(struct token_file *file);
 
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens

@@ -13,8 +13,8 @@
 
 /* ---- matrices */
 
-/* Creates the buffer of a rows x columns matrix of this type with numbers in [-0.5, 0.5) in it: zeros would not draw the power that real
- * data does. */
+/* Creates the buffer of a rows x columns matrix of this type with numbers in [-0.5, 0.5) in it: zeros would not
+ * draw the power that real data does. */
 static int create_matrix(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
                          size_t columns) {
     size_t count, bytes;
@@ -51,8 +51,8 @@ static double time_calls(struct compute *compute, const struct gemm_call *call, 
     return compute_finish(compute) ? -1.0 : progress_clock() - start;
 }
 
-/* Seconds of a call in the fastest of a few rounds, after calls that compile and warm up; -1 with an error. A round is as many calls as
- * take 10 ms, but at least one and at most MOST_CALLS, one after another without waiting. */
+/* Seconds of a call in the fastest of a few rounds, after calls that compile and warm up; -1 with an error. A round
+ * is as many calls as take 10 ms, but at least one and at most MOST_CALLS, one after another without waiting. */
 static double fastest_call(struct compute *compute, const struct gemm_call *call) {
     double best = INFINITY, once = time_calls(compute, call, 1);
     once = once < 0.0 ? once : time_calls(compute, call, 1); /* the first one compiled */

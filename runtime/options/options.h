@@ -78,8 +78,8 @@ void options_given_free(struct options_given *given);
  * be repeated. Wrong types and values out of range are errors that name option, file and line. */
 int options_apply_given(const struct options_given *given);
 
-/* Sets the targets from the text of a config file; `name` is for messages. A value may be in double quotes, in which
- * \" \\ \n \r \t \xHH have their meaning in C and # begins no comment. */
+/* Sets the targets from the text of a config file; `name` is for messages. A value may be in double quotes, in
+ * which \" \\ \n \r \t \xHH have their meaning in C and # begins no comment. */
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes);
 
 /* Prints to stdout the answer to OPTIONS_HELP, OPTIONS_VERSION and the others; --help=man is a manual page,

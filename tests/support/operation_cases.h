@@ -17,7 +17,8 @@ struct operation_case {
 /* The case of this number, NULL beyond the last. */
 const struct operation_case *operation_case_at(size_t number);
 
-/* ---- for the files of cases, operation_cases_<subject>.c: each has its tests and a table of cases, which ends with test NULL */
+/* ---- for the files of cases, operation_cases_<subject>.c: each has its tests and a table of cases, which ends
+ * with test NULL */
 
 extern const struct operation_case cases_embedding[], cases_streams[], cases_attention[], cases_elements[],
     cases_head[];

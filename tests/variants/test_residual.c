@@ -1,5 +1,5 @@
-/* The table of residual variants: every row is whole and within the limits that others rely on, and what follows from
- * the rows: numbers of streams in words, settings, build constants. */
+/* The table of residual variants: every row is whole and within the limits that others rely on, and what follows
+ * from the rows: numbers of streams in words, settings, build constants. */
 #include "runtime/device/programs.h"
 #include "src/variants/residual.h"
 #include "tests/support/test.h"
