@@ -1,7 +1,7 @@
 /* Host memory that is there or ends the program: no caller checks for NULL. Where the system refuses memory, the
  * program prints what was asked for, ends the other ranks of its job and exits with status 1 at once. Nothing is
  * freed, since threads and a device may still use it; output files are whole or absent, because they are staged
- * (runtime/files/staging.h). All results are freed with free(). Zero bytes give a pointer that is not NULL. */
+ * (files_stage_begin). All results are freed with free(). Zero bytes give a pointer that is not NULL. */
 #pragma once
 
 #include <stddef.h>

@@ -54,8 +54,8 @@ static size_t read_input(const char *path, size_t step, char *into, char digest[
     assert_int_equal(input_open(path, -1, &input), 0);
     size_t total = 0, got = step;
     while (got == step) {
-        const size_t room = TEXT_BYTES + 10 - total;
-        if (input_read(input, into + total, step < room ? step : room, &got)) {
+        const size_t left = TEXT_BYTES + 10 - total;
+        if (input_read(input, into + total, step < left ? step : left, &got)) {
             total = SIZE_MAX;
             break;
         }

@@ -41,7 +41,7 @@ static float bf16(float value) {
 
 /* ---- expected sums: pairwise over the ranks of each node, then pairwise over nodes */
 
-/* Which rank is where: members of all near groups, one group after the other. */
+/* Which rank is where: members of all nodes, one node after the other. */
 static int *table;
 
 static int rank_at(int group, int place) {
@@ -66,7 +66,7 @@ struct rounding {
     bool sums;    /* between ranks across: all but the owner's own */
 };
 
-static float near_sum(int group, uint64_t element, uint64_t round, struct rounding rounding) {
+static float node_sum(int group, uint64_t element, uint64_t round, struct rounding rounding) {
     float values[64];
     for (int i = 0; i < ranks.node.count; i++) {
         const float value = value_of(rank_at(group, i), element, round);
@@ -78,7 +78,7 @@ static float near_sum(int group, uint64_t element, uint64_t round, struct roundi
 static float sum_at(uint64_t element, uint64_t round, int owner_group, struct rounding rounding) {
     float values[64];
     for (int group = 0; group < ranks.cross_node.count; group++) {
-        const float value = near_sum(group, element, round, rounding);
+        const float value = node_sum(group, element, round, rounding);
         values[group] = rounding.sums && group != owner_group ? bf16(value) : value;
     }
     return in_pairs(values, ranks.cross_node.count);
@@ -157,7 +157,7 @@ static void check(const struct buffer *buffer, size_t which, uint64_t round, boo
     }
 }
 
-/* What ranks near each other have, one group after the other, so that all know the order. */
+/* The ranks of each node, one node after the other, so that all know the order. */
 static void make_table(void) {
     static int all[64], places[2 * 64];
     const int place[2] = {ranks.cross_node.index, ranks.node.index};

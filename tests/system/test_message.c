@@ -104,13 +104,13 @@ static void text_of_a_model_keeps_its_lines(void **state) {
     free(printed);
 }
 
-static void rooms_are_kept_to(void **state) {
+static void capacities_are_kept(void **state) {
     (void)state;
     char text[9];
     memset(text, '#', sizeof text);
-    for (size_t room = 1; room <= 8; room++) {
-        message_write(text, room, "%s%10s%d%.2f", "\x1b\x1b\x1b", "x\n", 1234, 5.0);
-        assert_true(strlen(text) < room);
+    for (size_t capacity = 1; capacity <= 8; capacity++) {
+        message_write(text, capacity, "%s%10s%d%.2f", "\x1b\x1b\x1b", "x\n", 1234, 5.0);
+        assert_true(strlen(text) < capacity);
         assert_int_equal(text[8], '#');
     }
     strcpy(text, "1234567");
@@ -125,7 +125,7 @@ int main(void) {
         cmocka_unit_test(quoted_lines_can_be_told_from_others),
         cmocka_unit_test(long_text_loses_its_middle),
         cmocka_unit_test(text_of_a_model_keeps_its_lines),
-        cmocka_unit_test(rooms_are_kept_to),
+        cmocka_unit_test(capacities_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void test_names(void **state) {
 }
 
 /* What a function writes to a terminal of this width; 0: of one that has not been told its size. */
-static const char *said_to_terminal(void (*speak)(struct progress *progress), unsigned short columns) {
+static const char *printed_to_terminal(void (*speak)(struct progress *progress), unsigned short columns) {
     static char text[4096];
     struct progress progress;
     const struct winsize size = {.ws_row = 24, .ws_col = columns};
@@ -121,7 +121,7 @@ static void show_name(struct progress *progress) {
     progress_show(progress, "прогон-実験", 1, 2, "", true);
 }
 
-static void tell_name(struct progress *progress) {
+static void print_name(struct progress *progress) {
     progress_text(progress, "прогон-実験");
 }
 
@@ -130,28 +130,28 @@ static void tell_name(struct progress *progress) {
 /* The last column stays free. The bar gives way first. */
 static void test_width_of_a_terminal(void **state) {
     (void)state;
-    assert_string_equal(said_to_terminal(show_training, 120),
+    assert_string_equal(printed_to_terminal(show_training, 120),
                         ERASED "iter 0/2000 [....................] "
                                "loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
-    assert_string_equal(said_to_terminal(show_training, 80),
+    assert_string_equal(printed_to_terminal(show_training, 80),
                         ERASED "iter 0/2000 [............] loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
-    assert_string_equal(said_to_terminal(show_training, 66),
+    assert_string_equal(printed_to_terminal(show_training, 66),
                         ERASED "iter 0/2000 loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
-    assert_string_equal(said_to_terminal(show_training, 24), ERASED "iter 0/2000 loss 2.1234");
-    assert_string_equal(said_to_terminal(show_training, 7), ERASED "iter 0");
-    assert_string_equal(said_to_terminal(show_training, 1), ERASED);
+    assert_string_equal(printed_to_terminal(show_training, 24), ERASED "iter 0/2000 loss 2.1234");
+    assert_string_equal(printed_to_terminal(show_training, 7), ERASED "iter 0");
+    assert_string_equal(printed_to_terminal(show_training, 1), ERASED);
 }
 
 /* A terminal without a size has what COLUMNS says, or 80. */
 static void test_width_of_the_environment(void **state) {
     (void)state;
     assert_int_equal(setenv("COLUMNS", "24", 1), 0);
-    assert_string_equal(said_to_terminal(show_training, 0), ERASED "iter 0/2000 loss 2.1234");
-    assert_string_equal(said_to_terminal(show_training, 7), ERASED "iter 0");
+    assert_string_equal(printed_to_terminal(show_training, 0), ERASED "iter 0/2000 loss 2.1234");
+    assert_string_equal(printed_to_terminal(show_training, 7), ERASED "iter 0");
     assert_int_equal(setenv("COLUMNS", "wide", 1), 0);
-    assert_int_equal(strlen(said_to_terminal(show_training, 0)), strlen(ERASED) + 79);
+    assert_int_equal(strlen(printed_to_terminal(show_training, 0)), strlen(ERASED) + 79);
     assert_int_equal(unsetenv("COLUMNS"), 0);
-    assert_int_equal(strlen(said_to_terminal(show_training, 0)), strlen(ERASED) + 79);
+    assert_int_equal(strlen(printed_to_terminal(show_training, 0)), strlen(ERASED) + 79);
 }
 
 /* Characters stay whole; those of two columns count as two. */
@@ -159,11 +159,11 @@ static void test_width_of_characters(void **state) {
     (void)state;
     static const char *const cut[] = {"",       "п",       "пр",      "про",       "прог",      "прого",
                                       "прогон", "прогон-", "прогон-", "прогон-実", "прогон-実", "прогон-実験"};
-    for (unsigned short room = 0; room < 12; room++) {
+    for (unsigned short width = 0; width < 12; width++) {
         char expected[64];
-        snprintf(expected, sizeof expected, ERASED "%s", cut[room]);
-        assert_string_equal(said_to_terminal(tell_name, (unsigned short)(room + 1)), expected);
-        assert_string_equal(said_to_terminal(show_name, (unsigned short)(room + 1)), expected);
+        snprintf(expected, sizeof expected, ERASED "%s", cut[width]);
+        assert_string_equal(printed_to_terminal(print_name, (unsigned short)(width + 1)), expected);
+        assert_string_equal(printed_to_terminal(show_name, (unsigned short)(width + 1)), expected);
     }
 }
 
