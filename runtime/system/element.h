@@ -8,17 +8,18 @@
 
 enum element_type { /* kernels know them by the same numbers: ACT in cl/common.cl, TYPE_... in cl/element.cl */
                     ELEMENT_FP32,
-                    ELEMENT_BF16, /* the upper half of an fp32, rounded to nearest even */
-                    ELEMENT_FP16, /* IEEE binary16 */
+                    ELEMENT_BF16,  /* the upper half of an fp32, rounded to nearest even */
+                    ELEMENT_FP16,  /* IEEE binary16 */
+                    ELEMENT_INT32, /* of tables; no kernel knows it as a type of activations */
 };
 
-/* "fp32", "bf16" or "fp16" */
+/* "fp32", "bf16", "fp16" or "int32" */
 static inline const char *element_name(enum element_type type) {
-    return type == ELEMENT_FP32 ? "fp32" : type == ELEMENT_BF16 ? "bf16" : "fp16";
+    return type == ELEMENT_FP32 ? "fp32" : type == ELEMENT_BF16 ? "bf16" : type == ELEMENT_FP16 ? "fp16" : "int32";
 }
 
 static inline size_t element_size(enum element_type type) {
-    return type == ELEMENT_FP32 ? 4 : 2;
+    return type == ELEMENT_BF16 || type == ELEMENT_FP16 ? 2 : 4;
 }
 
 /* Unit roundoff of a 16-bit type: the largest relative error of rounding to nearest. */

@@ -58,7 +58,7 @@ static void fill_row(const struct loss_window *window, size_t sequence, int32_t 
 
 /* How many of the windows from `first` on are a batch: as many of the first one's length as fit. */
 static size_t batch_rows(const struct work *work, size_t first, size_t count) {
-    const size_t most = (size_t)gpt_batch_room(work->gpt, (int64_t)work->windows[work->order[first]].length);
+    const size_t most = (size_t)gpt_batch_capacity(work->gpt, (int64_t)work->windows[work->order[first]].length);
     return count - first < most ? count - first : most;
 }
 

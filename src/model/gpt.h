@@ -15,10 +15,10 @@ void gpt_release(struct gpt *gpt);
 
 /* Returns how many sequences of this length (1 .. options.sequence) fit into the plan's memory: more short ones
  * than long ones. */
-int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence);
+int64_t gpt_batch_capacity(const struct gpt *gpt, int64_t sequence);
 
 /* Sets the batch: x [batch, sequence] of ids < vocab_size; targets y of the same shape, ids < V or -1, or NULL.
- * The shape may be smaller than planned, or have more and shorter sequences: see gpt_batch_room. Ids out of range
+ * The shape may be smaller than planned, or have more and shorter sequences: see gpt_batch_capacity. Ids out of range
  * are errors. */
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y);
 

@@ -55,7 +55,7 @@ static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, 
     return 0;
 }
 
-int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence) {
+int64_t gpt_batch_capacity(const struct gpt *gpt, int64_t sequence) {
     const struct gpt_options *options = &gpt->options;
     if (options->mode == GPT_GENERATION) {
         return sequence == 1 ? options->batch : 1;
@@ -68,7 +68,7 @@ int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence) {
 
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y) {
     if (shape.batch < 1 || shape.sequence < 1 || shape.sequence > gpt->options.sequence ||
-        shape.batch > gpt_batch_room(gpt, shape.sequence)) {
+        shape.batch > gpt_batch_capacity(gpt, shape.sequence)) {
         return error_set("a batch of %" PRId64 " x %" PRId64 " does not fit into %" PRId64 " x %" PRId64,
                          shape.batch, shape.sequence, gpt->options.batch, gpt->options.sequence);
     }

@@ -56,6 +56,10 @@ struct buffer *gpt_plan_activations(struct gpt *gpt, const char *group, uint64_t
     return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), gpt->options.type);
 }
 
+static const struct buffer *plan_integers(struct gpt *gpt, const char *group, uint64_t count) {
+    return memory_plan_add(&gpt->plan, group, count, ELEMENT_INT32);
+}
+
 static bool is_training(const struct gpt *gpt) {
     return gpt->options.mode == GPT_TRAINING;
 }
@@ -69,19 +73,19 @@ static void plan_parameters(struct gpt *gpt, const struct sizes *sizes) {
     parameters->weights = weights;
     parameters->weights_lowp = gpt->options.type == ELEMENT_FP32
                                    ? parameters->weights
-                                   : memory_plan_add(plan, "weights in 16 bits", elements, gpt->options.type);
+                                   : memory_plan_add(plan, "low-precision weights", elements, gpt->options.type);
     if (is_training(gpt)) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
         const uint64_t kept = gpt->options.moments ? gpt->options.moments->elements : elements;
         for (int i = 0; i < OPTIMIZER_MOST_STATES && gpt->options.optimizer->states[i]; i++) {
-            parameters->states[i] = memory_plan_add(plan, "optimiser moments", kept, ELEMENT_FP32);
+            parameters->states[i] = memory_plan_add(plan, "optimizer moments", kept, ELEMENT_FP32);
         }
     }
     gpt->packed = memory_plan_add(plan, "weights", sublayers * sizes->packed, gpt->options.type);
     gpt->projections.leaves =
-        memory_plan_add(plan, "weights", sublayers * sizes->leaves * LEAF_FLOATS, ELEMENT_FP32);
+        memory_plan_add(plan, "weights", sublayers * sizes->leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
 static bool shares_streams(const struct gpt *gpt) {
@@ -174,7 +178,7 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
         scratch->d_normed = gpt_plan_activations(gpt, group, sizes->width);
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, sizes->hidden);
         scratch->d_z = gpt_plan_floats(gpt, group, sizes->projections);
-        scratch->d_z_operand =
+        scratch->d_z_lowp =
             gpt->options.type == ELEMENT_FP32 ? scratch->d_z : gpt_plan_activations(gpt, group, sizes->projections);
         scratch->rms_scale = gpt_plan_floats(gpt, group, sizes->groups);
         scratch->d_embedding = gpt_plan_floats(gpt, group, sizes->width);
@@ -222,15 +226,15 @@ static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
     gpt->logits = memory_plan_add(plan, group, logits, ELEMENT_FP32);
     gpt->loss = memory_plan_add(plan, group, 1, ELEMENT_FP32);
     gpt->gradient_norm = memory_plan_add(plan, group, 1, ELEMENT_FP32);
-    gpt->tokens = gpt_plan_floats(gpt, group, 1);
-    gpt->targets = gpt_plan_floats(gpt, group, 1);
+    gpt->tokens = plan_integers(gpt, group, gpt_tokens(gpt));
+    gpt->targets = plan_integers(gpt, group, gpt_tokens(gpt));
     if (is_training(gpt)) {
         gpt->d_logits = gpt->options.type == ELEMENT_FP32 ? gpt->logits
                                                           : memory_plan_add(plan, group, logits, gpt->options.type);
         gpt->d_final = gpt_plan_activations(gpt, group, sizes->width);
-        gpt->groups.ids = gpt_plan_floats(gpt, group, 1);
-        gpt->groups.starts = gpt_plan_floats(gpt, group, 2);
-        gpt->groups.places = gpt_plan_floats(gpt, group, 1);
+        gpt->groups.ids = plan_integers(gpt, group, gpt_tokens(gpt));
+        gpt->groups.starts = plan_integers(gpt, group, gpt_tokens(gpt) + 1);
+        gpt->groups.places = plan_integers(gpt, group, gpt_tokens(gpt));
     }
 }
 
@@ -250,7 +254,7 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
     const uint64_t elements[] = {a, b, c};
     for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
-        memory_plan_count_buffer(&gpt->plan, "fp32 copies for products", elements[i], ELEMENT_FP32);
+        memory_plan_count_buffer(&gpt->plan, "fp32 copies for GEMMs", elements[i], ELEMENT_FP32);
     }
 }
 
@@ -335,7 +339,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_scratch(gpt, &sizes);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_copies(gpt, &sizes);
-    memory_plan_count(&gpt->plan, "parts of products", gemm_parts_bytes(compute, options->type));
+    memory_plan_count(&gpt->plan, "split-K sums of GEMMs", gemm_parts_bytes(compute, options->type));
     plan_kept_activations(gpt);
     return 0;
 }

@@ -76,7 +76,7 @@ struct gpt_scratch {
     const struct buffer *d_in_proj_out; /* [N, 3 C]; attention's alone: an MLP computes it in place */
     const struct buffer *d_h;           /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
     const struct buffer *d_z;           /* [N, norm_groups, columns] */
-    const struct buffer *d_z_operand;   /* d_z in the activations' type, for GEMMs */
+    const struct buffer *d_z_lowp;      /* d_z in the type of activations, for GEMMs */
     const struct buffer *rms_scale;     /* [N, norm_groups] */
     const struct buffer *d_embedding;   /* [N, C] */
 };
@@ -131,7 +131,7 @@ struct gpt {
     size_t logit_rows;             /* tokens whose logits are in memory at once */
     const struct buffer *losses;   /* [N] */
     const struct buffer *loss;     /* [1] sum since gpt_zero */
-    const struct buffer *gradient_norm; /* [1] of the last optimiser step, unscaled */
+    const struct buffer *gradient_norm; /* [1] of the last optimizer step, unscaled */
     bool keeps_activation;        /* every MLP keeps its GELU output, so the backward pass does not recompute it */
     struct loss_scale loss_scale; /* factor in the gradients of the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */

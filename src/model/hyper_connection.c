@@ -107,14 +107,14 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const stru
 static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = row_length(gpt);
-    if (scratch->d_z_operand != scratch->d_z) {
-        convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_operand, 0},
+    if (scratch->d_z_lowp != scratch->d_z) {
+        convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_lowp, 0},
                          norm_rows(gpt) * columns);
     }
     gemm_run(gpt->compute, &(struct gemm_call){.m = norm_rows(gpt),
                                                .n = length,
                                                .k = columns,
-                                               .a = {scratch->d_z_operand, 0, columns},
+                                               .a = {scratch->d_z_lowp, 0, columns},
                                                .b = {sublayer->packed.buffer, sublayer->packed.offset, length},
                                                .c = {scratch->d_streams, 0, length},
                                                .beta = 1.0f});
@@ -132,7 +132,7 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
                                                    .m = columns,
                                                    .n = length,
                                                    .k = norm_rows(gpt),
-                                                   .a = {scratch->d_z_operand, 0, columns},
+                                                   .a = {scratch->d_z_lowp, 0, columns},
                                                    .b = {sublayer->mix.streams, 0, length},
                                                    .c = {scratch->d_packed, 0, length}});
     }
@@ -145,7 +145,7 @@ static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct buffer *gradients = gpt->parameters.gradients;
     const struct stream_frame frame = frame_of(sublayer);
     frame_backward(&gpt->operations, gpt_tokens(gpt), &frame, scratch->d_normed,
-                   &(struct frame_gradients){.d_z = scratch->d_z_operand,
+                   &(struct frame_gradients){.d_z = scratch->d_z_lowp,
                                              .d_streams = scratch->d_streams,
                                              .d_output = scratch->d_output,
                                              .h_below = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,

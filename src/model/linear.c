@@ -19,7 +19,7 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
     const bool bias = operations->shape.bias;
-    compute_set_module(operations->compute, "products of layers");
+    compute_set_module(operations->compute, "GEMMs of layers");
     if ((bias || activated) && rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type)) {
         gemm_run(operations->compute,
                  &(struct gemm_call){.transpose_b = true,
@@ -49,7 +49,7 @@ void linear_backward(struct operations *operations, const struct parameters *par
                      const struct buffer *gelu_of) {
     const bool fuses = gemm_fuses(operations->compute, operations->shape.type);
     const struct matrix output = {d_y, 0, layer.out};
-    compute_set_module(operations->compute, "products of layers");
+    compute_set_module(operations->compute, "GEMMs of layers");
     gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
                                                       .m = layer.out,
                                                       .n = layer.in,

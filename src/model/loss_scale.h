@@ -1,5 +1,5 @@
 /* Dynamic loss scaling: in fp16 small gradients would round to zero, so the loss is multiplied by a factor before
- * the backward pass, and the gradients by its inverse in the optimiser. The factor is a power of two and adapts:
+ * the backward pass, and the gradients by its inverse in the optimizer. The factor is a power of two and adapts:
  * halved when a gradient overflowed (then that step is left out), doubled after enough good steps. */
 #pragma once
 

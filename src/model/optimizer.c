@@ -68,13 +68,13 @@ double optimizer_rate(const struct optimizer_settings *settings, int64_t iterati
 
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                       struct optimizer_range range) {
-    compute_set_module(gpt->compute, "optimiser");
+    compute_set_module(gpt->compute, "optimizer");
     gpt->options.optimizer->step(gpt, settings, iteration, range);
 }
 
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
-    compute_set_module(gpt->compute, "optimiser");
+    compute_set_module(gpt->compute, "optimizer");
     norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f / gpt->loss_scale.scale,
                (struct span){gpt->gradient_norm, 0});
     optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->elements, 0});

@@ -53,7 +53,7 @@ struct parameters {
     const struct buffer *weights, *gradients,
         *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer */
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
-    const struct buffer *weights_lowp; /* [elements] what GEMMs read: weights in 16 bits, or `weights` in fp32 */
+    const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
 };
 
 /* What rows are added to the table with: a branch adds its own. */

@@ -19,9 +19,9 @@ void row_gradients_plan(struct gpt *gpt, size_t most) {
             memory_plan_add(&gpt->plan, group, rows->most * (uint64_t)gpt->config.n_embd, ELEMENT_FP32);
         sums->shareable = gpt->options.shareable;
         rows->rows = sums;
-        rows->ids = memory_plan_add(&gpt->plan, group, rows->most, ELEMENT_FP32);
-        rows->places = memory_plan_add(&gpt->plan, group, gpt_tokens(gpt), ELEMENT_FP32);
-        rows->numbers = memory_plan_add(&gpt->plan, group, rows->most + 1, ELEMENT_FP32);
+        rows->ids = memory_plan_add(&gpt->plan, group, rows->most, ELEMENT_INT32);
+        rows->places = memory_plan_add(&gpt->plan, group, gpt_tokens(gpt), ELEMENT_INT32);
+        rows->numbers = memory_plan_add(&gpt->plan, group, rows->most + 1, ELEMENT_INT32);
     }
 }
 

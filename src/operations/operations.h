@@ -101,7 +101,7 @@ void embedding_add_rows(struct operations *operations, size_t count, const struc
 struct projection_leaf {
     uint64_t w_at, gain_at, width, column, packed_at;
 };
-enum { LEAF_FLOATS = sizeof(struct projection_leaf) / sizeof(float) };
+enum { LEAF_INTEGERS = sizeof(struct projection_leaf) / sizeof(int32_t) };
 
 /* Leaves in a buffer on the device. */
 struct projection_table {

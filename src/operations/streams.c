@@ -34,14 +34,14 @@ void projections_pack(struct operations *operations, const struct buffer *weight
     const size_t elements = projection_elements(operations, table.count);
     const size_t groups = table.count * groups_for(norm_length(operations), ELEMENT_GROUP);
     RUN_GROUPS(projections_pack, groups * ELEMENT_GROUP, ELEMENT_GROUP, ARG_IN(weights, elements),
-               ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_OUT(packed, elements));
+               ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_OUT(packed, elements));
 }
 
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate) {
     const size_t elements = projection_elements(operations, table.count);
     RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
-               ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_I32(table.first), ARG_I32(table.count),
+               ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_I32(table.first), ARG_I32(table.count),
                ARG_IN(d_packed, elements),
                ARG_GRADIENTS(gradients, elements + norm_length(operations), accumulate)); /* the gain's, too */
 }

@@ -21,20 +21,15 @@ static unsigned source_of(const struct option_spec *specs, size_t count, const c
     return 0;
 }
 
-static bool is_open(unsigned source, unsigned followed) {
-    return source == 0 || source < followed;
-}
-
 static struct open_parts find_open(const struct option_spec *specs, size_t count) {
-    const unsigned iterations = source_of(specs, count, "max_iters"),
-                   rate = source_of(specs, count, "learning_rate");
-    const unsigned decay = source_of(specs, count, "lr_decay_iters"), min_lr = source_of(specs, count, "min_lr");
+    const unsigned min_lr = source_of(specs, count, "min_lr"), decay = source_of(specs, count, "lr_decay_iters");
     const unsigned warmup = source_of(specs, count, "warmup_iters");
-    const bool decay_open = is_open(decay, iterations);
+    const unsigned iterations = source_of(specs, count, "max_iters");
+    const bool decay_open = decay == 0 || decay < iterations;
     return (struct open_parts){
-        .min_lr = is_open(min_lr, rate),
+        .min_lr = min_lr == 0 || min_lr < source_of(specs, count, "learning_rate"),
         .lr_decay_iters = decay_open,
-        .warmup_iters = is_open(warmup, decay_open ? iterations : decay),
+        .warmup_iters = warmup == 0 || warmup < (decay_open ? iterations : decay),
         .min_lr_given = min_lr > 0,
         .lr_decay_iters_given = decay > 0,
         .warmup_iters_given = warmup > 0,

@@ -66,7 +66,7 @@ static int by_completion(const void *a, const void *b) {
     return first->range.offset < second->range.offset ? -1 : 1;
 }
 
-/* Places for the largest parts do for those of all ranks. */
+/* Space for the largest shard is enough on all ranks. */
 static void share(struct buckets *buckets, const struct ranks *ranks) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
@@ -77,10 +77,10 @@ static void share(struct buckets *buckets, const struct ranks *ranks) {
     }
 }
 
-/* ---- moments of own parts (ZeRO stage 1) */
+/* ---- moments of own shards (ZeRO stage 1) */
 
-/* The part of [first, first + count) that this rank has the moments of in a bucket; count 0: none. */
-static struct element_range owned_part(const struct bucket *bucket, uint64_t first, uint64_t count) {
+/* The range of [first, first + count) in this rank's shard of a bucket; count 0: none. */
+static struct element_range owned_shard(const struct bucket *bucket, uint64_t first, uint64_t count) {
     const uint64_t low = bucket->own.offset > first ? bucket->own.offset : first;
     const uint64_t own_end = bucket->own.offset + bucket->own.count, end = first + count;
     const uint64_t high = own_end < end ? own_end : end;
@@ -94,7 +94,7 @@ static int move(const struct buckets *buckets, struct compute *compute, const st
     int status = 0;
     for (size_t i = 0; i < buckets->count && status == 0; i++) {
         const struct bucket *bucket = &buckets->table[i];
-        const struct element_range part = owned_part(bucket, first, count);
+        const struct element_range part = owned_shard(bucket, first, count);
         const size_t place = (bucket->moments + part.offset - bucket->own.offset) * sizeof(float);
         const size_t bytes = part.count * sizeof(float);
         if (part.count && into) {
@@ -106,13 +106,13 @@ static int move(const struct buckets *buckets, struct compute *compute, const st
     return status;
 }
 
-/* On rank 0, after merging: whether a rank had to give up its part. Its bits are a NaN that no arithmetic makes. */
+/* On rank 0, after merging: whether a rank had to give up its shard. Its bits are a NaN that no arithmetic makes. */
 static int find_broken(const struct ranks *ranks, const float *values, uint64_t count) {
     for (uint64_t i = 0; ranks->index == 0 && i < count; i++) {
         uint32_t bits;
         memcpy(&bits, values + i, sizeof bits);
         if (bits == UINT32_MAX) {
-            return error_set("another rank cannot read its part of the optimiser's moments");
+            return error_set("another rank cannot read its shard of the optimizer's moments");
         }
     }
     return 0;
@@ -123,7 +123,7 @@ static int read_merged(const struct moment_share *share, struct compute *compute
     const struct buckets *buckets = (const struct buckets *)share;
     memset(values, 0, count * sizeof *values);
     const int status = move(buckets, compute, moments, first, count, values, NULL);
-    if (status) { /* the others expect this rank all the same; rank 0 must not take its part for zeros */
+    if (status) { /* the others expect this rank all the same; rank 0 must not take its shard for zeros */
         memset(values, 0xff, count * sizeof *values);
     }
     return ranks_merge(buckets->ranks, values, count) || status || find_broken(buckets->ranks, values, count) ? -1

@@ -227,7 +227,7 @@ int data_parallel_backward(struct data_parallel *parallel, bool last) {
     return compute_check(parallel->gpt->compute);
 }
 
-/* gradient_norm from the squares of all ranks' parts. */
+/* gradient_norm from the squares of all ranks' shards. */
 static int share_norm(struct data_parallel *parallel) {
     struct gpt *gpt = parallel->gpt;
     const size_t count = parallel->buckets.count;
@@ -250,9 +250,9 @@ static int share_norm(struct data_parallel *parallel) {
     return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
 }
 
-/* Each rank steps its parts; the new weights of a bucket go out while the next one's are computed. */
-static int step_parts(struct data_parallel *parallel, const struct optimizer_settings *settings,
-                      int64_t iteration) {
+/* Each rank steps its shards; the new weights of a bucket go out while the next one's are computed. */
+static int step_shards(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                       int64_t iteration) {
     struct gpt *gpt = parallel->gpt;
     if (share_norm(parallel)) {
         return -1;
@@ -283,7 +283,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
     parallel->times.moved += times->moved;
     parallel->gradients_at = progress_clock();
     if (parallel->collective && parallel->shares_moments) {
-        return step_parts(parallel, settings, iteration);
+        return step_shards(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);
     return 0;

@@ -1,4 +1,4 @@
-/* The gradients and the optimiser step of ranks that train together: every rank has its own micro-batches, all end
+/* The gradients and the optimizer step of ranks that train together: every rank has its own micro-batches, all end
  * with the same weights. Alone it is gpt_backward and optimizer_step. */
 #pragma once
 
@@ -10,7 +10,7 @@ struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
     struct buckets buckets;
-    bool shares_moments;           /* each rank keeps those of its parts of the buckets only */
+    bool shares_moments;           /* each rank keeps those of its shards of the buckets only */
     bool bf16;                     /* gradients travel between ranks in bfloat16 */
     struct collective *collective; /* NULL: alone */
     struct collective_item *items; /* [buckets and pieces of rows] of a round */
@@ -20,9 +20,9 @@ struct data_parallel {
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
-    struct gpt_listener watcher;            /* alone: told of each step's last backward pass, for measurements */
-    struct buffer squares;                  /* [buckets] sums of squares of own parts, if it shares moments */
-    float *host_squares;                    /* [buckets] */
+    struct gpt_listener watcher; /* alone: is called in each step's last backward pass, for measurements */
+    struct buffer squares;       /* [buckets] sums of squares of own shards, if it shares moments */
+    float *host_squares;         /* [buckets] */
 };
 
 /* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be

@@ -17,7 +17,7 @@ struct run_folder {
 int run_folder_open(struct run_folder *folder, const char *path);
 void run_folder_close(struct run_folder *folder);
 
-/* Where the folder is now, for people: as the user named it, or as it has been renamed; "" if it is not open. Valid until
+/* Where the folder is now, human-readable: as the user named it, or as it has been renamed; "" if it is not open. Valid until
  * the next call. */
 const char *run_folder_name(const struct run_folder *folder);
 

@@ -25,9 +25,9 @@ static json_t *parse(const char *text, size_t bytes) {
 int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context) {
     struct record_line line = {0};
     char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t bytes;
-    while ((bytes = getline(&text, &room, file)) > 0 && text[bytes - 1] == '\n') {
+    while ((bytes = getline(&text, &capacity, file)) > 0 && text[bytes - 1] == '\n') {
         line.number++;
         line.end += (uint64_t)bytes;
         line.object = parse(text, (size_t)bytes);
@@ -92,23 +92,21 @@ static int copy_lines(FILE *from, FILE *to, const struct training_state *state) 
     return files_flush(to, "the copy");
 }
 
-/* Fills the new file, which stays empty where there is no old one. */
+/* Fills the new file, which stays empty if there is no old one. */
 static int fill_anew(const char *path, const char *staging, const struct training_state *state) {
-    uint64_t bytes;
-    const int descriptor = files_exist(path) ? files_open(path, path, &bytes) : -1;
-    if (descriptor < 0) {
-        return files_exist(path) ? -1 : 0;
+    if (!files_exist(path)) {
+        return 0;
     }
-    FILE *from = fdopen(descriptor, "r"), *to = from ? fopen(staging, "we") : NULL;
+    FILE *from = files_open_stream(path);
+    if (!from) {
+        return -1;
+    }
+    FILE *to = fopen(staging, "we");
     int status = to ? copy_lines(from, to, state) : error_set_errno("cannot begin the copy");
     if (to && fclose(to) != 0 && status == 0) {
         status = error_set_errno("cannot write the copy");
     }
-    if (from) {
-        fclose(from);
-    } else {
-        close(descriptor);
-    }
+    fclose(from);
     return status ? error_prefix("%s", path) : 0;
 }
 

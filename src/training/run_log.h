@@ -28,7 +28,7 @@ struct step_metrics {
     double loss, rate, gradient_norm;
     uint64_t tokens; /* trained on so far */
     double tokens_per_second, utilisation /* mfu */, seconds;
-    double loss_scale; /* of the step; 0 where losses are not scaled, which says nothing of it */
+    double loss_scale; /* of the step; 0: losses are not scaled */
     int64_t skipped;   /* steps left out so far, this one included */
 };
 

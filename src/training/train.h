@@ -1,4 +1,4 @@
-/* What a training run is told: the options of the programs that train, hc_train and hc_bench, and their targets. */
+/* The settings of a training run: options of the programs that train, hc_train and hc_bench, and their targets. */
 #pragma once
 
 #include "runtime/options/options.h"
@@ -47,10 +47,10 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
 /* What --list-residuals asks for, on stdout. */
 int train_options_list_residuals(void);
 
-/* Whether the command line or a config file sets the option, by its name with underscores. */
+/* Tells whether the command line or a config file sets the option, by its name with underscores. */
 bool train_settings_given(const struct train_settings *settings, const char *name);
 
-/* Whether the run goes on from a checkpoint of its own. */
+/* Tells whether the run goes on from a checkpoint of its own. */
 bool train_settings_resume(const struct train_settings *settings);
 
 /* ---- a run */

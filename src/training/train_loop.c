@@ -247,7 +247,7 @@ static int read_results(struct trainer *trainer, struct step_metrics *metrics) {
     return 0;
 }
 
-/* Forward, backward and optimiser step; *done is false if an interruption came first, which leaves the weights
+/* Forward, backward and optimizer step; *done is false if an interruption came first, which leaves the weights
  * alone. Several ranks finish the step: they stop together after it. */
 static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *done) {
     const double start = progress_clock();
@@ -285,7 +285,7 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
     return 0;
 }
 
-/* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine: said once,
+/* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine: reported once,
  * with the place where it is worst. */
 static void check_promises(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
     const struct residual_variant *residual = trainer->settings->model.residual;
@@ -415,8 +415,8 @@ static int measure_rate(struct trainer *trainer) {
     if (trainer->gpt.options.type != ELEMENT_FP32) {
         message_print(trainer->console, "attention on %s\n", trainer->gpt.operations.attention_by);
     }
-    message_print(trainer->console, "rate     %.1f GFLOP/s in matrix products of this shape%s\n",
-                  1e-9 * trainer->gemm_rate, trainer->ranks->count > 1 ? ", on all ranks together" : "");
+    message_print(trainer->console, "rate     %.1f GFLOP/s in GEMMs of this shape%s\n", 1e-9 * trainer->gemm_rate,
+                  trainer->ranks->count > 1 ? ", on all ranks together" : "");
     return 0;
 }
 

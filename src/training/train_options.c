@@ -43,12 +43,12 @@ void train_options(struct train_settings *settings, struct option_table *table) 
                "backward pass; the same results with less memory, in about a quarter more time"),
         HEADING("Training"),
         INT("max_iters", &settings->max_iters, "1000", 0, 1e12,
-            "optimiser steps in all; a resumed run goes on to more when more are given, and stops earlier, for "
+            "optimizer steps in all; a resumed run goes on to more when more are given, and stops earlier, for "
             "this "
             "time only, at fewer"),
         INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
-            "micro-batches in one optimiser step, over all ranks"),
+            "micro-batches in one optimizer step, over all ranks"),
     };
     const struct option_spec rest[] = {
         HEADING("Evaluation, checkpoints, logs"),
@@ -77,7 +77,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         FLOAT("allreduce_bucket", &settings->allreduce_bucket, "16", 0.001, 1024,
               "MiB of gradients that are sent together, while the backward pass goes on"),
         BOOL("shard_optimizer", &settings->shard_optimizer, "false",
-             "each rank keeps and updates its part of the optimiser's moments (ZeRO stage 1)"),
+             "each rank keeps and updates its part of the optimizer's moments (ZeRO stage 1)"),
         FLOAT("rank_timeout", &settings->rank_timeout, "600", 0, 1e9,
               "seconds without an answer from another rank until the job ends, 0 for never"),
         DEVICE_OPTIONS(&settings->device),

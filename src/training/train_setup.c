@@ -140,7 +140,7 @@ static void print_model(const struct trainer *trainer) {
           "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
           (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        PRINT(trainer, "         activations in %s, master weights and optimiser in fp32\n",
+        PRINT(trainer, "         activations in %s, master weights and optimizer in fp32\n",
               element_name(trainer->gpt.options.type));
     }
     PRINT(trainer, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");

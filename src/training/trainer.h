@@ -38,10 +38,10 @@ struct trainer {
     char trouble[2048]; /* what keeps this rank from going on; "": nothing */
     bool in_trouble;    /* some rank cannot go on, as all know */
     bool cannot_save;   /* the last checkpoint has failed */
-    unsigned broken;    /* promises of the residual variant that H_res has not kept, and that was said */
+    unsigned broken;    /* promises of the residual variant that H_res has not kept, and that were reported */
 };
 
-/* Whether this rank writes files and talks. */
+/* Tells whether this rank writes files and talks. */
 bool trainer_is_first(const struct trainer *trainer);
 
 /* From settings to a run that is ready for its next iteration; with plan_only only as far as the plan. Collective:

@@ -199,9 +199,9 @@ static double plain_likelihood(const char *text, size_t bytes) {
 static void test_memory_for_long_sequences_is_used_for_short_ones(void **state) {
     (void)state;
     int32_t x[4 * CONTEXT] = {0};
-    assert_int_equal(gpt_batch_room(&gpt, CONTEXT), 1);
+    assert_int_equal(gpt_batch_capacity(&gpt, CONTEXT), 1);
     for (int64_t sequence = 1; sequence <= CONTEXT; sequence++) {
-        const int64_t room = gpt_batch_room(&gpt, sequence);
+        const int64_t room = gpt_batch_capacity(&gpt, sequence);
         assert_true(room >= 1 && room * sequence <= CONTEXT);
         assert_int_equal(gpt_set_batch(&gpt, (struct token_shape){room, sequence}, x, NULL), 0);
         assert_int_equal(gpt_set_batch(&gpt, (struct token_shape){room + 1, sequence}, x, NULL), -1);

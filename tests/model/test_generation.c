@@ -133,8 +133,7 @@ static void check_rows(const struct generation_case *shape) {
     pair_release(&pair);
 }
 
-static void rows_do_not_depend_on_each_other(void **state) {
-    (void)state;
+UNIT_TEST(rows_do_not_depend_on_each_other) {
     check_rows(&shc_case);
     check_rows(&bf16_case);
 }
@@ -146,8 +145,7 @@ static void assert_refused(int status, const char *text) {
     }
 }
 
-static void what_does_not_fit_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(what_does_not_fit_is_refused) {
     struct pair pair;
     float logits[ROWS * VOCABULARY];
     const int32_t tokens[LENGTH + 1] = {1}, wrong[] = {VOCABULARY};

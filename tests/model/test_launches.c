@@ -222,22 +222,19 @@ static bool has_run(const char *name) {
     return found;
 }
 
-static void test_gpu(void **state) {
-    (void)state;
+UNIT_TEST(test_gpu) {
     train("emulation", "portable", "shc", ELEMENT_FP32);
     train("emulation", "portable", "hc", ELEMENT_FP32);
     train("emulation", "portable", "rc", ELEMENT_FP32);
     assert_true(has_run("attention_backward_keys") && has_run("gemm_blocks"));
 }
 
-static void test_gpu_with_matrix_units(void **state) {
-    (void)state;
+UNIT_TEST(test_gpu_with_matrix_units) {
     train("emulation", "auto", "mhc", ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
-static void test_cpu(void **state) {
-    (void)state;
+UNIT_TEST(test_cpu) {
     train(NULL, "auto", "shc", ELEMENT_FP32);
     train(NULL, "portable", "identity", ELEMENT_BF16);
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));

@@ -188,8 +188,7 @@ static void model_agrees_with_the_reference(void **state) {
 }
 
 /* Products by a backend that takes 16 bits and does what follows them, as on a GPU: bias and both GELUs. */
-static void matrix_units_agree_too(void **state) {
-    (void)state;
+UNIT_TEST(matrix_units_agree_too) {
     const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
     struct model_config config = config_of(&shape);
     struct compute *usual = compute;
@@ -212,8 +211,7 @@ static void matrix_units_agree_too(void **state) {
 static const struct model_case plain_shc = {"shc", 5, .bias = false}, plain_rc = {"rc", 1, .bias = false};
 
 /* A batch smaller than planned, right after a larger one. */
-static void smaller_batches_agree_too(void **state) {
-    (void)state;
+UNIT_TEST(smaller_batches_agree_too) {
     const struct model_config config = config_of(&plain_shc);
     struct small_model model;
     small_model_create(&model, compute, &config, 3);
@@ -239,16 +237,14 @@ static void smaller_batches_agree_too(void **state) {
     small_model_release(&model);
 }
 
-static void gelu_by_tanh_agrees_too(void **state) {
-    (void)state;
+UNIT_TEST(gelu_by_tanh_agrees_too) {
     const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .dropout = false};
     struct model_config config = config_of(&shape);
     config.activation = ACTIVATION_GELU_TANH;
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
 }
 
-static void frozen_gamma_has_no_gradient(void **state) {
-    (void)state;
+UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
     reference_set(&config.settings, "freeze_gamma", true);
@@ -268,8 +264,7 @@ static void frozen_gamma_has_no_gradient(void **state) {
 }
 
 /* Variant and number of streams do not change what the other parameters start from. */
-static void initial_weights_do_not_depend_on_the_variant(void **state) {
-    (void)state;
+UNIT_TEST(initial_weights_do_not_depend_on_the_variant) {
     const struct model_config configs[2] = {config_of(&plain_rc), config_of(&plain_shc)};
     struct small_model models[2];
     float *weights[2];

@@ -27,8 +27,7 @@ static void create(struct small_model *model, enum element_type type) {
 
 /* ---- the rules */
 
-static void other_types_are_not_scaled(void **state) {
-    (void)state;
+UNIT_TEST(other_types_are_not_scaled) {
     struct loss_scale scale = loss_scale_begin(ELEMENT_BF16);
     assert_true(scale.scale == 1.0f && !scale.dynamic);
     assert_true(loss_scale_update(&scale, true));
@@ -36,8 +35,7 @@ static void other_types_are_not_scaled(void **state) {
     assert_true(scale.scale == 1.0f && scale.skipped == 0);
 }
 
-static void scale_halves_at_once_and_doubles_after_2000_good_steps(void **state) {
-    (void)state;
+UNIT_TEST(scale_halves_at_once_and_doubles_after_2000_good_steps) {
     struct loss_scale scale = loss_scale_begin(ELEMENT_FP16);
     assert_true(scale.scale == 65536.0f);
     for (int step = 0; step < 1999; step++) {
@@ -53,8 +51,7 @@ static void scale_halves_at_once_and_doubles_after_2000_good_steps(void **state)
     assert_true(scale.scale == 65536.0f && scale.good_steps == 0 && scale.skipped == 1);
 }
 
-static void scale_has_limits(void **state) {
-    (void)state;
+UNIT_TEST(scale_has_limits) {
     struct loss_scale scale = loss_scale_begin(ELEMENT_FP16);
     for (int step = 0; step < 16; step++) {
         assert_true(loss_scale_update(&scale, false));
@@ -67,8 +64,7 @@ static void scale_has_limits(void **state) {
     assert_true(scale.scale == 0x1p+32f && scale.good_steps == 0);
 }
 
-static void damaged_scales_are_not_valid(void **state) {
-    (void)state;
+UNIT_TEST(damaged_scales_are_not_valid) {
     const struct loss_scale wrong[] = {
         {.scale = 0.0f},
         {.scale = -2.0f},
@@ -102,8 +98,7 @@ static float step_scaled(struct small_model *model, float scale, int64_t iterati
     return norm;
 }
 
-static void overflowing_step_changes_nothing(void **state) {
-    (void)state;
+UNIT_TEST(overflowing_step_changes_nothing) {
     struct small_model model;
     create(&model, ELEMENT_FP16);
     const struct parameters *parameters = &model.gpt.parameters;
@@ -122,8 +117,7 @@ static void overflowing_step_changes_nothing(void **state) {
 }
 
 /* The scale changes what is rounded to zero, and nothing else: norm and step are of the loss itself. */
-static void scale_is_taken_out_of_norm_and_step(void **state) {
-    (void)state;
+UNIT_TEST(scale_is_taken_out_of_norm_and_step) {
     struct small_model models[2];
     float norms[2];
     for (int i = 0; i < 2; i++) {
@@ -151,9 +145,8 @@ static void scale_is_taken_out_of_norm_and_step(void **state) {
 
 /* ---- the three types side by side */
 
-/* All that is allocated is on the plan, fp32 copies for products included. */
-static void plan_knows_all_memory(void **state) {
-    (void)state;
+/* All that is allocated is on the plan, fp32 copies for GEMMs included. */
+UNIT_TEST(plan_knows_all_memory) {
     for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
         const size_t before = compute->allocated_bytes;
         struct small_model model;
@@ -165,8 +158,7 @@ static void plan_knows_all_memory(void **state) {
 }
 
 /* Steps on one batch: the loss falls as in fp32, to within a few percent of what is learned. */
-static void training_follows_fp32(void **state) {
-    (void)state;
+UNIT_TEST(training_follows_fp32) {
     float losses[3];
     for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
         struct small_model model;
@@ -197,8 +189,7 @@ static void check_residual_matrix(const float *h, size_t n) {
     assert_true(fabs(stream_matrix_norm(matrix, (int64_t)n) - 1.0) < 1e-5);
 }
 
-static void shc_keeps_norm_and_sums(void **state) {
-    (void)state;
+UNIT_TEST(shc_keeps_norm_and_sums) {
     for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
         struct small_model model;
         create(&model, type);

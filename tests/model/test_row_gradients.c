@@ -92,18 +92,15 @@ static void check(size_t more) {
     small_model_release(&model);
 }
 
-static void pieces_join_to_the_whole(void **state) {
-    (void)state;
+UNIT_TEST(pieces_join_to_the_whole) {
     check(0);
 }
 
-static void other_ranks_tokens_add_nothing(void **state) {
-    (void)state;
+UNIT_TEST(other_ranks_tokens_add_nothing) {
     check(5);
 }
 
-static void too_many_tokens_are_not_kept_apart(void **state) {
-    (void)state;
+UNIT_TEST(too_many_tokens_are_not_kept_apart) {
     uint32_t all[(VOCABULARY + 31) / 32];
     struct small_model model;
     memset(all, 0xff, sizeof all);

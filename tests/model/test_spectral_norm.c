@@ -25,8 +25,7 @@ static void check(const double *matrix, int64_t n) {
     assert_true(stream_matrix_norm(matrix, n) == values[0]);
 }
 
-static void random_matrices_agree_with_lapack(void **state) {
-    (void)state;
+UNIT_TEST(random_matrices_agree_with_lapack) {
     for (int64_t n = 2; n <= 8; n++) {
         for (uint64_t trial = 0; trial < 200; trial++) {
             double matrix[64];
@@ -39,8 +38,7 @@ static void random_matrices_agree_with_lapack(void **state) {
     }
 }
 
-static void nearly_singular_matrices_agree_with_lapack(void **state) {
-    (void)state;
+UNIT_TEST(nearly_singular_matrices_agree_with_lapack) {
     for (int64_t n = 2; n <= 8; n++) {
         double matrix[64];
         for (int64_t i = 0; i < n * n; i++) {
@@ -50,8 +48,7 @@ static void nearly_singular_matrices_agree_with_lapack(void **state) {
     }
 }
 
-static void zero_identity_and_diagonal_are_exact(void **state) {
-    (void)state;
+UNIT_TEST(zero_identity_and_diagonal_are_exact) {
     double matrix[64] = {0};
     assert_true(stream_matrix_norm(matrix, 8) == 0.0);
     for (int i = 0; i < 8; i++) {

@@ -185,18 +185,15 @@ static void for_all(enum weights weights) {
     }
 }
 
-static void promises_are_kept_at_initialisation(void **state) {
-    (void)state;
+UNIT_TEST(promises_are_kept_at_initialisation) {
     for_all(INITIAL);
 }
 
-static void promises_are_kept_for_random_parameters(void **state) {
-    (void)state;
+UNIT_TEST(promises_are_kept_for_random_parameters) {
     for_all(RANDOM);
 }
 
-static void promises_are_kept_after_training(void **state) {
-    (void)state;
+UNIT_TEST(promises_are_kept_after_training) {
     for_all(TRAINED);
 }
 
@@ -209,8 +206,7 @@ static void check_deep(const struct residual_variant *variant, int64_t streams, 
 }
 
 /* Products over 48 sublayers keep them, too, and what their singular values cannot be below. */
-static void products_over_48_sublayers_keep_promises(void **state) {
-    (void)state;
+UNIT_TEST(products_over_48_sublayers_keep_promises) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         for (int64_t n = 2; variant->promises && n <= RESIDUAL_MAX_STREAMS; n++) {
@@ -227,8 +223,7 @@ static void products_over_48_sublayers_keep_promises(void **state) {
 
 /* With 6, 7 and 8 streams the weights of 720, 5040 and 40320 permutations are summed; one matrix stays within the
  * tolerance only if their sum is compensated. */
-static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
-    (void)state;
+UNIT_TEST(mhc_lite_is_doubly_stochastic_with_many_streams) {
     for (int64_t streams = 6; streams <= RESIDUAL_MAX_STREAMS; streams++) {
         struct model_config config = small_model_config("mhc_lite", streams);
         struct measurement measurement;
@@ -242,8 +237,7 @@ static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
 }
 
 /* The check says which promise is broken most, and where. */
-static void broken_promise_is_named(void **state) {
-    (void)state;
+UNIT_TEST(broken_promise_is_named) {
     struct h_tally tallies[3] = {h_tally_empty, h_tally_empty, h_tally_empty};
     const struct h_measurement statistics = {.tallies = tallies, .sublayers = 2};
     const struct residual_variant *shc = residual_find("shc"), *lite = residual_find("mhc_lite");
@@ -269,8 +263,7 @@ static void broken_promise_is_named(void **state) {
 /* ---- shc */
 
 /* b_s = 4 everywhere: H = J + tanh(4) (I - J). */
-static void shc_starts_within_tanh_4_of_the_identity(void **state) {
-    (void)state;
+UNIT_TEST(shc_starts_within_tanh_4_of_the_identity) {
     for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
         const struct measurement measurement = measured("shc", streams, INITIAL);
         assert_within("distance from the identity", measurement.each.identity, 1.0 - tanh(4.0) + 1e-6);
@@ -278,15 +271,13 @@ static void shc_starts_within_tanh_4_of_the_identity(void **state) {
     }
 }
 
-static void shc_entries_become_negative_in_training(void **state) {
-    (void)state;
+UNIT_TEST(shc_entries_become_negative_in_training) {
     assert_true(measured("shc", 4, INITIAL).each.smallest > 0.0);
     assert_true(measured("shc", 4, TRAINED).each.smallest < -1e-3);
 }
 
 /* Rotations of random parameters turn streams around one another: far from the identity. */
-static void shc_reaches_far_from_the_identity(void **state) {
-    (void)state;
+UNIT_TEST(shc_reaches_far_from_the_identity) {
     for (int64_t streams = 3; streams <= RESIDUAL_MAX_STREAMS; streams++) {
         const struct measurement measurement = measured("shc", streams, RANDOM);
         assert_true(measurement.each.identity > 0.5);
@@ -297,8 +288,7 @@ static void shc_reaches_far_from_the_identity(void **state) {
 /* ---- the other variants */
 
 /* Sinkhorn-Knopp ends with rows, so 20 iterations leave columns behind: the paper's point against it. */
-static void mhc_columns_are_not_exact(void **state) {
-    (void)state;
+UNIT_TEST(mhc_columns_are_not_exact) {
     for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams += 2) {
         const struct measurement measurement = measured("mhc", streams, RANDOM);
         assert_true(streams == 2 || measurement.each.column > 100.0 * measurement.each.row);
@@ -307,15 +297,13 @@ static void mhc_columns_are_not_exact(void **state) {
     assert_true(deep.product.column > 100.0 * deep.product.row);
 }
 
-static void mhc_starts_doubly_stochastic(void **state) {
-    (void)state;
+UNIT_TEST(mhc_starts_doubly_stochastic) {
     const struct measurement measurement = measured("mhc", 4, INITIAL);
     assert_within("columns", measurement.each.column, RESIDUAL_TOLERANCE);
     assert_within("distance from the identity", measurement.each.identity, 4.0 * exp(-8.0));
 }
 
-static void hc_is_the_identity_at_first_and_unconstrained_later(void **state) {
-    (void)state;
+UNIT_TEST(hc_is_the_identity_at_first_and_unconstrained_later) {
     assert_true(measured("hc", 4, INITIAL).each.identity == 0.0);
     const struct measurement random = measured("hc", 4, RANDOM), trained = measured("hc", 4, TRAINED);
     assert_true(random.each.norm > 0.5 && random.each.row > 0.5 && random.each.column > 0.5);
@@ -323,8 +311,7 @@ static void hc_is_the_identity_at_first_and_unconstrained_later(void **state) {
     assert_true(random.product.norm > random.each.norm);
 }
 
-static void identity_is_the_identity(void **state) {
-    (void)state;
+UNIT_TEST(identity_is_the_identity) {
     for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams *= 2) {
         assert_true(measured("identity", streams, RANDOM).each.identity == 0.0);
     }
@@ -334,8 +321,7 @@ static void identity_is_the_identity(void **state) {
 /* ---- gates */
 
 /* The order of h: n of H_pre, n of H_post, n x n of H_res; pre and post within their ranges at every n. */
-static void gates_are_in_their_ranges(void **state) {
-    (void)state;
+UNIT_TEST(gates_are_in_their_ranges) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         if (residual_is_plain(variant) || variant->norm_per_stream) {
@@ -358,8 +344,7 @@ static void gates_are_in_their_ranges(void **state) {
 }
 
 /* Stream l mod n is read and written most at first. */
-static void gates_start_at_one_stream(void **state) {
-    (void)state;
+UNIT_TEST(gates_start_at_one_stream) {
     const struct model_config config = small_model_config("shc", 3);
     struct small_model model;
     small_model_create(&model, compute, &config, 3);
@@ -378,8 +363,7 @@ static void gates_start_at_one_stream(void **state) {
 
 /* ---- the measuring itself */
 
-static void spectral_norm_is_the_largest_singular_value(void **state) {
-    (void)state;
+UNIT_TEST(spectral_norm_is_the_largest_singular_value) {
     const double rotation[4] = {0.6, -0.8, 0.8, 0.6}, shear[4] = {1.0, 1.0, 0.0, 1.0},
                  ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     assert_within("rotation", fabs(stream_matrix_norm(rotation, 2) - 1.0), 1e-14);
@@ -388,8 +372,7 @@ static void spectral_norm_is_the_largest_singular_value(void **state) {
 }
 
 /* What runs report is what is measured here. */
-static void reported_statistics_agree(void **state) {
-    (void)state;
+UNIT_TEST(reported_statistics_agree) {
     static const char *const variants[] = {"hc", "mhc", "shc"};
     for (size_t i = 0; i < 3; i++) {
         const struct model_config config = small_model_config(variants[i], 4);

@@ -66,8 +66,7 @@ static void check(struct expected expected, const char *const *texts) {
 #define AS_ITERATIONS "schedule lr_decay_iters = 300, the number of iterations"
 #define SHORT_WARMUP  "schedule warmup_iters = 30, a tenth of lr_decay_iters\n"
 
-static void test_what_is_open_follows(void **state) {
-    (void)state;
+UNIT_TEST(test_what_is_open_follows) {
     CHECK(6e-5, 1000, 100,
           "schedule min_lr = 6e-05, a tenth of learning_rate\n"
           "schedule lr_decay_iters = 1000, the number of iterations\n"
@@ -83,8 +82,7 @@ static void test_what_is_open_follows(void **state) {
           "lr_decay_iters = 400");
 }
 
-static void test_what_was_given_stays(void **state) {
-    (void)state;
+UNIT_TEST(test_what_was_given_stays) {
     CHECK(2e-4, 2000, 300, "", WHOLE);
     CHECK(2e-4, 2000, 300, "", WHOLE, "weight_decay = 0.2");
     CHECK(1e-5, 2000, 300, "", WHOLE, "min_lr = 1e-5");
@@ -92,8 +90,7 @@ static void test_what_was_given_stays(void **state) {
     CHECK(2e-4, 2000, 300, "", "max_iters = 300", WHOLE); /* the later one wins */
 }
 
-static void test_what_was_given_earlier_follows(void **state) {
-    (void)state;
+UNIT_TEST(test_what_was_given_earlier_follows) {
 #define NO_DECAY_OF_2000 " (replaces lr_decay_iters = 2000, which was given before max_iters)\n"
 #define NO_WARMUP_OF_300 " (replaces warmup_iters = 300, which was given before "
     CHECK(2e-4, 300, 30,
@@ -114,15 +111,13 @@ static void test_what_was_given_earlier_follows(void **state) {
 }
 
 /* No iterations are nothing to fall over. */
-static void test_no_iterations(void **state) {
-    (void)state;
+UNIT_TEST(test_no_iterations) {
     CHECK(2e-4, 2000, 200, "schedule warmup_iters = 200, a tenth of lr_decay_iters" NO_WARMUP_OF_300 "max_iters)\n",
           WHOLE, "max_iters = 0");
 #undef NO_WARMUP_OF_300
 }
 
-static void test_resumed_runs_keep_theirs(void **state) {
-    (void)state;
+UNIT_TEST(test_resumed_runs_keep_theirs) {
     const struct optimizer_settings saved = {.min_lr = 5e-4, .lr_decay_iters = 77, .warmup_iters = 7};
     struct fixture fixture;
     begin(&fixture, (const char *const[]){WHOLE, "max_iters = 300\nlearning_rate = 1e-3", NULL});
@@ -137,8 +132,7 @@ static void test_resumed_runs_keep_theirs(void **state) {
     assert_int_equal(fixture.optimizer.warmup_iters, 7);
 }
 
-static void test_rates_that_rise(void **state) {
-    (void)state;
+UNIT_TEST(test_rates_that_rise) {
     struct optimizer_settings optimizer = {.learning_rate = 1e-3, .min_lr = 1e-3};
     assert_int_equal(schedule_check(&optimizer), 0);
     optimizer.min_lr = 2e-3;
@@ -164,8 +158,7 @@ static void copy_golden(const char *from, const char *to) {
               ##__VA_ARGS__)
 
 /* The golden batches are of 4 iterations. */
-static void test_probe(void **state) {
-    (void)state;
+UNIT_TEST(test_probe) {
     assert_int_equal(files_make_folder(scratch_path("init")), 0);
     copy_golden("config.json", "init/config.json");
     copy_golden("train_init.safetensors", "init/model.safetensors");

@@ -28,8 +28,7 @@ static void check_text(const char *text, const char *expected) {
     }
 }
 
-static void decisions_are_those_of_the_table(void **state) {
-    (void)state;
+UNIT_TEST(decisions_are_those_of_the_table) {
     static const struct decision table[] = {
         /* a GPU, by what its units do */
         {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128},
@@ -130,8 +129,7 @@ static void check_merged(enum element_type type, const char *reason, const char 
     }
 }
 
-static void other_products_are_warned_of(void **state) {
-    (void)state;
+UNIT_TEST(other_products_are_warned_of) {
     const struct rank_choice all[] = {by_cblas, by_cblas, by_clblast};
     struct type_choice choice = by_cblas.choice;
     type_choice_compare(all, 2, &choice);
@@ -143,8 +141,7 @@ static void other_products_are_warned_of(void **state) {
     assert_string_equal(choice.warning, "slow: WMMA");
 }
 
-static void all_ranks_take_one_type(void **state) {
-    (void)state;
+UNIT_TEST(all_ranks_take_one_type) {
     CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, in_bf16);
     CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "", in_fp32, in_fp32, in_fp32);
     CHECK_MERGED(ELEMENT_FP32, "rank 2 on node-b: EPYC is no GPU", "because of rank 2 on node-b", in_bf16, in_bf16,
@@ -159,8 +156,7 @@ static void all_ranks_take_one_type(void **state) {
 }
 
 /* Names of hosts and devices may be as long as they like. */
-static void long_names_fit(void **state) {
-    (void)state;
+UNIT_TEST(long_names_fit) {
     static struct rank_choice all[2];
     struct type_choice merged;
     all[0].choice.type = ELEMENT_BF16;
@@ -193,8 +189,7 @@ static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *c
     return programs;
 }
 
-static void cpus_are_opened_as_for_fp32(void **state) {
-    (void)state;
+UNIT_TEST(cpus_are_opened_as_for_fp32) {
     struct type_choice choice;
     char chosen[256], given_type[256];
     static const enum gemm_word words[] = {GEMM_AUTO, GEMM_CLBLAST, GEMM_CBLAS, GEMM_PORTABLE};
@@ -212,8 +207,7 @@ static void cpus_are_opened_as_for_fp32(void **state) {
     }
 }
 
-static void device_that_is_not_there_is_an_error(void **state) {
-    (void)state;
+UNIT_TEST(device_that_is_not_there_is_an_error) {
     const struct device_settings settings = {.device = "no-such-device"};
     struct compute *compute;
     struct type_choice choice;
@@ -222,8 +216,7 @@ static void device_that_is_not_there_is_an_error(void **state) {
     assert_non_null(strstr(error_text(), "no-such-device"));
 }
 
-static void line_is_printed_unless_the_type_was_given(void **state) {
-    (void)state;
+UNIT_TEST(line_is_printed_unless_the_type_was_given) {
     char *text;
     size_t size;
     FILE *lines = open_memstream(&text, &size);

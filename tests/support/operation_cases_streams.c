@@ -62,7 +62,7 @@ static struct projection_table projection_table(struct bench *bench) {
         }
     }
     projections_list(bench->operations, offsets, bench_offset(bench, "gain"), 0, leaves);
-    const struct buffer *table = bench_scratch(bench, count * LEAF_FLOATS);
+    const struct buffer *table = bench_scratch(bench, count * LEAF_INTEGERS);
     if (buffer_write(bench->operations->compute, table, 0, leaves, count * sizeof *leaves)) {
         bench->failed = true;
     }

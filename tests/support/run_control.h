@@ -8,6 +8,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -66,14 +67,12 @@ void assert_has_text(const char *path, const char *expected);
 void assert_same_run(const char *first, const char *second,
                      const char *name); /* metrics, and the checkpoint `name` */
 
-/* ---- the tests of a program: CASE(name) {...}, and RUN_TESTS(TEST(name), ...) at its end. An argument of the
- * program is a pattern of names. Beside the corpus they find "base", a run with two checkpoints, and
- * "short.txt". */
+/* ---- the tests of a program: UNIT_TEST(name) {...}, and RUN_TESTS(TEST(name), ...) at its end. An argument of the program is a pattern of
+ * names. Beside the corpus they find "base", a run with two checkpoints, and "short.txt". */
 
 int run_control_begin(void **state);
 int run_control_stop(void **state); /* ends what a failed test has left running */
 
-#define CASE(name) static void name(__attribute__((unused)) void **state)
 #define TEST(name) cmocka_unit_test_teardown(name, run_control_stop)
 #define RUN_TESTS(...)                                                                                             \
     int main(int argc, char **argv) {                                                                              \

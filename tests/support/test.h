@@ -1,4 +1,4 @@
-/* cmocka, behind the headers that it needs. */
+/* cmocka, behind the headers that it needs, and the head of a test. */
 #pragma once
 
 #include <setjmp.h>
@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#define UNIT_TEST(name) static void name(__attribute__((unused)) void **state)
 
 #include "runtime/system/error.h"
 #include <string.h>

@@ -3,6 +3,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
+#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,7 @@ static void assert_has(const char *name, const char *text, bool expected) {
 /* ---- hc_train */
 
 /* The type that was chosen is the run's, wherever it goes on, unless another one is asked for. */
-static void gpu_with_units_takes_bf16_and_its_run_keeps_it(void **state) {
-    (void)state;
+UNIT_TEST(gpu_with_units_takes_bf16_and_its_run_keeps_it) {
     assert_done(TRAIN_ON("units", "gpu", "--max-iters", "1", "--residual", "rc"));
     assert_printed("dtype    bf16: GEMMs on mma.sync passed their self-test\n", true);
     assert_printed("activations in bf16", true);
@@ -73,8 +73,7 @@ static void gpu_with_units_takes_bf16_and_its_run_keeps_it(void **state) {
     assert_has("gpu/settings.conf", "dtype = \"fp32\"\n", true);
 }
 
-static void cpu_takes_fp32_and_its_run_keeps_it(void **state) {
-    (void)state;
+UNIT_TEST(cpu_takes_fp32_and_its_run_keeps_it) {
     assert_done(TRAIN_ON(ON_NO_GPU, "cpu", "--max-iters", "1"));
     assert_printed("dtype    fp32: ", true);
     assert_printed_of_the_cpu();
@@ -92,8 +91,7 @@ static void cpu_takes_fp32_and_its_run_keeps_it(void **state) {
 }
 
 /* A run that says nothing of its type is from before there was a choice. */
-static void run_without_a_type_is_in_fp32(void **state) {
-    (void)state;
+UNIT_TEST(run_without_a_type_is_in_fp32) {
     assert_done(TRAIN_ON(ON_NO_GPU, "old", "--max-iters", "1"));
     size_t bytes;
     char *text = scratch_read(scratch_path("old/ckpt-1/state.json"), &bytes);
@@ -108,8 +106,7 @@ static void run_without_a_type_is_in_fp32(void **state) {
     assert_printed("activations in", false);
 }
 
-static void units_that_fail_are_warned_of(void **state) {
-    (void)state;
+UNIT_TEST(units_that_fail_are_warned_of) {
     assert_done(TRAIN_ON("no-units", "failing", "--max-iters", "1"));
     assert_printed("dtype    fp32: no matrix cores of ", true);
     assert_printed("warning  GEMMs on ", true);
@@ -127,8 +124,7 @@ static void units_that_fail_are_warned_of(void **state) {
 }
 
 /* Where fp32 is chosen, nothing of bf16 has to work. */
-static void what_is_wrong_in_bf16_is_trained_in_fp32(void **state) {
-    (void)state;
+UNIT_TEST(what_is_wrong_in_bf16_is_trained_in_fp32) {
     setenv("HC_FAULT", "convert_to_fp32 0 1", 1);
     assert_done(TRAIN_ON("no-units", "wrong", "--max-iters", "1"));
     assert_printed("dtype    fp32: no matrix cores of ", true);
@@ -148,8 +144,7 @@ static void assert_printed_nothing(void) {
     assert_string_equal(line, "");
 }
 
-static void other_programs_say_it_beside_their_data(void **state) {
-    (void)state;
+UNIT_TEST(other_programs_say_it_beside_their_data) {
     assert_done(
         RUN_ON("units", HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "gpu", "--max-new-tokens", "2"));
     assert_printed("dtype    bf16: ", true);
@@ -171,8 +166,7 @@ static void other_programs_say_it_beside_their_data(void **state) {
 }
 
 /* What others compare with is in fp32 unless it is told otherwise. */
-static void hc_probe_asks_to_be_told(void **state) {
-    (void)state;
+UNIT_TEST(hc_probe_asks_to_be_told) {
     const char header[] = "{\"x\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
                           "\"y\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[16,32]}}";
     const uint64_t length = sizeof header - 1;
@@ -193,8 +187,7 @@ static void hc_probe_asks_to_be_told(void **state) {
     assert_printed("dtype    fp32: ", true);
 }
 
-static void hc_devices_says_which_gpu_is_whose(void **state) {
-    (void)state;
+UNIT_TEST(hc_devices_says_which_gpu_is_whose) {
     assert_done(RUN_ON("units", HC_PROGRAMS "/hc_devices"));
     assert_has("said", "PCI address   0000:41:00.0\n", true);
     assert_has("said", "--device gpu gives the ranks of a node, in turn: 0", true);
@@ -202,8 +195,7 @@ static void hc_devices_says_which_gpu_is_whose(void **state) {
 }
 
 /* Rank 0 is on PoCL as it is, rank 1 on a GPU, or the other way round. */
-static void ranks_take_what_all_can_do(void **state) {
-    (void)state;
+UNIT_TEST(ranks_take_what_all_can_do) {
     char preload[512];
     snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
 #define PLANNED                                                                                                    \

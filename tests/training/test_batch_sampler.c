@@ -44,8 +44,7 @@ static void assert_row(int64_t global_rows, int64_t iteration, int64_t first, ui
     batch_sampler_release(&sampler);
 }
 
-static void test_rows_are_counted_over_the_run(void **state) {
-    (void)state;
+UNIT_TEST(test_rows_are_counted_over_the_run) {
     assert_row(8, 0, 0, 0);
     assert_row(8, 0, 7, 7);
     assert_row(8, 3, 2, 26);
@@ -53,8 +52,7 @@ static void test_rows_are_counted_over_the_run(void **state) {
     assert_row((int64_t)1 << 40, ((int64_t)1 << 24) - 1, ((int64_t)1 << 40) - 2, UINT64_MAX - 1);
 }
 
-static void test_rows_that_cannot_be_counted_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_rows_that_cannot_be_counted_are_refused) {
     struct batch_sampler one = make_sampler(1, (int64_t)1 << 40), two = make_sampler(2, (int64_t)1 << 40);
     assert_int_equal(batch_sampler_read(&one, (int64_t)1 << 24, 0), -1);
     assert_non_null(strstr(error_text(), "iteration 16777216 of 1099511627776 sequences each"));
@@ -64,8 +62,7 @@ static void test_rows_that_cannot_be_counted_are_refused(void **state) {
     batch_sampler_release(&two);
 }
 
-static void test_too_few_tokens_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_too_few_tokens_are_refused) {
     struct batch_sampler sampler;
     assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", (struct token_shape){1, TOKENS}, 1, TOKENS),
                      -1);

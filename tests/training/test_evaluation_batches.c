@@ -7,6 +7,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
+#include "tests/support/test.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -47,8 +48,7 @@ static void assert_close(double a, double b) {
     assert_true(fabs(a - b) <= 1e-8 * fabs(b));
 }
 
-static void seeds_are_scored_on_the_same_tokens(void **state) {
-    (void)state;
+UNIT_TEST(seeds_are_scored_on_the_same_tokens) {
     const struct losses one = evaluated("sampled-1", "1", "3", "sampled");
     const struct losses two = evaluated("sampled-2", "2", "3", "sampled");
     assert_true(one.val == two.val && one.train == two.train);
@@ -59,8 +59,7 @@ static void seeds_are_scored_on_the_same_tokens(void **state) {
     assert_close(whole.val, scored("0", "-1"));
 }
 
-static void places_may_depend_on_the_seed(void **state) {
-    (void)state;
+UNIT_TEST(places_may_depend_on_the_seed) {
     const struct losses one = evaluated("seed-1", "1", "3", "by_seed"),
                         two = evaluated("seed-2", "2", "3", "by_seed");
     assert_true(one.val != two.val && one.train != two.train);
@@ -69,8 +68,7 @@ static void places_may_depend_on_the_seed(void **state) {
 }
 
 /* val.bin has about 4000 tokens: 8 times 3 batches of 4 x 16 are fewer, 8 times 10 batches are more. */
-static void a_small_split_is_scored_whole(void **state) {
-    (void)state;
+UNIT_TEST(a_small_split_is_scored_whole) {
     assert_true(evaluated("auto-3", "1", "3", "auto").val == evaluated("fixed-3", "1", "3", "sampled").val);
     assert_true(evaluated("auto-10", "1", "10", "auto").val == evaluated("fixed-10", "1", "10", "whole").val);
     assert_non_null(strstr(child_message(), "of val.bin"));
@@ -89,8 +87,7 @@ static void forget_setting(const char *name, const char *end) {
     free(text);
 }
 
-static void older_runs_go_on_as_they_were(void **state) {
-    (void)state;
+UNIT_TEST(older_runs_go_on_as_they_were) {
 #define OLDER "--seed", "7", "--eval-iters", "3", "--eval-interval", "2", "--eval-batches", "by_seed"
     assert_done(TRAIN("at-once", OLDER, "--max-iters", "4"));
     assert_done(TRAIN("in-parts", OLDER, "--max-iters", "2"));
@@ -102,8 +99,7 @@ static void older_runs_go_on_as_they_were(void **state) {
 }
 
 /* Losses on other tokens do not compare: the next evaluation makes a new best checkpoint, even with a higher loss. */
-static void best_loss_is_of_the_same_tokens(void **state) {
-    (void)state;
+UNIT_TEST(best_loss_is_of_the_same_tokens) {
     assert_done(TRAIN("best", "--max-iters", "2", "--eval-iters", "3", "--eval-batches", "sampled"));
     json_t *saved = json_load_file(scratch_path("best/ckpt-2/state.json"), 0, NULL);
     json_object_set_new(saved, "best_val_loss", json_real(0.001));

@@ -45,8 +45,7 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 
 /* ---- agreement */
 
-static void losses_do_not_depend_on_the_number_of_ranks(void **state) {
-    (void)state;
+UNIT_TEST(losses_do_not_depend_on_the_number_of_ranks) {
     static const char *const variants[] = {"rc", "mhc", "shc"};
     for (size_t i = 0; i < 3; i++) {
         char runs[3][32];
@@ -63,15 +62,13 @@ static void losses_do_not_depend_on_the_number_of_ranks(void **state) {
 }
 
 /* With dropout, which depends on a row's place in the global batch. */
-static void dropout_does_not_depend_on_it_either(void **state) {
-    (void)state;
+UNIT_TEST(dropout_does_not_depend_on_it_either) {
     assert_done(ALONE("dropout-on-1", "--dropout", "0.2"));
     assert_done(RANKS("4", "dropout-on-4", "--dropout", "0.2"));
     assert_near("dropout-on-1", "dropout-on-4", 1e-5);
 }
 
-static void same_ranks_twice_are_bit_identical(void **state) {
-    (void)state;
+UNIT_TEST(same_ranks_twice_are_bit_identical) {
     static const char *const more[][2] = {{"--allreduce-dtype", "bf16"}, {"--shard-optimizer", "--no-tensorboard"}};
     for (size_t i = 0; i < 2; i++) {
         char first[32], second[32];
@@ -85,8 +82,7 @@ static void same_ranks_twice_are_bit_identical(void **state) {
 }
 
 /* Four ranks on one host, on two, on four: sums are added in the same order. */
-static void hosts_do_not_change_a_bit(void **state) {
-    (void)state;
+UNIT_TEST(hosts_do_not_change_a_bit) {
     assert_done(RANKS("4", "together", "--residual", "mhc"));
     assert_done(RANKS_APART("4", "2", "in-pairs", "--residual", "mhc"));
     assert_done(RANKS_APART("4", "1", "apart", "--residual", "mhc"));
@@ -96,32 +92,28 @@ static void hosts_do_not_change_a_bit(void **state) {
     assert_same_checkpoint("together", "apart", "ckpt-20");
 }
 
-static void one_rank_under_mpirun_is_one_process(void **state) {
-    (void)state;
+UNIT_TEST(one_rank_under_mpirun_is_one_process) {
     assert_done(ALONE("without-mpirun"));
     assert_done(RANKS("1", "with-mpirun"));
     assert_same_metrics("without-mpirun", "with-mpirun");
     assert_same_checkpoint("without-mpirun", "with-mpirun", "ckpt-20");
 }
 
-static void shared_moments_are_the_same_moments(void **state) {
-    (void)state;
+UNIT_TEST(shared_moments_are_the_same_moments) {
     assert_done(RANKS("4", "whole"));
     assert_done(RANKS("4", "shared", "--shard-optimizer"));
     assert_near("whole", "shared", 1e-5);
 }
 
 /* Weights that come from another rank reach the 16-bit copy, too. */
-static void so_they_are_in_fp16(void **state) {
-    (void)state;
+UNIT_TEST(so_they_are_in_fp16) {
     assert_done(RANKS("2", "whole-fp16", "--dtype", "fp16"));
     assert_done(RANKS("2", "shared-fp16", "--dtype", "fp16", "--shard-optimizer"));
     assert_near("whole-fp16", "shared-fp16", 1e-3);
 }
 
 /* Half the bits, so not the same, but the same training. */
-static void bfloat16_sums_are_near(void **state) {
-    (void)state;
+UNIT_TEST(bfloat16_sums_are_near) {
     assert_done(RANKS("2", "float"));
     assert_done(RANKS_APART("2", "1", "bfloat16", "--allreduce-dtype", "bf16"));
     assert_near("float", "bfloat16", 5e-3);
@@ -132,8 +124,7 @@ static void bfloat16_sums_are_near(void **state) {
 }
 
 /* As over a network: nothing but TCP between the ranks. */
-static void ranks_may_talk_over_tcp_only(void **state) {
-    (void)state;
+UNIT_TEST(ranks_may_talk_over_tcp_only) {
     assert_done(RANKS("2", "shared-memory"));
     assert_done(CHILD_RUN(HC_MPIRUN, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca",
                           "btl_tcp_if_include", "lo", "--host", "localhost:1,127.0.0.1:1", "-x",
@@ -142,8 +133,7 @@ static void ranks_may_talk_over_tcp_only(void **state) {
     assert_same_checkpoint("shared-memory", "tcp", "ckpt-20");
 }
 
-static void observations_are_those_of_all_ranks(void **state) {
-    (void)state;
+UNIT_TEST(observations_are_those_of_all_ranks) {
     static const char *const runs[] = {"observed-on-1", "observed-on-2"};
 #define OBSERVED "--statistics-interval", "1", "--max-iters", "1", "--residual", "mhc"
     /* one process sees the same tokens in one micro-batch that two ranks have in one each */
@@ -175,8 +165,7 @@ static void observations_are_those_of_all_ranks(void **state) {
 
 /* ---- resuming */
 
-static void runs_resume_on_other_numbers_of_ranks(void **state) {
-    (void)state;
+UNIT_TEST(runs_resume_on_other_numbers_of_ranks) {
     assert_done(RANKS("2", "through"));
     assert_done(RANKS("2", "parted", "--max-iters", "8"));
     assert_done(RANKS("2", "parted", "--init-from", "resume"));
@@ -190,8 +179,7 @@ static void runs_resume_on_other_numbers_of_ranks(void **state) {
 }
 
 /* The format of a checkpoint does not tell how many ranks shared the moments. */
-static void shared_moments_resume_anywhere(void **state) {
-    (void)state;
+UNIT_TEST(shared_moments_resume_anywhere) {
     assert_done(ALONE("whole-all-through"));
     assert_done(RANKS("4", "shared-then", "--shard-optimizer", "--max-iters", "6"));
     assert_done(RANKS("2", "shared-then", "--init-from", "resume", "--max-iters", "11"));
@@ -270,8 +258,7 @@ static void lose_rank(const char *run, const char *count, uint64_t turn, const c
 }
 
 /* One of 2, 3 or 4 ranks, over and over, in a run that goes on with another number each time; what it was is what it would have been. */
-static void killed_rank_ends_the_job_and_it_resumes(void **state) {
-    (void)state;
+UNIT_TEST(killed_rank_ends_the_job_and_it_resumes) {
     static const char *const counts[] = {"2", "4", "3", "2", "4"};
     long at = 0;
     for (uint64_t i = 0; i < KILLS; i++) {
@@ -287,8 +274,7 @@ static void killed_rank_ends_the_job_and_it_resumes(void **state) {
 
 /* HC_KILLS=N, for a long run by hand: N jobs of 4 ranks in a row lose one of them, and the last one has the bits of a run that never
  * lost any. */
-static void many_kills_leave_no_trace(void **state) {
-    (void)state;
+UNIT_TEST(many_kills_leave_no_trace) {
     const char *wanted = getenv("HC_KILLS");
     long at = 0;
     if (!wanted) {
@@ -351,8 +337,7 @@ static int count_of(const char *text, const char *part) {
 }
 
 /* Three ranks wait for the fourth and one of them says so. */
-static void stopped_rank_is_named_once(void **state) {
-    (void)state;
+UNIT_TEST(stopped_rank_is_named_once) {
     pid_t ranks[MOST_RANKS];
     const pid_t job =
         child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("4", "stopped", "--max-iters", "100000",
@@ -382,8 +367,7 @@ static const char *numbered(const char *run, long iteration) {
 }
 
 /* Rank 0 cannot write any more: the other one hears of it and ends. */
-static void failing_rank_ends_the_job_with_one_message(void **state) {
-    (void)state;
+UNIT_TEST(failing_rank_ends_the_job_with_one_message) {
     pid_t ranks[MOST_RANKS];
     const pid_t job =
         child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "taken", "--max-iters", "100000", "--checkpoint-interval",
@@ -412,8 +396,7 @@ static void limit_files_of_first(const pid_t *ranks, int count, rlim_t bytes) {
 }
 
 /* The metrics are made longer than a checkpoint's files, so that there is a limit that stops them alone. */
-static void unwritable_metrics_end_the_job_with_a_checkpoint(void **state) {
-    (void)state;
+UNIT_TEST(unwritable_metrics_end_the_job_with_a_checkpoint) {
     enum { BLANK = 300000 };
     pid_t ranks[MOST_RANKS];
     size_t bytes;
@@ -442,8 +425,7 @@ static void unwritable_metrics_end_the_job_with_a_checkpoint(void **state) {
 }
 
 /* All ranks stop before the same iteration, which sees nothing of what was written. */
-static void data_written_over_ends_the_job_with_a_checkpoint(void **state) {
-    (void)state;
+UNIT_TEST(data_written_over_ends_the_job_with_a_checkpoint) {
     pid_t ranks[MOST_RANKS];
     char last[32], name[32];
     assert_done(CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path("rewritten"), scratch_path("text.txt")));
@@ -468,8 +450,7 @@ static void data_written_over_ends_the_job_with_a_checkpoint(void **state) {
 }
 
 /* One rank is told and all stop after the same iteration. */
-static void signal_to_one_rank_saves_and_stops_all(void **state) {
-    (void)state;
+UNIT_TEST(signal_to_one_rank_saves_and_stops_all) {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGINT};
     for (int i = 0; i < 3; i++) {
         char run[32], last[32];
@@ -489,8 +470,7 @@ static void signal_to_one_rank_saves_and_stops_all(void **state) {
 }
 
 /* Ctrl-C reaches mpirun, which leaves the ranks a second or two. */
-static void interrupted_job_resumes_from_its_last_checkpoint(void **state) {
-    (void)state;
+UNIT_TEST(interrupted_job_resumes_from_its_last_checkpoint) {
     pid_t ranks[MOST_RANKS];
     char last[32];
     const pid_t job = child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "ctrl-c", "--max-iters", "100000",
@@ -507,8 +487,7 @@ static void interrupted_job_resumes_from_its_last_checkpoint(void **state) {
 
 /* ---- what is refused */
 
-static void work_that_cannot_be_divided_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(work_that_cannot_be_divided_is_refused) {
     assert_failed(RANKS("3", "undivided"), 2, "give 3 or 6");
     assert_failed(RANKS("3", "undivided", "--gradient-accumulation-steps", "1"), 2, "give 3 or a multiple of it");
     assert_false(files_exist(scratch_path("undivided")));
@@ -518,8 +497,7 @@ static void work_that_cannot_be_divided_is_refused(void **state) {
 #define UNLIKE(program, ...)                                                                                       \
     CHILD_RUN(BY_RANK, train_program, COMMON("unlike"), ",", program, COMMON("unlike"), ##__VA_ARGS__)
 
-static void ranks_that_differ_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(ranks_that_differ_are_refused) {
     size_t bytes;
     assert_failed(UNLIKE(train_program, "--learning-rate", "0.02"), 1, "rank 1 on ");
     assert_non_null(strstr(child_message(), "'learning_rate = 0.02' instead of 'learning_rate = 0.01'"));
@@ -547,8 +525,7 @@ static void ranks_that_differ_are_refused(void **state) {
 }
 
 /* An error that one rank has is told once, by that of its name. */
-static void missing_data_on_one_host_is_named(void **state) {
-    (void)state;
+UNIT_TEST(missing_data_on_one_host_is_named) {
     assert_failed(UNLIKE(train_program, "--data-dir", scratch_path("nowhere")), 1, "hc_train: rank 1 on ");
     assert_non_null(strstr(child_message(), "nowhere/train.bin does not exist"));
     assert_null(strstr(strstr(child_message(), "hc_train: ") + 1, "hc_train: "));
@@ -556,8 +533,7 @@ static void missing_data_on_one_host_is_named(void **state) {
 }
 
 /* A rank whose set-up fails while the others go on to talk to it. */
-static void failing_set_up_ends_the_job(void **state) {
-    (void)state;
+UNIT_TEST(failing_set_up_ends_the_job) {
     static const char bench_program[] = HC_PROGRAMS "/hc_bench";
     pid_t none[1] = {0};
     const char *const arguments[][40] = {
@@ -575,8 +551,7 @@ static void failing_set_up_ends_the_job(void **state) {
 
 /* ---- what a user sees */
 
-static void one_rank_speaks(void **state) {
-    (void)state;
+UNIT_TEST(one_rank_speaks) {
     assert_done(RANKS("4", "spoken", "--profile", "--eval-iters", "2"));
     static const char *const once[] = {"device   ", "ranks    4 on 1 host, 1 micro-batch each",
                                        "model    ", "iter 0      validation loss",

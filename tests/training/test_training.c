@@ -7,6 +7,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
+#include "tests/support/test.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -47,14 +48,12 @@ static void repeat_and_resume(const char *const *more) {
     json_decref(lines);
 }
 
-static void run_is_the_same_twice_and_in_two_parts(void **state) {
-    (void)state;
+UNIT_TEST(run_is_the_same_twice_and_in_two_parts) {
     repeat_and_resume((const char *const[]){"--residual", "shc", "--stream-expand", "scaled"});
     repeat_and_resume((const char *const[]){"--residual", "mhc", "--seed", "1"});
 }
 
-static void so_it_is_with_dropout_and_accumulation(void **state) {
-    (void)state;
+UNIT_TEST(so_it_is_with_dropout_and_accumulation) {
     repeat_and_resume((const char *const[]){"--dropout", "0.1", "--gradient-accumulation-steps", "3"});
 }
 
@@ -77,8 +76,7 @@ static void train_with_overflow(const char *run) {
 }
 
 /* Steps whose gradients overflow are left out, and the scale falls until one does not; resuming changes nothing. */
-static void fp16_run_leaves_out_steps_that_overflow(void **state) {
-    (void)state;
+UNIT_TEST(fp16_run_leaves_out_steps_that_overflow) {
     train_with_overflow("overflow");
     assert_done(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
     train_with_overflow("overflow-in-parts");
@@ -108,8 +106,7 @@ static void fp16_run_leaves_out_steps_that_overflow(void **state) {
 }
 
 /* --init-from resume with the folder alone goes on as if everything had been given again. */
-static void resumed_run_keeps_its_settings(void **state) {
-    (void)state;
+UNIT_TEST(resumed_run_keeps_its_settings) {
     assert_done(TRAIN("told-once", "--learning-rate", "0.004", "--max-iters", "3"));
     assert_done(CHILD_RUN(TRAIN_PROGRAM, "--out-dir", scratch_path("told-once"), "--init-from", "resume",
                           "--max-iters", "6"));
@@ -117,8 +114,7 @@ static void resumed_run_keeps_its_settings(void **state) {
     assert_same_checkpoint("told-once", "told-twice", "ckpt-6");
 }
 
-static void another_seed_is_another_run(void **state) {
-    (void)state;
+UNIT_TEST(another_seed_is_another_run) {
     assert_done(TRAIN("seed-1", "--seed", "1", "--max-iters", "2"));
     assert_done(TRAIN("seed-2", "--seed", "2", "--max-iters", "2"));
     json_t *first = metrics("seed-1"), *second = metrics("seed-2");
@@ -150,8 +146,7 @@ static void assert_split_does_not_matter(const char *dropout) {
     }
 }
 
-static void split_into_micro_batches_does_not_matter(void **state) {
-    (void)state;
+UNIT_TEST(split_into_micro_batches_does_not_matter) {
     assert_split_does_not_matter("0");
     assert_split_does_not_matter("0.1");
 }
@@ -168,8 +163,7 @@ static void assert_rate(const json_t *lines, size_t index, double rate) {
 }
 
 /* What is left open follows, and is said; a resumed run keeps it, with the same command, and where more iterations are given. */
-static void schedule_follows_and_then_stays(void **state) {
-    (void)state;
+UNIT_TEST(schedule_follows_and_then_stays) {
 #define RATE "--learning-rate", "4e-3", "--checkpoint-interval", "6"
     assert_done(TRAIN_OPEN("follows", RATE, "--max-iters", "12"));
     assert_non_null(strstr(child_message(), "schedule min_lr = 0.0004, a tenth of learning_rate\n"));
@@ -193,8 +187,7 @@ static void schedule_follows_and_then_stays(void **state) {
 }
 
 /* A schedule that an earlier version saved is gone on with whatever it is. */
-static void schedule_of_an_earlier_version_stays(void **state) {
-    (void)state;
+UNIT_TEST(schedule_of_an_earlier_version_stays) {
 #define SAVED "--lr-decay-iters", "10000", "--warmup-iters", "200", "--min-lr", "6e-5", "--learning-rate", "3e-5"
     assert_failed(TRAIN_OPEN("risen", SAVED, "--max-iters", "4"), 2, "would rise");
     assert_false(files_exist(scratch_path("risen")));
@@ -237,8 +230,7 @@ static const char *train_on_terminal(const char *const *arguments) {
 }
 
 /* Evaluations count their batches, and no line is too long to be written over. */
-static void progress_fits_a_terminal(void **state) {
-    (void)state;
+UNIT_TEST(progress_fits_a_terminal) {
     static const char erased[] = "\r\033[K";
     const char *text = train_on_terminal(
         TRAIN_ARGUMENTS("terminal", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "3"));
@@ -251,8 +243,7 @@ static void progress_fits_a_terminal(void **state) {
 
 /* ---- interruption and death */
 
-static void killed_run_always_resumes(void **state) {
-    (void)state;
+UNIT_TEST(killed_run_always_resumes) {
     long at = 0;
     for (uint64_t i = 0; i < KILLS; i++) {
         const pid_t child =
@@ -276,8 +267,7 @@ static void killed_run_always_resumes(void **state) {
                      4); /* two checkpoints, metrics, settings: no leftovers */
 }
 
-static void interrupted_run_saves_and_resumes(void **state) {
-    (void)state;
+UNIT_TEST(interrupted_run_saves_and_resumes) {
     static const int signals[] = {SIGINT, SIGTERM};
     for (int i = 0; i < 2; i++) {
         const char *run = i ? "terminated" : "interrupted";
@@ -312,8 +302,7 @@ static void damage_weights(const char *from) {
     free(weights);
 }
 
-static void loss_that_is_not_finite_stops_the_run(void **state) {
-    (void)state;
+UNIT_TEST(loss_that_is_not_finite_stops_the_run) {
     assert_done(TRAIN("before-nan", "--max-iters", "3"));
     damage_weights("before-nan/ckpt-3");
     assert_failed(TRAIN("with-nan", "--init-from", scratch_path("nan")), 1,
@@ -322,8 +311,7 @@ static void loss_that_is_not_finite_stops_the_run(void **state) {
 }
 
 /* A run that grows out of range on its own keeps the weights from before, all finite. */
-static void divergence_keeps_the_last_good_weights(void **state) {
-    (void)state;
+UNIT_TEST(divergence_keeps_the_last_good_weights) {
     const int status = TRAIN("diverging", "--residual", "hc", "--learning-rate", "10", "--grad-clip", "0",
                              "--warmup-iters", "0", "--min-lr", "10", "--weight-decay", "10", "--max-iters", "2000",
                              "--checkpoint-interval", "2", "--keep-checkpoints", "1");
@@ -337,8 +325,7 @@ static void divergence_keeps_the_last_good_weights(void **state) {
     assert_int_equal(scratch_entries(scratch_path("diverging")), checkpoints + 2);
 }
 
-static void full_disk_leaves_the_older_checkpoint(void **state) {
-    (void)state;
+UNIT_TEST(full_disk_leaves_the_older_checkpoint) {
     assert_done(TRAIN("full", "--max-iters", "10"));
     const uint64_t most = 60000; /* weights fit, moments do not */
     assert_failed(TRAIN_LIMITED(most, "full", "--init-from", "resume"), 1, "cannot save checkpoint");
@@ -352,8 +339,7 @@ static void full_disk_leaves_the_older_checkpoint(void **state) {
 
 /* ---- checkpoints */
 
-static void newest_checkpoints_are_kept(void **state) {
-    (void)state;
+UNIT_TEST(newest_checkpoints_are_kept) {
     assert_done(TRAIN("kept", "--max-iters", "10", "--checkpoint-interval", "2", "--keep-checkpoints", "3"));
     for (int i = 0; i <= 10; i++) {
         char name[32];
@@ -362,8 +348,7 @@ static void newest_checkpoints_are_kept(void **state) {
     }
 }
 
-static void best_checkpoint_is_that_of_the_lowest_validation_loss(void **state) {
-    (void)state;
+UNIT_TEST(best_checkpoint_is_that_of_the_lowest_validation_loss) {
     assert_done(TRAIN("best", "--eval-interval", "4", "--eval-iters", "3"));
     json_t *lines = metrics("best"), *line;
     size_t index;
@@ -384,8 +369,7 @@ static void best_checkpoint_is_that_of_the_lowest_validation_loss(void **state) 
     json_decref(lines);
 }
 
-static void run_starts_from_a_checkpoint_of_another(void **state) {
-    (void)state;
+UNIT_TEST(run_starts_from_a_checkpoint_of_another) {
     assert_done(TRAIN("source", "--max-iters", "5"));
     assert_done(TRAIN("onward", "--init-from", scratch_path("source/ckpt-5"), "--max-iters", "0"));
     assert_same_file("source/ckpt-5/model.safetensors", "onward/ckpt-0/model.safetensors");
@@ -395,16 +379,14 @@ static void run_starts_from_a_checkpoint_of_another(void **state) {
 }
 
 /* The saved settings name the variant that came with the weights, not the default. */
-static void run_that_starts_from_another_variant_resumes(void **state) {
-    (void)state;
+UNIT_TEST(run_that_starts_from_another_variant_resumes) {
     assert_done(TRAIN("source-mhc", "--residual", "mhc", "--stream-reduce", "sum_norm", "--max-iters", "2"));
     assert_done(TRAIN("from-mhc", "--init-from", scratch_path("source-mhc/ckpt-2"), "--max-iters", "2"));
     assert_done(TRAIN("from-mhc", "--init-from", "resume", "--max-iters", "3"));
     assert_true(has("from-mhc", "ckpt-3"));
 }
 
-static void run_directory_may_be_moved(void **state) {
-    (void)state;
+UNIT_TEST(run_directory_may_be_moved) {
     assert_done(TRAIN("here", "--max-iters", "2"));
     assert_int_equal(rename(scratch_path("here"), scratch_path("there")), 0);
     assert_done(
@@ -413,8 +395,7 @@ static void run_directory_may_be_moved(void **state) {
     assert_false(files_exist(scratch_path("here")));
 }
 
-static void run_directory_has_one_writer(void **state) {
-    (void)state;
+UNIT_TEST(run_directory_has_one_writer) {
     const pid_t child = child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS("locked", "--max-iters", "100000",
                                                                      "--checkpoint-interval", "1"));
     wait_for_checkpoint("locked", 0);
@@ -427,8 +408,7 @@ static void run_directory_has_one_writer(void **state) {
 }
 
 /* What a checkpoint says that was saved while an evaluation was interrupted. */
-static void interrupted_evaluation_is_made_up_for(void **state) {
-    (void)state;
+UNIT_TEST(interrupted_evaluation_is_made_up_for) {
     assert_done(TRAIN("unevaluated", "--max-iters", "4", "--eval-interval", "2", "--eval-iters", "1"));
     const char *path = scratch_path("unevaluated/ckpt-4/state.json");
     json_t *saved = json_load_file(path, 0, NULL);
@@ -447,8 +427,7 @@ static void interrupted_evaluation_is_made_up_for(void **state) {
     json_decref(after);
 }
 
-static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(settings_that_contradict_the_checkpoint_are_refused) {
     assert_done(TRAIN("settled", "--max-iters", "2", "--residual", "mhc"));
     static const char *const wrong[][2] = {{"--n-streams", "2"},         {"--residual", "shc"},
                                            {"--block-size", "8"},        {"--bias", "--no-profile"},
@@ -466,8 +445,7 @@ static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
 }
 
 /* Every interval, and at the last iteration, where a run is looked at first. */
-static void statistics_are_a_line_each(void **state) {
-    (void)state;
+UNIT_TEST(statistics_are_a_line_each) {
     static const json_int_t iterations[] = {0, 3, 6, 7};
     assert_done(TRAIN("observed", "--max-iters", "8", "--statistics-interval", "3", "--tensorboard"));
     json_error_t error;
@@ -485,8 +463,7 @@ static void statistics_are_a_line_each(void **state) {
 }
 
 /* The device of the run above, for reports; a resumed run writes it anew. */
-static void settings_name_the_device(void **state) {
-    (void)state;
+UNIT_TEST(settings_name_the_device) {
     size_t bytes;
     char *text = scratch_read(scratch_path("observed/settings.conf"), &bytes),
          *device = strstr(text, "\n# device: ");
@@ -496,8 +473,7 @@ static void settings_name_the_device(void **state) {
 }
 
 /* Layers that run forward again do so to the same bits, dropout and observations included. */
-static void recomputing_changes_nothing(void **state) {
-    (void)state;
+UNIT_TEST(recomputing_changes_nothing) {
     static const char *const variants[] = {"rc", "hc", "shc"};
     for (size_t i = 0; i < 3; i++) {
         char kept[32], again[32];

@@ -50,15 +50,13 @@ static void run_validated(const char *const *arguments) {
     run_validated(                                                                                                 \
         (const char *const[]){HC_MPIRUN, "-np", "2", train_program, COMMON(run, "vulkan"), ##__VA_ARGS__, NULL})
 
-static void losses_are_those_of_pocl(void **state) {
-    (void)state;
+UNIT_TEST(losses_are_those_of_pocl) {
     assert_done(CHILD_RUN(train_program, COMMON("pocl", "pocl")));
     ON_VULKAN("vulkan");
     assert_near_metrics("pocl", "vulkan", ITERATIONS, 1e-5);
 }
 
-static void resuming_is_bit_identical(void **state) {
-    (void)state;
+UNIT_TEST(resuming_is_bit_identical) {
     /* the layer has seen all of this */
     assert_done(CHILD_RUN(train_program, COMMON("parted", "vulkan"), "--max-iters", "3"));
     assert_done(CHILD_RUN(train_program, COMMON("parted", "vulkan"), "--init-from", "resume"));
@@ -66,8 +64,7 @@ static void resuming_is_bit_identical(void **state) {
     assert_same_checkpoint("vulkan", "parted", "ckpt-6");
 }
 
-static void two_ranks_agree_with_one(void **state) {
-    (void)state;
+UNIT_TEST(two_ranks_agree_with_one) {
     ON_TWO_RANKS("ranks");
     assert_near_metrics("vulkan", "ranks", ITERATIONS, 1e-5);
 }
