@@ -2,8 +2,7 @@
  * backward pass, and a row of the table in branches.c. It has an input projection, an operation of its own, and an
  * output projection, whose sizes its parameters give:
  *
- *     normed [N, C] -> in_proj_out [N, in.out] -> out_proj_in [N, out.in] -> output [N, C]
- */
+ *     normed [N, C] -> in_proj_out [N, in.out] -> out_proj_in [N, out.in] -> output [N, C] */
 #pragma once
 
 #include <stdbool.h>

@@ -17,22 +17,21 @@ void gpt_release(struct gpt *gpt);
  * than long ones. */
 int64_t gpt_batch_capacity(const struct gpt *gpt, int64_t sequence);
 
-/* Sets the batch: x [batch, sequence] of ids < vocab_size; targets y of the same shape, ids < V or -1, or NULL.
- * The shape may be smaller than planned, or have more and shorter sequences: see gpt_batch_capacity. Ids out of range
+/* Sets the batch: x [batch, sequence] of ids < vocab_size; targets y of the same shape, ids < V or -1, or NULL. The
+ * shape may be smaller than planned, or have more and shorter sequences: see gpt_batch_capacity. Ids out of range
  * are errors. */
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y);
 
 /* The forward pass, from tokens to the final norm. A launch. */
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
 
-/* Head and loss, in blocks of tokens: loss += scale * mean loss over targets that are not -1. With `gradient`
- * also the backward pass of the head, for the loss times scale and gpt->loss_scale. A launch. */
+/* Head and loss, in blocks of tokens: loss += scale * mean loss over targets that are not -1. With `gradient` also
+ * the backward pass of the head, for the loss times scale and gpt->loss_scale. A launch. */
 void gpt_loss(struct gpt *gpt, float scale, bool gradient);
 
-/* gpt_backward calls gradients_launched after the launches that complete the gradients of the final norm
- * (sublayer = 2 n_layer), of each sublayer (2 n_layer - 1 .. 0), and of the embeddings (-1). Where
- * row_gradients.h keeps rows apart, the head's part of the token embedding's gradient is complete with the final
- * norm's. */
+/* gpt_backward calls gradients_launched after the launches that complete the gradients of the final norm (sublayer
+ * = 2 n_layer), of each sublayer (2 n_layer - 1 .. 0), and of the embeddings (-1). Where row_gradients.h keeps rows
+ * apart, the head's part of the token embedding's gradient is complete with the final norm's. */
 struct gpt_listener {
     void (*gradients_launched)(void *context, int64_t sublayer);
     void *context;
@@ -58,8 +57,8 @@ int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses);
 /* Computes the logits [rows, V] of tokens [first, first + rows) of the last forward pass, and reads them. Waits. */
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 
-/* Returns the FLOPs of training on one token, forward and backward: 6 for each weight in a GEMM, and 12 n_layer C
- * T for attention. */
+/* Returns the FLOPs of training on one token, forward and backward: 6 for each weight in a GEMM, and 12 n_layer C T
+ * for attention. */
 double gpt_flops_per_token(const struct gpt *gpt);
 
 /* ---- generation with a cache of keys and values on the device: a new token costs one query of attention and one row of every GEMM

@@ -198,8 +198,8 @@ static size_t logit_bytes(const struct device *device) {
     return device->is_gpu ? (size_t)larger(most, (uint64_t)64 << 20) : (size_t)64 << 20;
 }
 
-/* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more gain nothing,
- * and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
+/* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more gain
+ * nothing, and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
@@ -258,8 +258,8 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* Keeps GELU outputs for the backward pass if the whole plan then stays below 3/4 of the device's memory; on a CPU only up to
- * CPU_KEEPS bytes, since recomputing them costs less than half a per cent of the time there. */
+/* Keeps GELU outputs for the backward pass if the whole plan then stays below 3/4 of the device's memory; on a CPU
+ * only up to CPU_KEEPS bytes, since recomputing them costs less than half a per cent of the time there. */
 static void plan_kept_activations(struct gpt *gpt) {
     const uint64_t capacity = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
     uint64_t per_token = 0;

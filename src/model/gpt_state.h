@@ -47,8 +47,8 @@ struct gpt_options {
 };
 
 /* The buffers of one sublayer (an attention or MLP branch with its hyper-connection) that a forward pass fills.
- * With options.recompute all layers share most of them, which then hold the values of the layer that ran last.
- * N = batch * sequence tokens. */
+ * With options.recompute all layers share most of them, which then hold the values of the layer that ran last. N =
+ * batch * sequence tokens. */
 struct sublayer {
     int64_t index; /* 0 .. 2 n_layer - 1, in the order in which they run */
     const struct branch *branch;
@@ -153,6 +153,6 @@ size_t gpt_tokens(const struct gpt *gpt);
 bool gpt_drops(const struct gpt *gpt);
 struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The spans of a layer norm's parameters in the arena of weights, or of their gradients in the arena of
- * gradients. */
+/* The spans of a layer norm's parameters in the arena of weights, or of their gradients in the arena of gradients.
+ */
 struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at);

@@ -13,9 +13,8 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated);
 
-/* d_x [rows, in] = d_y [rows, out] W, and the gradients of weight and bias in the arena. With `gelu_of` [rows,
- * in], x is gelu(gelu_of) and d_x becomes the gradient of gelu_of: in the GEMM's epilogue where the backend has
- * one. */
+/* d_x [rows, in] = d_y [rows, out] W, and the gradients of weight and bias in the arena. With `gelu_of` [rows, in],
+ * x is gelu(gelu_of) and d_x becomes the gradient of gelu_of: in the GEMM's epilogue where the backend has one. */
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
                      const struct buffer *gelu_of);

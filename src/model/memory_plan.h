@@ -11,8 +11,8 @@ struct memory_plan {
     const char *largest_group;
 };
 
-/* Puts a buffer of `elements` of this type on the plan. `group` is the name that users see ("streams"); a
- * literal. The plan owns the buffer, which has no memory until memory_plan_allocate; set `shareable` before that. */
+/* Puts a buffer of `elements` of this type on the plan. `group` is the name that users see ("streams"); a literal.
+ * The plan owns the buffer, which has no memory until memory_plan_allocate; set `shareable` before that. */
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                enum element_type type);
 

@@ -38,22 +38,22 @@ struct model_setting {
 
 enum { MODEL_MOST_SETTINGS = 11 + RESIDUAL_MAX_SETTINGS };
 
-/* Lists all settings but `residual` and `tokenizer`, those of residual variants included. Their options set *config, which must stay
- * where it is. Returns their number. */
+/* Lists all settings but `residual` and `tokenizer`, those of residual variants included. Their options set
+ * *config, which must stay where it is. Returns their number. */
 size_t model_config_settings(struct model_config *config, struct model_setting settings[MODEL_MOST_SETTINGS]);
 
 /* Returns what stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
 struct model_config model_config_default(void);
 
-/* Checks ranges and divisibility; -1 with an error that names the setting and what would do. rc gets one stream, which is not
- * scaled. */
+/* Checks ranges and divisibility; -1 with an error that names the setting and what would do. rc gets one stream,
+ * which is not scaled. */
 int model_config_check(struct model_config *config);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);
 
-/* Convert from and to JSON with the keys of config.json. Reading checks; it ignores unknown keys, so that files of other programs can
- * be read. model_config_to_json returns a new reference. */
+/* Convert from and to JSON with the keys of config.json. Reading checks; it ignores unknown keys, so that files of
+ * other programs can be read. model_config_to_json returns a new reference. */
 int model_config_from_json(const json_t *json, struct model_config *config);
 json_t *model_config_to_json(const struct model_config *config);
 

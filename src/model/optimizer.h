@@ -1,5 +1,5 @@
-/* The optimizer: nanoGPT's learning-rate schedule, clipping by the global norm, and the step of an optimizer of the table in
- * optimizer.c. An optimizer is a row of that table and a kernel. */
+/* The optimizer: nanoGPT's learning-rate schedule, clipping by the global norm, and the step of an optimizer of the
+ * table in optimizer.c. An optimizer is a row of that table and a kernel. */
 #pragma once
 
 #include "src/model/gpt.h"
@@ -13,8 +13,8 @@ struct optimizer_settings {
     double grad_clip; /* largest global norm; 0: no clipping */
 };
 
-/* A range of the arena of weights, and where its states begin in buffers that may have only a rank's part of them. In elements, all
- * multiples of 64. */
+/* A range of the arena of weights, and where its states begin in buffers that may have only a rank's part of them.
+ * In elements, all multiples of 64. */
 struct optimizer_range {
     uint64_t first, count, state_first;
 };
@@ -34,8 +34,8 @@ struct optimizer {
     const char
         *states[OPTIMIZER_MOST_STATES]; /* floats that it keeps for each weight: prefixes of checkpoints' tensors */
     const struct optimizer_option *options; /* its own; the last has no name */
-    /* The step on a range of the arena, with the gradients' norm in gpt->gradient_norm. If that is not finite nothing changes.
-     * A launch. */
+    /* The step on a range of the arena, with the gradients' norm in gpt->gradient_norm. If that is not finite
+     * nothing changes. A launch. */
     void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                  struct optimizer_range range);
 };

@@ -67,8 +67,8 @@ struct parameter_builder {
 /* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer). */
 enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
 
-/* Adds the weight [out, in] and, with config.bias, the bias [out] of a linear layer. *linear gets sizes and offsets; it
- * must stay where it is. */
+/* Adds the weight [out, in] and, with config.bias, the bias [out] of a linear layer. *linear gets sizes and
+ * offsets; it must stay where it is. */
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
                            enum linear_role role, struct linear *linear);
 

@@ -1,6 +1,6 @@
-/* Keeps the embedding's part of the token embedding's gradient apart from the head's for a backward pass. With
- * tied weights the head's part is complete first and covers all rows; the embedding's part is complete last and
- * covers few. So ranks can sum the head's part while they still compute. */
+/* Keeps the embedding's part of the token embedding's gradient apart from the head's for a backward pass. With tied
+ * weights the head's part is complete first and covers all rows; the embedding's part is complete last and covers
+ * few. So ranks can sum the head's part while they still compute. */
 #pragma once
 
 #include "src/model/gpt_state.h"

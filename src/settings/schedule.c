@@ -44,8 +44,8 @@ static double tenth(double number) {
     return strtod(text, NULL);
 }
 
-/* Says what was derived in one line, with the given value that it replaces. `followed` is the setting that was given later than that
- * value; NULL: no value was given. */
+/* Says what was derived in one line, with the given value that it replaces. `followed` is the setting that was
+ * given later than that value; NULL: no value was given. */
 static void print_part(FILE *console, const char *name, double value, const char *rule, const char *followed,
                        double before) {
     if (console) {

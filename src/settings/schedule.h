@@ -4,16 +4,16 @@
  *     lr_decay_iters  the number of iterations (max_iters)
  *     warmup_iters    what it is, but at most a tenth of lr_decay_iters
  *
- * A part is open where it was not given, and where what it follows from was given later: after a config file with max_iters = 2000 and
- * lr_decay_iters = 2000, --max-iters 300 on the command line means a decay over 300 iterations. Parts that were given together, or
- * later, stay as they are. */
+ * A part is open where it was not given, and where what it follows from was given later: after a config file with
+ * max_iters = 2000 and lr_decay_iters = 2000, --max-iters 300 on the command line means a decay over 300
+ * iterations. Parts that were given together, or later, stay as they are. */
 #pragma once
 
 #include "runtime/options/options.h"
 #include "src/model/optimizer.h"
 
-/* Works out the open parts and prints a line for each; console may be NULL. `specs` is the table that filled the settings. 0 iterations:
- * lr_decay_iters stays. */
+/* Works out the open parts and prints a line for each; console may be NULL. `specs` is the table that filled the
+ * settings. 0 iterations: lr_decay_iters stays. */
 void schedule_complete(const struct option_spec *specs, size_t count, int64_t iterations,
                        struct optimizer_settings *optimizer, FILE *console);
 

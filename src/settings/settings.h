@@ -29,8 +29,8 @@ struct device_settings {
     bool record, dry;
 };
 
-/* Opens the device that the settings name, for GEMMs of this type; of several GPUs the one with this number
- * among the ranks of the host. Its GEMMs are not compared with sums on the host yet. */
+/* Opens the device that the settings name, for GEMMs of this type; of several GPUs the one with this number among
+ * the ranks of the host. Its GEMMs are not compared with sums on the host yet. */
 int settings_open_unverified(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                              struct compute **compute);
 

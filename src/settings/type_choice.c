@@ -136,8 +136,8 @@ void type_choice_compare(const struct rank_choice *all, int count, struct type_c
     }
 }
 
-/* All ranks learn what the others chose, and which GEMM backend they have: they take one type, or, once that is what they have opened, warn
- * of a backend that is another one. */
+/* All ranks learn what the others chose, and which GEMM backend they have: they take one type, or, once that is
+ * what they have opened, warn of a backend that is another one. */
 static int exchange(struct ranks *ranks, const struct compute *compute, bool is_opened,
                     struct type_choice *choice) {
     struct rank_choice own = {.choice = *choice};

@@ -1,5 +1,5 @@
-/* What --dtype auto stands for: bf16 if a GPU's matrix cores multiply it, or a CPU's bf16 instructions in a model that is wide enough;
- * else fp32. */
+/* What --dtype auto stands for: bf16 if a GPU's matrix cores multiply it, or a CPU's bf16 instructions in a model
+ * that is wide enough; else fp32. */
 #pragma once
 
 #include "runtime/gemm/gemm.h"
@@ -47,6 +47,6 @@ struct rank_choice {
 /* Computes what rank number `own` takes from what all ranks [count] have chosen. */
 void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged);
 
-/* Warns, unless there is a warning, of a rank with another GEMM backend than rank 0. One that could not load its BLAS, for example, holds up
- * all others, and rounds in another way. */
+/* Warns, unless there is a warning, of a rank with another GEMM backend than rank 0. One that could not load its
+ * BLAS, for example, holds up all others, and rounds in another way. */
 void type_choice_compare(const struct rank_choice *all, int count, struct type_choice *merged);

@@ -32,8 +32,8 @@ int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, i
 #define ESTIMATE_PURPOSE(split) "evaluate " split
 enum { ESTIMATE_SEED = 0 };
 
-/* Mean over `batches` of the sampler's, always the same ones, without dropout. The ranks share
- * the batches; the mean does not depend on their number. progress shows where it is; NULL: nothing does.
- * Collective. Stops early, with the error "interrupted" on all ranks, when one of them is interrupted. */
+/* Mean over `batches` of the sampler's, always the same ones, without dropout. The ranks share the batches; the
+ * mean does not depend on their number. progress shows where it is; NULL: nothing does. Collective. Stops early,
+ * with the error "interrupted" on all ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, double *loss);

@@ -35,8 +35,8 @@ static int by_offset(const void *a, const void *b) {
     return (*first)->offset<(*second)->offset ? -1 : (*first)->offset>(*second)->offset;
 }
 
-/* Goes through the tensors from the arena's end on: those of higher sublayers, which are complete first, lie there. A bucket begins
- * with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. */
+/* Goes through the tensors from the arena's end on: those of higher sublayers, which are complete first, lie there.
+ * A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. */
 static void cut(const struct parameters *parameters, struct buckets *buckets, uint64_t elements) {
     const struct parameter **sorted = memory_allocate(parameters->count, sizeof(struct parameter *));
     for (size_t i = 0; i < parameters->count; i++) {

@@ -23,8 +23,8 @@ struct buckets {
     uint64_t largest; /* elements of the largest bucket */
 };
 
-/* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that of
- * collective_create), and of pieces of larger tensors. */
+/* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
+ * of collective_create), and of pieces of larger tensors. */
 void buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
                     struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

@@ -31,8 +31,8 @@ static void add_buckets(struct data_parallel *parallel, enum collective_kind kin
     }
 }
 
-/* The token embedding's rows that are kept apart, which every rank needs whatever it owns of that: in pieces no larger than the
- * largest bucket. */
+/* The token embedding's rows that are kept apart, which every rank needs whatever it owns of that: in pieces no
+ * larger than the largest bucket. */
 static void add_rows(struct data_parallel *parallel) {
     const struct gpt *gpt = parallel->gpt;
     const uint64_t elements = gpt->row_gradients.count * (uint64_t)gpt->config.n_embd,
@@ -122,8 +122,8 @@ static int create_buckets(struct data_parallel *parallel, const struct model_con
     return 0;
 }
 
-/* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the vocabulary has, most of
- * the vocabulary can be expected among them, which is not worth keeping apart: 0. */
+/* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the
+ * vocabulary has, most of the vocabulary can be expected among them, which is not worth keeping apart: 0. */
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
                         const struct ranks *ranks) {
     const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;

@@ -17,8 +17,8 @@ struct run_folder {
 int run_folder_open(struct run_folder *folder, const char *path);
 void run_folder_close(struct run_folder *folder);
 
-/* Where the folder is now, human-readable: as the user named it, or as it has been renamed; "" if it is not open. Valid until
- * the next call. */
+/* Where the folder is now, human-readable: as the user named it, or as it has been renamed; "" if it is not open.
+ * Valid until the next call. */
 const char *run_folder_name(const struct run_folder *folder);
 
 /* Puts that name into the error text in place of `path`. Returns -1. */

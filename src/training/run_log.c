@@ -135,8 +135,8 @@ static int open_lines(const char *out_dir, const char *name, bool makes, const s
     return *file ? 0 : error_set_errno("cannot write %s", path.text);
 }
 
-/* TensorBoard draws a chart for each tag, with a line for each folder: validation's losses have the tag of training's, "loss", in
- * a folder of their own. */
+/* TensorBoard draws a chart for each tag, with a line for each folder: validation's losses have the tag of
+ * training's, "loss", in a folder of their own. */
 static int open_events(struct run_log *log, const char *out_dir, const struct train_settings *settings,
                        const struct training_state *state) {
     const struct path folder = path_of("%s/" RUN_VALIDATION, out_dir);

@@ -32,11 +32,11 @@ struct step_metrics {
     int64_t skipped;   /* steps left out so far, this one included */
 };
 
-/* Opens the files in out_dir, which a run that is not resumed must find empty or missing. They are written anew. A file that has no line of a run
- * is refused. Of a resumed one what
- * follows the last line that the run has got to is cut off, whether that file is written on or not: steps from
- * state->iteration on and evaluations after state->evaluated_at, which a killed run, or a branch that was given up, left. So
- * the files read like those of one run. */
+/* Opens the files in out_dir, which a run that is not resumed must find empty or missing. They are written anew. A
+ * file that has no line of a run is refused. Of a resumed one what follows the last line that the run has got to is
+ * cut off, whether that file is written on or not: steps from state->iteration on and evaluations after
+ * state->evaluated_at, which a killed run, or a branch that was given up, left. So the files read like those of one
+ * run. */
 int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
                  const struct training_state *state);
 int run_log_close(struct run_log *log);

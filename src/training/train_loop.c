@@ -285,8 +285,8 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
     return 0;
 }
 
-/* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine: reported once,
- * with the place where it is worst. */
+/* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine:
+ * reported once, with the place where it is worst. */
 static void check_promises(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
     const struct residual_variant *residual = trainer->settings->model.residual;
     struct h_breach breach;

@@ -4,8 +4,8 @@
 #include "src/model/optimizer.h"
 #include "src/training/data_parallel.h"
 
-/* Plans the model for training with these ranks, exchange of gradients included. Talks to no other rank. data_parallel_release and
- * gpt_release free what a failure leaves. */
+/* Plans the model for training with these ranks, exchange of gradients included. Talks to no other rank.
+ * data_parallel_release and gpt_release free what a failure leaves. */
 int train_model_plan(const struct train_settings *settings, const struct model_config *config, struct ranks *ranks,
                      struct compute *compute, struct gpt *gpt, struct data_parallel *parallel);
 

@@ -47,8 +47,8 @@ static int check_same_model(const char *folder, const struct train_settings *set
     return 0;
 }
 
-/* Takes the model's settings from the checkpoint: settings given beside it must agree, but the vocabulary of Hugging Face's models may
- * be enlarged. */
+/* Takes the model's settings from the checkpoint: settings given beside it must agree, but the vocabulary of
+ * Hugging Face's models may be enlarged. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
     const struct residual_setting *setting;
@@ -75,8 +75,8 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
 
 /* ---- data and their vocabulary */
 
-/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. A resumed run goes on with the
- * data that it has, which are compared by their digests. */
+/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. A
+ * resumed run goes on with the data that it has, which are compared by their digests. */
 static int check_tokenizer(const struct trainer *trainer) {
     const char *of_data = trainer->data.tokenizer, *of_model = trainer->settings->model.tokenizer;
     if (train_settings_resume(trainer->settings) || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
@@ -301,9 +301,9 @@ static int take_data(struct trainer *trainer, const char *folder) {
                : 0;
 }
 
-/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are to take their place
- * must be better still, on the same tokens. Where they are gone the next ones take it. Rank 0's folder counts, since all ranks must do
- * the same. */
+/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are
+ * to take their place must be better still, on the same tokens. Where they are gone the next ones take it. Rank 0's
+ * folder counts, since all ranks must do the same. */
 static int take_best(struct trainer *trainer) {
     struct training_state *state = &trainer->state, best = {.best_iteration = -1};
     if (trainer_is_first(trainer) && train_settings_resume(trainer->settings)) {
@@ -376,9 +376,9 @@ static int open_samplers(struct trainer *trainer) {
 
 /* ---- the run directory */
 
-/* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would remove checkpoints. It
- * holds one run: starting another in it would mix their checkpoints and records. What it holds is looked at when it is this process's, so
- * that nothing comes between. */
+/* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would
+ * remove checkpoints. It holds one run: starting another in it would mix their checkpoints and records. What it
+ * holds is looked at when it is this process's, so that nothing comes between. */
 static int take_out_dir(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
@@ -393,8 +393,8 @@ static int take_out_dir(struct trainer *trainer) {
                : run_folder_check_free(trainer->folder.path.text);
 }
 
-/* With the program's version and the device's name as comments, of one line each whatever the driver calls it. Another version may
- * have other defaults. */
+/* With the program's version and the device's name as comments, of one line each whatever the driver calls it.
+ * Another version may have other defaults. */
 static int write_settings(const struct trainer *trainer, const char *folder) {
     char *lines = options_text(trainer->settings->specs, trainer->settings->spec_count);
     char device[sizeof trainer->compute->device.name];
@@ -410,8 +410,8 @@ static int write_settings(const struct trainer *trainer, const char *folder) {
     return status;
 }
 
-/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can be: an earlier run
- * may go. */
+/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can
+ * be: an earlier run may go. */
 static int open_run_directory(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer)) {
@@ -429,8 +429,8 @@ static int open_run_directory(struct trainer *trainer) {
 
 /* ---- all of it */
 
-/* Finds the checkpoint to begin with; *folder stays NULL for none. That of a resumed run is the newest, now that no other process can
- * change which that is; its settings have been read already. */
+/* Finds the checkpoint to begin with; *folder stays NULL for none. That of a resumed run is the newest, now that no
+ * other process can change which that is; its settings have been read already. */
 static int find_checkpoint(const struct train_settings *settings, char **folder) {
     if (is_scratch(settings)) {
         return 0;

@@ -1,7 +1,7 @@
-/* The first backward pass of a step writes all gradients, whatever was there, and later ones add theirs: the sums are
- * those that begin with zeros, for all variants, with and without biases, whole or in blocks of logits, where not all
- * words are scored and a sequence is shorter than the context, and on all that products and kernels run on; on what is long in
- * compiling with every third variant. */
+/* The first backward pass of a step writes all gradients, whatever was there, and later ones add theirs: the sums
+ * are those that begin with zeros, for all variants, with and without biases, whole or in blocks of logits, where
+ * not all words are scored and a sequence is shorter than the context, and on all that products and kernels run on;
+ * on what is long in compiling with every third variant. */
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
 #include "tests/support/lanes.h"

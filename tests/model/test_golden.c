@@ -165,8 +165,7 @@ static void pass_agrees(void **state) {
 /* ---- one pass in 16 bits: loss, logits and H */
 
 /* As test_model.c derives it: twice the root of the roundings on the way, 8 a sublayer and 4 outside, units of
- * roundoff.
- */
+ * roundoff. */
 static double rounding_of(enum element_type type, int64_t layers) {
     return 2.0 * sqrt(8.0 * 2.0 * (double)layers + 4.0) * rounding_unit(type);
 }

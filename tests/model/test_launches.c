@@ -1,6 +1,6 @@
 /* What launches say of their arguments (ARG_IN and the like in runtime/device/compute.h), from which records count
- * bytes, held to what kernels do: every launch of small models' training steps goes through the function below, which is
- * linked in place of kernel_run.
+ * bytes, held to what kernels do: every launch of small models' training steps goes through the function below,
+ * which is linked in place of kernel_run.
  *
  * - What the kernel has a const pointer to is not said to be written.
  * - No more bytes of a buffer change than are said to be written.
@@ -188,8 +188,8 @@ void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
 
 /* ---- what launches */
 
-/* A step with everything in it that a model can have, in the shape of this device, or if it is NULL PoCL's own. Its second
- * pass adds to the gradients, which the first one writes. */
+/* A step with everything in it that a model can have, in the shape of this device, or if it is NULL PoCL's own. Its
+ * second pass adds to the gradients, which the first one writes. */
 static void train(const char *as, const char *gemm, const char *residual, enum element_type type) {
     struct compute *compute;
     struct small_model model;

@@ -1,5 +1,5 @@
-/* The token embedding's gradient in two pieces, joined, is the one in one piece, bit for bit; and before they are joined the first
- * piece is complete when the listener is told of the top. */
+/* The token embedding's gradient in two pieces, joined, is the one in one piece, bit for bit; and before they are
+ * joined the first piece is complete when the listener is told of the top. */
 #include "src/model/row_gradients.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"

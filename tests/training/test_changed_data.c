@@ -50,8 +50,8 @@ UNIT_TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint) {
     assert_same_run("shortened", "unshortened", checkpoint(at + 3));
 }
 
-/* No step is made with what was written, so that the run goes on as if nothing had happened once the file is back. Times alone do not
- * matter. */
+/* No step is made with what was written, so that the run goes on as if nothing had happened once the file is back.
+ * Times alone do not matter. */
 UNIT_TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint) {
     copy_data("rewritten");
     start(TRAIN_ARGUMENTS("overwritten", "--data-dir", scratch_path("rewritten"), "--max-iters", "100000",

@@ -239,8 +239,8 @@ static int finish_soon(pid_t job, const pid_t *ranks, int count) {
     return status;
 }
 
-/* Starts the run, or goes on with it, on so many ranks; kills one of them at a random moment after the next checkpoint, and waits for
- * the others to end. at: the newest checkpoint, before and after. */
+/* Starts the run, or goes on with it, on so many ranks; kills one of them at a random moment after the next
+ * checkpoint, and waits for the others to end. at: the newest checkpoint, before and after. */
 static void lose_rank(const char *run, const char *count, uint64_t turn, const char *more, long *at) {
     pid_t ranks[MOST_RANKS];
     const pid_t job =
@@ -272,8 +272,8 @@ UNIT_TEST(killed_rank_ends_the_job_and_it_resumes) {
     assert_near("unharmed", "killed", 2e-4); /* after some hundred iterations at a large learning rate */
 }
 
-/* HC_KILLS=N, for a long run by hand: N jobs of 4 ranks in a row lose one of them, and the last one has the bits of a run that never
- * lost any. */
+/* HC_KILLS=N, for a long run by hand: N jobs of 4 ranks in a row lose one of them, and the last one has the bits of
+ * a run that never lost any. */
 UNIT_TEST(many_kills_leave_no_trace) {
     const char *wanted = getenv("HC_KILLS");
     long at = 0;
