@@ -21,7 +21,8 @@ struct branch {
 
     /* Adds both projections, at->in and at->out. */
     void (*add_parameters)(struct parameter_builder *builder, struct sublayer_offsets *at);
-    /* These put what else it needs on the memory plan, by gpt_plan_floats and gpt_plan_activations; NULL: nothing. */
+    /* These put what else it needs on the memory plan, by gpt_plan_floats and gpt_plan_activations; NULL: nothing.
+     */
     void (*plan_activations)(struct gpt *gpt, struct sublayer *sublayer); /* as long as in_proj_out is kept */
     void (*plan_cache)(struct gpt *gpt, struct sublayer *sublayer);       /* of generation, for each layer */
     void (*plan_scratch)(struct gpt *gpt);                                /* one for all layers */

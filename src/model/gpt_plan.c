@@ -190,8 +190,9 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* Most bytes for a block of logits and their gradients. On a CPU 64 MiB, so that a block stays near the caches. On a GPU 1/16
- * of its memory: each block's GEMMs must fill the device, and each adds to the whole gradient of the token embedding. */
+/* Most bytes for a block of logits and their gradients. On a CPU 64 MiB, so that a block stays near the caches. On
+ * a GPU 1/16 of its memory: each block's GEMMs must fill the device, and each adds to the whole gradient of the
+ * token embedding. */
 static size_t logit_bytes(const struct device *device) {
     const uint64_t share = device->memory_bytes / 16;
     const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
@@ -238,7 +239,8 @@ static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* The fp32 copies of matrices where the GEMM backend takes only fp32: as large as the largest A, B and C of all GEMMs. */
+/* The fp32 copies of matrices where the GEMM backend takes only fp32: as large as the largest A, B and C of all
+ * GEMMs. */
 static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t hidden = gpt_tokens(gpt) * sizes->hidden;
     const uint64_t streams = sizes->plain ? 0 : gpt_tokens(gpt) * sizes->streams * sizes->width;

@@ -57,5 +57,6 @@ int model_config_set_tokenizer(struct model_config *config, const char *name);
 int model_config_from_json(const json_t *json, struct model_config *config);
 json_t *model_config_to_json(const struct model_config *config);
 
-/* Tells whether both have the same value of a setting, by its name. True for names that are no settings of models. */
+/* Tells whether both have the same value of a setting, by its name. True for names that are no settings of models.
+ */
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name);

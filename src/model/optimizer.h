@@ -44,7 +44,8 @@ struct optimizer {
 const struct optimizer *optimizer_at(size_t number);
 const char *optimizer_names(void);
 
-/* Returns the learning rate of iteration 0, 1, ...: linear warm-up, cosine to min_lr at lr_decay_iters, then min_lr. */
+/* Returns the learning rate of iteration 0, 1, ...: linear warm-up, cosine to min_lr at lr_decay_iters, then
+ * min_lr. */
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
 
 /* One step with the gradients in the arena; gpt->gradient_norm becomes their norm before clipping. A launch. */

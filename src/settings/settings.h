@@ -41,6 +41,7 @@ int settings_verify_device(struct compute *compute, enum element_type type);
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                          struct compute **compute);
 
-/* Appends the options of the optimizer. `iterations`: what lr_decay_iters follows, in words; schedule.h has the rules. */
+/* Appends the options of the optimizer. `iterations`: what lr_decay_iters follows, in words; schedule.h has the
+ * rules. */
 void settings_optimizer_options(struct optimizer_settings *settings, const char *iterations,
                                 struct option_table *table);

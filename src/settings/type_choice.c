@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Channels from which on a CPU's bf16 instructions are worth it: twice the speed with AVX512_BF16. Models of 128 gain 1.2 to
+/* Channels from which on a CPU's bf16 instructions are worth it: twice the speed with AVX512_BF16. Models of 128
+ * gain 1.2 to
  * 1.9 times (docs/notes/performance.md), but are trained in minutes to be compared in hundredths of a nat, which bf16 may cost
  * them (docs/precision.md). */
 #define WIDE 256

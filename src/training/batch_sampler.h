@@ -27,8 +27,9 @@ int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, i
 
 /* ---- the mean loss of a model over random batches, as nanoGPT estimates it */
 
-/* The sampler's purpose for estimates on "train" or "val", and its seed: with these every run and hc_eval estimate on
- * the same batches of a token file. A run with eval_batches = by_seed gives the sampler the run's seed instead. */
+/* The sampler's purpose for estimates on "train" or "val", and its seed: with these every run and hc_eval estimate
+ * on the same batches of a token file. A run with eval_batches = by_seed gives the sampler the run's seed instead.
+ */
 #define ESTIMATE_PURPOSE(split) "evaluate " split
 enum { ESTIMATE_SEED = 0 };
 

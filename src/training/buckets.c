@@ -6,7 +6,8 @@
 
 #define MOST ((uint64_t)1 << 28) /* elements, see collective_create */
 
-/* Tensors share a bucket only with others of their kind: what may be exchanged early, or comes last, has buckets of its own. */
+/* Tensors share a bucket only with others of their kind: what may be exchanged early, or comes last, has buckets of
+ * its own. */
 enum tensor_kind { KIND_TOKENS, KIND_EMBEDDINGS, KIND_FIRST_SUBLAYER, KIND_WEIGHTS, KIND_UNDECAYED };
 
 static enum tensor_kind kind_of(const struct parameter *parameter, const struct parameters *parameters) {
@@ -106,7 +107,8 @@ static int move(const struct buckets *buckets, struct compute *compute, const st
     return status;
 }
 
-/* On rank 0, after merging: whether a rank had to give up its shard. Its bits are a NaN that no arithmetic makes. */
+/* On rank 0, after merging: whether a rank had to give up its shard. Its bits are a NaN that no arithmetic makes.
+ */
 static int find_broken(const struct ranks *ranks, const float *values, uint64_t count) {
     for (uint64_t i = 0; ranks->index == 0 && i < count; i++) {
         uint32_t bits;

@@ -110,7 +110,8 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
                      steps, ranks, below, below + ranks);
 }
 
-/* The buckets are cut from a parameter table of their own: the model's is made with its plan, which needs the buckets. */
+/* The buckets are cut from a parameter table of their own: the model's is made with its plan, which needs the
+ * buckets. */
 static int create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
     const double elements = mebibytes * 1048576.0 / sizeof(float);
     struct parameters parameters;

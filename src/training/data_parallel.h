@@ -40,7 +40,8 @@ void data_parallel_plan(struct data_parallel *parallel, struct gpt *gpt);
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
-/* gpt_backward; in the last micro-step's, buckets go out as they become complete, and it is collective. Launches; then as compute_check. */
+/* gpt_backward; in the last micro-step's, buckets go out as they become complete, and it is collective. Launches;
+ * then as compute_check. */
 int data_parallel_backward(struct data_parallel *parallel, bool last);
 
 /* Waits for the sums of gradients and makes the step. Collective. */

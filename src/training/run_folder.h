@@ -27,9 +27,11 @@ int run_folder_explain(const struct run_folder *folder);
 /* An error if it holds what an earlier run left: checkpoints, or records that are not empty. */
 int run_folder_check_free(const char *path);
 
-/* An error if a file or folder that a run writes is a symbolic link. Numbered checkpoints may be: they are only read. */
+/* An error if a file or folder that a run writes is a symbolic link. Numbered checkpoints may be: they are only
+ * read. */
 int run_folder_check_links(const char *path);
 
-/* Removes the files of checkpoints, records and event files, and nothing else: where something else is in a checkpoint's folder, that stays.
- * Where what has a checkpoint's name is none, that is an error and nothing is removed. */
+/* Removes the files of checkpoints, records and event files, and nothing else: where something else is in a
+ * checkpoint's folder, that stays. Where what has a checkpoint's name is none, that is an error and nothing is
+ * removed. */
 int run_folder_clear(const char *path);

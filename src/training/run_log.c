@@ -58,7 +58,8 @@ static void note_line(void *context, const struct record_line *line) {
     }
 }
 
-/* Whether the file begins as a run's lines do; one without a whole line may be what a full disk has left of the first. */
+/* Whether the file begins as a run's lines do; one without a whole line may be what a full disk has left of the
+ * first. */
 static bool is_torn_line(FILE *file) {
     static const char beginning[] = "{\"iter\":";
     char text[sizeof beginning];
@@ -110,8 +111,9 @@ static int fill_anew(const char *path, const char *staging, const struct trainin
     return status ? error_prefix("%s", path) : 0;
 }
 
-/* Writes the file anew and puts that into its place, in one step for the file system: whatever happens, the lines before stay, and other
- * names that the old file has, such as those of a backup by links, keep it as it was. Without `makes`, a file that is missing stays so and
+/* Writes the file anew and puts that into its place, in one step for the file system: whatever happens, the lines
+ * before stay, and other names that the old file has, such as those of a backup by links, keep it as it was.
+ * Without `makes`, a file that is missing stays so and
  * *file is NULL. */
 static int open_lines(const char *out_dir, const char *name, bool makes, const struct training_state *state,
                       FILE **file) {

@@ -58,13 +58,14 @@ bool train_settings_resume(const struct train_settings *settings);
 /* As exit statuses of programs. */
 enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_INTERRUPTED = 130 };
 
-/* After the command line has been applied. With init_from = resume what is given now lies over what the run has
- * in out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so
- * that a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say.
+/* After the command line has been applied. With init_from = resume what is given now lies over what the run has in
+ * out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so that
+ * a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say.
  *
  * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
  *
- * The learning rate's schedule stays the run's, but for what is given now and does not follow from something given later (schedule.h).
+ * The learning rate's schedule stays the run's, but for what is given now and does not follow from something given
+ * later (schedule.h).
  *
  * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
  * given, for this process.

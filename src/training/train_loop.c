@@ -159,7 +159,8 @@ static int evaluate(struct trainer *trainer) {
 
 /* ---- one iteration */
 
-/* Whether h_statistics.jsonl gets a line: every statistics_interval iterations, and at the last one of this process. */
+/* Whether h_statistics.jsonl gets a line: every statistics_interval iterations, and at the last one of this
+ * process. */
 static bool is_observed(const struct trainer *trainer, int64_t iteration) {
     const int64_t interval = trainer->settings->statistics_interval;
     return interval > 0 && (iteration % interval == 0 || iteration + 1 == trainer->settings->stop_at);
@@ -170,8 +171,9 @@ static int64_t first_row(const struct trainer *trainer, int64_t micro) {
     return (trainer->ranks->index * trainer->micro_steps + micro) * trainer->train.shape.batch;
 }
 
-/* Reads a micro-batch. Before the last one of an iteration is used, and gradients go to other ranks, all ranks agree that what they have
- * read is what the run began with: else all stop here, where no weight has seen anything else. Collective. */
+/* Reads a micro-batch. Before the last one of an iteration is used, and gradients go to other ranks, all ranks
+ * agree that what they have read is what the run began with: else all stop here, where no weight has seen anything
+ * else. Collective. */
 static int read_batch(struct trainer *trainer, int64_t micro) {
     const int64_t iteration = trainer->state.iteration;
     int status = batch_sampler_read(&trainer->train, iteration, first_row(trainer, micro));

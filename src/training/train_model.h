@@ -12,7 +12,8 @@ int train_model_plan(const struct train_settings *settings, const struct model_c
 /* gpt_create on all ranks. Collective. */
 int train_model_create(struct gpt *gpt, struct ranks *ranks);
 
-/* Copies rank 0's weights to all ranks, so that libraries that round differently from host to host do not matter. Collective. */
+/* Copies rank 0's weights to all ranks, so that libraries that round differently from host to host do not matter.
+ * Collective. */
 int train_model_share_weights(struct gpt *gpt, const struct ranks *ranks);
 
 /* Measures FLOP/s of GEMMs of the model's shape, on all ranks at once, added up. Collective. */

@@ -88,7 +88,8 @@ static int check_tokenizer(const struct trainer *trainer) {
                      prepares ? "hc_prepare --tokenizer " : "the model's tokenizer", prepares ? of_model : "");
 }
 
-/* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's size. */
+/* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's
+ * size. */
 static void warn_unused_vocabulary(const struct trainer *trainer) {
     const struct data_set *data = &trainer->data;
     const int64_t vocabulary = trainer->settings->model.vocab_size;
@@ -147,7 +148,8 @@ static void print_model(const struct trainer *trainer) {
     memory_plan_print(&trainer->gpt.plan, trainer->console);
 }
 
-/* Two ranks on one GPU would fight for it; the user should know. Which GPUs a launcher shows to which rank cannot be known here. */
+/* Two ranks on one GPU would fight for it; the user should know. Which GPUs a launcher shows to which rank cannot
+ * be known here. */
 static void print_ranks(const struct trainer *trainer) {
     const struct ranks *ranks = trainer->ranks;
     const struct device *device = &trainer->compute->device;
@@ -169,7 +171,8 @@ static void print_ranks(const struct trainer *trainer) {
     }
 }
 
-/* From here on the settings have the type of activations that was chosen: a resumed run goes on with that one. Collective. */
+/* From here on the settings have the type of activations that was chosen: a resumed run goes on with that one.
+ * Collective. */
 static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
@@ -336,7 +339,8 @@ static int open_sampler(const struct trainer *trainer, struct batch_sampler *sam
                : 0;
 }
 
-/* `auto` scores the whole validation split where it has at most this many times the tokens of eval_iters batches. */
+/* `auto` scores the whole validation split where it has at most this many times the tokens of eval_iters batches.
+ */
 enum { WHOLE_SPLIT_RATIO = 8 };
 
 /* Decides which tokens evaluations are of, and prints it. */

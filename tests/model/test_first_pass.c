@@ -70,7 +70,8 @@ static void check_words(const struct small_model *model) {
     assert_in_range(found, 1, WORDS - SCORED - 1);
 }
 
-/* The gradient of every parameter becomes this number. What lies between them in the arena is nobody's, and zero. */
+/* The gradient of every parameter becomes this number. What lies between them in the arena is nobody's, and zero.
+ */
 static void fill(struct small_model *model, float number) {
     const struct parameters *parameters = &model->gpt.parameters;
     for (size_t i = 0; i < parameters->count; i++) {

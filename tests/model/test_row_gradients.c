@@ -54,7 +54,8 @@ static void mark(const struct small_model *model, uint32_t *words, size_t more) 
     }
 }
 
-/* Two passes whose gradients add up, with rows apart in the second one or not; the sums, and what a listener saw. */
+/* Two passes whose gradients add up, with rows apart in the second one or not; the sums, and what a listener saw.
+ */
 static float *two_passes(struct small_model *model, const uint32_t *words, struct witness *witness) {
     struct gpt *gpt = &model->gpt;
     gpt_zero(gpt);

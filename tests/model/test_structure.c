@@ -171,7 +171,8 @@ static void assert_promises(const struct residual_variant *variant, const struct
     assert_within("structure", deviations->structure, RESIDUAL_TOLERANCE);
 }
 
-/* All variants and numbers of streams but those with thousands of parameters a sublayer, which have a test of their own. */
+/* All variants and numbers of streams but those with thousands of parameters a sublayer, which have a test of their
+ * own. */
 static void for_all(enum weights weights) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {

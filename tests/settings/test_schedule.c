@@ -1,4 +1,5 @@
-/* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is said. */
+/* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is
+ * said. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"

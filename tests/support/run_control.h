@@ -8,7 +8,6 @@
 #include "tests/support/runs.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
-#include "tests/support/test.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>

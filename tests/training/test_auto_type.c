@@ -1,9 +1,9 @@
-/* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept. */
+/* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept.
+ */
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
-#include "tests/support/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static void assert_printed(const char *text, bool expected) {
     }
 }
 
-/* Why a narrow model is in fp32 on a CPU: it has no bf16 instructions, or some that would not gain, or cannot be used. */
+/* Why a narrow model is in fp32 on a CPU: it has no bf16 instructions, or some that would not gain, or cannot be
+ * used. */
 static void assert_printed_of_the_cpu(void) {
     if (!strstr(child_message(), " is no GPU, and no bf16 instructions were found\n") &&
         !strstr(child_message(), " channels is too narrow to gain from ")) {

@@ -1,5 +1,6 @@
-/* Which tokens hc_train's validation loss is of: the same ones for runs with different seeds, all of a split that is
- * small, and those that hc_eval takes; runs saved before the setting existed keep the places that depend on their seed. */
+/* Which tokens hc_train's validation loss is of: the same ones for runs with different seeds, all of a split that
+ * is small, and those that hc_eval takes; runs saved before the setting existed keep the places that depend on
+ * their seed. */
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
@@ -7,7 +8,6 @@
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
-#include "tests/support/test.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -74,7 +74,8 @@ UNIT_TEST(a_small_split_is_scored_whole) {
     assert_non_null(strstr(child_message(), "of val.bin"));
 }
 
-/* Removes the line of the setting from a file of settings, or from the text in state.json, where lines end in "\n". */
+/* Removes the line of the setting from a file of settings, or from the text in state.json, where lines end in "\n".
+ */
 static void forget_setting(const char *name, const char *end) {
     char *text = NULL;
     size_t bytes = 0;
@@ -98,7 +99,8 @@ UNIT_TEST(older_runs_go_on_as_they_were) {
     assert_same_metrics("at-once", "in-parts");
 }
 
-/* Losses on other tokens do not compare: the next evaluation makes a new best checkpoint, even with a higher loss. */
+/* Losses on other tokens do not compare: the next evaluation makes a new best checkpoint, even with a higher loss.
+ */
 UNIT_TEST(best_loss_is_of_the_same_tokens) {
     assert_done(TRAIN("best", "--max-iters", "2", "--eval-iters", "3", "--eval-batches", "sampled"));
     json_t *saved = json_load_file(scratch_path("best/ckpt-2/state.json"), 0, NULL);

@@ -257,7 +257,8 @@ static void lose_rank(const char *run, const char *count, uint64_t turn, const c
     assert_true(*at > 0);
 }
 
-/* One of 2, 3 or 4 ranks, over and over, in a run that goes on with another number each time; what it was is what it would have been. */
+/* One of 2, 3 or 4 ranks, over and over, in a run that goes on with another number each time; what it was is what
+ * it would have been. */
 UNIT_TEST(killed_rank_ends_the_job_and_it_resumes) {
     static const char *const counts[] = {"2", "4", "3", "2", "4"};
     long at = 0;

@@ -7,7 +7,6 @@
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
-#include "tests/support/test.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -162,7 +161,8 @@ static void assert_rate(const json_t *lines, size_t index, double rate) {
     assert_true(fabs(json_number_value(json_object_get(json_array_get(lines, index), "lr")) - rate) <= 1e-8 * rate);
 }
 
-/* What is left open follows, and is said; a resumed run keeps it, with the same command, and where more iterations are given. */
+/* What is left open follows, and is said; a resumed run keeps it, with the same command, and where more iterations
+ * are given. */
 UNIT_TEST(schedule_follows_and_then_stays) {
 #define RATE "--learning-rate", "4e-3", "--checkpoint-interval", "6"
     assert_done(TRAIN_OPEN("follows", RATE, "--max-iters", "12"));

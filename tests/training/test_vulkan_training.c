@@ -1,4 +1,5 @@
-/* hc_train on Vulkan: the losses of PoCL, resuming bit for bit, and two ranks, all under the eyes of Vulkan's validation layer. */
+/* hc_train on Vulkan: the losses of PoCL, resuming bit for bit, and two ranks, all under the eyes of Vulkan's
+ * validation layer. */
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/runs.h"
