@@ -61,10 +61,11 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
  * for attention. */
 double gpt_flops_per_token(const struct gpt *gpt);
 
-/* ---- generation with a cache of keys and values on the device: a new token costs one query of attention and one row of every GEMM
+/* ---- generation with a cache of keys and values on the device
  *
- * The model is planned with GPT_GENERATION; options.batch is the number of sequences (rows of the cache), options.sequence their
- * greatest length. A row's results do not depend on the other rows; with at most FEW_ROWS of them not even in the last bit. */
+ * A new token costs one query of attention and one row of every GEMM. The model is planned with GPT_GENERATION;
+ * options.batch is the number of sequences (rows of the cache), options.sequence their greatest length. A row's
+ * results do not depend on the other rows; with at most FEW_ROWS of them not even in the last bit. */
 
 /* Fills a row of the cache with tokens [count], 1 <= count <= options.sequence, in one forward pass. logits [V]
  * follow the last token. Waits. Returns -1 with an error for arguments out of range. */

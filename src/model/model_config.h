@@ -24,9 +24,7 @@ struct model_config {
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */
     char tokenizer[16];                /* what its tokens mean: "byte", "gpt2", "" when not known */
-    int64_t
-        hugging_face_rows; /* tokens of Hugging Face's vocabulary, which vocab_size may exceed, if the folder is theirs;
-                                * 0: ours. Not written */
+    int64_t hugging_face_rows;         /* tokens of its vocabulary if the folder is Hugging Face's; 0: it is ours */
 };
 
 /* A setting: its option, whose name is also its key in config.json. */

@@ -22,8 +22,7 @@ struct device_settings {
     int gemm; /* enum gemm_word */
     char *clblast_parameters;
     bool profile;
-    bool
-        unverified; /* nothing is computed: the device's results are not compared with the host's; no option of programs */
+    bool unverified; /* skip the comparison of the device's results with the host's; no option */
     /* As in struct compute_options; no options of programs. */
     const struct gpu_model *model;
     bool record, dry;

@@ -45,7 +45,7 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics);
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds);
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration);
 
-/* ---- reading the lines of metrics.jsonl and h_statistics.jsonl, which may be of any size and have damaged lines */
+/* ---- reading metrics.jsonl and h_statistics.jsonl, which may be of any size and have damaged lines */
 
 struct record_line {
     uint64_t number; /* from 1 */

@@ -40,8 +40,7 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
                                                .setting_count = trainer->settings->spec_count,
                                                .optimizer = extent == EXTENT_ALL};
     const struct path path = path_of("%s/%s", trainer->folder.path.text, name);
-    if (extent ==
-        EXTENT_EVALUATION) { /* not into what a link leads to, which is no part of this run: resumed, it evaluates again */
+    if (extent == EXTENT_EVALUATION) { /* a link leads out of this run, which then evaluates again */
         return files_is_link(path.text) ? 0 : checkpoint_update(path.text, &trainer->state);
     }
     return checkpoint_save(path.text, &trainer->gpt, &content);

@@ -66,8 +66,10 @@ void assert_has_text(const char *path, const char *expected);
 void assert_same_run(const char *first, const char *second,
                      const char *name); /* metrics, and the checkpoint `name` */
 
-/* ---- the tests of a program: UNIT_TEST(name) {...}, and RUN_TESTS(TEST(name), ...) at its end. An argument of the program is a pattern of
- * names. Beside the corpus they find "base", a run with two checkpoints, and "short.txt". */
+/* ---- the tests of a program
+ *
+ * UNIT_TEST(name) {...}, and RUN_TESTS(TEST(name), ...) at the end. An argument of the program is a pattern of names.
+ * Beside the corpus the tests find "base", a run with two checkpoints, and "short.txt". */
 
 int run_control_begin(void **state);
 int run_control_stop(void **state); /* ends what a failed test has left running */
