@@ -44,6 +44,12 @@ int json_file_write(const char *path, const json_t *json, size_t flags) {
     return result;
 }
 
+int json_file_write_new(const char *path, json_t *json, size_t flags) {
+    const int result = json_file_write(path, json, flags);
+    json_decref(json);
+    return result;
+}
+
 uint64_t json_file_number(const json_t *object, const char *name) {
     const json_int_t value = json_integer_value(json_object_get(object, name));
     return value > 0 ? (uint64_t)value : 0;

@@ -61,10 +61,8 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
     merge(json, json_pack("{s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale", loss_scale_json(&gpt->loss_scale), "data",
                           "train", state->train_digest, "val", state->val_digest, "settings", settings, "checksums",
                           checksums));
-    const int status = json_file_write(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
-    json_decref(json);
     free(settings);
-    return status;
+    return json_file_write_new(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
 }
 
 int checkpoint_update(const char *folder, const struct training_state *state) {
@@ -73,8 +71,7 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
     int status = json_file_read(path.text, MOST_STATE_BYTES, &json);
     if (status == 0) {
         merge(json, evaluation_json(state));
-        status = json_file_write(path.text, json, STATE_FORMAT);
-        json_decref(json);
+        status = json_file_write_new(path.text, json, STATE_FORMAT);
     }
     return status ? error_prefix("cannot save the evaluation in checkpoint %s", folder) : 0;
 }

@@ -122,10 +122,8 @@ static int write_config(const struct export *export, const char *folder) {
     json_t *json = export->format == EXPORT_HUGGING_FACE ? config_file_hugging_face(&export->config)
                                                          : model_config_to_json(&export->config);
     json_object_set_new(json, mark, json_string("hctrain " HC_VERSION));
-    const int status =
-        json_file_write(path_of("%s/config.json", folder).text, json, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-    json_decref(json);
-    return status;
+    return json_file_write_new(path_of("%s/config.json", folder).text, json,
+                               JSON_INDENT(1) | JSON_REAL_PRECISION(15));
 }
 
 /* A parameter that the source lacks is zero. */

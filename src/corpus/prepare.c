@@ -120,27 +120,16 @@ static int move_results(const struct preparation *preparation, bool has_val) {
                : 0;
 }
 
-static int read_json(const char *folder, const char *name, json_t **json) {
-    return json_file_read(path_of("%s/%s", folder, name).text, MOST_JSON_BYTES, json);
-}
-
-/* Also releases the object. */
-static int write_json(const char *folder, const char *name, json_t *json, size_t flags) {
-    const int result = json_file_write(path_of("%s/%s", folder, name).text, json, flags);
-    json_decref(json);
-    return result;
-}
-
-/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0:
- * there is work to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an
- * error, and what was left stays. Only --no-resume discards the work of another task; a state that is not JSON is
+/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0: there
+ * is work to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an error,
+ * and what was left stays. Only --no-resume discards the work of another task; a state that is not JSON is
  * ignored. */
 static int read_state(const struct preparation *preparation, json_t **state) {
     const bool resume = preparation->settings->resume;
     json_t *left = NULL;
     int result = 0;
-    if (files_exist(path_of("%s/state.json", preparation->work).text) &&
-        read_json(preparation->work, "state.json", &left) == -1 && resume) {
+    const struct path path = path_of("%s/state.json", preparation->work);
+    if (files_exist(path.text) && json_file_read(path.text, MOST_JSON_BYTES, &left) == -1 && resume) {
         return error_prefix("unfinished work (--no-resume discards it)");
     }
     error_clear();
@@ -216,7 +205,8 @@ static int save_state(struct preparation *preparation) {
     }
     json_t *state = json_pack("{s:O, s:o, s:o}", "task", preparation->task, "reader",
                               corpus_reader_save(preparation->reader), "writer", writer);
-    if (write_json(preparation->work, "state.json", state, JSON_INDENT(1) | JSON_REAL_PRECISION(17))) {
+    if (json_file_write_new(path_of("%s/state.json", preparation->work).text, state,
+                            JSON_INDENT(1) | JSON_REAL_PRECISION(17))) {
         return -1;
     }
     preparation->saved = true;
@@ -364,7 +354,8 @@ static int write_meta(const struct preparation *preparation) {
                   status.sources, "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL,
                   "order_sha256", settings->order ? preparation->order_digest : NULL, "val_source",
                   settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
-    return write_json(preparation->work, "meta.json", meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10))
+    return json_file_write_new(path_of("%s/meta.json", preparation->work).text, meta,
+                               JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)
                : 0;
 }
@@ -406,7 +397,7 @@ static int finish(struct preparation *preparation) {
     }
     json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", val);
     preparation->saved = true;
-    return write_json(preparation->work, "state.json", state, JSON_REAL_PRECISION(17)) ||
+    return json_file_write_new(path_of("%s/state.json", preparation->work).text, state, JSON_REAL_PRECISION(17)) ||
                    move_results(preparation, val)
                ? -1
                : 0;
@@ -417,7 +408,7 @@ static int fill_report(const struct preparation *preparation, struct prepare_rep
     json_t *meta = NULL;
     const json_t *source;
     size_t i;
-    if (read_json(preparation->settings->folder, "meta.json", &meta)) {
+    if (json_file_read(path_of("%s/meta.json", preparation->settings->folder).text, MOST_JSON_BYTES, &meta)) {
         return -1;
     }
     report->train_tokens = json_file_number(meta, "train_tokens");

@@ -1,5 +1,5 @@
-/* GPT-2's byte-pair encoding: pieces of text, merges against a plain reading of the rule, vocabularies from files.
- */
+/* GPT-2's byte-pair encoding: pieces of text, merges against a plain reading of the rule, vocabularies from
+ * files. */
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/text/tokenizer.h"

@@ -1,6 +1,6 @@
 /* Text from standard input to GPT-2's tokens on standard output, 16 bits each, and the seconds that it took on
- * standard error; or, with "pieces", to the places where pieces end, 32 bits each: for tests/compare_tiktoken.py.
- */
+ * standard error; or, with "pieces", to the places where pieces end, 32 bits each: for
+ * tests/compare_tiktoken.py. */
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
 #include "src/text/text_buffer.h"
