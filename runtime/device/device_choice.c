@@ -115,14 +115,9 @@ static const struct device *find_gpu(const struct device *devices, size_t count,
 static const struct device *find_cpu(const struct device *devices, size_t count, bool only_pocl) {
     const struct device *found = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (!devices[i].is_cpu || is_simulated(&devices[i]) ||
-            (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM))) {
-            continue;
-        }
-        if (devices[i].native_kernels) {
-            return &devices[i];
-        }
-        if (!found) {
+        const bool wanted = devices[i].is_cpu && !is_simulated(&devices[i]) &&
+                            (!only_pocl || !strcmp(devices[i].platform_name, POCL_PLATFORM));
+        if (wanted && (!found || (devices[i].native_kernels && !found->native_kernels))) {
             found = &devices[i];
         }
     }

@@ -2,10 +2,10 @@
  * report that they are what they are not:
  *
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
- *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name; with the code 0 they succeed and compute nothing
+ *   HC_FAULT="adamw -36 8"        the same for launches of this kernel; with the code 0 they compute nothing
  *   HC_DRIVER="7.1"               the driver's version
- *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
- *   HC_GPU="no-units"             GPUs of AMD's whose matrix units do not compile
+ *   HC_GPU="units"                devices are GPUs with matrix cores, of which there is an emulation
+ *   HC_GPU="no-units"             GPUs of AMD's whose matrix cores do not compile
  *   HC_NAME="any text"            what devices call themselves
  *   HC_LOG="any text"             no program compiles, and this is the compiler's log */
 #include "tests/support/preloaded_opencl.h"
