@@ -175,6 +175,9 @@ static inline float highest16(float16 v) {
 #define ACT 0
 #endif
 
+#if ACT == 2 && (defined(__NVPTX__) || defined(__NV_CL_C_VERSION))
+#define FP16_IN_PRIVATE
+#endif
 #if ACT == 0
 typedef float act_t;
 #define act_load1(p)      (*(p))
@@ -191,81 +194,59 @@ typedef float act_t;
 #define ACT_STORE(v, p)   VEC_STORE(v, p)
 #define ACT_ROUND(v)      (v)
 
-#elif ACT == 1
+#elif ACT == 1 || defined(FP16_IN_PRIVATE)
 typedef ushort act_t;
+#if ACT == 1
 /* Adding 0x7fff and the lowest bit that stays carries into it where the rest is above a half, or is one and the
  * bit odd. A NaN could carry on into infinity; instead it becomes quiet, so that a payload in the lower half
  * alone is not lost. */
-#define BF16(width, n, READ, WRITE)                                                                                \
-    static inline float##n act_load##width(__global const act_t *p) {                                              \
-        return as_float##n(convert_uint##n(READ) << 16);                                                           \
-    }                                                                                                              \
-    static inline uint##n act_upper##width(float##n v) {                                                           \
-        const uint##n bits = as_uint##n(v);                                                                        \
-        const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                              \
-        return select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;                        \
-    }                                                                                                              \
-    static inline void act_store##width(float##n v, __global act_t *p) {                                           \
-        const ushort##n stored = convert_ushort##n(act_upper##width(v));                                           \
-        WRITE;                                                                                                     \
-    }
-BF16(1, , *p, *p = stored)
-BF16(2, 2, vload2(0, p), vstore2(stored, 0, p))
-BF16(4, 4, vload4(0, p), vstore4(stored, 0, p))
-#if VEC_MAX > 4
-BF16(8, 8, vload8(0, p), vstore8(stored, 0, p))
-BF16(16, 16, vload16(0, p), vstore16(stored, 0, p))
-#endif
-#if VEC > 1
-typedef CONCAT(ushort, VEC) act_vec_t;
-#define BF16_OF(width, n, READ, WRITE) BF16(width, n, READ, WRITE)
-BF16_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p = stored)
-#define ACT_LOAD(p)                    act_load_vector(p)
-#define ACT_STORE(v, p)                act_store_vector(v, p)
-static inline vec_t act_round(vec_t v) {
-    return CONCAT(as_float, VEC)(act_upper_vector(v) << 16);
-}
+#define ENCODE(n)                                                                                                  \
+    const uint##n bits = as_uint##n(v), rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                            \
+    return convert_ushort##n(select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16)
+#define DECODE(n, stored) as_float##n(convert_uint##n(stored) << 16)
 #else
-static inline vec_t act_round(vec_t v) {
-    return as_float(act_upper1(v) << 16);
-}
-#endif
-#define ACT_ROUND(v) act_round(v)
-
-#else
-#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION)
-#define FP16_IN_PRIVATE
-#endif
-#ifdef FP16_IN_PRIVATE
-typedef ushort act_t;
 /* Bits move between global and private memory as whole vectors of ushort, and are converted in private memory:
  * NVIDIA's compiler (clang for its targets defines __NVPTX__, its own OpenCL __NV_CL_C_VERSION) makes 16-bit
  * loads and stores of vloada_half4 and vstorea_half4_rte. Elsewhere those are vectors by themselves, and quicker
  * to compile (on llvmpipe in 3/5 of the time). A test defines FP16_IN_PRIVATE on PoCL. */
-#define FP16(width, n, READ, WRITE)                                                                                \
+#define ENCODE(n)                                                                                                  \
+    ushort##n bits;                                                                                                \
+    vstore_half##n##_rte(v, 0, (half *)&bits);                                                                     \
+    return bits
+#define DECODE(n, stored) vload_half##n(0, (const half *)&stored)
+#endif
+#define ACT_BITS(width, n, READ, WRITE)                                                                            \
+    static inline ushort##n act_encode##width(float##n v) {                                                        \
+        ENCODE(n);                                                                                                 \
+    }                                                                                                              \
     static inline float##n act_load##width(__global const act_t *p) {                                              \
         const ushort##n stored = READ;                                                                             \
-        return vload_half##n(0, (const half *)&stored);                                                            \
+        return DECODE(n, stored);                                                                                  \
     }                                                                                                              \
     static inline void act_store##width(float##n v, __global act_t *p) {                                           \
-        ushort##n stored;                                                                                          \
-        vstore_half##n##_rte(v, 0, (half *)&stored);                                                               \
+        const ushort##n stored = act_encode##width(v);                                                             \
         WRITE;                                                                                                     \
+    }                                                                                                              \
+    static inline float##n act_round##width(float##n v) {                                                          \
+        const ushort##n stored = act_encode##width(v);                                                             \
+        return DECODE(n, stored);                                                                                  \
     }
-FP16(1, , *p, *p = stored)
-FP16(2, 2, vload2(0, p), vstore2(stored, 0, p))
-FP16(4, 4, vload4(0, p), vstore4(stored, 0, p))
+ACT_BITS(1, , *p, *p = stored)
+ACT_BITS(2, 2, vload2(0, p), vstore2(stored, 0, p))
+ACT_BITS(4, 4, vload4(0, p), vstore4(stored, 0, p))
 #if VEC_MAX > 4
-FP16(8, 8, vload8(0, p), vstore8(stored, 0, p))
-FP16(16, 16, vload16(0, p), vstore16(stored, 0, p))
+ACT_BITS(8, 8, vload8(0, p), vstore8(stored, 0, p))
+ACT_BITS(16, 16, vload16(0, p), vstore16(stored, 0, p))
 #endif
 #if VEC > 1
 typedef CONCAT(ushort, VEC) act_vec_t;
-#define FP16_OF(width, n, READ, WRITE) FP16(width, n, READ, WRITE)
-FP16_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p = stored)
-#define ACT_LOAD(p)                    act_load_vector(p)
-#define ACT_STORE(v, p)                act_store_vector(v, p)
+#define ACT_BITS_OF(width, n, READ, WRITE) ACT_BITS(width, n, READ, WRITE)
+ACT_BITS_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p = stored)
+#define ACT_LOAD(p)                        act_load_vector(p)
+#define ACT_STORE(v, p)                    act_store_vector(v, p)
 #endif
+#define ACT_ROUND(v) CONCAT(act_round, VEC)(v)
+
 #else
 typedef half act_t;
 #define act_load1(p)      vload_half(0, p)
@@ -287,20 +268,18 @@ typedef half act_t;
 #define ACT_LOAD(p)     CONCAT(vloada_half, VEC)(0, p)
 #define ACT_STORE(v, p) CONCAT(CONCAT(vstorea_half, VEC), _rte)(v, 0, p)
 #endif
-#endif
-#if VEC > 1
 static inline vec_t act_round(vec_t v) {
     ushort stored[VEC];
+    vec_t rounded;
+#if VEC > 1
     CONCAT(CONCAT(vstore_half, VEC), _rte)(v, 0, (half *)stored);
-    return CONCAT(vload_half, VEC)(0, (const half *)stored);
-}
+    rounded = CONCAT(vload_half, VEC)(0, (const half *)stored);
 #else
-static inline vec_t act_round(vec_t v) {
-    ushort stored;
-    vstore_half_rte(v, 0, (half *)&stored);
-    return vload_half(0, (const half *)&stored);
-}
+    vstore_half_rte(v, 0, (half *)stored);
+    rounded = vload_half(0, (const half *)stored);
 #endif
+    return rounded;
+}
 #define ACT_ROUND(v) act_round(v)
 #endif
 
@@ -320,9 +299,9 @@ static inline vec_t act_round(vec_t v) {
  *   GROUP_TOTAL(values, scratch, i)                  the i-th sum
  *   GROUP_STORE_TOTALS(to, values, count, scratch)   writes all of them to `to`, a lane each
  *
- * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS)
- * bytes, declared at the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however
- * many numbers there are; totals stay until the next use of the same scratch. */
+ * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS) bytes,
+ * declared at the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however many
+ * numbers there are; totals stay until the next use of the same scratch. */
 #if LANES == 1
 #define GROUP_SCRATCH(name)             __local float *const name = 0
 #define GROUP_SUMS_SCRATCH(name, count) __local float *const name = 0
