@@ -1,6 +1,6 @@
 /* What cl/attention_cpu.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16
  * with as many others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds are
- * rounded to bf16 before they enter a product, as on the matrix units of GPUs. Sums are floats. The instruction
+ * rounded to bf16 before they enter a product, as on the matrix cores of GPUs. Sums are floats. The instruction
  * takes numbers below the normal range for zero.
  *
  * A word is a pair: two channels of a row, two keys of a row of p, or two rows at one channel; the first one lies

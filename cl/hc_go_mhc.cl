@@ -9,7 +9,7 @@
 #define ORDER   (BLOCK * STREAMS)
 #define ENTRIES (ORDER * ORDER)
 
-#define MAP_WORK (2 * ENTRIES) /* Q and K, on the way back */
+#define MAP_WORK (2 * ENTRIES) /* Q and K, backward */
 #if MAP_WORK <= MAP_LOCAL
 #define MAP_SPACE __local
 #else

@@ -119,7 +119,7 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
 
-/* The way back of one sublayer: d_packed [columns, row] is float. */
+/* Backward, of one sublayer: d_packed [columns, row] is float. */
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate);
 
@@ -135,7 +135,7 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *d_z, const struct buffer *d_packed);
 
-/* What a variant's map reads and writes in its forward pass, which the way back needs, too. */
+/* What a variant's map reads and writes in its forward pass, which the backward pass needs, too. */
 struct stream_map {
     struct span theta;            /* the sublayer's small parameters, contiguous */
     const struct buffer *squares; /* [N, S] of the streams */

@@ -107,7 +107,7 @@ const char *residual_names(void);
  * (errno). */
 int residual_list(FILE *file);
 
-/* The promise of this number among all in order, with its name for people ("row sums"); 0 beyond the last. */
+/* The promise of this number among all in order, with its human-readable name ("row sums"); 0 beyond the last. */
 enum residual_promise residual_promise_at(size_t number, const char **name);
 
 /* rc: one stream, no mixing. */

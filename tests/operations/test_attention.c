@@ -272,7 +272,7 @@ static struct attention_case case_of(const struct attention_case *kind, size_t h
     return wanted;
 }
 
-/* The portable kernels, and those for units, against the reference; and against each other. */
+/* The portable kernels, and those for matrix cores, against the reference; and against each other. */
 static void check_cases(size_t heads, size_t head_size, enum element_type type, bool wide_fragments,
                         const struct attention_case *cases, size_t count) {
     struct operations operations = make_operations(heads, head_size, type);
@@ -511,7 +511,7 @@ static void run_forward(struct operations *operations, const struct attention_bu
 }
 
 /* The portable kernels compute what the reference does, from the same numbers and with the same dropout; and where
- * units are open they are what runs, on 16-bit numbers. */
+ * matrix cores are open they are what runs, on 16-bit numbers. */
 static void test_operations(void **state) {
     (void)state;
     const struct dropout dropout = {small.dropout, small.key, small.first_row};
@@ -531,7 +531,7 @@ static void test_operations(void **state) {
     compare_floats(&buffers.y, expected.y, elements, 1e-5);
     compare_floats(&buffers.lse, expected.lse, rows, 1e-5);
     compare_floats(&buffers.d_qkv, expected.d_qkv, 3 * elements, 1e-4);
-    operations.shape.type = small.type; /* that of the units; the portable kernels are not used any more */
+    operations.shape.type = small.type; /* that of the matrix cores; the portable kernels are not used any more */
     operations.attention_matrix_cores = open_emulation(&operations, false);
     buffer_zero(compute, &buffers.lse, 0, rows * sizeof(float));
     assert_int_equal(buffer_write(compute, &buffers.qkv, 0, numbers.qkv_bits, 3 * elements * sizeof(uint16_t)), 0);

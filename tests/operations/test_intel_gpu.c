@@ -96,7 +96,7 @@ static void assert_option(const char *file, const char *option, bool expected) {
     }
 }
 
-/* Attention on Intel's units: blocks that registers bear, by the size of sub-groups. */
+/* Attention on Intel's matrix cores: blocks that registers bear, by the size of sub-groups. */
 static void check_attention(struct compute *compute, unsigned sub_group, const char *tiles) {
     const struct device gpu = {.is_gpu = true, .has_intel_matrix = true, .sub_group = sub_group};
     const struct attention_matrix_cores_shape shape = {2, 32, ELEMENT_BF16};

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- products of few rows: x [N, in] and w [count, in], `in` all streams of a token */
+/* ---- GEMMs of few rows: x [N, in] and w [count, in], `in` all streams of a token */
 
 static size_t few_rows_in(const struct bench *bench) {
     return bench->streams * bench->channels;
