@@ -16,11 +16,18 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
     }
 }
 
+/* Other activations have no epilogue. */
+static bool is_gelu(const struct operations *operations) {
+    return operations->shape.activation <= ACTIVATION_GELU_TANH;
+}
+
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
     const bool bias = operations->shape.bias;
+    const bool fuses =
+        gemm_fuses(operations->compute, operations->shape.type) && (!activated || is_gelu(operations));
     compute_set_module(operations->compute, "GEMMs of layers");
-    if ((bias || activated) && rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type)) {
+    if ((bias || activated) && rows > FEW_ROWS && fuses) {
         gemm_run(operations->compute,
                  &(struct gemm_call){.transpose_b = true,
                                      .m = rows,
@@ -31,7 +38,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
                                      .c = {y, 0, layer.out},
                                      .bias = {bias ? parameters->weights : NULL, layer.bias_at},
                                      .activated = {activated, 0, layer.out},
-                                     .gelu_tanh = operations->shape.gelu_tanh});
+                                     .gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH});
         return;
     }
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
@@ -47,7 +54,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
                      const struct buffer *gelu_of) {
-    const bool fuses = gemm_fuses(operations->compute, operations->shape.type);
+    const bool fuses = gemm_fuses(operations->compute, operations->shape.type) && is_gelu(operations);
     const struct matrix output = {d_y, 0, layer.out};
     compute_set_module(operations->compute, "GEMMs of layers");
     gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
@@ -62,14 +69,15 @@ void linear_backward(struct operations *operations, const struct parameters *par
         bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
                       parameters->accumulate);
     }
-    gemm_run(operations->compute, &(struct gemm_call){.m = rows,
-                                                      .n = layer.in,
-                                                      .k = layer.out,
-                                                      .a = output,
-                                                      .b = {parameters->weights_lowp, layer.weight_at, layer.in},
-                                                      .c = {d_x, 0, layer.in},
-                                                      .gelu_of = {fuses ? gelu_of : NULL, 0, layer.in},
-                                                      .gelu_tanh = operations->shape.gelu_tanh});
+    gemm_run(operations->compute,
+             &(struct gemm_call){.m = rows,
+                                 .n = layer.in,
+                                 .k = layer.out,
+                                 .a = output,
+                                 .b = {parameters->weights_lowp, layer.weight_at, layer.in},
+                                 .c = {d_x, 0, layer.in},
+                                 .gelu_of = {fuses ? gelu_of : NULL, 0, layer.in},
+                                 .gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH});
     if (gelu_of && !fuses) {
         compute_set_module(operations->compute, "GELU");
         activation_backward(operations, rows * layer.in, gelu_of, d_x);

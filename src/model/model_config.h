@@ -2,12 +2,12 @@
 #pragma once
 
 #include "runtime/options/options.h"
+#include "src/operations/policy.h"
 #include "src/variants/residual.h"
 #include <jansson.h>
 
 enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
 enum stream_reduce { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
-enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct model_config {
     int64_t n_layer;
@@ -19,7 +19,8 @@ struct model_config {
     bool bias;         /* of layer norms and linear layers */
     int stream_expand; /* enum stream_expand; STREAM_EXPAND_COPY for rc */
     int stream_reduce; /* enum stream_reduce */
-    int activation;    /* enum activation, of the MLPs */
+    int norm;          /* place in norm_names, of ln_1, ln_2 and ln_f */
+    int activation;    /* place in activation_names, of the MLPs */
     double dropout;
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */
@@ -34,7 +35,7 @@ struct model_setting {
     bool only_in_training; /* what a model computes does not depend on it */
 };
 
-enum { MODEL_MOST_SETTINGS = 11 + RESIDUAL_MAX_SETTINGS };
+enum { MODEL_MOST_SETTINGS = 12 + RESIDUAL_MAX_SETTINGS };
 
 /* Lists all settings but `residual` and `tokenizer`, those of residual variants included. Their options set
  * *config, which must stay where it is. Returns their number. */

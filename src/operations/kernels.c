@@ -28,6 +28,23 @@ size_t operations_scratch_bytes(const struct compute *compute, const struct oper
 static const char *const norms[] = {"layer"};
 static const char *const activations[] = {"gelu", "gelu_tanh"};
 
+static const char *list_names(const char *const *table, size_t count, const char *suffix, char names[256]) {
+    for (size_t i = 0, used = 0; i < count; i++) {
+        used += (size_t)snprintf(names + used, 256 - used, "%s%s%s", i > 0 ? "|" : "", table[i], suffix);
+    }
+    return names;
+}
+
+const char *norm_names(void) {
+    static char names[256];
+    return list_names(norms, sizeof norms / sizeof *norms, "norm", names);
+}
+
+const char *activation_names(void) {
+    static char names[256];
+    return list_names(activations, sizeof activations / sizeof *activations, "", names);
+}
+
 /* When a program is built, besides attention's. */
 enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, SCALED_STREAMS };
 
@@ -242,8 +259,8 @@ static void define_all(struct constants *constants, const struct operations *ope
 static void name_file(const struct operations *operations, const char *file, char *name, size_t size) {
     const struct operation_shape *shape = &operations->shape;
     const char *chosen = *file == 'h'   ? shape->residual->name
-                         : *file == 'n' ? norms[0]
-                                        : activations[shape->gelu_tanh];
+                         : *file == 'n' ? norms[shape->norm]
+                                        : activations[shape->activation];
     const char *percent = strchr(file, '%');
     if (percent) {
         snprintf(name, size, "%.*s%s.cl", (int)(percent - file), file, chosen);

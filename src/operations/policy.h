@@ -7,11 +7,17 @@
 #include "runtime/device/compute.h"
 #include "src/variants/residual.h"
 
+/* All norms and activations for options, "layernorm|..." and "gelu|...", in the order of the tables in kernels.c. */
+const char *norm_names(void);
+const char *activation_names(void);
+
+enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH }; /* those that GEMMs compute in their epilogue */
+
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t sublayers; /* of the model, for variants that use the depth */
     bool bias, norm_sum, scaled;
-    bool gelu_tanh;         /* see model_config */
+    int norm, activation;   /* places in norm_names and activation_names; enum activation */
     enum element_type type; /* of activations */
     const struct residual_variant *residual;
     struct residual_settings settings;

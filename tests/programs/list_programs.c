@@ -176,7 +176,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.bias = bits & BIAS;
         shape.norm_sum = bits & NORM_SUM;
         set_flags(&shape.settings, bits & FLAGS);
-        shape.gelu_tanh = bits & GELU_TANH;
+        shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
         struct operations operations;
         if (operations_create(compute, &shape, &operations)) {

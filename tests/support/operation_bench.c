@@ -89,7 +89,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .bias = shape->bias,
         .norm_sum = shape->norm_sum,
         .scaled = shape->scaled,
-        .gelu_tanh = shape->gelu_tanh,
+        .activation = shape->gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU,
         .type = shape->type,
         .residual = residual_find(shape->residual),
         .settings = settings,

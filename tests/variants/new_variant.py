@@ -105,6 +105,17 @@ def add_optimizer(tree):
            ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {"mock_sign", {"mock_sum"}, mock_options, mock_sign},\n'))
 
 
+def add_norm_and_activation(tree):
+    with open(os.path.join(tree, "cl/norm_layer.cl"), encoding="utf-8") as file:
+        norm = file.read()
+    assert norm.count("1e-5f") == 1
+    with open(os.path.join(tree, "cl/norm_mock.cl"), "w", encoding="utf-8") as file:
+        file.write(norm.replace("1e-5f", "1e-1f"))
+    shutil.copy(os.path.join(tree, "tests/variants/mock/activation_mock_silu.cl"), os.path.join(tree, "cl"))
+    insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const char *const activations[]", ', "mock"'),
+           ("};\n\nstatic const char *list_names", ', "mock_silu"'))
+
+
 class Tree:
     def __init__(self, scratch, cmake):
         self.scratch, self.cmake = scratch, cmake
@@ -201,6 +212,22 @@ def try_optimizer(tree):
     assert names and all(name.startswith("mock_sum.transformer.") for name in names), names
 
 
+def try_norm_and_activation(tree):
+    print("another norm, another activation")
+    run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--max-iters", "20", *MODEL)
+    known = losses_of(tree, "adamw")
+    for option, word in (("norm", "mocknorm"), ("activation", "mock_silu")):
+        expect(tree.program("hc_train", "--help"), word)
+        for dtype in ("fp32", "bf16"):
+            tree.program(*run, "--" + option, word, "--dtype", dtype, "--out-dir", word)
+            losses = losses_of(tree, word)
+            assert losses[-1] < losses[0] and losses != known, losses
+            tree.program("hc_train", "--out-dir", word, "--init-from", "resume", "--max-iters", "22")
+            with open(os.path.join(tree.scratch, word, "ckpt-22/config.json"), encoding="utf-8") as file:
+                assert json.load(file)[option] == word
+            shutil.rmtree(os.path.join(tree.scratch, word))
+
+
 def try_programs(tree):
     print("evaluation, sampling, export, analysis, bench")
     checkpoint = ("--checkpoint", "run/ckpt-24")
@@ -226,6 +253,7 @@ def main():
     os.makedirs(copy)
     add_variant(sources, copy)
     add_optimizer(copy)
+    add_norm_and_activation(copy)
     tree = Tree(scratch, cmake)
     print("building", flush=True)
     tree.compile(copy)
@@ -236,6 +264,7 @@ def main():
     try_words(tree)
     try_training(tree)
     try_optimizer(tree)
+    try_norm_and_activation(tree)
     try_programs(tree)
     shutil.rmtree(scratch)
 
