@@ -168,9 +168,9 @@ static inline float highest16(float16 v) {
  *
  * ACT_LOAD(p) and ACT_STORE(v, p) move VEC of them, in global memory, on a multiple of a vector's size as above;
  * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n =
- * 1, 2, 4, 8, 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds
- * to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by
- * its bits, and fp16 goes through vload_half and vstore_half, which every device has. */
+ * 1, 2, 4, 8, 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to
+ * nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its
+ * bits, and fp16 goes through vload_half and vstore_half, which every device has. */
 #ifndef ACT
 #define ACT 0
 #endif

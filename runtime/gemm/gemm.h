@@ -1,11 +1,11 @@
 /* GEMM (matrix multiplication) of row-major matrices on a compute's device, by one of these backends:
  *
- *   backend   | runs on                   | types         | made of
- *   cblas     | CPUs (PoCL)               | fp32          | the host's BLAS in a native kernel, on the buffers themselves
- *   clblast   | any device                | fp32          | CLBlast
- *   mma       | GPUs with matrix cores    | bf16, fp16    | kernels of our own (gemm_mma.h); fp32 by CLBlast
- *   onednn    | Intel's GPUs, CPUs        | all           | oneDNN (onednn.h); what it does not take by CLBlast or cblas
- *   portable  | any device                | all on GPUs   | kernels in plain OpenCL C (gemm_blocks.h, gemm_panels.h)
+ *   backend   | runs on                | types       | made of
+ *   cblas     | CPUs (PoCL)            | fp32        | the host's BLAS in a native kernel, on the buffers
+ *   clblast   | any device             | fp32        | CLBlast
+ *   mma       | GPUs with matrix cores | bf16, fp16  | kernels of our own (gemm_mma.h); fp32 by CLBlast
+ *   onednn    | Intel's GPUs, CPUs     | all         | oneDNN (onednn.h); what it does not take by CLBlast or cblas
+ *   portable  | any device             | all on GPUs | kernels in plain OpenCL C (gemm_blocks.h, gemm_panels.h)
  *
  * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
  * copies, which gemm_run makes and takes back. Sums are fp32 either way. */

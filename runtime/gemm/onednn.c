@@ -97,9 +97,8 @@ struct onednn_gemm {
     struct onednn_gemm *next;
     const struct onednn *onednn;
     union description matrices[3];
-    void *primitive; /* NULL: the library has none for this shape */
-    void *
-        scratchpad; /* the primitive's memory object for it, and its storage; NULL: it needs none, or a GPU has it */
+    void *primitive;  /* NULL: the library has none for this shape */
+    void *scratchpad; /* the primitive's memory object and its storage; NULL: none, or on a GPU */
     void *scratchpad_storage;
     char code[64];
 };

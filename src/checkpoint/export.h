@@ -1,5 +1,5 @@
-/* Exports a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch alone. It needs
- * no device, and memory for a few copies of the largest linear layer only. docs/exchange.md describes the
+/* Exports a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch alone. It
+ * needs no device, and memory for a few copies of the largest linear layer only. docs/exchange.md describes the
  * folders. */
 #pragma once
 

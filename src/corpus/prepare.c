@@ -120,9 +120,9 @@ static int move_results(const struct preparation *preparation, bool has_val) {
                : 0;
 }
 
-/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0: there
- * is work to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an error,
- * and what was left stays. Only --no-resume discards the work of another task; a state that is not JSON is
+/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0:
+ * there is work to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an
+ * error, and what was left stays. Only --no-resume discards the work of another task; a state that is not JSON is
  * ignored. */
 static int read_state(const struct preparation *preparation, json_t **state) {
     const bool resume = preparation->settings->resume;

@@ -1,7 +1,7 @@
 /* Compares attention on the device with sums on the host in double. Causal attention of one sequence of T
  * positions, H heads of D channels:
  *
- *   p = softmax(q k^T / sqrt(D)), y = (f p) v, with dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp of the scores
+ *   p = softmax(q k^T / sqrt(D)), y = (f p) v, dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp
  *   dv = (f p)^T dy, ds = p (f dy v^T - sum_d dy y) / sqrt(D), dq = ds k, dk = ds^T q */
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"

@@ -36,15 +36,16 @@ struct operations {
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
 void operations_release(struct operations *operations);
 
-/* Chooses attention's kernels for good, after operations_create: leaves those for bf16 instructions if they fail attention_check, and
- * takes the device's matrix cores if products run there and their kernels compile and pass it; operations->attention_by says what
- * runs. -1 where no kernels can be built, or where results are to be verified (compute_options) and are wrong. Each kind of heads is
- * checked once per device and driver, see self_test.h. */
+/* Chooses attention's kernels for good, after operations_create: leaves those for bf16 instructions if they fail
+ * attention_check, and takes the device's matrix cores if products run there and their kernels compile and pass it;
+ * operations->attention_by says what runs. -1 where no kernels can be built, or where results are to be verified
+ * (compute_options) and are wrong. Each kind of heads is checked once per device and driver, see self_test.h. */
 int attention_open(struct operations *operations);
 
-/* Whether a device comes to the end of long loops: Mesa's CPU drivers of release 22.3 leave all loops of a work-item after 65535 turns
- * in all. If work-items of the model would make more turns than half of that, for a batch of this shape and so many parameters,
- * tries four times as many on the device, once per device and driver. -1 with what to do if they do not come out right. */
+/* Whether a device comes to the end of long loops: Mesa's CPU drivers of release 22.3 leave all loops of a
+ * work-item after 65535 turns in all. If work-items of the model would make more turns than half of that, for a
+ * batch of this shape and so many parameters, tries four times as many on the device, once per device and driver.
+ * -1 with what to do if they do not come out right. */
 int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters);
 
 /* Bytes of the partial-sum buffer, for memory plans. */
@@ -70,7 +71,8 @@ struct embedding_input {
     struct dropout dropout;
 };
 
-/* Streams [N, S, C] = gain (wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each sequence. */
+/* Streams [N, S, C] = gain (wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each
+ * sequence. */
 void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
                        struct embedding weights, const struct buffer *streams, const struct buffer *squares);
 
@@ -82,9 +84,9 @@ struct token_groups {
     size_t distinct;
 };
 
-/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of the gains, of sequences that begin at
- * position 0. d_embedding [N, C] float is scratch. To wte's rows it always adds: with tied weights the head's GEMM comes first, and
- * writes all that are scored. */
+/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of the gains, of sequences that
+ * begin at position 0. d_embedding [N, C] float is scratch. To wte's rows it always adds: with tied weights the
+ * head's GEMM comes first, and writes all that are scored. */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate);

@@ -7,7 +7,8 @@
 #include "runtime/device/compute.h"
 #include "src/variants/residual.h"
 
-/* All norms and activations for options, "layernorm|..." and "gelu|...", in the order of the tables in kernels.c. */
+/* All norms and activations for options, "layernorm|..." and "gelu|...", in the order of the tables in
+ * kernels.c. */
 const char *norm_names(void);
 const char *activation_names(void);
 
@@ -45,8 +46,7 @@ struct policy {
     size_t square_chunks; /* of vectors whose squares are summed */
     size_t map_chunks; /* of tokens in hc_map_backward, where each has a row of theta; whole groups of map_lanes */
 
-    bool
-        loss_keeps_row; /* cross_entropy keeps a row in registers between loss and gradient: KEEPS of cl/cross_entropy.cl */
+    bool loss_keeps_row; /* cross_entropy keeps a row in registers between loss and gradient (KEEPS) */
 
     /* projections */
     size_t projection_rows;           /* rows of the streams in a work-group of projections_multiply */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Channels from which on a CPU's bf16 instructions are worth it: twice the speed with AVX512_BF16. Models of 128
- * gain 20 to 90 % (docs/notes/performance.md), but are trained in minutes to be compared in hundredths of a nat, which
- * bf16 may cost them (docs/precision.md). */
+ * gain 20 to 90 % (docs/notes/performance.md), but are trained in minutes to be compared in hundredths of a nat,
+ * which bf16 may cost them (docs/precision.md). */
 #define WIDE 256
 
 #define FAILURE_SIZE 512 /* bytes of text: which element of a result is wrong */

@@ -16,8 +16,7 @@ struct type_choice {
 /* Opens the device that the settings name, for GEMMs of the type wanted (enum element_type, or TYPE_AUTO) in a
  * model of so many channels, 0 if that is not known yet; of several GPUs the one with the rank's number on its
  * host. *choice is the same for all ranks: with "auto" fp32 for all if one of them has no matrix cores that work.
- * Collective; on failure all ranks have the error, and a
- * *compute that is not NULL is still to be closed. */
+ * Collective; on failure all ranks have the error, and a *compute that is not NULL is still to be closed. */
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 

@@ -113,8 +113,7 @@ static int fill_anew(const char *path, const char *staging, const struct trainin
 
 /* Writes the file anew and puts that into its place, in one step for the file system: whatever happens, the lines
  * before stay, and other names that the old file has, such as those of a backup by links, keep it as it was.
- * Without `makes`, a file that is missing stays so and
- * *file is NULL. */
+ * Without `makes`, a file that is missing stays so and *file is NULL. */
 static int open_lines(const char *out_dir, const char *name, bool makes, const struct training_state *state,
                       FILE **file) {
     const struct path path = path_of("%s/%s", out_dir, name);

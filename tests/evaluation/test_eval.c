@@ -34,7 +34,8 @@ static const double TOLERANCE = 1e-5; /* relative */
 static const char eval_program[] = HC_PROGRAMS "/hc_eval", train_program[] = HC_PROGRAMS "/hc_train";
 
 #define CHECKPOINT                 scratch_path("run/ckpt-20")
-#define EVAL(...)                  CHILD_RUN(eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", __VA_ARGS__)
+#define CHECKPOINT_OPTIONS         "--checkpoint", CHECKPOINT, "--device", "pocl"
+#define EVAL(...)                  CHILD_RUN(eval_program, CHECKPOINT_OPTIONS, __VA_ARGS__)
 #define REFUSED(status, text, ...) assert_failed(EVAL(__VA_ARGS__), status, text)
 
 /* ---- windows */

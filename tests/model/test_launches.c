@@ -4,7 +4,8 @@
  *
  * - What the kernel has a const pointer to is not said to be written.
  * - No more bytes of a buffer change than are said to be written.
- * - A buffer that is said to be written and not read gets the same from the kernel whatever it had before, and in exactly
+ * - A buffer that is said to be written and not read gets the same from the kernel whatever it had before, and in
+ *   exactly
  *   as many bytes as are said. */
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"

@@ -62,7 +62,8 @@ static void check(struct expected expected, const char *const *texts) {
 #define CHECK(min_lr, lr_decay_iters, warmup_iters, said, ...)                                                     \
     check((struct expected){min_lr, lr_decay_iters, warmup_iters, said}, (const char *const[]){__VA_ARGS__, NULL})
 
-#define WHOLE         "learning_rate = 2e-3\nmin_lr = 2e-4\nmax_iters = 2000\nlr_decay_iters = 2000\nwarmup_iters = 300\n"
+#define WHOLE         RATES "max_iters = 2000\nlr_decay_iters = 2000\nwarmup_iters = 300\n"
+#define RATES         "learning_rate = 2e-3\nmin_lr = 2e-4\n"
 #define TENTH_OF_RATE "schedule min_lr = 3e-06, a tenth of learning_rate"
 #define AS_ITERATIONS "schedule lr_decay_iters = 300, the number of iterations"
 #define SHORT_WARMUP  "schedule warmup_iters = 30, a tenth of lr_decay_iters\n"

@@ -24,8 +24,7 @@ enum { FIELDS_MAX = 28, SCRATCH_MAX = 12, FIELD_GUARD = 16 };
 
 enum field_kind {
     FIELD_INPUT,     /* the backward pass writes its gradient [count] */
-    FIELD_PARAMETER, /* in the arena of weights; its gradient is added to the arena of gradients, or written there where
-                        the operations are told that it has none yet */
+    FIELD_PARAMETER, /* in the arena of weights; its gradient is added to that of gradients, or replaces it */
     FIELD_OUTPUT,    /* has a cotangent */
     FIELD_BYPRODUCT, /* output that the loss does not see */
 };

@@ -322,8 +322,8 @@ static const char *mix_check(const struct bench *bench) {
 OPERATION(mix, "mix", "stream_mix.cl", mix_describe, .reference = mix_reference, .forward = run_mix_forward,
           .backward = run_mix_backward, .check = mix_check);
 
-/* ---- the fused frame: streams, packed projections, theta, gain and the branch's output -> normed and mixed, and from mixed
- * what the next branch gets, with the same parameters. Only where a row has several lanes. */
+/* ---- the fused frame: streams, packed projections, theta, gain and the branch's output -> normed and mixed, and
+ * from mixed what the next branch gets, with the same parameters. Only where a row has several lanes. */
 
 static void describe_theta(struct bench *bench) {
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {

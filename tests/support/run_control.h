@@ -68,8 +68,8 @@ void assert_same_run(const char *first, const char *second,
 
 /* ---- the tests of a program
  *
- * UNIT_TEST(name) {...}, and RUN_TESTS(TEST(name), ...) at the end. An argument of the program is a pattern of names.
- * Beside the corpus the tests find "base", a run with two checkpoints, and "short.txt". */
+ * UNIT_TEST(name) {...}, and RUN_TESTS(TEST(name), ...) at the end. An argument of the program is a pattern of
+ * names. Beside the corpus the tests find "base", a run with two checkpoints, and "short.txt". */
 
 int run_control_begin(void **state);
 int run_control_stop(void **state); /* ends what a failed test has left running */
