@@ -2,6 +2,7 @@
 """Holds the functions of src/ and runtime/ to a size that one takes in at a glance (CTest's `functions`): at most 60 lines, the
 rows of tables in them not counted, and at most 8 parameters, but for types of other libraries' functions, and for OpenCL's own
 where runtime/vulkan has them. A kernel of cl/ has at most 16 parameters.
+Lines of C files, tests included, have at most 116 columns.
 
     ci/functions.py
 """
@@ -10,7 +11,7 @@ import os
 import re
 import sys
 
-MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS = 60, 8, 16
+MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS, MOST_COLUMNS = 60, 8, 16, 116
 HEAD = re.compile(r"^(?!typedef|struct \w+ \{|enum|union)[A-Za-z_][\w \*]*?(\w+)\(([^;{}]*?)\)\s*(__attribute__[^;{]*)?([;{])", re.M)
 
 
@@ -65,7 +66,13 @@ def main():
             if parameters > MOST_KERNEL_PARAMETERS:
                 print("%s:%d: kernel %s has %d parameters, more than %d" % (path, first, name, parameters, MOST_KERNEL_PARAMETERS))
                 wrong += 1
-    print("%d functions and kernels, %d too large" % (count, wrong))
+    for path in sorted(glob.glob("src/*/*.[ch]") + glob.glob("runtime/*/*.[ch]") + glob.glob("tests/*/*.[ch]") + glob.glob("bench/*/*.[ch]")):
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if len(line.rstrip("\n")) > MOST_COLUMNS:
+                    print("%s:%d: a line of %d columns, more than %d" % (path, number, len(line) - 1, MOST_COLUMNS))
+                    wrong += 1
+    print("%d functions and kernels, %d faults" % (count, wrong))
     sys.exit(1 if wrong or count == 0 else 0)
 
 
