@@ -15,6 +15,7 @@
 #include "src/measuring/h_measurement.h"
 #include "src/model/parameters.h"
 #include "src/training/run_log.h"
+#include <dirent.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -176,12 +177,9 @@ static void warn_of_damage(const json_t *record) {
     const json_t *damage;
     size_t i;
     json_array_foreach(json_object_get(record, "damaged"), i, damage) {
-        const long long lines = json_integer_value(json_object_get(damage, "lines"));
-        message_print(
-            stderr, "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
-            json_string_value(json_object_get(damage, "path")), lines, lines == 1 ? "" : "s",
-            lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
-            (long long)json_integer_value(json_object_get(damage, "first")));
+        message_print(stderr, "warning  %s: left out lines that are no records of a run: %.0f, first line %.0f\n",
+                      json_string_value(json_object_get(damage, "path")), run_number(damage, "lines"),
+                      run_number(damage, "first"));
     }
 }
 
@@ -218,59 +216,48 @@ static int is_run(const char *folder, bool evaluations) {
     return files_each(folder, is_of_run, &evaluations);
 }
 
-/* Run directories in a folder. */
-struct found {
-    const char *folder;
-    char **paths; /* owned */
-    size_t count;
-};
-
-static int find_run(void *context, const char *name) {
-    struct found *found = context;
-    const struct path path = path_of("%s/%s", found->folder, name);
-    struct stat status;
-    if (stat(path.text, &status) != 0 || !S_ISDIR(status.st_mode) || is_checkpoint(path.text)) {
-        return 0;
-    }
-    const int result = is_run(path.text, true);
-    if (result > 0) {
-        found->paths = memory_resize(found->paths, found->count + 1, sizeof *found->paths);
-        found->paths[found->count++] = memory_string(path.text);
-    }
-    return result < 0 ? -1 : 0;
+static int is_child(const struct dirent *entry) {
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* By name, numbers in it by value: shc-2 before shc-10. */
-static int compare_paths(const void *a, const void *b) {
-    return strverscmp(*(char *const *)a, *(char *const *)b);
+/* Adds the run directories in a folder by name, numbers in it by value: shc-2 before shc-10. Returns how many there
+ * are, or -1 with an error. */
+static int add_runs_in(const struct job *job, const char *folder, json_t *runs) {
+    struct dirent **entries;
+    struct stat status;
+    const int count = scandir(folder, &entries, is_child, versionsort);
+    int found = count < 0 ? error_set_errno("cannot read the folder %s", folder) : 0;
+    for (int i = 0; i < count; i++) {
+        const struct path path = path_of("%s/%s", folder, entries[i]->d_name);
+        if (found >= 0 && stat(path.text, &status) == 0 && S_ISDIR(status.st_mode) && !is_checkpoint(path.text)) {
+            const int is_one = is_run(path.text, true);
+            found = is_one < 0 || (is_one && add_run(job, path.text, runs)) ? -1 : found + is_one;
+        }
+        free(entries[i]);
+    }
+    if (count >= 0) {
+        free(entries);
+    }
+    return found;
 }
 
 /* Adds the run directories in a folder that is none itself, or else the folder if it has evaluations of documents.
  * If it has none, that is an error, or with `waits` a line on stderr. */
 static int add_folder(const struct job *job, const char *folder, json_t *runs) {
-    struct found found = {.folder = folder};
-    int result = files_each(folder, find_run, &found);
-    const int has_evaluations = result == 0 && found.count == 0 ? is_run(folder, true) : 0;
-    if (has_evaluations != 0) {
-        result = has_evaluations < 0 ? -1 : add_run(job, folder, runs);
-    } else if (result == 0 && found.count == 0 && job->settings->waits) {
+    int found = add_runs_in(job, folder, runs);
+    if (found == 0 && (found = is_run(folder, true)) > 0) {
+        return add_run(job, folder, runs);
+    }
+    if (found == 0 && !job->settings->waits) {
+        return error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
+                         ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS
+                         ", eval-NAME.json or ckpt-N of a run directory, and it has no config.json of a checkpoint",
+                         folder);
+    }
+    if (found == 0) {
         message_print(stderr, "waiting  %s: no run is here yet\n", folder);
-    } else if (result == 0 && found.count == 0) {
-        result =
-            error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
-                      ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS
-                      ", eval-NAME.json or ckpt-N of a run directory, and it has no config.json of a checkpoint",
-                      folder);
     }
-    if (found.count > 0) {
-        qsort(found.paths, found.count, sizeof *found.paths, compare_paths);
-    }
-    for (size_t i = 0; i < found.count; i++) {
-        result = result || add_run(job, found.paths[i], runs) ? -1 : 0;
-        free(found.paths[i]);
-    }
-    free(found.paths);
-    return result;
+    return found < 0 ? -1 : 0;
 }
 
 static int add_input(const struct job *job, const char *path, json_t *runs) {
@@ -333,38 +320,32 @@ static void number_kinds(json_t *runs) {
     }
 }
 
-/* Whether a report shows more of a run than its name. */
-static bool has_content(const json_t *run) {
+/* An error unless a report shows more of some run than its name. */
+static int check_content(const json_t *runs, const struct analyze_settings *settings) {
     static const char *const places[] = {"checkpoints",       "record.settings",         "record.documents",
                                          "record.steps.iter", "record.evaluations.iter", "record.statistics.iter"};
-    size_t rows = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const json_t *place = run_member(run, places[i]);
-        rows += json_array_size(place) + json_object_size(place);
-    }
-    return rows > 0;
-}
-
-static int check_content(const json_t *runs, const struct analyze_settings *settings) {
     const json_t *run;
-    bool any = settings->bench || settings->waits;
-    size_t i;
+    size_t rows = *settings->bench || settings->waits, i;
     json_array_foreach(runs, i, run) {
-        any = any || has_content(run);
+        for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+            const json_t *place = run_member(run, places[k]);
+            rows += json_array_size(place) + json_object_size(place);
+        }
     }
-    return any ? 0
-               : error_set("there is nothing to show: looked for lines of " RUN_LOG_METRICS
-                           " and " RUN_LOG_STATISTICS ", " RUN_SETTINGS
-                           " and eval-NAME.json of runs, and for checkpoints with several streams, "
-                           "whose H_res is measured with --data-dir%s",
-                           settings->data_dir ? "" : " (it is not given)");
+    return rows > 0 ? 0
+                    : error_set("there is nothing to show: looked for lines of " RUN_LOG_METRICS
+                                " and " RUN_LOG_STATISTICS ", " RUN_SETTINGS
+                                " and eval-NAME.json of runs, and for checkpoints with several streams, whose "
+                                "H_res is measured with --data-dir%s",
+                                *settings->data_dir ? "" : " (it is not given)");
 }
 
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
     struct job job = {compute, NULL, settings};
     json_t *runs = json_array(), *bench = NULL, *comparison = NULL;
-    const struct path split = path_of("%s/%s.bin", settings->data_dir ? settings->data_dir : "", settings->split);
-    int result = settings->data_dir ? token_file_open(split.text, &job.file) : 0;
+    const struct path split =
+        path_of("%s/%s.bin", settings->data_dir, settings->split == SPLIT_VAL ? "val" : "train");
+    int result = *settings->data_dir ? token_file_open(split.text, &job.file) : 0;
     for (size_t i = 0; result == 0 && i < settings->input_count; i++) {
         result = add_input(&job, settings->inputs[i], runs);
     }
@@ -372,11 +353,11 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
     unify_data_paths(runs);
     number_kinds(runs);
     if (result || check_content(runs, settings) || !(comparison = comparison_make(runs, settings->baselines)) ||
-        (settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {
+        (*settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {
         json_decref(runs);
         json_decref(comparison);
         return NULL;
     }
-    return json_pack("{s:I, s:o, s:o, s:o*}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0),
+    return json_pack("{s:I, s:o, s:o, s:o*}", "samples", (json_int_t)(*settings->data_dir ? settings->samples : 0),
                      "runs", runs, "comparison", comparison, "bench", bench);
 }

@@ -4,17 +4,20 @@
 #include "src/model/gpt.h"
 #include <jansson.h>
 
+#define SPLIT_WORDS "val|train"
+enum split_word { SPLIT_VAL, SPLIT_TRAIN };
+
 struct analyze_settings {
     const char *const *inputs; /* run directories, checkpoints, and folders that hold run directories */
     size_t input_count;
-    const char *data_dir;  /* of token files; NULL: nothing is computed, only what runs have logged is read */
-    const char *split;     /* "val" or "train" */
-    int64_t samples;       /* sequences of block_size tokens, spread evenly over the split */
-    int64_t batch_size;    /* sequences at a time */
-    bool all_checkpoints;  /* of a run directory; else the newest one */
-    bool waits;            /* runs may not have begun: inputs without a run are reported on stderr and left out */
-    const char *bench;     /* what hc_bench --compare --json wrote, or NULL */
-    const char *baselines; /* names of residual variants that others are compared with, see comparison.h */
+    char *data_dir;       /* of token files; "": nothing is computed, only what runs have logged is read */
+    int split;            /* enum split_word, of that folder */
+    int64_t samples;      /* sequences of block_size tokens, spread evenly over the split */
+    int64_t batch_size;   /* sequences at a time */
+    bool all_checkpoints; /* of a run directory; else the newest one */
+    bool waits;           /* runs may not have begun: inputs without a run are reported on stderr and left out */
+    char *bench;          /* what hc_bench --compare --json wrote, or "" */
+    char *baselines;      /* names of residual variants that others are compared with, see comparison.h */
     const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */
 };
 

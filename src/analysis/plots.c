@@ -5,11 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Attention and MLP alternate. */
-static const char *branch_of(size_t sublayer) {
-    return sublayer % 2 == 0 ? "attention" : "MLP";
-}
-
 static const json_t *sublayers_of(const json_t *run) {
     return json_object_get(run_h(run), "sublayers");
 }
@@ -223,8 +218,7 @@ static bool has_depth(const json_t *run) {
 
 /* Number `key` of the last sublayer. */
 static double at_the_end(const json_t *run, const char *key) {
-    const json_t *sublayers = sublayers_of(run);
-    return run_number(json_array_get(sublayers, json_array_size(sublayers) - 1), key);
+    return run_number(run_last(sublayers_of(run)), key);
 }
 
 /* A curve over the sublayers of a number in each panel, the second one NULL if there is one panel; depths are
@@ -364,7 +358,7 @@ static double mean_of(const json_t *array) {
 static void draw_similarity(struct plot *plot, const json_t *run, size_t index) {
     const json_t *iterations = column_of(run, "statistics", "iter"),
                  *cosines = column_of(run, "statistics", "stream_cosine"), *row;
-    const size_t sublayers = json_array_size(json_array_get(cosines, 0)), last = json_array_size(cosines) - 1;
+    const size_t sublayers = json_array_size(json_array_get(cosines, 0));
     size_t i;
     plot_begin_block(plot, "cosine", index);
     json_array_foreach(cosines, i, row) {
@@ -382,9 +376,9 @@ static void draw_similarity(struct plot *plot, const json_t *run, size_t index) 
     fprintf(plot->to[PLOT_COMMANDS],
             "set title '%s'\nset xtics %g\nset cbrange [0:%zu]\nplot for [layer=0:%zu] $%s using 1:layer+2 with "
             "lines lw 1.5 dt 1+layer%%2 lc palette cb layer notitle\n",
-            plot->name, plot_tic_distance(fmax(run_element(iterations, json_array_size(iterations) - 1), 1.0)),
+            plot->name, plot_tic_distance(fmax(json_number_value(run_last(iterations)), 1.0)),
             sublayers > 1 ? sublayers - 1 : 1, sublayers - 1, plot->block);
-    fprintf(plot_item(plot), "%s %.3f", plot->name, mean_of(json_array_get(cosines, last)));
+    fprintf(plot_item(plot), "%s %.3f", plot->name, mean_of(run_last(cosines)));
 }
 
 /* ---- H_res of checkpoints: column sums, entries, heat maps */
@@ -487,11 +481,10 @@ static void draw_matrix(struct plot *plot, size_t index, const json_t *matrix, c
             plot->name, where, n - 1, n - 1);
     label_sums(plot, 'x', matrix);
     label_sums(plot, 'y', matrix);
-    fprintf(
-        plot->to[PLOT_COMMANDS],
-        "plot $%s with image pixels notitle, $%s using 1:2:(sprintf('%%.2f', $3)) with labels font ',%d' tc rgb "
-        "'#222222' notitle\n",
-        plot->block, plot->block, n > 5 ? 6 : 9);
+    fprintf(plot->to[PLOT_COMMANDS],
+            "plot $%s with image pixels notitle, $%s using 1:2:(sprintf('%%.2f', $3)) with labels font ',%d' tc "
+            "rgb '#222222' notitle\n",
+            plot->block, plot->block, n > 5 ? 6 : 9);
 }
 
 static void draw_heat_maps(struct plot *plot, const json_t *run, size_t index) {
@@ -499,7 +492,7 @@ static void draw_heat_maps(struct plot *plot, const json_t *run, size_t index) {
     const size_t count = json_array_size(sublayers), depths[] = {count > 1, count / 2, count - 1};
     for (size_t i = 0; i < 3; i++) {
         char where[48];
-        snprintf(where, sizeof where, "sublayer %zu (%s)", depths[i], branch_of(depths[i]));
+        snprintf(where, sizeof where, "sublayer %zu (%s)", depths[i], depths[i] % 2 ? "MLP" : "attention");
         draw_matrix(plot, 4 * index + i, json_object_get(json_array_get(sublayers, depths[i]), "first_sequence"),
                     where);
     }

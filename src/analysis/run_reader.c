@@ -4,6 +4,7 @@
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "src/analysis/runs.h"
 #include "src/training/run_log.h"
 #include <limits.h>
 #include <math.h>
@@ -15,9 +16,8 @@ enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
 
 /* Tables are objects of columns, which are arrays. */
 static json_t *empty_record(void) {
-    return json_pack("{s:{s:[], s:[], s:[], s:[]}, s:{s:[], s:[], s:[]},"
-                     " s:{s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[]},"
-                     " s:{}, s:{}, s:[]}",
+    return json_pack("{s:{s:[], s:[], s:[], s:[]}, s:{s:[], s:[], s:[]}, s:{s:[], s:[], s:[], s:[], s:[], s:[], "
+                     "s:[], s:[], s:[], s:[], s:[], s:[], s:[]}, s:{}, s:{}, s:[]}",
                      "steps", "iter", "loss", "grad_norm", "tokens_per_sec", "evaluations", "iter", "train_loss",
                      "val_loss", "statistics", "iter", "row_max_p10", "row_max_median", "row_max_p90",
                      "diagonal_fraction", "smallest_entry", "negative_fraction", "norm_mean", "composite_norm_mean",
@@ -74,11 +74,6 @@ static int read_lines(json_t *record, const char *folder, const char *name, bool
 
 /* ---- its end */
 
-static const json_t *last_of(const json_t *array) {
-    const size_t count = json_array_size(array);
-    return count > 0 ? json_array_get(array, count - 1) : NULL;
-}
-
 /* The middle one of the numbers from `first` on, NaN when there are none. */
 static double median_from(const json_t *array, size_t first) {
     const size_t most = json_array_size(array) - first;
@@ -101,7 +96,7 @@ static json_t *conclude(const json_t *record) {
     json_t *final = json_object();
     const json_t *steps = json_object_get(record, "steps"), *evaluations = json_object_get(record, "evaluations");
     const json_t *losses = json_object_get(steps, "loss"), *validated = json_object_get(evaluations, "val_loss");
-    const json_t *last = last_of(validated);
+    const json_t *last = run_last(validated);
     const size_t count = json_array_size(losses), first = count > FINAL_STEPS ? count - FINAL_STEPS : 0;
     double sum = 0.0, best = HUGE_VAL;
     const double speed = median_from(json_object_get(steps, "tokens_per_sec"), first);
@@ -115,7 +110,7 @@ static json_t *conclude(const json_t *record) {
     if (count > 0) {
         json_object_set_new(final, "train_loss", json_real(sum / (double)(count - first)));
         json_object_set_new(final, "iter",
-                            json_integer(json_integer_value(last_of(json_object_get(steps, "iter"))) + 1));
+                            json_integer(json_integer_value(run_last(json_object_get(steps, "iter"))) + 1));
     }
     if (isfinite(speed)) {
         json_object_set_new(final, "tokens_per_sec", json_real(speed));
@@ -125,7 +120,7 @@ static json_t *conclude(const json_t *record) {
     }
     if (json_is_number(last)) { /* null: it was not finite */
         json_object_set_new(final, "val_loss", json_real(json_number_value(last)));
-        json_object_set(final, "val_iter", (json_t *)last_of(json_object_get(evaluations, "iter")));
+        json_object_set(final, "val_iter", (json_t *)run_last(json_object_get(evaluations, "iter")));
     }
     return final;
 }
@@ -134,15 +129,15 @@ static json_t *conclude(const json_t *record) {
 
 /* The <name> of eval-<name>.json; false: another file. Only names that a page can have as they are. */
 static bool evaluation_name(const char *file, char name[NAME_MAX + 1]) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    static const char first[] = "eval-", last[] = ".json";
-    const size_t length = strlen(file), around = sizeof first - 1 + sizeof last - 1;
-    const bool is_one = length > around && strncmp(file, first, sizeof first - 1) == 0 &&
-                        strcmp(file + length - (sizeof last - 1), last) == 0;
-    if (!is_one || strspn(file, plain) < length || length > NAME_MAX) {
+    int end = 0;
+    if (sscanf(file, "eval-%255[A-Za-z0-9._-]%n", name, &end) != 1 || file[end]) {
         return false;
     }
-    snprintf(name, NAME_MAX + 1, "%.*s", (int)(length - around), file + sizeof first - 1);
+    char *ending = strrchr(name, '.');
+    if (!ending || ending == name || strcmp(ending, ".json") != 0) {
+        return false;
+    }
+    *ending = '\0';
     return true;
 }
 

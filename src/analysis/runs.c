@@ -35,6 +35,10 @@ double run_element(const json_t *array, size_t index) {
     return json_number_value(json_array_get(array, index));
 }
 
+const json_t *run_last(const json_t *array) {
+    return json_array_get(array, json_array_size(array) - 1); /* jansson refuses SIZE_MAX */
+}
+
 /* ---- texts */
 
 /* One of four buffers in turn. */
@@ -104,9 +108,7 @@ const char *run_colour(const char *variant) {
 }
 
 const json_t *run_h(const json_t *run) {
-    const json_t *checkpoints = json_object_get(run, "checkpoints");
-    const size_t count = json_array_size(checkpoints);
-    return count > 0 ? json_object_get(json_array_get(checkpoints, count - 1), "h") : NULL;
+    return json_object_get(run_last(json_object_get(run, "checkpoints")), "h");
 }
 
 /* ---- runs that differ in the seed alone */

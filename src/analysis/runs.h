@@ -13,6 +13,9 @@ double run_number(const json_t *object, const char *path);
 const char *run_text(const json_t *object, const char *path);
 double run_element(const json_t *array, size_t index);
 
+/* An array's last element; NULL where there is none. */
+const json_t *run_last(const json_t *array);
+
 /* A text in UTF-8 that gnuplot's quotes, HTML and CSV take as it is: other ASCII than letters, digits, blanks and
  * ._-+=()/, and invisible marks, are question marks. Valid until four more calls. NULL is "". */
 const char *run_plain(const char *text);

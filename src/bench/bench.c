@@ -194,13 +194,12 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
                   "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
                   (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
                   model->ranks->node.count, model->ranks->cross_node.count, 1e3 * active, 100.0 * hidden);
-    message_print(
-        stdout,
-        "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f "
-        "GB/s: %.0f %% of the %.2f GB/s that it has\n",
-        1e3 * result->exchange_alone, mebibyte * result->alone.sent,
-        gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
-        100.0 * result->memory_share, gigabyte * result->memory_rate);
+    message_print(stdout,
+                  "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, "
+                  "%.2f GB/s: %.0f %% of the %.2f GB/s that it has\n",
+                  1e3 * result->exchange_alone, mebibyte * result->alone.sent,
+                  gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved,
+                  gigabyte * moved, 100.0 * result->memory_share, gigabyte * result->memory_rate);
 }
 
 static void print_split(const struct bench_state *bench, const struct bench_result *result) {

@@ -52,10 +52,9 @@ static int read_case(struct comparison *all, struct ranks *ranks, char *text) {
     }
     *one = (struct bench_case){.residual = residual_find(text), .streams = train.model.n_streams};
     if (!one->residual) {
-        return error_set(
-            "--compare: '%s' is no residual variant: give some of %s, with streams as in shc:4, separated "
-            "by commas",
-            text, residual_names());
+        return error_set("--compare: '%s' is no residual variant: give some of %s, with streams as in shc:4, "
+                         "separated by commas",
+                         text, residual_names());
     }
     if (streams) {
         one->streams = strtol(streams, &end, 10);
@@ -296,12 +295,9 @@ static void print_table(const struct comparison *all) {
     message_print(stdout, "of GEMM  the model's FLOPs a second, relative to the rate of GEMMs alone above\n"
                           "planned  memory on the device; peak: the most that the process has had\n");
     if (find_plain(all)) {
-        message_print(
-            stdout,
-            "to rc    time of a step divided by that of rc in the same round, median of the rounds. It is not the "
-            "quotient of two\n         medians above: a machine that is slower in some rounds changes those, and "
-            "not "
-            "the ratios within a round\n");
+        message_print(stdout, "to rc    time of a step divided by that of rc in the same round, median of the "
+                              "rounds. It is not the quotient of two\n         medians above: a machine that is "
+                              "slower in some rounds changes those, and not the ratios within a round\n");
     }
 }
 

@@ -237,15 +237,15 @@ static void print(const struct roofline *roofline) {
     message_print(stdout, ", %" PRId64 " x %" PRId64 " tokens a micro-step, in %s; GEMMs by %s\n",
                   bench->train->batch_size, bench->train->model.block_size, element_name(bench->gpt.options.type),
                   gemm_description(bench->compute));
-    message_print(stdout,
-                  "speed    %.0f tokens/s predicted at %.0f micro-steps a step, %.1f %% of the data sheet's %.1f "
-                  "TFLOP/s\n",
-                  speed, steps, 100.0 * speed * gpt_flops_per_token(&bench->gpt) / peak, 1e-12 * peak);
     message_print(
         stdout,
-        "frame    %.1f MB of hyper-connections a sublayer, forward and backward; %zu launches of a micro-step have "
-        "fewer groups than twice the cores\n",
-        1e-6 * frame_bytes(micro_step) / (double)(BRANCHES * bench->gpt.config.n_layer), micro_step->narrow);
+        "speed    %.0f tokens/s predicted at %.0f micro-steps a step, %.1f %% of the data sheet's %.1f TFLOP/s\n",
+        speed, steps, 100.0 * speed * gpt_flops_per_token(&bench->gpt) / peak, 1e-12 * peak);
+    message_print(stdout,
+                  "frame    %.1f MB of hyper-connections a sublayer, forward and backward; %zu launches of a "
+                  "micro-step have fewer groups than twice the cores\n",
+                  1e-6 * frame_bytes(micro_step) / (double)(BRANCHES * bench->gpt.config.n_layer),
+                  micro_step->narrow);
     print_estimate(micro_step, "a micro-step");
     print_estimate(&roofline->optimiser_step, "the optimiser's step");
 }

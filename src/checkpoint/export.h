@@ -11,10 +11,9 @@ enum export_format {
 };
 
 struct export_settings {
-    const char *checkpoint, *out; /* folders */
-    enum export_format format;
-    int64_t
-        vocab_size; /* rows of the token embedding to keep; 0: all, but for transformers without GPT-2's padding */
+    char *checkpoint, *out; /* folders */
+    int format;             /* enum export_format */
+    int64_t vocab_size;     /* rows of the embedding to keep; 0: all, for transformers without GPT-2's padding */
 };
 
 struct export_report {

@@ -15,11 +15,10 @@
 
 static struct program program = {
     .info.name = "hc_analyze",
-    .info.summary =
-        "Makes the paper's tables and plots of your own runs: reads the logs of run directories, measures the "
-        "residual matrices H_res of their checkpoints on samples of a token file, and writes "
-        "OUT/report.html, one page with everything in it, OUT/figures/ with each plot as SVG, PNG, "
-        "gnuplot's script and CSV, and OUT/analysis.json with all numbers.",
+    .info.summary = "Makes the paper's tables and plots of your own runs: reads the logs of run directories, "
+                    "measures the residual matrices H_res of their checkpoints on samples of a token file, and "
+                    "writes OUT/report.html, one page with everything in it, OUT/figures/ with each plot as SVG, "
+                    "PNG, gnuplot's script and CSV, and OUT/analysis.json with all numbers.",
     .info.usage = "--out OUT [OPTIONS] RUN_CHECKPOINT_OR_FOLDER_OF_RUNS...",
     .info.examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
                      "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc\n"
@@ -29,16 +28,11 @@ static struct program program = {
     .takes_arguments = true,
 };
 
-/* --split */
-#define SPLIT_WORDS "val|train"
-enum split_word { SPLIT_VAL, SPLIT_TRAIN };
-
 struct settings {
     struct device_settings device;
-    char *out, *data_dir, *bench, *baselines;
-    int split; /* enum split_word */
-    int64_t samples, batch_size, watch;
-    bool all_checkpoints;
+    struct analyze_settings analyze;
+    char *out;
+    int64_t watch;
 };
 
 static int write_results(const struct settings *settings, const json_t *json) {
@@ -71,15 +65,15 @@ static bool has_streams(const json_t *json) {
 }
 
 /* Once, or again and again with what is new. */
-static int analyze_all(struct compute *compute, const struct settings *settings, struct analyze_settings *analyze) {
+static int analyze_all(struct compute *compute, struct settings *settings) {
     json_t *last = NULL;
     int result = 0;
-    bool warned = false;
+    bool warned = *settings->analyze.data_dir;
     do {
-        analyze->before = last;
-        json_t *json = analyze_run(compute, analyze);
+        settings->analyze.before = last;
+        json_t *json = analyze_run(compute, &settings->analyze);
         result = json ? write_results(settings, json) : -1;
-        if (result == 0 && !warned && !analyze->data_dir && has_streams(json)) {
+        if (result == 0 && !warned && has_streams(json)) {
             message_print(stderr,
                           "H_res was not measured: give --data-dir DIR with the token files of these runs\n");
             warned = true;
@@ -94,26 +88,19 @@ static int analyze_all(struct compute *compute, const struct settings *settings,
     return result;
 }
 
-static int run(const struct settings *settings) {
+static int run(struct settings *settings) {
     struct compute *compute = NULL;
-    const bool computes = settings->data_dir && *settings->data_dir;
     interrupt_install();
     if (!settings->out || program.argument_count == 0) {
         error_set("--out and at least one run directory or checkpoint are needed; see hc_analyze --help");
         return PROGRAM_WRONG;
     }
-    struct analyze_settings analyze = {.inputs = program.arguments,
-                                       .input_count = program.argument_count,
-                                       .data_dir = computes ? settings->data_dir : NULL,
-                                       .split = settings->split == SPLIT_VAL ? "val" : "train",
-                                       .samples = settings->samples,
-                                       .batch_size = settings->batch_size,
-                                       .all_checkpoints = settings->all_checkpoints,
-                                       .waits = settings->watch > 0,
-                                       .bench = settings->bench && *settings->bench ? settings->bench : NULL,
-                                       .baselines = settings->baselines};
-    int result = computes ? settings_open_device(&settings->device, ELEMENT_FP32, 0, &compute) : 0;
-    result = result || analyze_all(compute, settings, &analyze);
+    settings->analyze.inputs = program.arguments;
+    settings->analyze.input_count = program.argument_count;
+    settings->analyze.waits = settings->watch > 0;
+    const int result =
+        (*settings->analyze.data_dir && settings_open_device(&settings->device, ELEMENT_FP32, 0, &compute)) ||
+        analyze_all(compute, settings);
     compute_close(compute);
     return result ? program_failed(&program) : PROGRAM_DONE;
 }
@@ -123,18 +110,18 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         HEADING("What to measure"),
         TEXT("out", &settings.out, NULL, "folder of the results, made if missing"),
-        TEXT("data_dir", &settings.data_dir, NULL,
+        TEXT("data_dir", &settings.analyze.data_dir, "",
              "folder of token files to measure H_res on; without it only the logs of runs are read"),
-        CHOICE("split", &settings.split, "val", SPLIT_WORDS, "which of its files"),
-        INT("samples", &settings.samples, "1024", 1, 1e9,
+        CHOICE("split", &settings.analyze.split, "val", SPLIT_WORDS, "which of its files"),
+        INT("samples", &settings.analyze.samples, "1024", 1, 1e9,
             "sequences of block_size tokens, spread evenly over the file"),
-        INT("batch_size", &settings.batch_size, "8", 1, 1e6, "sequences at a time"),
-        BOOL("all_checkpoints", &settings.all_checkpoints, "false",
+        INT("batch_size", &settings.analyze.batch_size, "8", 1, 1e6, "sequences at a time"),
+        BOOL("all_checkpoints", &settings.analyze.all_checkpoints, "false",
              "measure every checkpoint of a run directory, not only the newest"),
         TEXT(
-            "bench", &settings.bench, NULL,
+            "bench", &settings.analyze.bench, "",
             "file of hc_bench --compare --json: adds plots of throughput and auxiliary parameters against streams"),
-        TEXT("baselines", &settings.baselines, "rc,identity",
+        TEXT("baselines", &settings.analyze.baselines, "rc,identity",
              "residual variants, separated by commas, whose losses are subtracted from the others' at the same "
              "seed"),
         INT("watch", &settings.watch, "0", 0, 1e6,

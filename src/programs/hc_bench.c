@@ -12,10 +12,8 @@ static struct program program = {
         "Measures training steps of a model on random tokens: time, tokens/s, memory. --profile adds each kernel; "
         "--compare measures several residual variants side by side; --ranks divides a step into computation, "
         "communication that computation does not hide, and the rest; --roofline estimates from data sheets how "
-        "long "
-        "a step takes on a GPU, which need not be there. Takes all options of hc_train, so that its config files "
-        "can "
-        "be used; under mpirun all ranks measure together.",
+        "long a step takes on a GPU, which need not be there. Takes all options of hc_train, so that its config "
+        "files can be used; under mpirun all ranks measure together.",
     .info.usage = "[--config FILE]... [OPTIONS]",
     .info.examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
                      "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
@@ -37,10 +35,8 @@ static void bench_options(struct bench_settings *settings, struct option_table *
         TEXT("json", &settings->json, "", "file for the timings, in seconds"),
         TEXT("compare", &settings->compare, "",
              "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
-             "process of "
-             "its own, which all take a step in turn (a round). The column 'to rc' is a step's time divided by "
-             "rc's in "
-             "the same round, median of the rounds: not the quotient of two medians"),
+             "process of its own, which all take a step in turn (a round). The column 'to rc' is a step's time "
+             "divided by rc's in the same round, median of the rounds: not the quotient of two medians"),
         BOOL("step_on_demand", &settings->step_on_demand, "false",
              "measure a step for each line of stdin and answer with a line of JSON: for programs that compare",
              .former = "turns"),
@@ -50,8 +46,7 @@ static void bench_options(struct bench_settings *settings, struct option_table *
              .former = "ledger"),
         TEXT("as", &settings->as, "",
              "for --roofline: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl; default: that of --device, if "
-             "it is "
-             "one of these"),
+             "it is one of these"),
         BOOL("roofline_run", &settings->roofline_runs, "false",
              "for --roofline: run the step, too, on --device, with kernels in the shape for that GPU",
              .former = "ledger_run"),
@@ -68,8 +63,8 @@ static int check_modes(const struct bench_settings *settings) {
     }
     if (settings->roofline &&
         (settings->step_on_demand || settings->ranks || compares || program.ranks.count > 1)) {
-        return error_set("--roofline counts one model on one rank: leave --compare, --step-on-demand, "
-                         "--ranks and mpirun out");
+        return error_set(
+            "--roofline counts one model on one rank: leave --compare, --step-on-demand, --ranks and mpirun out");
     }
     if (!settings->roofline && *settings->as) {
         return error_set("--as names the device of --roofline: give --roofline, too, or leave it out");

@@ -141,8 +141,8 @@ static void print_vulkan(const struct device *devices, size_t count) {
     if (problem || lacks_compiler) {
         message_print(stdout, "\nVulkan: %s\n",
                       problem ? problem
-                              : "the compiler clspv is missing, so that only programs compiled before can "
-                                "run; `pip install pyclspv` or `ci/setup.sh vulkan` installs it");
+                              : "the compiler clspv is missing, so that only programs compiled before can run; "
+                                "`pip install pyclspv` or `ci/setup.sh vulkan` installs it");
     }
 }
 

@@ -11,17 +11,15 @@ static struct program program = {
     .info.summary =
         "Scores a checkpoint.\n"
         "With --data: mean loss and perplexity on train.bin or val.bin. Windows of block_size tokens follow each "
-        "other "
-        "without overlap, and each token but the file's first is predicted once, from those before it in its "
-        "window, "
-        "as hc_train does with eval_batches = whole. --eval-iters N takes N batches at fixed places instead, as "
-        "eval_batches = sampled does; with the run's --batch-size the numbers are the same.\n"
+        "other without overlap, and each token but the file's first is predicted once, from those before it in its "
+        "window, as hc_train does with eval_batches = whole. --eval-iters N takes N batches at fixed places "
+        "instead, as eval_batches = sampled does; with the run's --batch-size the numbers are the same.\n"
         "With FILE...: perplexity of documents per word, byte and token, and bits per byte, as EleutherAI's "
         "lm-evaluation-harness computes them from rolling log-likelihoods: each document by itself behind "
         "<|endoftext|>, windows of block_size tokens, a last window that reaches back for context, and a softmax "
         "over the tokenizer's tokens only. Text files are one document each; files named .jsonl, .ndjson or .json "
-        "are "
-        "JSON lines, with a document in --field of each line; all may be gzip or zstd, and - is standard input.\n"
+        "are JSON lines, with a document in --field of each line; all may be gzip or zstd, and - is standard "
+        "input.\n"
         "Under mpirun the ranks share the work, with the same results.",
     .info.usage = "--checkpoint DIR (--data DIR | FILE...) [OPTIONS]",
     .info.examples =

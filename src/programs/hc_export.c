@@ -11,22 +11,16 @@
 static struct program program = {
     .info.name = "hc_export",
     .info.summary =
-        "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers "
-        "(GPT2LMHeadModel, for models with plain residual connections), or PyTorch alone, with a model.py "
-        "that runs every variant. No device is needed. hc_train --init-from reads both kinds of folders.",
+        "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers (GPT2LMHeadModel, "
+        "for models with plain residual connections), or PyTorch alone, with a model.py that runs every variant. "
+        "No device is needed. hc_train --init-from reads both kinds of folders.",
     .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
     .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
                      "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"
                      "python shc-mine/model.py --state-dict shc.pt",
 };
 
-struct settings {
-    char *checkpoint, *out;
-    int format; /* enum export_format */
-    int64_t vocab_size;
-};
-
-static int print_report(const struct settings *settings, const struct export_report *report) {
+static int print_report(const struct export_settings *settings, const struct export_report *report) {
     const struct model_config *model = &report->model;
     message_print(stdout, "%s: %s with %" PRId64 " layers, %" PRIu64 " parameters, vocabulary %" PRId64,
                   settings->out, model->residual->name, model->n_layer, report->parameters, report->vocab_size);
@@ -37,27 +31,21 @@ static int print_report(const struct settings *settings, const struct export_rep
     return files_flush(stdout, "the summary");
 }
 
-static int run(const struct settings *settings) {
-    const struct export_settings export = {
-        .checkpoint = settings->checkpoint,
-        .out = settings->out,
-        .format = (enum export_format)settings->format,
-        .vocab_size = settings->vocab_size,
-    };
+static int run(const struct export_settings *settings) {
     struct export_report report;
     interrupt_install();
     if (!settings->checkpoint || !settings->out || !*settings->out) {
         error_set("--checkpoint and --out are both needed; see hc_export --help");
         return PROGRAM_WRONG;
     }
-    if (export_run(&export, &report)) {
+    if (export_run(settings, &report)) {
         return program_failed(&program);
     }
     return print_report(settings, &report) ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {
-    struct settings settings = {0};
+    struct export_settings settings = {0};
     struct option_spec specs[] = {
         TEXT("checkpoint", &settings.checkpoint, NULL,
              "folder of a checkpoint, or of a GPT-2 that transformers saved"),
@@ -66,8 +54,7 @@ int main(int argc, char **argv) {
                "hf: for transformers, rc models only; torch: with model.py, all variants"),
         INT("vocab_size", &settings.vocab_size, "0", 0, 1 << 24,
             "rows of the token embedding to keep; 0 keeps all, but for transformers only GPT-2's 50257 tokens, "
-            "without "
-            "padding"),
+            "without padding"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -418,11 +418,11 @@ static void bad_records_are_named(void **state) {
     scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
     assert_int_equal(ANALYZE(scratch_path("bad")), 0);
     assert_holds(child_message(),
-                 "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 2)");
+                 "bad/metrics.jsonl: left out lines that are no records of a run: 1, first line 2");
     scratch_write("bad/metrics.jsonl", "{\"loss\":1}\n", 11);
     assert_int_equal(ANALYZE(scratch_path("bad")), 1);
     assert_holds(child_message(),
-                 "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 1)");
+                 "bad/metrics.jsonl: left out lines that are no records of a run: 1, first line 1");
     clean(state);
     scratch_write("bad/metrics.jsonl", "", 0);
     scratch_write("bad/eval-x.json", "{", 1);

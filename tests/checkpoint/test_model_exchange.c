@@ -65,7 +65,7 @@ static int export_to(const char *checkpoint, const char *out, enum export_format
     struct export_report report;
     char from[512]; /* the paths of scratch_path do not last */
     snprintf(from, sizeof from, "%s", scratch_path(checkpoint));
-    const struct export_settings settings = {from, scratch_path(out), format, rows};
+    const struct export_settings settings = {from, (char *)scratch_path(out), format, rows};
     return export_run(&settings, &report);
 }
 
