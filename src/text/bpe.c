@@ -13,12 +13,10 @@
 #define ARENA_LIMIT  ((size_t)1 << 24)
 #define TOKENS_LIMIT 65535
 #define NO_TOKEN     UINT32_MAX
-#define SHORT_PIECE  64 /* up to here a scan for the lowest rank beats a heap */
 #define BYTES        256
 #define ALPHABET     0x144 /* characters of vocab.bpe, of which 256 stand for a byte */
 #define NO_BYTE      BYTES
 
-/* Both tables are open addressing with linear probing, a power of two in size and at most half full. */
 struct bpe {
     char *arena; /* [arena_bytes] the strings, one after the other */
     size_t arena_bytes;
@@ -26,10 +24,8 @@ struct bpe {
         uint32_t start, bytes; /* in the arena; 0 bytes: the rank is free */
     } *spans;                  /* [TOKENS_LIMIT] by token, which is the merge rank */
     uint32_t count;            /* highest rank + 1 */
-    uint32_t *strings;         /* token + 1 by the string's hash, 0: free */
+    uint32_t *strings;         /* token + 1 by the string's hash, 0: free; linear probing, at most half full */
     size_t strings_mask;
-    uint64_t *pairs; /* (left << 16 | right) + 1 << 16 | merged, by left and right, 0: free */
-    size_t pairs_mask;
     uint32_t of_byte[BYTES];
     uint32_t of_two[BYTES][BYTES]; /* what two bytes merge to: the pairs that every piece begins with */
 };
@@ -70,55 +66,6 @@ static inline uint32_t *string_entry(const struct bpe *bpe, const char *string, 
 
 static inline uint32_t find_string(const struct bpe *bpe, const char *string, size_t bytes) {
     return *string_entry(bpe, string, bytes) - 1; /* NO_TOKEN where the entry is free */
-}
-
-/* ---- pairs */
-
-/* The pair's entry of the table, or the free one where it would be. */
-static inline uint64_t *pair_entry(const struct bpe *bpe, uint64_t pair) {
-    size_t at = mix(pair * 0x9e3779b97f4a7c15U) & bpe->pairs_mask;
-    while (bpe->pairs[at] != 0 && bpe->pairs[at] >> 16 != pair + 1) {
-        at = (at + 1) & bpe->pairs_mask;
-    }
-    return &bpe->pairs[at];
-}
-
-/* What two neighbours merge to; NO_TOKEN: they stay apart. */
-static inline uint32_t find_pair(const struct bpe *bpe, uint32_t left, uint32_t right) {
-    const uint64_t entry = *pair_entry(bpe, (uint64_t)left << 16 | right);
-    return entry != 0 ? (uint32_t)(entry & 0xffff) : NO_TOKEN;
-}
-
-/* Counts the pairs of strings in the vocabulary that make a third one, and enters them into the table if there is
- * one. */
-static size_t enter_pairs(struct bpe *bpe) {
-    size_t count = 0;
-    for (uint32_t token = 0; token < bpe->count; token++) {
-        size_t bytes;
-        const char *string = bpe_bytes(bpe, token, &bytes);
-        for (size_t left_bytes = 1; left_bytes < bytes; left_bytes++) {
-            const uint32_t left = find_string(bpe, string, left_bytes);
-            const uint32_t right =
-                left == NO_TOKEN ? NO_TOKEN : find_string(bpe, string + left_bytes, bytes - left_bytes);
-            if (right == NO_TOKEN) {
-                continue;
-            }
-            count++;
-            if (bpe->pairs) {
-                const uint64_t pair = (uint64_t)left << 16 | right;
-                *pair_entry(bpe, pair) = (pair + 1) << 16 | token;
-            }
-        }
-    }
-    return count;
-}
-
-static size_t table_size(size_t entries) {
-    size_t size = 16;
-    while (size < 2 * entries) {
-        size *= 2;
-    }
-    return size;
 }
 
 /* ---- opening */
@@ -240,7 +187,10 @@ static int read_lines(struct reader *reader, char *text, size_t bytes) {
 }
 
 static int make_strings(struct bpe *bpe, const char *path) {
-    const size_t size = table_size(bpe->count);
+    size_t size = 16;
+    while (size < 2 * (size_t)bpe->count) {
+        size *= 2;
+    }
     bpe->strings_mask = size - 1;
     bpe->strings = memory_zeroed(size, sizeof *bpe->strings);
     for (uint32_t token = 0; token < bpe->count; token++) {
@@ -258,7 +208,7 @@ static int make_strings(struct bpe *bpe, const char *path) {
     return 0;
 }
 
-static int make_pairs(struct bpe *bpe, const char *path) {
+static int look_up_bytes(struct bpe *bpe, const char *path) {
     for (unsigned byte = 0; byte < BYTES; byte++) {
         const char string = (char)byte;
         bpe->of_byte[byte] = find_string(bpe, &string, 1);
@@ -266,13 +216,9 @@ static int make_pairs(struct bpe *bpe, const char *path) {
             return error_set("%s: there is no token for the byte 0x%02x", path, byte);
         }
     }
-    const size_t size = table_size(enter_pairs(bpe));
-    bpe->pairs_mask = size - 1;
-    bpe->pairs = memory_zeroed(size, sizeof *bpe->pairs);
-    enter_pairs(bpe);
     for (unsigned left = 0; left < BYTES; left++) {
         for (unsigned right = 0; right < BYTES; right++) {
-            bpe->of_two[left][right] = find_pair(bpe, bpe->of_byte[left], bpe->of_byte[right]);
+            bpe->of_two[left][right] = find_string(bpe, (char[]){(char)left, (char)right}, 2);
         }
     }
     return 0;
@@ -289,7 +235,7 @@ static int read_file(struct bpe *bpe, const char *path) {
     }
     const int status = read_lines(&reader, text, bytes);
     free(text);
-    return status || make_strings(bpe, path) || make_pairs(bpe, path) ? -1 : 0;
+    return status || make_strings(bpe, path) || look_up_bytes(bpe, path) ? -1 : 0;
 }
 
 int bpe_open(const char *path, struct bpe **opened) {
@@ -302,7 +248,6 @@ void bpe_close(struct bpe *bpe) {
         free(bpe->arena);
         free(bpe->spans);
         free(bpe->strings);
-        free(bpe->pairs);
         free(bpe);
     }
 }
@@ -332,45 +277,12 @@ void token_list_free(struct token_list *list) {
     *list = (struct token_list){0};
 }
 
-/* A string of the piece. In a short piece they lie side by side, in a long one they are linked. */
+/* A string of the piece, at the place where it begins. */
 struct bpe_part {
     uint32_t token;
-    uint32_t merged; /* what it becomes with the next part */
-    uint32_t next, previous;
+    uint32_t merged;         /* with the next part; NO_TOKEN: they stay apart */
+    uint32_t next, previous; /* their places */
 };
-
-static uint32_t merge_of(const struct bpe *bpe, uint32_t left, uint32_t right) {
-    return left == NO_TOKEN || right == NO_TOKEN ? NO_TOKEN : find_pair(bpe, left, right);
-}
-
-static void split_bytes(const struct bpe *bpe, struct bpe_part *parts, const char *piece, size_t bytes) {
-    const unsigned char *text = (const unsigned char *)piece;
-    for (size_t i = 0; i < bytes; i++) {
-        parts[i] =
-            (struct bpe_part){bpe->of_byte[text[i]], i + 1 < bytes ? bpe->of_two[text[i]][text[i + 1]] : NO_TOKEN,
-                              (uint32_t)(i + 1), (uint32_t)i - 1};
-    }
-}
-
-static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t count) {
-    for (;;) {
-        size_t lowest = 0;
-        for (size_t i = 1; i < count; i++) {
-            lowest = parts[i].merged < parts[lowest].merged ? i : lowest;
-        }
-        if (parts[lowest].merged == NO_TOKEN) {
-            return count;
-        }
-        parts[lowest].token = parts[lowest].merged;
-        memmove(parts + lowest + 1, parts + lowest + 2, (count - lowest - 2) * sizeof *parts);
-        count--;
-        parts[lowest].merged =
-            lowest + 1 < count ? merge_of(bpe, parts[lowest].token, parts[lowest + 1].token) : NO_TOKEN;
-        if (lowest > 0) {
-            parts[lowest - 1].merged = merge_of(bpe, parts[lowest - 1].token, parts[lowest].token);
-        }
-    }
-}
 
 /* The heap holds rank << 32 | place, the smallest on top. An entry that is out of date is dropped when it is on
  * top. */
@@ -398,25 +310,35 @@ static uint64_t heap_pop(struct token_list *list, size_t *count) {
     return top;
 }
 
+/* Divides the piece into bytes, and puts the pairs that merge into the heap. Their number. */
+static size_t split_bytes(const struct bpe *bpe, struct token_list *list, const char *piece, size_t bytes) {
+    const unsigned char *text = (const unsigned char *)piece;
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        const uint32_t merged = i + 1 < bytes ? bpe->of_two[text[i]][text[i + 1]] : NO_TOKEN;
+        list->parts[i] = (struct bpe_part){bpe->of_byte[text[i]], merged, (uint32_t)(i + 1), (uint32_t)i - 1};
+        if (merged != NO_TOKEN) {
+            heap_push(list, &count, merged, (uint32_t)i);
+        }
+    }
+    return count;
+}
+
 /* Looks up what the part at `place` becomes with the next one. */
-static void update_merge(const struct bpe *bpe, struct token_list *list, size_t *count, size_t bytes,
-                         uint32_t place) {
+static void update_merge(const struct bpe *bpe, struct token_list *list, size_t *count, const char *piece,
+                         size_t bytes, uint32_t place) {
     struct bpe_part *part = &list->parts[place];
-    part->merged = part->next < bytes ? merge_of(bpe, part->token, list->parts[part->next].token) : NO_TOKEN;
+    part->merged =
+        part->next < bytes ? find_string(bpe, piece + place, list->parts[part->next].next - place) : NO_TOKEN;
     if (part->merged != NO_TOKEN) {
         heap_push(list, count, part->merged, place);
     }
 }
 
-/* Merges neighbours in linked parts; the first stays at place 0. */
-static void merge_long(const struct bpe *bpe, struct token_list *list, size_t bytes) {
+/* Merges neighbours until none is in the vocabulary; the first part stays at place 0. */
+static void merge_parts(const struct bpe *bpe, struct token_list *list, const char *piece, size_t bytes) {
     struct bpe_part *parts = list->parts;
-    size_t count = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        if (parts[i].merged != NO_TOKEN) {
-            heap_push(list, &count, parts[i].merged, (uint32_t)i);
-        }
-    }
+    size_t count = split_bytes(bpe, list, piece, bytes);
     while (count > 0) {
         const uint64_t entry = heap_pop(list, &count);
         const uint32_t rank = (uint32_t)(entry >> 32), place = (uint32_t)entry;
@@ -431,30 +353,10 @@ static void merge_long(const struct bpe *bpe, struct token_list *list, size_t by
         if (part->next < bytes) {
             parts[part->next].previous = place;
         }
-        update_merge(bpe, list, &count, bytes, place);
+        update_merge(bpe, list, &count, piece, bytes, place);
         if (place > 0) {
-            update_merge(bpe, list, &count, bytes, part->previous);
+            update_merge(bpe, list, &count, piece, bytes, part->previous);
         }
-    }
-}
-
-static void encode_short(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
-    struct bpe_part parts[SHORT_PIECE];
-    split_bytes(bpe, parts, piece, bytes);
-    const size_t count = merge_short(bpe, parts, bytes);
-    for (size_t i = 0; i < count; i++) {
-        token_list_append(list, parts[i].token);
-    }
-}
-
-static void encode_long(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
-    /* the heap begins with at most one pair for each byte, and a merge takes one out and puts two in */
-    memory_reserve((void **)&list->parts, &list->part_capacity, bytes, sizeof *list->parts);
-    memory_reserve((void **)&list->heap, &list->heap_capacity, 2 * bytes, sizeof *list->heap);
-    split_bytes(bpe, list->parts, piece, bytes);
-    merge_long(bpe, list, bytes);
-    for (size_t i = 0; i < bytes; i = list->parts[i].next) {
-        token_list_append(list, list->parts[i].token);
     }
 }
 
@@ -462,9 +364,13 @@ void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct t
     const uint32_t whole = find_string(bpe, piece, bytes);
     if (whole != NO_TOKEN) {
         token_list_append(list, whole);
-    } else if (bytes <= SHORT_PIECE) {
-        encode_short(bpe, piece, bytes, list);
-    } else {
-        encode_long(bpe, piece, bytes, list);
+        return;
+    }
+    /* the heap begins with at most one pair for each byte, and a merge takes one out and puts two in */
+    memory_reserve((void **)&list->parts, &list->part_capacity, bytes, sizeof *list->parts);
+    memory_reserve((void **)&list->heap, &list->heap_capacity, 2 * bytes, sizeof *list->heap);
+    merge_parts(bpe, list, piece, bytes);
+    for (size_t i = 0; i < bytes; i = list->parts[i].next) {
+        token_list_append(list, list->parts[i].token);
     }
 }

@@ -26,7 +26,7 @@ const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes);
 struct token_list {
     uint16_t *tokens; /* owned */
     size_t count, capacity;
-    struct bpe_part *parts; /* scratch memory for long pieces */
+    struct bpe_part *parts; /* scratch memory */
     uint64_t *heap;
     size_t part_capacity, heap_capacity;
 };
@@ -34,6 +34,6 @@ struct token_list {
 void token_list_append(struct token_list *list, uint32_t token);
 void token_list_free(struct token_list *list);
 
-/* Appends the tokens of a piece of 1 to BPE_MOST_BYTES bytes, in O(n log n). */
+/* Appends the tokens of a piece of n = 1 to BPE_MOST_BYTES bytes, in O(n log n). */
 void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list);
 #define BPE_MOST_BYTES INT32_MAX
