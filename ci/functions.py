@@ -2,7 +2,7 @@
 """Holds the functions of src/ and runtime/ to a size that one takes in at a glance (CTest's `functions`): at most 60 lines, the
 rows of tables in them not counted, and at most 8 parameters, but for types of other libraries' functions, and for OpenCL's own
 where runtime/vulkan has them. A kernel of cl/ has at most 16 parameters.
-Lines of C files, tests included, have at most 116 columns.
+Lines of kernels and of C files, tests included, have at most 116 columns.
 
     ci/functions.py
 """
@@ -12,6 +12,7 @@ import re
 import sys
 
 MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS, MOST_COLUMNS = 60, 8, 16, 116
+TEXTS = ["cl/*.cl", "src/*/*.[ch]", "runtime/*/*.[ch]", "tests/*/*.[ch]", "bench/*/*.[ch]"]
 HEAD = re.compile(r"^(?!typedef|struct \w+ \{|enum|union)[A-Za-z_][\w \*]*?(\w+)\(([^;{}]*?)\)\s*(__attribute__[^;{]*)?([;{])", re.M)
 
 
@@ -66,7 +67,7 @@ def main():
             if parameters > MOST_KERNEL_PARAMETERS:
                 print("%s:%d: kernel %s has %d parameters, more than %d" % (path, first, name, parameters, MOST_KERNEL_PARAMETERS))
                 wrong += 1
-    for path in sorted(glob.glob("src/*/*.[ch]") + glob.glob("runtime/*/*.[ch]") + glob.glob("tests/*/*.[ch]") + glob.glob("bench/*/*.[ch]")):
+    for path in sorted(sum((glob.glob(each) for each in TEXTS), [])):
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if len(line.rstrip("\n")) > MOST_COLUMNS:

@@ -1,10 +1,12 @@
 /* Attention forward and backward (attention.cl has the formulas) on GPUs: a work-group has a tile of scores at a
  * time in its registers, and what is multiplied passes through local memory.
  *
- *   attention_forward           a group has rows of queries; over blocks of keys:    S = Q K^T, P = exp(S - highest), Y += P V
- *   attention_backward_queries  a group has rows of queries; over blocks of keys:    S = Q K^T, dP = dY V^T, dQ += dS K
- *   attention_backward_keys     a group has rows of keys; over blocks of queries:    S^T = K Q^T, dP^T = V dY^T,
- *                                                                                    dV += P^T dY, dK += dS^T Q
+ *   attention_forward           a group has rows of queries; over blocks of keys:
+ *                               S = Q K^T, P = exp(S - highest), Y += P V
+ *   attention_backward_queries  a group has rows of queries; over blocks of keys:
+ *                               S = Q K^T, dP = dY V^T, dQ += dS K
+ *   attention_backward_keys     a group has rows of keys; over blocks of queries:
+ *                               S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q
  *
  * The work-items of a group stand ACROSS side by side and DOWN above each other, at x and y. Of a tile of ROWS by
  * COLUMNS scores each has those in the rows y, y + DOWN, ... and in the columns 4 x .. 4 x + 3; of the rows that

@@ -2,10 +2,10 @@
  * are those of attention.cl; qkv, y and their gradients are 16-bit elements, products of them are summed in float,
  * and P and dS are rounded to 16 bits where they are factors. lse and delta are float.
  *
- *   forward           a group has ROWS queries; over blocks of KEYS keys:    S = Q K^T, P = exp(S - highest), Y += P V
- *   backward_queries  a group has ROWS queries; over blocks of BLOCK keys:   S = Q K^T, dP = dY V^T, dQ += dS K
- *   backward_keys     a group has ROWS keys; over blocks of BLOCK queries:   S^T = K Q^T, dP^T = V dY^T,
- *                                                                            dV += P^T dY, dK += dS^T Q
+ *   forward           a group has ROWS queries; over blocks of KEYS keys: S = Q K^T, P = exp(S - highest), Y += P V
+ *   backward_queries  a group has ROWS queries; over blocks of BLOCK keys: S = Q K^T, dP = dY V^T, dQ += dS K
+ *   backward_keys     a group has ROWS keys; over blocks of BLOCK queries: S^T = K Q^T, dP^T = V dY^T,
+ *                                                                          dV += P^T dY, dK += dS^T Q
  *
  * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. The rows that stay are read once; those
  * that pass come in tiles, one ahead. All groups do the same work on every run and nothing is shared among them, so

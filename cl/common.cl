@@ -295,8 +295,8 @@ static inline vec_t act_round(vec_t v) {
 /* ---- sums and maxima over the lanes of a work-group, in a fixed order
  *
  *   GROUP_SUM(x, scratch), GROUP_MAX(x, scratch)     of one number, which every lane gets
- *   GROUP_SUMS(values, count, scratch)               of `count` numbers, a private array, at once: then every lane may have
- *   GROUP_TOTAL(values, scratch, i)                  the i-th sum
+ *   GROUP_SUMS(values, count, scratch)               of `count` numbers, a private array, at once
+ *   GROUP_TOTAL(values, scratch, i)                  the i-th sum of them, for every lane
  *   GROUP_STORE_TOTALS(to, values, count, scratch)   writes all of them to `to`, a lane each
  *
  * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS) bytes,

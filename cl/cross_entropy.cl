@@ -19,7 +19,7 @@
 #define AHEAD(row)      0
 #define ROW_LOAD(p)     VEC_LOAD_ANY(p)
 #define ROW_STORE(v, p) ACT_STORE_ANY(v, p)
-#else /* rows begin anywhere: what is before the first whole vector is taken one by one, as what is behind the last one is */
+#else /* rows begin anywhere: elements before the first and behind the last whole vector are taken one by one */
 #define AHEAD(row)      ((int)((VEC - (row) * VOCABULARY % VEC) % VEC))
 #define ROW_LOAD(p)     VEC_LOAD(p)
 #define ROW_STORE(v, p) ACT_STORE(v, p)

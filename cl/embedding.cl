@@ -1,5 +1,5 @@
-/* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with SCALED
- * x_s = scale_s e, a gain for each stream and channel.
+/* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with
+ * SCALED  x_s = scale_s e, a gain for each stream and channel.
  *
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *

@@ -1,5 +1,5 @@
-/* GEMM of few rows, or of few columns:  y [rows, out] = x [rows, in] W^T,  W [out, in].  x and W are act_t; y is act_t, or float with
- * y_float != 0. It computes a token of a text that is generated, and the projections of hyper-connections.
+/* GEMM of few rows, or of few columns:  y [rows, out] = x [rows, in] W^T,  W [out, in].  x and W are act_t;
+ * y is act_t, or float with y_float != 0. Generation of text and the projections of hyper-connections use it.
  *
  * Such a GEMM costs what reading x and W from memory costs. A general one copies them into another layout first,
  * which is worth its while for large GEMMs only. Here they are read as they lie, once from memory: what a

@@ -29,7 +29,7 @@
 #define LINE_QUADS   (BLOCK / 4) /* of a tile's line: one k of all rows of op(A), or of all columns of op(B) */
 #define ITEMS_ACROSS (BLOCK / ACROSS)
 #define FETCHES      2 /* vectors that a work-item brings to each tile */
-#define BAND         8 /* blocks: neighbours in time are near each other down as well as across, for the cache's sake */
+#define BAND         8 /* rows of blocks that groups go through column by column, for the sake of caches */
 
 /* Whether a row in memory runs along k. Such vectors are turned on their way into the tile: their four elements go
  * to four lines. Work-items that are neighbours write the same lines or, four lines on, other ones; so that these

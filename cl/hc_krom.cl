@@ -1,7 +1,8 @@
 /* krom (KromHC, arXiv 2601.21579): res = U_1 x U_2 x ... x U_K, a Kronecker product with the first factor
  * outermost,
  *
- *   U_k = [[p_k, 1 - p_k], [1 - p_k, p_k]],   p_k the first of softmax(a_2k, a_2k+1),   a = alpha_res z + b_res,   S = 2^K
+ *   U_k = [[p_k, 1 - p_k], [1 - p_k, p_k]],   p_k the first of softmax(a_2k, a_2k+1),
+ *   a = alpha_res z + b_res,   S = 2^K
  *
  * An entry depends only on which bits of its row and column differ: res[i, j] = w[i ^ j], and w[x] is the product
  * over k of 1 - p_k where bit k of x is set, counted from the highest, and of p_k where it is not.

@@ -89,8 +89,8 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     }
 }
 
-/* d a_r = sum_i d_res[i, perm_r(i)];  through the softmax  d logit_r = a_r (d a_r - sum_q a_q d a_q),  and that last sum is
- * the product of res and d_res. */
+/* d a_r = sum_i d_res[i, perm_r(i)];  through the softmax  d logit_r = a_r (d a_r - sum_q a_q d a_q),  and that
+ * last sum is the product of res and d_res. */
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                          __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, sum_lost = 0.0f, d_alpha = 0.0f, d_alpha_lost = 0.0f;

@@ -4,10 +4,12 @@
  * others (matrix_cores_files of runtime/gemm/matrix_cores.c):
  *
  *   NVIDIA sm_80 and later   matrix_cores_nvidia.cl (PTX), matrix_cores_ptx.cl
- *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl, _mfma.cl (gfx90a, gfx94x, gfx950) or _mfma_gfx908.cl, then
- *                            matrix_cores_amd.cl, matrix_cores_plain.cl
- *   Intel                    matrix_cores_intel.cl (cl_intel_subgroup_matrix_multiply_accumulate), matrix_cores_plain.cl
- *   any device, for tests    matrix_cores_emulated.cl (NVIDIA's instructions in OpenCL C), matrix_cores_plain.cl, matrix_cores_ptx.cl
+ *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl, _mfma.cl (gfx90a, gfx94x, gfx950) or
+ *                            _mfma_gfx908.cl, then matrix_cores_amd.cl, matrix_cores_plain.cl
+ *   Intel                    matrix_cores_intel.cl (cl_intel_subgroup_matrix_multiply_accumulate),
+ *                            matrix_cores_plain.cl
+ *   any device, for tests    matrix_cores_emulated.cl (NVIDIA's instructions in OpenCL C), matrix_cores_plain.cl,
+ *                            matrix_cores_ptx.cl
  *
  * Constants given at build time:
  *   WARP_SIZE  lanes that work together
@@ -21,14 +23,15 @@
  *   fragment_row, _column        which lie there in C; with FRAGMENT_PAIRS 2 i and 2 i + 1 side by side in a row
  *   fragment_load_a, _b          from a tile in local memory (below), either as it lies or transposed
  *   fragment_multiply            C += A B
- *   copy_chunk                   copies 16 bytes from global to local memory, on NVIDIA while the kernel computes; copy_commit closes a
- *                                group of copies, COPY_WAIT(n) waits until at most n groups are under way (then a barrier, for those
- *                                of other work-items)
- *   WARP_FENCE()                 what lanes of a warp wrote to local memory before it the others read after it. May be a barrier.
+ *   copy_chunk                   copies 16 bytes from global to local memory, on NVIDIA while the kernel computes;
+ *                                copy_commit closes a group of copies, COPY_WAIT(n) waits until at most n groups
+ *                                are under way (then a barrier, for those of other work-items)
+ *   WARP_FENCE()                 lanes of a warp read after it what others wrote to local memory before it;
+ *                                may be a barrier
  *   pair_round_bf16, _fp16       two rounded elements, the first one in the lower half
  * and for attention:
- *   LANE_ROWS                    rows of C that a lane has elements of; element i lies in number LANE_ROW_OF(i) of them, and
- *                                LANE_IN_ROW(r) is an element of number r
+ *   LANE_ROWS                    rows of C that a lane has elements of; element i lies in number LANE_ROW_OF(i) of
+ *                                them, and LANE_IN_ROW(r) is an element of number r
  *   ROW_LANES                    neighbouring lanes that hold a row of C
  *   EXCHANGE(me, x, bit)         x of the lane whose number differs in this bit
  *   power_of_two, IN_ORDER, FORGET, COPY_UNROLL   see attention_matrix_cores.cl

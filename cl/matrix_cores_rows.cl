@@ -1,7 +1,7 @@
 /* What attention needs of matrix cores besides GEMM: maxima and sums along the rows of C, and C as the A of a next
  * multiplication. Comes after the files that matrix_cores.cl lists.
  *
- *   C_TO_A_LOCAL  0: a lane's share of A is its share of C; 1: C passes through local memory, as on all but NVIDIA's cores
+ *   C_TO_A_LOCAL  0: a lane's share of A is its share of C; 1: C passes through local memory (all but NVIDIA's)
  */
 #ifndef IN_ORDER
 #define IN_ORDER()

@@ -10,8 +10,8 @@
  *   ADDS        whether beta C is added
  *   BIAS        whether there is a bias
  *   SIDE        0: there is none; 1 and 2 as above
- *   RUN         elements of a row of C that a work-item finishes at once: 8, where rows of C, bias and side begin at multiples of
- *               8 elements and n is one, so that a run is there or is not; else 1
+ *   RUN         elements of a row of C that a work-item finishes at once: 8, where rows of C, bias and side begin
+ *               at multiples of 8 elements and n is one, so that a run is there or is not; else 1
  *   BLOCK_M, _N of the blocks of C that work-groups make
  *
  * Comes after element.cl, matrix_cores.cl and the files that it lists, with SIDE after common.cl and elementwise.cl

@@ -13,11 +13,11 @@
  *
  * Constants given at build time, besides those:
  *   TRANSPOSE_A, _B  whether op is the transpose of how the matrix lies in memory
- *   LOAD        0: elements one by one, for rows that do not start at 16 bytes; 1: chunks of 8, elements only at the
- *               matrices' edges; 2: chunks, and there are no edges: m, n and k are multiples of the blocks'
+ *   LOAD        0: elements one by one, for rows that do not start at 16 bytes; 1: chunks of 8, elements only at
+ *               the matrices' edges; 2: chunks, and there are no edges: m, n and k are multiples of the blocks'
  *   PARTS       whether there are blocks that several groups make
- *   TRANSPOSED_LOAD  whether tiles whose rows lie across k are transposed on their way into local memory, for matrix cores that read
- *               fragments fast along k only; there are two stages then
+ *   TRANSPOSED_LOAD  whether tiles whose rows lie across k are transposed on their way into local memory, for
+ *               matrix cores that read fragments fast along k only; there are two stages then
  *   BEHIND      STAGES - 2
  *
  * Comes after mma_finish.cl and what that comes after.

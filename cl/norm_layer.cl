@@ -1,7 +1,7 @@
 /* Layer norm of a row u of C channels, and its gradients:
  *
- *   n = (u - mean) scale, scale = 1 / sqrt(mean of (u - mean)^2 + epsilon)          y = gain n + bias
- *   d_n = gain d_y     d_u = scale (d_n - mean of d_n - n * mean of d_n n)          d_gain += d_y n     d_bias += d_y
+ *   n = (u - mean) scale, scale = 1 / sqrt(mean of (u - mean)^2 + epsilon)     y = gain n + bias
+ *   d_n = gain d_y     d_u = scale (d_n - mean of d_n - n * mean of d_n n)     d_gain += d_y n     d_bias += d_y
  *
  * A work-item has its share of a row in SLOTS(C) vectors. A row's statistics are mean and scale.
  *

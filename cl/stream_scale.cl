@@ -1,5 +1,5 @@
-/* The gradient of the embedding's gains (embedding.cl, which is compiled before this file):  d_scale_s = sum over tokens of
- * d_streams_s e. */
+/* The gradient of the embedding's gains (embedding.cl, which is compiled before this file):  d_scale_s = sum over
+ * tokens of d_streams_s e. */
 
 /* One work-group a chunk of tokens: partials [chunks, S, C], its part of the sum. */
 ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
