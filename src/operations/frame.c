@@ -41,14 +41,14 @@ size_t frame_scratch(const struct policy *policy, const struct operation_shape *
         ARG_OUT((frame)->mix->normed, sizes.channels), ARG_OUT((frame)->mix->statistics, 2 * tokens)
 
 void frame_leave(struct operations *operations, const struct stream_mix *from) {
-    operations->left = from;
+    operations->pending_leave = from;
 }
 
 void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t groups = groups_for(tokens, operations->policy.frame_rows);
-    const struct stream_mix *from = operations->left;
-    operations->left = NULL;
+    const struct stream_mix *from = operations->pending_leave;
+    operations->pending_leave = NULL;
     if (from) {
         RUN_FRAME(frame_between, groups, ARG_IN(from->streams, sizes.streams), ARG_IN(from->h, sizes.h),
                   ARG_IN(from->output, sizes.channels), ARG_U64(tokens),

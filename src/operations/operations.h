@@ -1,12 +1,19 @@
-/* The operations of the model on one device: every kernel of cl/ behind a function. All are launches (see
- * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
+/* The model's operations on one device, forward and backward. Each function launches one or a few kernels of cl/
+ * (runtime/gemm has the GEMMs): it returns at once, and failures are kept in the compute
+ * (runtime/device/compute.h). Operations know the shapes of a sublayer, but not the order of sublayers: that is
+ * src/model/gpt.c.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
- * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
- * spans of the arena of weights, and their gradients, of the arena of gradients, which are added to what is there
- * with `accumulate`; all other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on a
- * multiple of a vector's size, as OpenCL's do, and offsets of spans are multiples of 64 elements or of C; theta is
- * read number by number. tests/operations/test_operations.c holds each to a plain double reference. */
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations, and the copy of
+ * the weights that GEMMs read, have the shape's type (act_t in the kernels); all else is float. Parameters are
+ * spans of the arena of weights, their gradients are spans of the arena of gradients. Gradients of parameters are
+ * overwritten in the first backward pass of a step (`accumulate` false) and added to in later ones (true); all
+ * other outputs are overwritten. Kernels move whole aligned vectors: buffers begin at a multiple of a vector's
+ * size, as OpenCL's do, and offsets of spans are multiples of 64 elements or of C; only theta is read number by
+ * number. tests/operations/test_operations.c compares each operation with a plain reference in double.
+ *
+ * A "leaf" is a parameter tensor that the residual variant adds to a sublayer (src/variants/residual.h); "theta"
+ * are a sublayer's small leaves, one after the other. Norms and activations are files of cl/, norm_<name>.cl and
+ * activation_<name>.cl, with a row in the tables of kernels.c; CONTRIBUTING.md says how to add one. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -23,38 +30,40 @@ struct operations {
     char attention_by[160]; /* what attention runs on, and why not on matrix cores, human-readable */
     bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
 
-    size_t columns;                /* projections per normalised row */
-    size_t norm_groups;            /* normalised rows per token */
-    size_t h_row;                  /* floats of H per token: S (S + 2) */
-    const struct stream_mix *left; /* of frame_leave until the next frame_enter, else NULL */
-    struct buffer partials;        /* [chunks, widest row of partial sums], created by operations_create */
-    struct buffer theta_partials;  /* [chunks, theta] of the fused frame */
+    size_t columns;     /* projections per normalised row */
+    size_t norm_groups; /* normalised rows per token: 1, or S if each stream has its own RMSNorm */
+    size_t h_row;       /* floats of H_pre [S], H_post [S], H_res [S, S] per token: S (S + 2) */
+    const struct stream_mix *pending_leave; /* the mix that frame_leave stored for frame_enter; NULL: none */
+    struct buffer partials;                 /* [chunks, widest row of partial sums], created by operations_create */
     struct operation_kernels *kernels;
 };
 
-/* Compiles what this shape needs. The parameters' arenas are passed to each operation. */
+/* Compiles the kernels that this shape needs. The parameters' arenas are passed to each operation. 0, or -1 with an
+ * error. */
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
 void operations_release(struct operations *operations);
 
-/* Chooses attention's kernels for good, after operations_create: leaves those for bf16 instructions if they fail
- * attention_check, and takes the device's matrix cores if products run there and their kernels compile and pass it;
- * operations->attention_by says what runs. -1 where no kernels can be built, or where results are to be verified
- * (compute_options) and are wrong. Each kind of heads is checked once per device and driver, see self_test.h. */
+/* Makes the final choice of attention's kernels, once after operations_create:
+ *  - if GEMMs run on matrix cores, and attention's kernels for them compile and pass attention_check, they run;
+ *  - if the kernels for bf16 instructions of CPUs fail attention_check, the plain ones for CPUs replace them.
+ * operations->attention_by is the choice for users. -1 if no kernels can be built, or if compute->verify is set and
+ * results are wrong. A check that passed is not repeated for the same device, driver, number of heads, channels and
+ * type (runtime/device/self_test.h). */
 int attention_open(struct operations *operations);
 
-/* Whether a device comes to the end of long loops: Mesa's CPU drivers of release 22.3 leave all loops of a
- * work-item after 65535 turns in all. If work-items of the model would make more turns than half of that, for a
- * batch of this shape and so many parameters, tries four times as many on the device, once per device and driver.
- * -1 with what to do if they do not come out right. */
+/* Self-test for a bug of Mesa 22.3's CPU drivers, which leave all loops of a work-item after 65535 iterations. If
+ * one work-item may need 32768 or more for a batch of this shape and so many parameters, a loop of 131072 runs on
+ * the device, once per device and driver. 0: the model can run; -1: the loop gave a wrong result, with advice in
+ * the error, or it could not run. */
 int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters);
 
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
 
-/* A sequence padded for transposed keys, which are stored in whole tiles, and for scores of one query. */
+/* Sequence length rounded up to whole tiles of keys: the row length of keys_t and of attention_step's scores. */
 size_t operations_padded(const struct compute *compute, int64_t sequence);
 
-/* The same where attention transposes keys, 0 where it does not. */
+/* operations_padded where attention runs on the CPU kernels, which transpose keys; else 0. */
 size_t operations_transposed(const struct compute *compute, int64_t sequence);
 
 /* ---- embedding */
@@ -84,24 +93,26 @@ struct token_groups {
     size_t distinct;
 };
 
-/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of the gains, of sequences that
- * begin at position 0. d_embedding [N, C] float is scratch. To wte's rows it always adds: with tied weights the
- * head's GEMM comes first, and writes all that are scored. */
+/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of the gains, for sequences
+ * that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always added to, whatever
+ * `accumulate` is: the head shares its weights with wte, and its GEMM has written rows [0, V) before (gpt.c clears
+ * the others). */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate);
 
-/* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count +
- * 1] int: 0, 1, 2 ... */
+/* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count + 1]
+ * int must hold 0, 1, 2, ...: it stands for `starts` and `places` of struct token_groups, with a row per token. */
 void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows,
                         const struct buffer *ids, const struct buffer *numbers, struct span gradients);
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the arenas,
- * its columns and the first of them among the sublayer's, and where the sublayer's packed projections begin. */
+/* One projection matrix (w_pre, w_post, ...) of a sublayer, in the form that the kernels read. */
 struct projection_leaf {
-    uint64_t w_at, gain_at, width, column, packed_at;
+    uint64_t w_at, gain_at; /* offsets of the matrix and of its RMSNorm's gain in the arenas */
+    uint64_t width, column; /* its columns, and the first of them in the sublayer's z */
+    uint64_t packed_at;     /* offset of the sublayer's packed matrices */
 };
 enum { LEAF_INTEGERS = sizeof(struct projection_leaf) / sizeof(int32_t) };
 
@@ -111,13 +122,14 @@ struct projection_table {
     size_t first, count;
 };
 
-/* The residual_projections leaves of a sublayer. `at` has the matrices' places, in the variant's order. */
+/* Fills leaves[0 .. residual_projections(variant)) for one sublayer; at[i] is the arena offset of the i-th
+ * projection matrix in the variant's table. */
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
                       struct projection_leaf *leaves);
 
 /* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one
- * after the other, with the RMSNorm's gain folded in. row = S C / norm_groups. All leaves from the table's
- * beginning on. */
+ * after the other, times the RMSNorm's gain. row = S C / norm_groups. Packs all sublayers, once per forward pass:
+ * the table has the leaves of all of them, and its `first` is not read. */
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
 
@@ -125,8 +137,8 @@ void projections_pack(struct operations *operations, const struct buffer *weight
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate);
 
-/* Whether the two functions below are faster than general matrix products (gemm_run) for this shape on this device.
- */
+/* True if projections_multiply and projections_gradient are faster than gemm_run here, since a normalised row has
+ * few projections (policy.projection_columns). */
 bool projections_are_few(const struct operations *operations);
 
 /* z [N, norm_groups, columns] = streams packed^T, raw projections, float. */
@@ -146,13 +158,13 @@ struct stream_map {
 };
 void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map);
 
-/* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, rms_scale [N, norm_groups], d_theta. */
+/* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, d_theta, and rms_scale [N, norm_groups]:
+ * the RMSNorm adds rms_scale x_j to d_streams (stream_backward). */
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta, bool accumulate);
 
-/* A layer norm's parameters [C], or their gradients. The bias is read, and its gradient written, with shape.bias
- * only. */
+/* A layer norm's parameters [C], or their gradients. The bias exists only if shape.bias. */
 struct layer_norm {
     struct span gain, bias;
 };
@@ -183,47 +195,50 @@ void depth_mix_forward(struct operations *operations, size_t tokens, const struc
 void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h);
 
-/* In place, d_mixed becomes d_streams but for the projections' part: sum_i res_ij d_i + pre_j d_u + rms_scale x_j.
- */
+/* Turns d_mixed into d_streams in place: d_j = sum_i res_ij d_i + pre_j d_u + rms_scale x_j. The gradient that
+ * comes through the projections is still missing: a GEMM of d_z adds it (add_projected in hyper_connection.c). */
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
 
-/* ---- the frame in one kernel each way, where the device gains by it */
+/* ---- the fused frame: all operations of a hyper-connection in one kernel forward and one backward */
 
-/* Whether the functions below are there: not for plain residuals, nor on CPUs, nor for rows that are too long. */
+/* Whether this device and shape use the fused kernels below instead of the separate ones above. policy_make decides
+ * (frame_rows in policy.c): not for plain residuals, on CPUs, with more than 4 streams, or where a token's streams,
+ * projections or theta are too large for registers and local memory. `hc_devices --verbose` prints the decision.
+ * Generation with a key/value cache uses the separate kernels in any case (is_fused in hyper_connection.c). */
 bool frame_is_fused(const struct operations *operations);
 
-/* What surrounds a branch: its streams' map and mix, and its projections [columns, row] as packed. */
+/* The hyper-connection around a branch: its streams' map and mix, and its packed projections [columns, row]. */
 struct stream_frame {
     const struct stream_map *map;
     const struct stream_mix *mix;
     struct span packed;
 };
 
-/* Leaves a branch that another one follows. Launches nothing: the next frame_enter computes the depth mix behind
- * the branch together with its own work, in one kernel. `from` must stay until then. */
+/* Defers the depth mix after a branch, except the last one's: it only stores `from`. The next frame_enter computes
+ * it and its own work in one kernel (frame_between), so `from` and its buffers must stay valid until then. */
 void frame_leave(struct operations *operations, const struct stream_mix *from);
 
-/* Projections, map and width mix: z, h, normed and statistics from streams and squares, which are written first
- * after a frame_leave. */
+/* Projections, map and width mix: z, h, normed and statistics from streams and squares. After a frame_leave it
+ * computes streams and squares, too, by the depth mix that was deferred. */
 void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame);
 
-/* d_output [N, C] of the topmost branch from d_mixed [N, S, C]. */
+/* d_output [N, C] of the last sublayer's branch from d_mixed [N, S, C]; frame_backward computes all others. */
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                            const struct buffer *d_mixed, const struct buffer *d_output);
 
-/* What frame_backward writes. */
+/* What frame_backward writes, and h_below, which it reads. */
 struct frame_gradients {
     const struct buffer *d_z;       /* [N, norm_groups, columns] of the raw projections, of the activations' type */
-    const struct buffer *d_streams; /* [N, S, C]; d_mixed before */
-    const struct buffer *h_below;   /* [N, h_row] of the branch below, NULL: there is none */
-    const struct buffer *d_output;  /* [N, C] of the branch below; scratch if there is none */
+    const struct buffer *d_streams; /* [N, S, C]: d_mixed in, d_streams out */
+    const struct buffer *h_below;   /* [N, h_row], h of the sublayer before; NULL: this is the first */
+    const struct buffer *d_output;  /* [N, C] of the branch before; in the first sublayer only scratch */
     struct layer_norm norm;
     struct span d_theta;
 };
 
-/* The way back of the depth mix behind the branch and of frame_enter before it, but for the projections'
- * gradient. */
+/* The backward pass of this sublayer's depth mix and of its frame_enter, without the gradients of the projection
+ * matrices. It also computes d_output of the sublayer before. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
@@ -240,12 +255,12 @@ struct attention_values {
     const struct buffer *lse; /* [batch, H, sequence], float */
 };
 
-/* What is overwritten on the way; all but keys_t on the way back alone. */
+/* Scratch buffers. keys_t is used by both passes, the others by the backward pass only. keys_t and values_t are
+ * [batch, H, C/H, operations_transposed], and not touched where that is 0. */
 struct attention_scratch {
-    const struct buffer *keys_t,
-        *values_t;                  /* [batch, H, C/H, operations_transposed]: not touched where that is 0 */
-    const struct buffer *delta;     /* [batch, H, sequence], float */
-    const struct buffer *d_queries; /* [N, C], float: dq of 16 bits while it is added up, on CPUs */
+    const struct buffer *keys_t, *values_t;
+    const struct buffer *delta;     /* [batch, H, sequence], float: <y, d_y> of each query */
+    const struct buffer *d_queries; /* [N, C], float sums of a 16-bit dq, on CPUs with whole heads */
 };
 
 void attention_forward(struct operations *operations, struct token_shape tokens,
@@ -263,8 +278,8 @@ struct attention_cache {
     int64_t capacity;                   /* positions */
 };
 
-/* Keys and values of qkv [N, 3 C] to the cache from position 0 on: the batch's sequences to rows `row` and after.
- */
+/* Copies keys and values of qkv [N, 3 C] to the cache: sequence i of the batch goes to cache row `row` + i, at
+ * positions 0 .. T - 1. */
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
                     struct attention_cache cache);
 
@@ -274,7 +289,7 @@ void attention_fill(struct operations *operations, struct token_shape tokens, co
 void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
                     struct attention_cache cache, const struct buffer *scores, const struct buffer *y);
 
-/* Products with so few rows are better done by few_rows_multiply than by gemm_run. */
+/* With so few rows few_rows_multiply is faster than gemm_run. */
 enum { FEW_ROWS = 16 };
 
 /* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C or of the projections' row. x and w are of
@@ -282,7 +297,8 @@ enum { FEW_ROWS = 16 };
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, const struct buffer *y);
 
-/* y = gelu(x), and d becomes d * gelu'(x), for count elements (a multiple of C). */
+/* y = f(x), and d becomes d * f'(x), for count elements (a multiple of C). f is the model's activation
+ * (shape.activation), whose kernels are in cl/activation_<name>.cl. */
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
                         const struct buffer *y);
 void activation_backward(struct operations *operations, size_t count, const struct buffer *x,
@@ -314,8 +330,8 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
                          bool accumulate);
 
 /* logits [rows, V], float, for targets[first ..]: losses[first ..] are written. d_logits [rows, V], of the
- * activations' type, becomes scale * (softmax - one-hot), unless it is NULL; in fp32 it may be the logits
- * themselves. A target of -1 gives loss 0 and no gradient. */
+ * activations' type, becomes scale * (softmax - one-hot), unless it is NULL; if activations are fp32, it may be the
+ * same buffer as logits. A target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses);
@@ -324,7 +340,7 @@ void cross_entropy(struct operations *operations, size_t first, size_t rows, con
 void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
                struct span out);
 
-/* ---- optimiser */
+/* ---- optimizer */
 
 /* out = scale * sqrt(sum of squares of x[0 .. count)); count a multiple of 64 */
 void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale, struct span out);
@@ -339,7 +355,7 @@ struct adamw_settings {
     float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
 };
 
-/* What the optimiser works on. */
+/* What the optimizer reads and writes. */
 struct adamw_arenas {
     const struct buffer *weights, *gradients;
     /* The copy of the weights in the activations' type, which the step updates as well. In fp32 there is none:
