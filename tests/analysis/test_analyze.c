@@ -70,8 +70,7 @@ static void assert_holds(const char *text, const char *part) {
     }
 }
 
-static void records_become_numbers_tables_and_plots(void **state) {
-    (void)state;
+UNIT_TEST(records_become_numbers_tables_and_plots) {
     static const char *const pictures[] = {"loss.svg", "loss.png", "loss.gp", "loss.csv", "gradient_norm.svg"};
     make_run("one");
     make_run("two");
@@ -102,8 +101,7 @@ static void records_become_numbers_tables_and_plots(void **state) {
 }
 
 /* Runs that differ in the seed alone, or in when they write what, are of one kind and have one entry in legends. */
-static void repeats_are_of_one_kind(void **state) {
-    (void)state;
+UNIT_TEST(repeats_are_of_one_kind) {
     static const struct {
         const char *name, *settings;
         int kind;
@@ -158,8 +156,7 @@ static const json_t *difference_of(const json_t *variant, const char *baseline) 
 /* Differences of 0.01 to 0.03 between runs of the same seed have a deviation of 0.01 and, at t = 4.3027, an
  * interval of 0.0248, though seeds are 0.1 apart. Of two kinds of rc the one that has as large a rate is the
  * baseline. */
-static void variants_are_compared_at_the_same_seed(void **state) {
-    (void)state;
+UNIT_TEST(variants_are_compared_at_the_same_seed) {
     static const struct {
         const char *name, *settings;
         int last;
@@ -210,8 +207,7 @@ static void variants_are_compared_at_the_same_seed(void **state) {
 }
 
 /* Runs whose batches do not depend on the seed are not said to, and are not compared with those of others. */
-static void evaluation_batches_are_the_same(void **state) {
-    (void)state;
+UNIT_TEST(evaluation_batches_are_the_same) {
     make_seed("fixed-1", "residual = \"rc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 3.0);
     make_seed("fixed-2", "residual = \"hc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 4.0);
     const char *first = scratch_path("fixed-1"), *second = scratch_path("fixed-2"), *third = scratch_path("shc-1");
@@ -242,8 +238,7 @@ static const char compared[] = "<td>+1.0000 (one pair)</td>";
 
 /* A baseline may have other settings of the residual connection and of what does not change training, and another
  * learning rate, which the report says; with others that differ there is no number, and the report says why. */
-static void baselines_are_of_runs_that_compare(void **state) {
-    (void)state;
+UNIT_TEST(baselines_are_of_runs_that_compare) {
     static const struct {
         const char *rc, *hc, *says;
         bool has_number;
@@ -281,8 +276,7 @@ static void baselines_are_of_runs_that_compare(void **state) {
 }
 
 /* Runs that name one folder of data by two paths are of one kind. */
-static void data_have_several_paths(void **state) {
-    (void)state;
+UNIT_TEST(data_have_several_paths) {
     make_folder("paths");
     make_seed("paths/rc-1", "residual = \"rc\"\nseed = 1\ndata_dir = \"/dev/..\"\n", 9, 3.0);
     make_seed("paths/rc-2", "residual = \"rc\"\nseed = 2\ndata_dir = \"/\"\n", 9, 3.5);
@@ -295,8 +289,7 @@ static void data_have_several_paths(void **state) {
 
 /* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has
  * none. */
-static void baselines_are_of_the_same_size(void **state) {
-    (void)state;
+UNIT_TEST(baselines_are_of_the_same_size) {
     make_folder("sizes");
     make_seed("sizes/rc-M", "residual = \"rc\"\nseed = 1\nn_layer = 12\nlearning_rate = 1\n", 9, 3.0);
     make_seed("sizes/hc-L", "residual = \"hc\"\nseed = 1\nn_layer = 24\nlearning_rate = 1\n", 9, 2.0);
@@ -328,8 +321,7 @@ static size_t read_labels(const char *picture, char labels[][32], size_t most) {
 }
 
 /* Neighbours differ, and not all would without their last digit. */
-static void labels_tell_tics_apart(void **state) {
-    (void)state;
+UNIT_TEST(labels_tell_tics_apart) {
     static const double cases[][2] = {{1, 1e-9}, {1, 3e-8},   {1, 4e-7},   {1, 2e-6},     {1, 1e-4}, {0.5, 3e-7},
                                       {5, 1e-2}, {300, 1e-5}, {300, 2e-7}, {12345, 3e-4}, {2, 0}};
     char labels[64][32];
@@ -372,8 +364,7 @@ static void make_statistics(const char *name, const char *residual, int seed, do
 }
 
 /* Plots of H_res show means over seeds, in panels with one axis, which is fitted to them. */
-static void plots_of_h_are_over_all_seeds(void **state) {
-    (void)state;
+UNIT_TEST(plots_of_h_are_over_all_seeds) {
     make_folder("h");
     make_statistics("h/mhc-1", "mhc", 1, 0.97);
     make_statistics("h/shc-1", "shc", 1, 0.90);
@@ -392,8 +383,7 @@ static void plots_of_h_are_over_all_seeds(void **state) {
 
 /* Beside all iterations stand the later two thirds, where means over seeds have an axis of their own, and there is
  * a form of the picture for phones. */
-static void later_losses_have_a_plot(void **state) {
-    (void)state;
+UNIT_TEST(later_losses_have_a_plot) {
     assert_int_equal(ANALYZE(scratch_path("h")), 0);
     const char *script = read_out("figures/loss.gp"), *page = read_out("report.html");
     assert_holds(script, "later = 83.3333333\n");
@@ -404,8 +394,7 @@ static void later_losses_have_a_plot(void **state) {
     assert_holds(page, "<source media=\"(max-width: 40rem)\" width=\"350\"");
 }
 
-static void names_cannot_write_the_page(void **state) {
-    (void)state;
+UNIT_TEST(names_cannot_write_the_page) {
     make_run("<b>'$x");
     assert_int_equal(ANALYZE(scratch_path("<b>'$x")), 0);
     const char *page = read_out("report.html");
@@ -413,7 +402,7 @@ static void names_cannot_write_the_page(void **state) {
     assert_holds(page, "<td>?b???x</td>");
 }
 
-static void bad_records_are_named(void **state) {
+UNIT_TEST(bad_records_are_named) {
     make_folder("bad");
     scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
     assert_int_equal(ANALYZE(scratch_path("bad")), 0);
@@ -434,8 +423,7 @@ static void bad_records_are_named(void **state) {
     assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_analyze", scratch_path("bad")), 2);
 }
 
-static void a_run_that_has_not_begun_is_a_row(void **state) {
-    (void)state;
+UNIT_TEST(a_run_that_has_not_begun_is_a_row) {
     make_folder("begun");
     scratch_write("begun/settings.conf", "seed = 1\n# device: cpu-x <b>\n", 28);
     assert_int_equal(ANALYZE(scratch_path("begun")), 0);
@@ -447,8 +435,7 @@ static void a_run_that_has_not_begun_is_a_row(void **state) {
 
 /* Checkpoints with streams have matrices that only data can measure; without streams, or without a checkpoint,
  * there is nothing to say. */
-static void a_report_without_data_reports_what_it_lacks(void **state) {
-    (void)state;
+UNIT_TEST(a_report_without_data_reports_what_it_lacks) {
     static const char config[] = "{\"residual\": \"%s\", \"n_streams\": %d, \"n_layer\": 1, \"n_head\": 1, "
                                  "\"n_embd\": 8, \"block_size\": 8, \"vocab_size\": 256}";
     static const char words[] = "H_res was not measured: give --data-dir DIR with the token files of these runs\n";
@@ -466,7 +453,7 @@ static void a_report_without_data_reports_what_it_lacks(void **state) {
 }
 
 /* Of a folder, the runs in it, numbers in their names by value; where there is nothing, what was looked for. */
-static void a_folder_of_runs_stands_for_them(void **state) {
+UNIT_TEST(a_folder_of_runs_stands_for_them) {
     make_folder("all");
     make_folder("all/other");
     make_run("all/shc-10");
@@ -487,8 +474,7 @@ static void a_folder_of_runs_stands_for_them(void **state) {
 }
 
 /* A folder of evaluations of documents alone is a run, unless runs are in it. */
-static void evaluations_of_documents_are_a_run(void **state) {
-    (void)state;
+UNIT_TEST(evaluations_of_documents_are_a_run) {
     static const char evaluation[] = "{\"word_perplexity\": 123.456}";
     make_folder("documents");
     scratch_write("documents/eval-wiki.json", evaluation, strlen(evaluation));
@@ -521,8 +507,7 @@ static void await_report(pid_t child, const char *part) {
 }
 
 /* --watch waits for runs whose folders are not there or are empty, and for what will be in them. */
-static void watching_begins_before_the_run(void **state) {
-    (void)state;
+UNIT_TEST(watching_begins_before_the_run) {
     make_folder("empty");
     const char *out = scratch_path("out"), *folder = scratch_path("new"), *empty = scratch_path("empty");
     const char *const arguments[] = {HC_PROGRAMS "/hc_analyze", "--out", out, "--watch", "1", folder, empty, NULL};
@@ -541,8 +526,7 @@ static void watching_begins_before_the_run(void **state) {
     assert_holds(child_message(), "empty: no run is here yet");
 }
 
-static void without_gnuplot_there_are_numbers(void **state) {
-    (void)state;
+UNIT_TEST(without_gnuplot_there_are_numbers) {
     char *path = strdup(getenv("PATH"));
     make_run("three");
     setenv("PATH", "/nowhere", 1);

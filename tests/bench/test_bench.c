@@ -15,23 +15,14 @@ static const char program[] = HC_PROGRAMS "/hc_bench";
     "--device", "pocl", "--n-layer", "2", "--n-embd", "16", "--n-head", "2", "--block-size", "16", "--batch-size", \
         "2", "--vocab-size", "300", "--allreduce-bucket", "0.01", "--ranks", "--json"
 
-static double number(const json_t *json, const char *name) {
-    const json_t *value = json_object_get(json, name);
-    if (!json_is_number(value)) {
-        fail_msg("no number %s", name);
-    }
-    return json_number_value(value);
-}
-
 static double median(const json_t *json, const char *name) {
     const json_t *figure = json_object_get(json_object_get(json, "seconds"), name);
-    assert_true(number(figure, "min") <= number(figure, "median"));
-    assert_true(number(figure, "median") <= number(figure, "max"));
-    return number(figure, "median");
+    assert_true(number_in(figure, "min") <= number_in(figure, "median"));
+    assert_true(number_in(figure, "median") <= number_in(figure, "max"));
+    return number_in(figure, "median");
 }
 
-static void test_alone(void **state) {
-    (void)state;
+UNIT_TEST(test_alone) {
     const char *path = scratch_path("alone.json");
     json_t *json;
     assert_done(CHILD_RUN(program, SMALL, path, "--steps", "1", "--warmup", "1", "--gradient-accumulation-steps",
@@ -39,13 +30,13 @@ static void test_alone(void **state) {
     assert_int_equal(json_file_read(path, 10000, &json), 0);
     const double step = median(json, "step");
     assert_string_equal(json_string_value(json_object_get(json, "residual")), "mhc");
-    assert_float_equal(number(json, "tokens"), 3 * 2 * 16, 0);
-    assert_float_equal(number(json, "tokens_per_second") * step / (3 * 2 * 16), 1.0, 1e-6);
+    assert_float_equal(number_in(json, "tokens"), 3 * 2 * 16, 0);
+    assert_float_equal(number_in(json, "tokens_per_second") * step / (3 * 2 * 16), 1.0, 1e-6);
     assert_float_equal((median(json, "compute") + median(json, "rest")) / step, 1.0, 1e-3);
     assert_true(median(json, "compute") > 0.0 && median(json, "rest") > 0.0);
     assert_float_equal(median(json, "exposed"), 0.0, 0);
-    assert_float_equal(number(json, "bytes_sent"), 0.0, 0);
-    assert_true(number(json, "gemm_rate") > 0.0);
+    assert_float_equal(number_in(json, "bytes_sent"), 0.0, 0);
+    assert_true(number_in(json, "gemm_rate") > 0.0);
     json_decref(json);
 }
 
@@ -54,62 +45,46 @@ static void test_alone(void **state) {
 static json_t *run_three_ranks(const char *per_host) {
     const char *path = scratch_path("ranks.json");
     json_t *json;
-    const char *const arguments[] = {HC_MPIRUN,
-                                     "-np",
-                                     "3",
-                                     "-x",
-                                     per_host,
-                                     program,
-                                     SMALL,
-                                     path,
-                                     "--steps",
-                                     "1",
-                                     "--warmup",
-                                     "1",
-                                     "--gradient-accumulation-steps",
-                                     "6",
-                                     NULL};
-    assert_done(child_finish(child_start(CHILD_UNLIMITED, arguments)));
+    assert_done(CHILD_RUN(HC_MPIRUN, "-np", "3", "-x", per_host, program, SMALL, path, "--steps", "1", "--warmup",
+                          "1", "--gradient-accumulation-steps", "6"));
     assert_int_equal(json_file_read(path, 10000, &json), 0);
     const double parts = median(json, "compute") + median(json, "exposed") + median(json, "rest");
     const double step = median(json, "step");
-    assert_float_equal(number(json, "ranks"), 3, 0);
-    assert_float_equal(number(json, "micro_steps"), 2, 0);
-    assert_float_equal(number(json, "tokens"), 6 * 2 * 16, 0);
-    assert_true(number(json, "buckets") > 2);
+    assert_float_equal(number_in(json, "ranks"), 3, 0);
+    assert_float_equal(number_in(json, "micro_steps"), 2, 0);
+    assert_float_equal(number_in(json, "tokens"), 6 * 2 * 16, 0);
+    assert_true(number_in(json, "buckets") > 2);
     assert_true(parts <= 1.001 * step && parts >= 0.5 * step);
-    assert_true(median(json, "active") > 0.0 && number(json_object_get(json, "seconds"), "exchange_alone") > 0.0);
-    assert_true(number(json, "memory_rate") > 0.0);
+    assert_true(median(json, "active") > 0.0 &&
+                number_in(json_object_get(json, "seconds"), "exchange_alone") > 0.0);
+    assert_true(number_in(json, "memory_rate") > 0.0);
     return json;
 }
 
 /* Each adds a third of three ranks' gradients and puts the sums where all three have them: reads and writes the
  * size of them. */
-static void test_three_ranks_that_share_memory(void **state) {
-    (void)state;
+UNIT_TEST(test_three_ranks_that_share_memory) {
     json_t *json = run_three_ranks("HCTRAIN_RANKS_PER_HOST=3");
-    assert_float_equal(number(json, "near"), 3, 0);
-    assert_float_equal(number(json, "bytes_sent"), 0.0, 0);
-    assert_float_equal(number(json, "bytes_moved_alone") / (2.0 * number(json, "gradient_bytes")), 1.0, 0.2);
+    assert_float_equal(number_in(json, "near"), 3, 0);
+    assert_float_equal(number_in(json, "bytes_sent"), 0.0, 0);
+    assert_float_equal(number_in(json, "bytes_moved_alone") / (2.0 * number_in(json, "gradient_bytes")), 1.0, 0.2);
     json_decref(json);
 }
 
 /* Reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts; in steps the rows of
  * tokens go, too. */
-static void test_three_ranks_across(void **state) {
-    (void)state;
+UNIT_TEST(test_three_ranks_across) {
     json_t *json = run_three_ranks("HCTRAIN_RANKS_PER_HOST=1");
-    const double least = number(json, "gradient_bytes") * 4.0 / 3.0;
-    assert_float_equal(number(json, "across"), 3, 0);
-    assert_float_equal(number(json, "bytes_alone") / least, 1.0, 0.2);
-    assert_true(number(json, "bytes_sent") >= number(json, "bytes_alone") &&
-                number(json, "bytes_sent") < 1.5 * least);
-    assert_float_equal(number(json, "bytes_moved_alone"), 0.0, 0);
+    const double least = number_in(json, "gradient_bytes") * 4.0 / 3.0;
+    assert_float_equal(number_in(json, "across"), 3, 0);
+    assert_float_equal(number_in(json, "bytes_alone") / least, 1.0, 0.2);
+    assert_true(number_in(json, "bytes_sent") >= number_in(json, "bytes_alone") &&
+                number_in(json, "bytes_sent") < 1.5 * least);
+    assert_float_equal(number_in(json, "bytes_moved_alone"), 0.0, 0);
     json_decref(json);
 }
 
-static void test_recomputing_needs_less_memory(void **state) {
-    (void)state;
+UNIT_TEST(test_recomputing_needs_less_memory) {
     static const char *const words[] = {"off", "layer"};
     double bytes[2];
     for (int i = 0; i < 2; i++) {
@@ -118,15 +93,14 @@ static void test_recomputing_needs_less_memory(void **state) {
         assert_done(CHILD_RUN(program, SMALL, path, "--n-layer", "6", "--block-size", "64", "--steps", "1",
                               "--recompute", words[i]));
         assert_int_equal(json_file_read(path, 10000, &json), 0);
-        bytes[i] = number(json, "planned_bytes");
+        bytes[i] = number_in(json, "planned_bytes");
         json_decref(json);
     }
     assert_true(bytes[1] < 0.8 * bytes[0]);
 }
 
 /* Ratios are to the first case with plain residuals, which is 1 to itself. */
-static void test_compare(void **state) {
-    (void)state;
+UNIT_TEST(test_compare) {
     const char *path = scratch_path("cases.json"), *output = scratch_path("table");
     json_t *json;
     assert_done(CHILD_RUN_WRITING(output, program, SMALL, path, "--steps", "3", "--warmup", "1", "--compare",
@@ -139,14 +113,15 @@ static void test_compare(void **state) {
     for (size_t i = 0; i < 3; i++) {
         const json_t *one = json_array_get(cases, i);
         assert_string_equal(json_string_value(json_object_get(one, "residual")), names[i]);
-        assert_float_equal(number(one, "n_streams"), streams[i], 0);
-        assert_true((number(one, "auxiliary") == 0.0) == (i == 1));
-        assert_true(median(one, "step") > 0.0 && number(one, "mfu") > 0.0 && number(one, "peak_bytes") > 1e6);
-        assert_float_equal(number(one, "tokens_per_second") * median(one, "step"), number(one, "tokens"), 1e-3);
+        assert_float_equal(number_in(one, "n_streams"), streams[i], 0);
+        assert_true((number_in(one, "auxiliary") == 0.0) == (i == 1));
+        assert_true(median(one, "step") > 0.0 && number_in(one, "mfu") > 0.0 && number_in(one, "peak_bytes") > 1e6);
+        assert_float_equal(number_in(one, "tokens_per_second") * median(one, "step"), number_in(one, "tokens"),
+                           1e-3);
         assert_true(json_array_size(json_object_get(one, "kernels")) > 10);
     }
-    assert_float_equal(number(json_array_get(cases, 1), "ratio_to_rc"), 1.0, 0);
-    assert_true(number(json_array_get(cases, 0), "ratio_to_rc") > 0.1);
+    assert_float_equal(number_in(json_array_get(cases, 1), "ratio_to_rc"), 1.0, 0);
+    assert_true(number_in(json_array_get(cases, 0), "ratio_to_rc") > 0.1);
     json_decref(json);
     const char *text = scratch_text(output, NULL);
     assert_non_null(strstr(text, "vocabulary 300 (as given)"));
@@ -171,7 +146,7 @@ static void assert_vocabulary(double wanted, const char *words, const char *opti
     assert_done(CHILD_RUN_WRITING(output, program, "--roofline", "--as", "a6000", "--n-layer", "1", "--n-embd",
                                   "64", "--n-head", "2", "--block-size", "16", "--json", path, option, value));
     assert_int_equal(json_file_read(path, 1000000, &json), 0);
-    assert_float_equal(number(json, "vocab_size"), wanted, 0);
+    assert_float_equal(number_in(json, "vocab_size"), wanted, 0);
     json_decref(json);
     char *text = scratch_read(output, &(size_t){0});
     if (!text || !strstr(text, words)) {
@@ -181,8 +156,7 @@ static void assert_vocabulary(double wanted, const char *words, const char *opti
 
 /* The vocabulary is the one that hc_train would take: what is given, or the data's, with GPT-2's rounded up. The
  * folder that tests run in has no data where the default looks for them. */
-static void test_vocabulary(void **state) {
-    (void)state;
+UNIT_TEST(test_vocabulary) {
     static const char characters[] = "{\"vocab_size\": 65, \"tokenizer\": \"char\"}";
     static const char gpt2[] = "{\"vocab_size\": 50257, \"tokenizer\": \"gpt2\"}";
     static const char same[] = "{\"vocab_size\": 300}";
@@ -199,8 +173,7 @@ static void test_vocabulary(void **state) {
 }
 
 /* A line in, a line out; what is known first and last. */
-static void test_step_on_demand(void **state) {
-    (void)state;
+UNIT_TEST(test_step_on_demand) {
     const char *output = scratch_path("steps");
     const char *const shell[] = {"/bin/sh",          "-c", "printf 'a\\n\\n' | \"$0\" \"$@\"", program, SMALL, "",
                                  "--step-on-demand", NULL};
@@ -215,16 +188,15 @@ static void test_step_on_demand(void **state) {
     assert_int_equal(fgetc(file), '\n');
     assert_int_equal(fgetc(file), EOF);
     fclose(file);
-    assert_true(number(lines[0], "parameters") == number(lines[3], "parameters"));
-    assert_true(number(lines[1], "seconds") > 0.0 && number(lines[2], "seconds") > 0.0);
-    assert_true(number(lines[3], "peak_bytes") >= number(lines[0], "peak_bytes"));
+    assert_true(number_in(lines[0], "parameters") == number_in(lines[3], "parameters"));
+    assert_true(number_in(lines[1], "seconds") > 0.0 && number_in(lines[2], "seconds") > 0.0);
+    assert_true(number_in(lines[3], "peak_bytes") >= number_in(lines[0], "peak_bytes"));
     for (int i = 0; i < 4; i++) {
         json_decref(lines[i]);
     }
 }
 
-static void test_errors(void **state) {
-    (void)state;
+UNIT_TEST(test_errors) {
     const char *path = scratch_path("none/timings.json");
     assert_failed(CHILD_RUN(program, SMALL, path, "--steps", "1"), 1, "none/timings.json");
     assert_failed(CHILD_RUN(program, "--steps", "0"), 2, "steps");

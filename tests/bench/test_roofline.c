@@ -57,14 +57,6 @@ static struct row *row_of(struct rows *rows, const char *name, size_t groups, si
 
 /* ---- the roofline's file */
 
-static double number(const json_t *json, const char *name) {
-    const json_t *value = json_object_get(json, name);
-    if (!json_is_number(value)) {
-        fail_msg("no number %s", name);
-    }
-    return json_number_value(value);
-}
-
 static const char *text(const json_t *json, const char *name) {
     return json_string_value(json_object_get(json, name));
 }
@@ -94,12 +86,12 @@ static void add_up_roofline(const json_t *roofline, const char *product, struct 
     const json_t *kernels = json_object_get(roofline, "kernels"), *kernel;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
-        struct row *row = row_of(rows, queue_name(text(kernel, "name"), product), (size_t)number(kernel, "groups"),
-                                 (size_t)number(kernel, "group_size"));
-        const double launches = number(kernel, "launches"), waits = number(kernel, "waits");
+        struct row *row = row_of(rows, queue_name(text(kernel, "name"), product),
+                                 (size_t)number_in(kernel, "groups"), (size_t)number_in(kernel, "group_size"));
+        const double launches = number_in(kernel, "launches"), waits = number_in(kernel, "waits");
         row->count += (size_t)(launches > 0.0 ? launches : waits);
-        row->read += number(kernel, "read");
-        row->written += number(kernel, "written");
+        row->read += number_in(kernel, "read");
+        row->written += number_in(kernel, "written");
     }
 }
 
@@ -186,8 +178,8 @@ static void check_row(const struct row *counted, const struct row *seen) {
 }
 
 static double count_of(const json_t *roofline, const char *what) {
-    return number(json_object_get(roofline, "micro_step"), what) +
-           number(json_object_get(roofline, "optimiser_step"), what);
+    return number_in(json_object_get(roofline, "micro_step"), what) +
+           number_in(json_object_get(roofline, "optimiser_step"), what);
 }
 
 /* As many commands as the roofline has, and each of them in both. */
@@ -248,13 +240,11 @@ static void check_model(const struct model *model, const char *product) {
     json_decref(ran);
 }
 
-static void test_shc_is_what_the_queue_gets(void **state) {
-    (void)state;
+UNIT_TEST(test_shc_is_what_the_queue_gets) {
     check_model(&(struct model){"shc", "bf16", "auto"}, "mma_gemm");
 }
 
-static void test_fp32_is_what_the_queue_gets(void **state) {
-    (void)state;
+UNIT_TEST(test_fp32_is_what_the_queue_gets) {
     check_model(&(struct model){"rc", "fp32", "portable"}, "gemm_blocks");
 }
 
@@ -270,7 +260,7 @@ static void check_kernel(const json_t *roofline, const char *name, double launch
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
         for (int column = 0; column < 4 && strcmp(text(kernel, "name"), name) == 0; column++) {
-            sums[column] += number(kernel, columns[column]);
+            sums[column] += number_in(kernel, columns[column]);
         }
     }
     for (int column = 0; column < 4; column++) {
@@ -294,15 +284,14 @@ static void check_adamw(const json_t *roofline) {
     const json_t *kernels = json_object_get(roofline, "kernels"), *kernel;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
-        elements += strcmp(text(kernel, "name"), "square_sums") == 0 ? (number(kernel, "read")) / 4.0 : 0.0;
+        elements += strcmp(text(kernel, "name"), "square_sums") == 0 ? (number_in(kernel, "read")) / 4.0 : 0.0;
     }
-    const double least = number(roofline, "parameters");
+    const double least = number_in(roofline, "parameters");
     assert_true(elements >= least && elements <= least + 64.0 * 32.0);
     check_kernel(roofline, "adamw", 1, 4 * 4 * elements + 4, 3 * 4 * elements + 2 * elements, 0.0);
 }
 
-static void test_bytes_by_hand(void **state) {
-    (void)state;
+UNIT_TEST(test_bytes_by_hand) {
     json_t *roofline = count(&(struct model){"shc", "bf16", "auto"});
     const double values = TOKENS * CHANNELS, size = 2.0, h = STREAMS * (STREAMS + 2);
     /* behind the topmost branch; the others' is in the fused frame */
@@ -345,7 +334,7 @@ static double part_bytes(const json_t *roofline, const char *part) {
     double bytes = 0.0;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)parts, i, row) {
-        bytes += strcmp(text(row, "part"), part) == 0 ? number(row, "bytes") : 0.0;
+        bytes += strcmp(text(row, "part"), part) == 0 ? number_in(row, "bytes") : 0.0;
     }
     return bytes;
 }
@@ -356,8 +345,7 @@ static void check_limit(const struct limit *limit, const char *what, double foun
     }
 }
 
-static void test_limits(void **state) {
-    (void)state;
+UNIT_TEST(test_limits) {
     const char *path = scratch_path("limits.json");
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const struct limit *limit = &limits[i];
@@ -366,20 +354,19 @@ static void test_limits(void **state) {
                               "--batch-size", "8", "--gradient-accumulation-steps", "2", "--json", path));
         json_t *roofline = read_roofline(path);
         const json_t *micro = json_object_get(roofline, "micro_step");
-        const double sublayers = SUBLAYERS * number(roofline, "n_layer");
-        check_limit(limit, "launches", number(micro, "launches"), limit->launches);
-        assert_true(number(micro, "waits") <= limit->waits);
+        const double sublayers = SUBLAYERS * number_in(roofline, "n_layer");
+        check_limit(limit, "launches", number_in(micro, "launches"), limit->launches);
+        assert_true(number_in(micro, "waits") <= limit->waits);
         check_limit(limit, "bytes of a sublayer", part_bytes(roofline, "hyper-connections") / sublayers,
                     limit->sublayer_bytes);
-        check_limit(limit, "seconds", number(micro, "seconds"), limit->seconds);
+        check_limit(limit, "seconds", number_in(micro, "seconds"), limit->seconds);
         json_decref(roofline);
     }
 }
 
 /* ---- errors */
 
-static void test_errors(void **state) {
-    (void)state;
+UNIT_TEST(test_errors) {
     assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--as", "a7000"), 2,
                   "'a7000' here, but of: a6000, h100, h200, mi300x");
     assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--device", "pocl"), 2, "--roofline without --as");

@@ -3,6 +3,7 @@
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
+#include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test.h"
@@ -23,14 +24,8 @@ static const char train_program[] = HC_PROGRAMS "/hc_train", probe_program[] = H
                    status, text)
 #define REFUSED_DATA(folder, text) REFUSED(FAILED, text, "--data-dir", scratch_path(folder))
 
-static void assert_says(int status, int expected, const char *text) {
-    if (status != expected || !strstr(child_message(), text)) {
-        fail_msg("exit status %d (expected %d), '%s' expected in: %s", status, expected, text, child_message());
-    }
-}
-
 static void assert_refused(int status, int expected, const char *text) {
-    assert_says(status, expected, text);
+    assert_failed(status, expected, text);
     assert_false(files_exist(scratch_path("refused")));
 }
 
@@ -51,16 +46,14 @@ static void write_data(const char *folder, size_t train_bytes, size_t val_bytes,
     free(bytes);
 }
 
-static void missing_token_files_are_named(void **state) {
-    (void)state;
+UNIT_TEST(missing_token_files_are_named) {
     REFUSED_DATA("no-data", "no-data/train.bin does not exist: make it with hc_prepare");
     write_data("half", 2000, 2000, 1);
     unlink(scratch_path("half/val.bin"));
     REFUSED(FAILED, "half/val.bin", "--data-dir", scratch_path("half"), "--vocab-size", "40", "--eval-iters", "1");
 }
 
-static void empty_and_odd_token_files_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(empty_and_odd_token_files_are_refused) {
     write_data("empty", 0, 2000, 1);
     REFUSED(FAILED, "empty/train.bin", "--data-dir", scratch_path("empty"), "--vocab-size", "40");
     write_data("odd", 2000, 2001, 1);
@@ -70,8 +63,7 @@ static void empty_and_odd_token_files_are_refused(void **state) {
 }
 
 /* Without evaluation nobody needs it: hc_prepare --val-fraction 0 makes such folders. */
-static void held_out_tokens_are_not_needed_without_evaluation(void **state) {
-    (void)state;
+UNIT_TEST(held_out_tokens_are_not_needed_without_evaluation) {
     write_data("train-only", 2000, 0, 1);
     unlink(scratch_path("train-only/val.bin"));
     assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",
@@ -80,15 +72,13 @@ static void held_out_tokens_are_not_needed_without_evaluation(void **state) {
                      0);
 }
 
-static void tokens_beyond_the_vocabulary_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(tokens_beyond_the_vocabulary_are_refused) {
     write_data("beyond", 2000, 2000, 200);
     REFUSED(FAILED, "beyond/train.bin", "--data-dir", scratch_path("beyond"), "--vocab-size", "40");
     assert_non_null(strstr(child_message(), "token 200 at position 0"));
 }
 
-static void vocabulary_must_be_known_and_large_enough(void **state) {
-    (void)state;
+UNIT_TEST(vocabulary_must_be_known_and_large_enough) {
     write_data("no-meta", 2000, 2000, 1);
     REFUSED_DATA("no-meta", "no-meta/meta.json does not exist, so vocab_size is needed");
     REFUSED(FAILED, "vocabulary of 256 tokens", "--data-dir", scratch_path("data"), "--vocab-size", "255");
@@ -101,8 +91,7 @@ static void vocabulary_must_be_known_and_large_enough(void **state) {
 
 /* Rows of the embedding that no token uses are said, once there are more of them than of the others; a resumed run
  * has its own. */
-static void vocabulary_that_is_too_large_is_said(void **state) {
-    (void)state;
+UNIT_TEST(vocabulary_that_is_too_large_is_said) {
     static const char words[] = "warning  vocabulary 513, of which the data use 256 (tokens of \"byte\"): leave "
                                 "vocab_size out, or prepare the text with hc_prepare --tokenizer gpt2\n";
 #define TRAIN_ROOMY(run, ...)                                                                                      \
@@ -120,8 +109,7 @@ static void vocabulary_that_is_too_large_is_said(void **state) {
 
 /* ---- options */
 
-static void wrong_options_are_named(void **state) {
-    (void)state;
+UNIT_TEST(wrong_options_are_named) {
     REFUSED(USAGE, "--nonsense", "--nonsense", "3");
     REFUSED(USAGE, "--n-layer: 'two' is not a whole number", "--n-layer", "two");
     REFUSED(USAGE, "--learning-rate", "--learning-rate", "11");
@@ -129,11 +117,10 @@ static void wrong_options_are_named(void **state) {
     REFUSED(USAGE, "--residual", "--residual", "shcc");
     REFUSED(USAGE, "--n-streams", "--n-streams", "9");
     REFUSED(USAGE, "stray", "stray");
-    assert_says(CHILD_RUN(probe_program), USAGE, "--checkpoint, --batch and --out are all needed");
+    assert_failed(CHILD_RUN(probe_program), USAGE, "--checkpoint, --batch and --out are all needed");
 }
 
-static void wrong_config_lines_are_named_with_their_file(void **state) {
-    (void)state;
+UNIT_TEST(wrong_config_lines_are_named_with_their_file) {
     const char *path = scratch_write("bad.conf", "# fine\nn_layer = 2\nn_embd = many\n", 34);
     REFUSED(USAGE, "bad.conf:3: n_embd", "--config", path);
     path = scratch_write("bad.conf", "n_layre = 2\n", 12);
@@ -142,15 +129,13 @@ static void wrong_config_lines_are_named_with_their_file(void **state) {
     REFUSED(USAGE, "no-such.conf", "--config", scratch_path("no-such.conf"));
 }
 
-static void shapes_that_cannot_be_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(shapes_that_cannot_be_are_refused) {
     const char *data = scratch_path("data");
     REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--data-dir", data, "--n-head", "3");
     REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--data-dir", data, "--n-streams", "1");
 }
 
-static void unknown_device_lists_those_there_are(void **state) {
-    (void)state;
+UNIT_TEST(unknown_device_lists_those_there_are) {
     REFUSED(FAILED, "no OpenCL device \"nosuch\"; there are: 0: ", "--data-dir", scratch_path("data"), "--device",
             "nosuch");
     REFUSED(FAILED, "there are: 0: ", "--data-dir", scratch_path("data"), "--device", "99");
@@ -164,8 +149,7 @@ static void unknown_device_lists_those_there_are(void **state) {
 
 /* The paper's example of what cannot be trained: 6e9 parameters, nearly all of them auxiliary. With 4096 sequences
  * a pass it is beyond any machine; planning takes no memory to speak of. */
-static void model_too_large_for_memory_is_refused_before_it_is_allocated(void **state) {
-    (void)state;
+UNIT_TEST(model_too_large_for_memory_is_refused_before_it_is_allocated) {
     REFUSED(FAILED, "not enough memory: this run needs ", PAPER_M, "--batch-size", "4096");
     assert_non_null(strstr(child_message(), "6073274568"));
     assert_non_null(strstr(child_message(), "5948900808"));
@@ -175,8 +159,7 @@ static void model_too_large_for_memory_is_refused_before_it_is_allocated(void **
     REFUSED(FAILED, "not enough memory", PAPER_M, "--batch-size", "4096", "--plan-only");
 }
 
-static void batch_too_large_for_memory_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(batch_too_large_for_memory_is_refused) {
     REFUSED(FAILED, "not enough memory: this run needs ", "--data-dir", scratch_path("data"), "--block-size",
             "1024", "--n-embd", "8192", "--batch-size", "100000");
     assert_non_null(strstr(child_message(), "choose a smaller batch_size"));
@@ -228,15 +211,14 @@ static void replace(const char *old, const char *new) {
 }
 
 #define ASSERT_NOT_RESUMED(text)                                                                                   \
-    assert_says(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                      \
-                          scratch_path("data"), "--out-dir", scratch_path("damaged"), "--init-from", "resume"),    \
-                FAILED, text);                                                                                     \
+    assert_failed(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                    \
+                            scratch_path("data"), "--out-dir", scratch_path("damaged"), "--init-from", "resume"),  \
+                  FAILED, text);                                                                                   \
     assert_int_equal(scratch_entries(scratch_path("damaged")), 1)
 #define ASSERT_NOT_STARTED(text)                                                                                   \
     REFUSED(FAILED, text, "--data-dir", scratch_path("data"), "--init-from", scratch_path("damaged/ckpt-2"))
 
-static void flipped_bit_is_found_by_the_checksum(void **state) {
-    (void)state;
+UNIT_TEST(flipped_bit_is_found_by_the_checksum) {
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors"};
     for (size_t i = 0; i < 2; i++) {
         take(names[i]);
@@ -251,8 +233,7 @@ static void flipped_bit_is_found_by_the_checksum(void **state) {
     ASSERT_NOT_RESUMED("config.json is damaged: its checksum differs");
 }
 
-static void truncated_files_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(truncated_files_are_refused) {
     take("model.safetensors");
     put("model.safetensors", content_bytes / 2);
     ASSERT_NOT_RESUMED("model.safetensors");
@@ -265,8 +246,7 @@ static void truncated_files_are_refused(void **state) {
     ASSERT_NOT_RESUMED("state.json:");
 }
 
-static void missing_files_are_named(void **state) {
-    (void)state;
+UNIT_TEST(missing_files_are_named) {
     static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
     for (size_t i = 0; i < 4; i++) {
         char path[64];
@@ -292,8 +272,7 @@ static void assert_changes_refused(const struct change *changes, size_t count) {
     }
 }
 
-static void tensors_of_another_model_are_named(void **state) {
-    (void)state;
+UNIT_TEST(tensors_of_another_model_are_named) {
     static const struct change changes[] = {
         {"model.safetensors", "ln_f.weight", "ln_g.weight", "tensor 'transformer.ln_f.weight' is missing"},
         {"model.safetensors", "[48,16]", "[16,48]",
@@ -305,8 +284,7 @@ static void tensors_of_another_model_are_named(void **state) {
     assert_changes_refused(changes, sizeof changes / sizeof *changes);
 }
 
-static void config_that_is_no_config_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(config_that_is_no_config_is_refused) {
     static const char *const texts[][2] = {
         {"garbage", "config.json:1: "},
         {"", "config.json"},
@@ -323,12 +301,11 @@ static void config_that_is_no_config_is_refused(void **state) {
         scratch_write("damaged/ckpt-2/config.json", texts[i][0], strlen(texts[i][0]));
         ASSERT_NOT_STARTED(texts[i][1]);
     }
-    assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
+    assert_failed(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
 }
 
 /* Either way round; a tokenizer that is not known passes. */
-static void tokens_of_another_tokenizer_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
     static const char gpt2[] = "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}", none[] = "{\"vocab_size\": 256}";
     static const struct change changes[] = {
         {"config.json", "\"byte\"", "\"gpt2\"",
@@ -360,10 +337,9 @@ static void make_config(const char *name) {
 }
 
 /* A run directory in place of one of its checkpoints: what is there is named. */
-static void run_directories_are_no_checkpoints(void **state) {
-    (void)state;
+UNIT_TEST(run_directories_are_no_checkpoints) {
 #define WORDS         "/bare is a run directory, not a checkpoint: give "
-#define SAMPLED(text) assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare")), FAILED, text)
+#define SAMPLED(text) assert_failed(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare")), FAILED, text)
     SAMPLED("bare/config.json"); /* there is no such folder */
     assert_int_equal(files_make_folder(scratch_path("bare")), 0);
     make_config("bare/ckpt-2");
@@ -372,8 +348,8 @@ static void run_directories_are_no_checkpoints(void **state) {
     make_config("bare/ckpt-10");
     SAMPLED("/bare/ckpt-10 (or ckpt-2)\n");
     make_config("bare/ckpt-best");
-    assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare/")), FAILED,
-                "/bare/ckpt-best (or ckpt-10)\n");
+    assert_failed(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare/")), FAILED,
+                  "/bare/ckpt-best (or ckpt-10)\n");
     REFUSED(FAILED, WORDS, "--data-dir", scratch_path("data"), "--init-from", scratch_path("bare"));
 #undef SAMPLED
 #undef WORDS
@@ -381,22 +357,22 @@ static void run_directories_are_no_checkpoints(void **state) {
 
 /* ---- standard output */
 
-static void text_that_cannot_be_printed_is_an_error(void **state) {
-    (void)state;
+UNIT_TEST(text_that_cannot_be_printed_is_an_error) {
     static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices", "export"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         char path[256];
         snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);
-        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED, "cannot write the help text: No space");
-        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,
-                    "cannot write the version: No space");
+        assert_failed(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED,
+                      "cannot write the help text: No space");
+        assert_failed(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,
+                      "cannot write the version: No space");
         assert_int_equal(CHILD_RUN(path, "--help"), 0);
     }
     static const char *const counts[] = {"0", "3"};
     for (size_t i = 0; i < 2; i++) {
-        assert_says(CHILD_RUN_WRITING("/dev/full", sample_program, "--device", "pocl", "--checkpoint",
-                                      scratch_path("whole/ckpt-2"), "--max-new-tokens", counts[i]),
-                    FAILED, "hc_sample: cannot write the text: No space left on device");
+        assert_failed(CHILD_RUN_WRITING("/dev/full", sample_program, "--device", "pocl", "--checkpoint",
+                                        scratch_path("whole/ckpt-2"), "--max-new-tokens", counts[i]),
+                      FAILED, "hc_sample: cannot write the text: No space left on device");
     }
     assert_int_equal(CHILD_RUN_WRITING(scratch_path("sampled"), sample_program, "--device", "pocl", "--checkpoint",
                                        scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"),
@@ -418,8 +394,7 @@ static void assert_batch_refused(struct tensors_ids x, struct tensors_ids y, con
     assert_refused(PROBE(scratch_path("batch")), FAILED, text);
 }
 
-static void wrong_batches_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(wrong_batches_are_refused) {
     static const int32_t good[48] = {1, 2, 3}, low[48] = {0, -1}, high[48] = {0, 0, 256}, very_low[48] = {0, -2};
     const struct tensors_ids fine = {2, {2, 16}, good};
     assert_batch_refused((struct tensors_ids){2, {2, 16}, low}, fine, "x[1] = -1 is not a token of this model");
@@ -441,8 +416,7 @@ static void wrong_batches_are_refused(void **state) {
 }
 
 /* 10000 bytes hold what the programs say, but no result. */
-static void probe_that_cannot_write_leaves_the_old_results(void **state) {
-    (void)state;
+UNIT_TEST(probe_that_cannot_write_leaves_the_old_results) {
     static const int32_t ids[32] = {1, 2, 3};
     const struct tensors_ids pass = {2, {2, 16}, ids}, steps = {4, {1, 1, 2, 16}, ids};
     const char *checkpoint = scratch_path("whole/ckpt-2"), *batch = scratch_path("batch");
@@ -450,27 +424,23 @@ static void probe_that_cannot_write_leaves_the_old_results(void **state) {
         const char *out = scratch_path(train ? "probed-steps" : "probed/result");
         const char *file = train ? "probed-steps/model.safetensors" : "probed/result";
         const char *folder = scratch_path(train ? "probed-steps" : "probed");
-        const char *const arguments[] = {probe_program, "--device",
-                                         "pocl",        "--checkpoint",
-                                         checkpoint,    "--batch",
-                                         batch,         "--out",
-                                         out,           train ? "--train" : "--no-train",
-                                         NULL};
+        const char *mode = train ? "--train" : "--no-train";
+        const char *const arguments[] = {probe_program, "--device", "pocl", "--checkpoint", checkpoint, "--batch",
+                                         batch,         "--out",    out,    mode,           NULL};
         tensors_write_batch(batch, train ? steps : pass, train ? steps : pass);
         assert_int_equal(files_make_folder(folder), 0);
         assert_int_equal(child_finish(child_start(CHILD_UNLIMITED, arguments)),
                          0); /* fills the caches of kernels */
         const int entries = scratch_entries(folder);
         scratch_write(file, "old", 3);
-        assert_says(child_finish(child_start(10000, arguments)), FAILED, "File too large");
+        assert_failed(child_finish(child_start(10000, arguments)), FAILED, "File too large");
         assert_non_null(strstr(child_message(), "what was there before is untouched"));
         assert_string_equal(scratch_text(scratch_path(file), NULL), "old");
         assert_int_equal(scratch_entries(folder), entries);
     }
 }
 
-static void batch_of_floats_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(batch_of_floats_is_refused) {
     char file[400] = {0};
     const char *header = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
                          "\"y\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[16,32]}}";

@@ -26,8 +26,7 @@ static void assert_refused(const struct command *command) {
 
 /* ---- tensors */
 
-static void tensors(void **state) {
-    (void)state;
+UNIT_TEST(tensors) {
     static const char *const headers[] = {
         "{\"" HOSTILE_JSON "\":{\"dtype\":\"F32\",\"shape\":[9],\"data_offsets\":[0,4]}}",
         "{\"x\":{\"dtype\":\"" HOSTILE_JSON "\",\"shape\":[1],\"data_offsets\":[0,4]}}",
@@ -68,8 +67,7 @@ static void damage(const char *name, const char *old, const char *new) {
     free(text);
 }
 
-static void settings(void **state) {
-    (void)state;
+UNIT_TEST(settings) {
     static const char *const lines[] = {"\x1b[31mname = 1\n", "n_layer = \x1b[31m\n", "no line \x1b[31m\n",
                                         "residual = \""
                                         "\\x1b[31m\\r\\nforged"
@@ -89,8 +87,7 @@ static void settings(void **state) {
     assert_refused(&device);
 }
 
-static void checkpoints(void **state) {
-    (void)state;
+UNIT_TEST(checkpoints) {
     static const struct command sample = {{"sample", DEVICE, "--checkpoint", "@damaged/ckpt-2"}},
                                 resume = {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir",
                                            "@damaged", "--init-from", "resume"}};
@@ -106,8 +103,7 @@ static void checkpoints(void **state) {
     assert_refused(&resume);
 }
 
-static void data_folders(void **state) {
-    (void)state;
+UNIT_TEST(data_folders) {
     static const char *const metas[] = {"{\"vocab_size\": \"\xc2\x9b"
                                         "2J\n\"}",
                                         "{\"vocab_size\": 256, \"tokenizer\": \"\\u001b[1m\\n\"}"};
@@ -131,8 +127,7 @@ static void data_folders(void **state) {
 
 #define NAME "name" HOSTILE_TEXT
 
-static void names_of_files(void **state) {
-    (void)state;
+UNIT_TEST(names_of_files) {
     static const struct command commands[] = {
         {{"train", "--data-dir", "@" NAME}},
         {{"train", "--config", "@" NAME}},
@@ -151,8 +146,7 @@ static void names_of_files(void **state) {
 }
 
 /* What programs print that did what they were to do. */
-static void names_of_results(void **state) {
-    (void)state;
+UNIT_TEST(names_of_results) {
     static const struct command commands[] = {
         {{"prepare", "--out", "@" NAME, "@text.txt"}},
         {{"train", "--config", "@tiny.conf", "--vocab-size", "256", "--data-dir", "@" NAME, "--max-iters", "2",
@@ -176,8 +170,7 @@ static void names_of_results(void **state) {
     }
 }
 
-static void reports(void **state) {
-    (void)state;
+UNIT_TEST(reports) {
     static const char *const files[] = {"report.html", "figures/loss.csv", "figures/loss.gp"};
     for (size_t i = 0; i < COUNT(files); i++) {
         char path[256];
@@ -198,8 +191,7 @@ static void reports(void **state) {
 
 /* ---- what a model writes */
 
-static void samples_on_a_terminal(void **state) {
-    (void)state;
+UNIT_TEST(samples_on_a_terminal) {
     static const struct command sample = {{"sample", DEVICE, "--checkpoint", "@run/ckpt-2", "--max-new-tokens", "0",
                                            "--prompt", "\x1b[31mab\xc3\xa9\n"}};
     char text[1024] = "";

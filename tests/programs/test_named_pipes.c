@@ -59,8 +59,7 @@ static int walk_folder(const char *folder, const struct command *commands, size_
 #define WALK(folder, commands) walk_folder(folder, commands, sizeof(commands) / sizeof *(commands))
 #define DEVICE                 "--device", "pocl"
 
-static void runs(void **state) {
-    (void)state;
+UNIT_TEST(runs) {
     static const struct command commands[] = {
         {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@run", "--init-from", "resume",
           "--max-iters", "2"}},
@@ -69,8 +68,7 @@ static void runs(void **state) {
     assert_true(WALK("run", commands) >= 4); /* settings.conf, metrics.jsonl, h_statistics.jsonl, eval-a.json */
 }
 
-static void checkpoints(void **state) {
-    (void)state;
+UNIT_TEST(checkpoints) {
     static const struct command commands[] = {
         {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@run", "--init-from", "resume",
           "--max-iters", "2"}},
@@ -85,8 +83,7 @@ static void checkpoints(void **state) {
     assert_int_equal(WALK("run/ckpt-2", commands), 4);
 }
 
-static void data_folders(void **state) {
-    (void)state;
+UNIT_TEST(data_folders) {
     static const struct command commands[] = {
         {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@new", "--start-over",
           "--max-iters", "1"}},
@@ -134,8 +131,7 @@ static int prepare_with_pipe(void *context, const char *name) {
     return 0;
 }
 
-static void unfinished_preparations(void **state) {
-    (void)state;
+UNIT_TEST(unfinished_preparations) {
     int ends[2], tried = 0;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "", 1), 1);
@@ -146,8 +142,7 @@ static void unfinished_preparations(void **state) {
     close(ends[1]);
 }
 
-static void exported_models(void **state) {
-    (void)state;
+UNIT_TEST(exported_models) {
     static const struct command commands[] = {
         {{"sample", DEVICE, "--max-new-tokens", "1", "--checkpoint", "@exported"}},
         {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@new", "--start-over",
@@ -156,8 +151,7 @@ static void exported_models(void **state) {
     assert_true(WALK("exported", commands) >= 2);
 }
 
-static void files_that_are_named(void **state) {
-    (void)state;
+UNIT_TEST(files_that_are_named) {
     static const struct command commands[] = {
         {{"analyze", "--bench", "@pipe", "--out", "@report", "@run"}},
         {{"prepare", "--vocab-file", "@pipe", "--tokenizer", "gpt2", "--out", "@ordered", "@text.txt"}},

@@ -34,8 +34,7 @@ static void assert_said(const char *expected) {
 }
 
 /* That they print at all says that no row is refused: names have underscores, and defaults are what they should. */
-static void help_and_version_leave_no_trace(void **state) {
-    (void)state;
+UNIT_TEST(help_and_version_leave_no_trace) {
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         char text[64];
         assert_int_equal(run_alone(programs[i], "--version"), DONE);
@@ -53,8 +52,7 @@ static void help_and_version_leave_no_trace(void **state) {
     assert_true(files_exist(scratch_path("cache")));
 }
 
-static void bench_takes_its_options_from_config_files(void **state) {
-    (void)state;
+UNIT_TEST(bench_takes_its_options_from_config_files) {
     /* Settings that contradict each other are refused after the config file has been taken. */
     const char *path = scratch_write("bench.conf", "steps = 1\n", 10);
     assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),

@@ -105,6 +105,14 @@ void assert_near_metrics(const char *first, const char *second, size_t least, do
     json_decref(lines[1]);
 }
 
+double number_in(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_number(value)) {
+        fail_msg("no number %s", name);
+    }
+    return json_number_value(value);
+}
+
 double loss_at(const json_t *lines, size_t index) {
     return json_number_value(json_object_get(json_array_get(lines, index), "loss"));
 }

@@ -29,6 +29,9 @@ void assert_same_metrics(const char *first, const char *second);
  * norms may differ ten times as much. */
 void assert_near_metrics(const char *first, const char *second, size_t least, double tolerance);
 
+/* A number of an object, which has to be there. */
+double number_in(const json_t *object, const char *name);
+
 double loss_at(const json_t *lines, size_t index);
 
 /* The newest checkpoint's iteration, `from` or later; -1: none. */
