@@ -7,22 +7,20 @@ static const double most_fixed = 1e6; /* above it numbers have an exponent: perp
 
 /* ---- pieces; `words` are a table's in plots.json: "title", "text" and "columns" */
 
-static void add_head(FILE *page, const char *before, const char *head) {
-    fprintf(page, "<th><button type=\"button\">%s%s</button></th>", before, head);
-}
-
-/* Up to the heads of the columns, [head, ...] each. */
-static void begin_table(FILE *page, const json_t *words) {
+/* Up to the first row: a head for each column, [head, ...] each, and "to NAME" for each name of `others`. */
+static void begin_table(FILE *page, const json_t *words, const json_t *others) {
     const json_t *column;
+    json_t *value;
+    const char *name;
     size_t i;
     fprintf(page, "<h2>%s</h2>\n<p>%s</p>\n<div class=\"table\"><table><thead><tr>",
             json_string_value(json_object_get(words, "title")), json_string_value(json_object_get(words, "text")));
     json_array_foreach(json_object_get(words, "columns"), i, column) {
-        add_head(page, "", json_string_value(json_array_get(column, 0)));
+        fprintf(page, "<th><button type=\"button\">%s</button></th>", json_string_value(json_array_get(column, 0)));
     }
-}
-
-static void begin_rows(FILE *page) {
+    json_object_foreach((json_t *)others, name, value) {
+        fprintf(page, "<th><button type=\"button\">to %s</button></th>", name);
+    }
     fputs("</tr></thead><tbody>\n", page);
 }
 
@@ -61,8 +59,7 @@ static void add_cell(FILE *page, const json_t *object, const json_t *column) {
 /* Begins the table with the first row. */
 static void begin_row(FILE *page, const json_t *words, const json_t *run, size_t *rows) {
     if ((*rows)++ == 0) {
-        begin_table(page, words);
-        begin_rows(page);
+        begin_table(page, words, NULL);
     }
     fprintf(page, "<tr><td>%s</td><td>%s</td>", run_name(run), run_variant(run));
 }
@@ -86,16 +83,25 @@ static void add_table(const json_t *analysis, FILE *page, const json_t *words, b
     }
 }
 
+/* An object with all names in the objects at a path of the elements; a new reference. */
+static json_t *names_at(const json_t *elements, const char *path) {
+    json_t *names = json_object();
+    const json_t *element;
+    size_t i;
+    json_array_foreach(elements, i, element) {
+        json_object_update_missing(names, (json_t *)run_member(element, path));
+    }
+    return names;
+}
+
 /* The columns of the words for each evaluation of documents, the first under its name, in the order that they
  * come. */
 static void add_perplexities(const json_t *analysis, FILE *page, const json_t *words) {
     const json_t *run, *of_document = json_object_get(words, "of_document");
-    json_t *names = json_object(), *all = json_deep_copy(words), *columns = json_object_get(all, "columns"), *value;
+    json_t *names = names_at(json_object_get(analysis, "runs"), "record.documents"), *all = json_deep_copy(words),
+           *columns = json_object_get(all, "columns"), *value;
     const char *name;
     size_t i, k, rows = 0;
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        json_object_update_missing(names, (json_t *)run_member(run, "record.documents"));
-    }
     json_object_foreach(names, name, value) {
         json_array_append_new(columns, json_pack("[s]", name));
         json_array_append(columns, json_array_get(of_document, 1));
@@ -201,33 +207,17 @@ static void add_notes(FILE *page, const json_t *analysis, const json_t *comparis
     fputs("</p>\n", page);
 }
 
-/* The union of the variants' baselines, an object with their names; a new reference. */
-static json_t *name_baselines(const json_t *variants) {
-    json_t *names = json_object();
-    const json_t *variant;
-    size_t i;
-    json_array_foreach(variants, i, variant) {
-        json_object_update_missing(names, json_object_get(variant, "differences"));
-    }
-    return names;
-}
-
 /* A row for each variant; nothing where there are not two runs to compare. */
 static void add_variants(const json_t *analysis, FILE *page, const json_t *words) {
     const json_t *comparison = json_object_get(analysis, "comparison"),
                  *variants = json_object_get(comparison, "variants"), *variant;
-    const char *name;
-    json_t *baselines = name_baselines(variants), *unused;
+    json_t *baselines = names_at(variants, "differences");
     size_t runs = 0, i;
     json_array_foreach(variants, i, variant) {
         runs += json_array_size(json_object_get(variant, "runs"));
     }
     if (runs > 1) {
-        begin_table(page, words);
-        json_object_foreach(baselines, name, unused) {
-            add_head(page, "to ", name);
-        }
-        begin_rows(page);
+        begin_table(page, words, baselines);
         json_array_foreach(variants, i, variant) {
             add_variant(page, json_object_get(analysis, "runs"), variant, baselines);
         }

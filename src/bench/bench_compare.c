@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_CASES = 32, MORE_ARGUMENTS = 10 };
+enum { MOST_CASES = 32 };
 
 /* One variant and its process. */
 struct bench_case {
@@ -82,15 +82,24 @@ static int read_cases(struct comparison *all, struct ranks *ranks) {
 
 /* ---- processes */
 
-/* With a socket whose other end is the process's stdin and stdout. */
-static int start_process(struct bench_case *one, char **arguments) {
-    int ends[2];
+/* Starts the same program with this case's settings and --step-on-demand, and a socket as its stdin and stdout.
+ * type: of its activations, NULL: as in the settings. */
+static int start(struct bench_case *one, const char *type, int argc, char **argv) {
+    char streams[24];
+    int ends[2], status = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
         return error_set_errno("cannot make a socket");
     }
+    snprintf(streams, sizeof streams, "%" PRId64, one->streams);
+    char *const more[] = {
+        "--compare=",  "--json=", "--step-on-demand",      "--residual", (char *)one->residual->name,
+        "--n-streams", streams,   type ? "--dtype" : NULL, (char *)type, NULL};
+    char **arguments = memory_allocate((size_t)argc, sizeof *arguments + sizeof more);
+    memcpy(arguments, argv, (size_t)argc * sizeof *argv);
+    memcpy(arguments + argc, more, sizeof more);
     errno = spawn_program(&one->process, "/proc/self/exe", arguments,
                           &(struct spawn_place){.in = ends[1], .out = ends[1], .err = -1});
-    int status = 0;
+    free(arguments);
     if (errno) {
         one->process = 0;
         status = error_set_errno("cannot start a process for %s", one->residual->name);
@@ -101,22 +110,6 @@ static int start_process(struct bench_case *one, char **arguments) {
         status = error_set_errno("cannot open a socket");
         close(ends[0]);
     }
-    return status;
-}
-
-/* Starts the same program with this case's settings and --step-on-demand. type: of its activations, NULL: as in the
- * settings. */
-static int start(struct bench_case *one, const char *type, int argc, char **argv) {
-    char streams[24];
-    char **arguments = memory_zeroed((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
-    memcpy(arguments, argv, (size_t)argc * sizeof *argv);
-    snprintf(streams, sizeof streams, "%" PRId64, one->streams);
-    char *const more[] = {
-        "--compare=",  "--json=", "--step-on-demand",      "--residual", (char *)one->residual->name,
-        "--n-streams", streams,   type ? "--dtype" : NULL, (char *)type};
-    memcpy(arguments + argc, more, sizeof more);
-    const int status = start_process(one, arguments);
-    free(arguments);
     return status;
 }
 
@@ -305,9 +298,9 @@ static int write_json(const struct comparison *all) {
     json_t *cases = json_array(), *json;
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
-        json_t *more = json_pack("{s:f, s:f, s:{s:o}}", "tokens_per_second", speed(one), "mfu",
-                                 utilisation(all, one), "seconds", "step", timing_json(&one->step));
-        json_object_set_new(more, "ratio_to_rc", isnan(one->ratio) ? json_null() : json_real(one->ratio));
+        json_t *more = json_pack("{s:f, s:f, s:{s:o}, s:o}", "tokens_per_second", speed(one), "mfu",
+                                 utilisation(all, one), "seconds", "step", timing_json(&one->step), "ratio_to_rc",
+                                 isnan(one->ratio) ? json_null() : json_real(one->ratio));
         json_object_update(more, one->facts);
         json_array_append_new(cases, more);
     }

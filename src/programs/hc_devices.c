@@ -22,11 +22,8 @@ static struct program program = {
 static bool verbose;
 
 static struct option_spec options[] = {
-    {.type = OPTION_BOOL,
-     .name = "verbose",
-     .target = &verbose,
-     .default_value = "false",
-     .help = "also show what kernels do differently on each device: vectors, work-groups, tiles, what is fused"},
+    BOOL("verbose", &verbose, "false",
+         "also show what kernels do differently on each device: vectors, work-groups, tiles, what is fused"),
 };
 
 static const char *type_name(const struct device *device) {

@@ -1,5 +1,5 @@
 /* hc_sample: text from a checkpoint. */
-#include "runtime/files/files.h"
+#include "runtime/files/input.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
@@ -52,32 +52,18 @@ struct session {
 
 /* ---- the prompt */
 
-static int read_standard_input(struct text_buffer *text) {
-    while (!feof(stdin)) {
-        text_reserve(text, 1 << 16);
-        text->size += fread(text->bytes + text->size, 1, 1 << 16, stdin);
-        if (ferror(stdin)) {
-            return error_set_errno("cannot read standard input");
-        }
-        if (text->size > LARGEST_PROMPT) {
-            return error_set("standard input has more than %d bytes: too long for a prompt", LARGEST_PROMPT);
-        }
-    }
-    return 0;
-}
-
-static int read_file(const char *path, struct text_buffer *text) {
-    if (strcmp(path, "-") == 0) {
-        return read_standard_input(text);
-    }
-    char *bytes;
-    size_t count;
-    if (files_read_stream(path, LARGEST_PROMPT, &bytes, &count)) {
+static int read_prompt(const char *path, struct text_buffer *text) {
+    struct input *input;
+    bool at_end;
+    if (input_open(path, interrupt_descriptor(), &input)) {
         return -1;
     }
-    text_append(text, bytes, count);
-    free(bytes);
-    return 0;
+    int status = text_read(text, input, LARGEST_PROMPT + 1, &at_end);
+    if (status == 0 && !at_end) {
+        status = error_set("%s: a prompt has %d bytes at most", input_name(path), LARGEST_PROMPT);
+    }
+    input_close(input);
+    return status;
 }
 
 /* An empty prompt is the beginning of a text: the end of the one before, or a new line. */
@@ -100,7 +86,7 @@ static int open_prompt(struct session *session) {
     if (settings->prompt) {
         text_append(&session->prompt, settings->prompt, strlen(settings->prompt));
     }
-    return (settings->prompt_file && read_file(settings->prompt_file, &session->prompt)) || encode_prompt(session)
+    return (settings->prompt_file && read_prompt(settings->prompt_file, &session->prompt)) || encode_prompt(session)
                ? -1
                : 0;
 }
@@ -175,7 +161,7 @@ static int run(const struct settings *settings) {
     tokenizer_close(session.tokenizer);
     text_free(&session.prompt);
     free(session.tokens);
-    return status ? PROGRAM_FAILED : interrupt_requested() ? PROGRAM_INTERRUPTED : PROGRAM_DONE;
+    return status ? program_failed(&program) : interrupt_requested() ? PROGRAM_INTERRUPTED : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {
@@ -185,7 +171,8 @@ int main(int argc, char **argv) {
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
         TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins"),
         TEXT("prompt_file", &settings.prompt_file, NULL,
-             "file with the text to continue, used as it is, final newline included; - is standard input"),
+             "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "
+             "standard input"),
         INT("max_new_tokens", &settings.sample.count, "300", 0, 1e9, "tokens to add, at most"),
         TEXT("stop", &settings.stop, NULL, "end a sample before this text, when it appears among the added text"),
         INT("num_samples", &settings.sample.samples, "1", 1, 1e6,
