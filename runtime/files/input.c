@@ -26,7 +26,6 @@ enum input_form { FORM_UNKNOWN, FORM_PLAIN, FORM_GZIP, FORM_ZSTD };
 struct input {
     struct path name; /* for messages */
     int descriptor, stop_descriptor;
-    bool stopped;
     struct checksum *checksum;
     uint64_t stored; /* bytes read from the descriptor */
     uint64_t least;  /* that there must be: what the file had when it was opened; 0 for pipes */
@@ -108,12 +107,11 @@ void input_close(struct input *input) {
 /* ---- as stored */
 
 /* Waits until there is something to read; true if there is a wish to stop. */
-static bool wait_for_data(struct input *input) {
+static bool wait_for_data(const struct input *input) {
     struct pollfd waiting[2] = {{input->stop_descriptor, POLLIN, 0}, {input->descriptor, POLLIN, 0}};
     while (poll(waiting, 2, -1) < 0 && errno == EINTR) {
     }
-    input->stopped = waiting[0].revents != 0;
-    return input->stopped;
+    return waiting[0].revents != 0;
 }
 
 /* Fills the rest of the block, less at the end only. */
@@ -302,10 +300,6 @@ int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
 
 const char *input_label(const struct input *input) {
     return input->name.text;
-}
-
-bool input_stopped(const struct input *input) {
-    return input->stopped;
 }
 
 bool input_is_plain(const struct input *input) {

@@ -28,9 +28,6 @@ void input_close(struct input *input);
 /* Fills `data` [bytes]; *got is less only at the end. Truncated and damaged compressed data is an error. */
 int input_read(struct input *input, void *data, size_t bytes, size_t *got);
 
-/* Whether the last failure was a request to stop. */
-bool input_stopped(const struct input *input);
-
 /* Bytes taken from the file so far, as stored. */
 uint64_t input_stored_bytes(const struct input *input);
 

@@ -23,6 +23,8 @@ struct token_file {
     uint32_t vocab_size;
 };
 
+const char *const token_folder_files[] = {"val.bin", "train.bin", "meta.json", NULL};
+
 int token_file_open(const char *path, struct token_file **opened) {
     *opened = NULL;
     uint64_t bytes = 0;

@@ -8,6 +8,9 @@
 
 struct token_file;
 
+/* The files of a folder of token files: val.bin, which some lack, then train.bin and meta.json; ends with NULL. */
+extern const char *const token_folder_files[];
+
 /* Fails on missing, empty, unreadable and odd-sized files (says which and what to do). Owned by the caller. */
 int token_file_open(const char *path, struct token_file **opened);
 void token_file_close(struct token_file *file);

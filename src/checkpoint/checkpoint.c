@@ -21,9 +21,8 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
                : 0;
 }
 
-/* The files of a checkpoint. state.json is last: what has it is complete. */
-static const char *const members[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
-static const char *const members_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
+const char *const checkpoint_files[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
+static const char *const files_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
 
 /* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0:
  * an older checkpoint alone, or nothing; -1 with an error. */
@@ -38,7 +37,7 @@ static int check_older(const char *path) {
     if (!S_ISDIR(status.st_mode)) {
         return error_set("there is something of this name that is not a folder");
     }
-    const int others = files_has_others(path, members), own = others > 0 ? checkpoint_is_own(path) : 1;
+    const int others = files_has_others(path, checkpoint_files), own = others > 0 ? checkpoint_is_own(path) : 1;
     if (own == 0 && (files_exist(path_of("%s/%s", path, WEIGHTS_FILE).text) ||
                      files_exist(path_of("%s/config.json", path).text))) {
         return error_set("the folder there is not a checkpoint of this program: move it away");
@@ -48,7 +47,7 @@ static int check_older(const char *path) {
 
 /* Moves the files into a folder with other files, which stay. */
 static int move_into(const char *path, char *staging, bool optimizer) {
-    const int status = files_move_into(path, staging, optimizer ? members : members_without_moments);
+    const int status = files_move_into(path, staging, optimizer ? checkpoint_files : files_without_moments);
     files_stage_abandon(staging);
     return status;
 }
@@ -98,10 +97,13 @@ static int newest_first(const struct dirent **a, const struct dirent **b) {
 }
 
 /* Whether it is a folder with a file of a checkpoint. checkpoint_remove leaves folders without one if they have
- * other files. A folder that cannot be read counts: resuming from an older checkpoint instead would be wrong. */
+ * other files. A folder that cannot be read counts: resuming from an older checkpoint instead would be wrong. A
+ * circle of symbolic links does not. */
 static bool has_files(const char *path) {
+    struct stat status;
     bool found = false;
-    for (const char *const *name = members; *name && !found; name++) {
+    const bool circle = stat(path, &status) != 0 && errno == ELOOP;
+    for (const char *const *name = checkpoint_files; *name && !found && !circle; name++) {
         found = files_exist(path_of("%s/%s", path, *name).text);
     }
     return found;
@@ -152,7 +154,7 @@ int checkpoint_is_own(const char *path) {
 }
 
 int checkpoint_remove(const char *path) {
-    return files_discard_members(path, members);
+    return files_discard_members(path, checkpoint_files);
 }
 
 int checkpoint_prune(const char *out_dir, int64_t keep) {

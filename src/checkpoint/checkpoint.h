@@ -9,6 +9,9 @@
 
 #define OPTIMIZER_FILE "optimizer.safetensors"
 
+/* The files of a checkpoint; ends with NULL. state.json is last: what has it is complete. */
+extern const char *const checkpoint_files[];
+
 /* The folder beside the numbered ones that keeps the weights with the lowest validation loss. */
 #define CHECKPOINT_BEST "ckpt-best"
 

@@ -14,9 +14,8 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-/* The files with checksums in state.json. The last one is needed to resume only. */
-static const char *const files[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE};
-enum { FILES = sizeof files / sizeof *files };
+/* The first of checkpoint_files have checksums in state.json. The last of them is needed to resume only. */
+enum { FILES = 3 };
 
 /* ---- writing */
 
@@ -46,11 +45,11 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
     json_t *checksums = json_object();
     for (int i = 0; i < (content->optimizer ? FILES : FILES - 1); i++) {
         char digest[CHECKSUM_SIZE];
-        if (checksum_file(path_of("%s/%s", folder, files[i]).text, digest)) {
+        if (checksum_file(path_of("%s/%s", folder, checkpoint_files[i]).text, digest)) {
             json_decref(checksums);
             return error_prefix("cannot compute checksums");
         }
-        json_object_set_new(checksums, files[i], json_string(digest));
+        json_object_set_new(checksums, checkpoint_files[i], json_string(digest));
     }
     char *settings =
         content->settings ? options_text(content->settings, content->setting_count) : memory_string("");
@@ -80,21 +79,22 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
 
 static int verify_checksums(const char *folder, const json_t *json) {
     for (int i = FILES - 1; i >= 0; i--) {
-        const char *saved = json_string_value(json_object_get(json_object_get(json, "checksums"), files[i]));
+        const char *saved =
+            json_string_value(json_object_get(json_object_get(json, "checksums"), checkpoint_files[i]));
         char digest[CHECKSUM_SIZE];
         if (!saved) {
             return error_set("%s/state.json has no checksum of %s, which resuming needs: start from it with "
                              "init_from = %s instead",
-                             folder, files[i], folder);
+                             folder, checkpoint_files[i], folder);
         }
-        if (checksum_file(path_of("%s/%s", folder, files[i]).text, digest)) {
+        if (checksum_file(path_of("%s/%s", folder, checkpoint_files[i]).text, digest)) {
             return -1;
         }
         if (strcmp(saved, digest) != 0) {
             return error_set(
                 "%s/%s is damaged: its checksum differs from the one in state.json; resume from an older "
                 "checkpoint by removing this folder",
-                folder, files[i]);
+                folder, checkpoint_files[i]);
         }
     }
     return 0;

@@ -3,6 +3,7 @@
 #include "runtime/files/files.h"
 #include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
@@ -47,8 +48,7 @@ struct preparation {
 
 /* Fails if the file `input`, which may be NULL, would be replaced by a result. */
 static int check_is_no_result(const struct preparation *preparation, const char *input) {
-    static const char *const results[] = {"train.bin", "val.bin", "meta.json", NULL};
-    return input ? files_refuse_members(preparation->settings->folder, results, input) : 0;
+    return input ? files_refuse_members(preparation->settings->folder, token_folder_files, input) : 0;
 }
 
 /* Lists the sources and their sizes before anything is read, so missing files are reported at once. */
@@ -112,10 +112,8 @@ static int remove_old_val(const char *folder) {
  * Without has_val, an older val.bin is removed. When it was interrupted or failed, calling it again continues. */
 static int move_results(const struct preparation *preparation, bool has_val) {
     const char *folder = preparation->settings->folder, *work = preparation->work;
-    static const char *const all[] = {"train.bin", "val.bin", "meta.json", NULL};
-    static const char *const without_val[] = {"train.bin", "meta.json", NULL};
-    return files_move_into(folder, work, has_val ? all : without_val) || (!has_val && remove_old_val(folder)) ||
-                   files_remove_folder(work)
+    return files_move_into(folder, work, token_folder_files + (has_val ? 0 : 1)) ||
+                   (!has_val && remove_old_val(folder)) || files_remove_folder(work)
                ? -1
                : 0;
 }

@@ -92,20 +92,13 @@ static int open_documents(struct evaluation *evaluation) {
 
 /* An error where a result would take the place of a file that is read. */
 static int check_place(const struct eval_settings *settings, const char *result) {
-    static const char *const model[] = {"config.json", WEIGHTS_FILE, "state.json", "optimizer.safetensors", NULL};
-    static const char *const data[] = {"train.bin", "val.bin", "meta.json", NULL};
-    if (!result) {
-        return 0;
+    int status = !result ? 0
+                         : files_refuse_members(settings->checkpoint, checkpoint_files, result) ||
+                               (settings->data && files_refuse_members(settings->data, token_folder_files, result));
+    for (size_t i = 0; result && status == 0 && i < settings->documents.count; i++) {
+        status = files_refuse_same(result, settings->documents.names[i]);
     }
-    for (size_t i = 0; i < settings->documents.count; i++) {
-        if (files_refuse_same(result, settings->documents.names[i])) {
-            return -1;
-        }
-    }
-    return files_refuse_members(settings->checkpoint, model, result) ||
-                   (settings->data && files_refuse_members(settings->data, data, result))
-               ? -1
-               : 0;
+    return status ? -1 : 0;
 }
 
 /* Before hours of work for them. */
@@ -284,7 +277,9 @@ static int report_split(struct evaluation *evaluation) {
     const uint64_t tokens = evaluation->total.tokens;
     const double loss = evaluation->loss;
     const struct perplexity_sums sums = {.tokens = tokens, .log_likelihood = -loss * (double)tokens};
-    const double perplexity = perplexity_of(&sums).token_perplexity;
+    struct perplexity_metric metrics[PERPLEXITY_METRICS];
+    perplexity_metrics(&sums, metrics);
+    const double perplexity = metrics[METRIC_TOKEN_PERPLEXITY].value;
     json_t *results =
         json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
                   split_name(settings), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
@@ -294,7 +289,7 @@ static int report_split(struct evaluation *evaluation) {
         print_split(settings);
         print_metric(&(struct perplexity_metric){"loss", 6, loss});
         print_metric(&(struct perplexity_metric){"perplexity", 4, perplexity});
-        print_metric(&(struct perplexity_metric){"tokens", METRIC_COUNT, (double)tokens});
+        print_metric(&metrics[METRIC_TOKENS]);
         print_rate(evaluation);
     }
     return status;

@@ -31,16 +31,6 @@ static double loss_per(const struct perplexity_sums *sums, uint64_t count) {
     return count > 0 ? -sums->log_likelihood / (double)count : (double)NAN;
 }
 
-struct perplexity perplexity_of(const struct perplexity_sums *sums) {
-    return (struct perplexity){
-        .word_perplexity = exp(loss_per(sums, sums->words)),
-        .byte_perplexity = exp(loss_per(sums, sums->bytes)),
-        .bits_per_byte = loss_per(sums, sums->bytes) / LOG_2,
-        .token_perplexity = exp(loss_per(sums, sums->tokens)),
-        .loss = loss_per(sums, sums->tokens),
-    };
-}
-
 int perplexity_check_loss(double loss) {
     return isfinite(loss)
                ? 0
@@ -54,17 +44,17 @@ json_t *perplexity_number(double value) {
 }
 
 void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]) {
-    const struct perplexity results = perplexity_of(sums);
+    const double loss = loss_per(sums, sums->tokens), loss_per_byte = loss_per(sums, sums->bytes);
     const struct perplexity_metric all[PERPLEXITY_METRICS] = {
-        {"tokens", METRIC_COUNT, (double)sums->tokens},
-        {"words", METRIC_COUNT, (double)sums->words},
-        {"bytes", METRIC_COUNT, (double)sums->bytes},
-        {"log_likelihood", 4, sums->log_likelihood},
-        {"word_perplexity", 4, results.word_perplexity},
-        {"byte_perplexity", 6, results.byte_perplexity},
-        {"bits_per_byte", 6, results.bits_per_byte},
-        {"token_perplexity", 4, results.token_perplexity},
-        {"loss", 6, results.loss},
+        [METRIC_TOKENS] = {"tokens", METRIC_COUNT, (double)sums->tokens},
+        [METRIC_WORDS] = {"words", METRIC_COUNT, (double)sums->words},
+        [METRIC_BYTES] = {"bytes", METRIC_COUNT, (double)sums->bytes},
+        [METRIC_LOG_LIKELIHOOD] = {"log_likelihood", 4, sums->log_likelihood},
+        [METRIC_WORD_PERPLEXITY] = {"word_perplexity", 4, exp(loss_per(sums, sums->words))},
+        [METRIC_BYTE_PERPLEXITY] = {"byte_perplexity", 6, exp(loss_per_byte)},
+        [METRIC_BITS_PER_BYTE] = {"bits_per_byte", 6, loss_per_byte / LOG_2},
+        [METRIC_TOKEN_PERPLEXITY] = {"token_perplexity", 4, exp(loss)},
+        [METRIC_LOSS] = {"loss", 6, loss},
     };
     memcpy(metrics, all, sizeof all);
 }

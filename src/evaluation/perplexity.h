@@ -13,28 +13,31 @@ struct perplexity_sums {
     double log_likelihood; /* natural logarithm */
 };
 
-/* NaN where there is nothing to divide by, infinity where a number is too large. */
-struct perplexity {
-    double word_perplexity;  /* exp(-log_likelihood / words) */
-    double byte_perplexity;  /* exp(-log_likelihood / bytes) */
-    double bits_per_byte;    /* -log_likelihood / bytes / log 2 */
-    double token_perplexity; /* exp(loss) */
-    double loss;             /* -log_likelihood / tokens */
-};
-
 /* Words as lm-evaluation-harness counts them, len(re.split(r"\s+", text)) in Python: one more than there are runs
  * of white space, which includes U+001C .. U+001F. So an empty text has one. The text is UTF-8. */
 uint64_t perplexity_words(const char *text, size_t bytes);
 
 void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums *more);
-struct perplexity perplexity_of(const struct perplexity_sums *sums);
 
-/* Both as numbers with names, which JSON has as keys. */
-enum { PERPLEXITY_METRICS = 9, METRIC_COUNT = -1 /* instead of digits: an integer */ };
+/* The sums and what follows from them, as numbers with names, which JSON has as keys. */
+enum {
+    METRIC_TOKENS,
+    METRIC_WORDS,
+    METRIC_BYTES,
+    METRIC_LOG_LIKELIHOOD,
+    METRIC_WORD_PERPLEXITY,  /* exp(-log_likelihood / words) */
+    METRIC_BYTE_PERPLEXITY,  /* exp(-log_likelihood / bytes) */
+    METRIC_BITS_PER_BYTE,    /* -log_likelihood / bytes / log 2 */
+    METRIC_TOKEN_PERPLEXITY, /* exp(loss) */
+    METRIC_LOSS,             /* -log_likelihood / tokens */
+    PERPLEXITY_METRICS,
+    METRIC_COUNT = -1 /* instead of digits: an integer */
+};
+
 struct perplexity_metric {
     const char *name;
-    int digits; /* behind the point, where it is printed */
-    double value;
+    int digits;   /* behind the point, where it is printed */
+    double value; /* NaN where there is nothing to divide by, infinity where a number is too large */
 };
 void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]);
 

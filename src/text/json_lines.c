@@ -26,8 +26,9 @@ static int read_more(struct json_lines *lines) {
     text_drop(&lines->held, lines->at);
     lines->at = 0;
     if (lines->held.size > MOST_LINE_BYTES) {
-        return error_set("%s:%" PRIu64 ": this line has more than %d bytes: is this a file of JSON lines?",
-                         input_label(lines->input), lines->line + 1, MOST_LINE_BYTES);
+        return error_set("%s:%" PRIu64
+                         ": a document of more than 1 GiB begins here: check --documents, or divide it",
+                         input_label(lines->input), lines->line + 1);
     }
     return text_read(&lines->held, lines->input, READ_BYTES, &lines->at_end);
 }
@@ -37,13 +38,14 @@ static int next_line(struct json_lines *lines, const char **line, size_t *bytes)
     size_t searched = 0;
     for (;;) {
         const size_t left = lines->held.size - lines->at;
-        const char *begin = left > 0 ? lines->held.bytes + lines->at : NULL;
-        const char *end = left > searched ? memchr(begin + searched, '\n', left - searched) : NULL;
-        if (lines->line == 0 && left >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) {
+        const bool search = !lines->whole && left > searched;
+        const char *begin = left > 0 ? lines->held.bytes + lines->at : "";
+        const char *end = search ? memchr(begin + searched, '\n', left - searched) : NULL;
+        if (!lines->whole && lines->line == 0 && left >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) {
             lines->at += 3; /* a byte order mark is not part of a line */
             continue;
         }
-        if (end || (lines->at_end && left > 0)) {
+        if (end || (lines->at_end && (left > 0 || (lines->whole && lines->line == 0)))) {
             *line = begin;
             *bytes = end ? (size_t)(end - begin) : left;
             lines->at += *bytes + (end != NULL);
@@ -64,7 +66,7 @@ int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes) 
     int found;
     do {
         found = next_line(lines, line, bytes);
-    } while (found == 1 && is_blank(*line, *bytes));
+    } while (found == 1 && !lines->whole && is_blank(*line, *bytes));
     return found;
 }
 

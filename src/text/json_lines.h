@@ -5,18 +5,19 @@
 #include "runtime/files/input.h"
 #include "src/text/text_buffer.h"
 
-/* Reads the lines of an input. Initialise with zeros but for `input`, which the caller owns; end with
+/* Reads the lines of an input. Initialise with zeros but for `input`, which the caller owns, and `whole`; end with
  * json_lines_free. */
 struct json_lines {
     struct input *input;
+    bool whole;              /* the input is one document of text, not lines */
     struct text_buffer held; /* bytes that were read; those before `at` were returned */
     size_t at;
     uint64_t line; /* number of the last line returned, from 1 */
     bool at_end;   /* of the input */
 };
 
-/* The next line that is not blank, without its line end; valid until the next call. 1: there is one, 0: the input
- * has ended, -1 with an error text: it cannot be read, or a line has more than 1 GiB. */
+/* The next line that is not blank, without its line end, or the whole input; valid until the next call. 1: there is
+ * one, 0: the input has ended, -1 with an error text: it cannot be read, or a line has more than 1 GiB. */
 int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes);
 void json_lines_free(struct json_lines *lines);
 

@@ -122,9 +122,12 @@ static void test_metrics_without_a_divisor_are_none(void **state) {
     (void)state;
     const struct perplexity_sums nothing = {.words = 1}, unlikely = {1000, 1, 4000, -1e4};
     json_t *json = json_object();
-    assert_true(isnan(perplexity_of(&nothing).byte_perplexity) && isnan(perplexity_of(&nothing).loss));
-    assert_true(perplexity_of(&nothing).word_perplexity == 1.0);
-    assert_true(perplexity_of(&unlikely).bits_per_byte > 3.60 && perplexity_of(&unlikely).bits_per_byte < 3.61);
+    struct perplexity_metric metrics[PERPLEXITY_METRICS];
+    perplexity_metrics(&nothing, metrics);
+    assert_true(isnan(metrics[METRIC_BYTE_PERPLEXITY].value) && isnan(metrics[METRIC_LOSS].value));
+    assert_true(metrics[METRIC_WORD_PERPLEXITY].value == 1.0);
+    perplexity_metrics(&unlikely, metrics);
+    assert_true(metrics[METRIC_BITS_PER_BYTE].value > 3.60 && metrics[METRIC_BITS_PER_BYTE].value < 3.61);
     perplexity_put(&unlikely, json);
     assert_true(json_is_null(json_object_get(json, "word_perplexity"))); /* exp(10000) */
     assert_true(json_is_real(json_object_get(json, "token_perplexity")));
