@@ -30,10 +30,11 @@ char *json_file_text(const json_t *json, size_t flags) {
     return text;
 }
 
-int json_file_print(const json_t *json, FILE *stream, size_t flags) {
+int json_file_print_line(json_t *json, FILE *stream, size_t flags) {
     char *text = json_file_text(json, flags);
-    const int result = text == NULL ? -1 : fputs(text, stream) < 0 ? error_set_errno("cannot write") : 0;
+    const int result = text == NULL ? -1 : fprintf(stream, "%s\n", text) < 0 ? error_set_errno("cannot write") : 0;
     free(text);
+    json_decref(json);
     return result;
 }
 

@@ -341,11 +341,10 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
 
 /* Writes the object, which it takes, as a line. */
 static int answer(json_t *json) {
-    int result = json_file_print(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (!result && (putchar('\n') == EOF || fflush(stdout))) {
+    int result = json_file_print_line(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!result && fflush(stdout)) {
         result = error_set_errno("cannot write");
     }
-    json_decref(json);
     return result ? error_prefix("cannot answer the program that asked for a step") : 0;
 }
 

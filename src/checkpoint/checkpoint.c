@@ -4,6 +4,7 @@
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
+#include "src/model/optimizer.h"
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,11 +12,129 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* ---- tensors */
+
+/* The tensors of a file, between it and the arenas on the device: the weights in the order of the table of
+ * parameters, or the optimizer's states, one after the other. */
+struct arena_tensors {
+    struct gpt *gpt;
+    bool moments;
+    size_t count;
+    struct tensor_info *infos; /* [count], with names */
+    struct weights *weights;   /* the file, when weights are loaded */
+    struct safetensors *file;  /* the file, when states are loaded */
+};
+
+static struct arena_tensors describe(struct gpt *gpt, bool moments) {
+    const struct parameters *parameters = &gpt->parameters;
+    const char *const *states = gpt->options.optimizer->states;
+    size_t arenas = 1;
+    while (moments && arenas < OPTIMIZER_MOST_STATES && states[arenas]) {
+        arenas++;
+    }
+    struct arena_tensors tensors = {.gpt = gpt, .moments = moments, .count = arenas * parameters->count};
+    tensors.infos = memory_allocate(tensors.count, sizeof *tensors.infos);
+    for (size_t i = 0; i < tensors.count; i++) {
+        const struct parameter *parameter = &parameters->table[i % parameters->count];
+        tensors.infos[i] = weights_tensor(parameter, false);
+        tensors.infos[i].name = moments ? memory_format("%s.%s", states[i / parameters->count], parameter->name)
+                                        : memory_string(parameter->name);
+    }
+    return tensors;
+}
+
+static void release(struct arena_tensors *tensors) {
+    weights_close(tensors->weights);
+    safetensors_close(tensors->file);
+    for (size_t i = 0; i < tensors->count; i++) {
+        free(tensors->infos[i].name);
+    }
+    free(tensors->infos);
+}
+
+/* Copies a piece of a tensor from or to the device. Ranks may divide the optimizer's states. */
+static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64_t first, uint64_t count,
+                      float *values, bool to_device) {
+    const struct parameters *parameters = &tensors->gpt->parameters;
+    const size_t table = tensor / parameters->count, bytes = count * sizeof *values;
+    const uint64_t at = parameters->table[tensor % parameters->count].offset + first;
+    const struct buffer *arena = tensors->moments ? parameters->states[table] : parameters->weights;
+    const struct moment_share *share = tensors->moments ? tensors->gpt->options.moments : NULL;
+    struct compute *compute = tensors->gpt->compute;
+    if (share) {
+        return (to_device ? share->write(share, compute, arena, at, count, values)
+                          : share->read(share, compute, arena, at, count, values));
+    }
+    return to_device ? buffer_write(compute, arena, at * sizeof *values, values, bytes)
+                     : buffer_read(compute, arena, at * sizeof *values, values, bytes);
+}
+
+static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct arena_tensors *tensors = context;
+    return copy_piece(tensors, tensor, first, count, values, false)
+               ? error_prefix("tensor '%s'", tensors->infos[tensor].name)
+               : 0;
+}
+
+static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct arena_tensors *tensors = context;
+    const struct tensor_info *info = NULL;
+    if (tensors->moments && !(info = weights_find(tensors->file, &tensors->infos[tensor]))) {
+        return -1;
+    }
+    return (info ? safetensors_read_f32(tensors->file, info, first, count, values)
+                 : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensor], false, first, count,
+                                values)) ||
+                   copy_piece(tensors, tensor, first, count, values, true)
+               ? error_prefix("tensor '%s'", tensors->infos[tensor].name)
+               : 0;
+}
+
+/* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */
+static int write_tensors(const char *path, struct gpt *gpt, bool moments) {
+    struct arena_tensors tensors = describe(gpt, moments);
+    const int status = path ? safetensors_write(path, tensors.infos, tensors.count, read_piece, &tensors)
+                            : tensors_each_piece(tensors.infos, tensors.count, read_piece, &tensors);
+    release(&tensors);
+    return status;
+}
+
+int checkpoint_write_weights(const char *path, struct gpt *gpt) {
+    return write_tensors(path, gpt, false);
+}
+
+int checkpoint_hand_over(struct gpt *gpt) {
+    return gpt->options.moments && write_tensors(NULL, gpt, true)
+               ? error_prefix("cannot send the optimizer's states for a checkpoint")
+               : 0;
+}
+
+int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
+    struct arena_tensors tensors = describe(gpt, false);
+    const int status = weights_open(folder, &gpt->config, &gpt->parameters, &tensors.weights) ||
+                       tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors);
+    release(&tensors);
+    parameters_round(gpt->compute, &gpt->parameters);
+    return status ? -1 : 0;
+}
+
+static int load_moments(const char *path, struct gpt *gpt) {
+    struct arena_tensors tensors = describe(gpt, true);
+    int status = safetensors_open(path, &tensors.file) || weights_check_count(tensors.file, path, tensors.count);
+    if (status == 0 && tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors)) {
+        status = error_prefix("%s", path);
+    }
+    release(&tensors);
+    return status ? -1 : 0;
+}
+
+/* ---- checkpoints */
+
 static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_content *content) {
     return config_file_write(folder, &gpt->config) ||
                    checkpoint_write_weights(path_of("%s/%s", folder, WEIGHTS_FILE).text, gpt) ||
                    (content->optimizer &&
-                    checkpoint_write_moments(path_of("%s/%s", folder, OPTIMIZER_FILE).text, gpt)) ||
+                    write_tensors(path_of("%s/%s", folder, OPTIMIZER_FILE).text, gpt, true)) ||
                    checkpoint_write_state(folder, gpt, content)
                ? -1
                : 0;
@@ -70,7 +189,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
 
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {
     return checkpoint_resume_state(path, state, &gpt->loss_scale) || checkpoint_load_weights(path, gpt) ||
-                   checkpoint_load_moments(path_of("%s/%s", path, OPTIMIZER_FILE).text, gpt)
+                   load_moments(path_of("%s/%s", path, OPTIMIZER_FILE).text, gpt)
                ? -1
                : 0;
 }

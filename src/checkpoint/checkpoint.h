@@ -64,7 +64,7 @@ int checkpoint_remove(const char *path);
  * symbolic link, stays and does not count. */
 int checkpoint_prune(const char *out_dir, int64_t keep);
 
-/* ---- tensors: checkpoint_tensors.c */
+/* ---- tensors */
 
 /* Writes the weights as a safetensors file. */
 int checkpoint_write_weights(const char *path, struct gpt *gpt);
@@ -72,10 +72,6 @@ int checkpoint_write_weights(const char *path, struct gpt *gpt);
 /* Loads the weights of a checkpoint, or of a folder of Hugging Face's (see weights.h) if the model's config is of
  * one. Every parameter of the model must be there with its shape, and nothing else. */
 int checkpoint_load_weights(const char *folder, struct gpt *gpt);
-
-/* Writes or loads the optimizer's states (AdamW's moments) as a safetensors file. */
-int checkpoint_write_moments(const char *path, struct gpt *gpt);
-int checkpoint_load_moments(const char *path, struct gpt *gpt);
 
 /* If ranks divide the optimizer's states, all other ranks call this while rank 0 saves a checkpoint with them, and
  * send theirs. Otherwise it does nothing. */

@@ -210,14 +210,13 @@ static int write_json(struct evaluation *evaluation, json_t *results) {
                   (json_int_t)evaluation->config.block_size, "vocabulary", (json_int_t)evaluation->gpt.vocabulary,
                   "seconds", evaluation->seconds, "tokens_per_second",
                   (double)evaluation->total.tokens / evaluation->seconds);
-    int result = 0;
     json_object_update_new(all, results);
-    if (stream) {
-        result = json_file_print(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json) : 0;
-        fputc('\n', stream);
+    if (!stream) {
+        json_decref(all);
+        return 0;
     }
-    json_decref(all);
-    return result ? -1 : output_file_commit(&evaluation->json);
+    return json_file_print_line(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json)
+                                                             : output_file_commit(&evaluation->json);
 }
 
 static bool prints(const struct evaluation *evaluation) {
@@ -310,14 +309,8 @@ static int write_document(void *context, const struct scored_document *document)
         json_object_set_new(line, "line", json_integer((json_int_t)document->line));
     }
     perplexity_put(&document->sums, line);
-    int status = 0;
-    if (json_file_print(line, stream, JSON_COMPACT)) {
-        status = error_prefix("%s", evaluation->settings->per_document);
-    } else if (fputc('\n', stream) == EOF) {
-        status = error_set_errno("cannot write %s", evaluation->settings->per_document);
-    }
-    json_decref(line);
-    return status;
+    return json_file_print_line(line, stream, JSON_COMPACT) ? error_prefix("%s", evaluation->settings->per_document)
+                                                            : 0;
 }
 
 static void print_documents(const struct evaluation *evaluation) {

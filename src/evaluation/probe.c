@@ -23,11 +23,6 @@ struct batches {
     int32_t *x, *y;
 };
 
-static void release_batches(struct batches *batches) {
-    free(batches->x);
-    free(batches->y);
-}
-
 static int read_ids(const struct safetensors *file, const char *name, unsigned rank, int32_t **ids,
                     const struct tensor_info **found) {
     const struct tensor_info *info = safetensors_find(file, name);
@@ -90,12 +85,6 @@ static float *add_tensor(struct dump *dump, unsigned rank, const uint64_t *shape
     return dump->values[index] = memory_zeroed(info.elements, sizeof(float));
 }
 
-/* One of a sublayer. */
-static float *add_of_sublayer(struct dump *dump, unsigned rank, const uint64_t *shape, const char *kind,
-                              int64_t sublayer) {
-    return add_tensor(dump, rank, shape, memory_format("%s.%" PRId64, kind, sublayer));
-}
-
 static int take_values(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct dump *dump = context;
     memcpy(values, dump->values[tensor] + first, count * sizeof *values);
@@ -123,9 +112,9 @@ static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
     const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, streams, streams};
     const size_t tokens = gpt_tokens(gpt);
     float *h = memory_allocate(tokens * row, sizeof *h);
-    float *pre = add_of_sublayer(dump, 3, shape, "h_pre", index);
-    float *post = add_of_sublayer(dump, 3, shape, "h_post", index);
-    float *res = add_of_sublayer(dump, 4, shape, "h_res", index);
+    float *pre = add_tensor(dump, 3, shape, memory_format("h_pre.%" PRId64, index));
+    float *post = add_tensor(dump, 3, shape, memory_format("h_post.%" PRId64, index));
+    float *res = add_tensor(dump, 4, shape, memory_format("h_res.%" PRId64, index));
     const int status = buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, h, tokens * row * sizeof *h);
     for (size_t token = 0; status == 0 && token < tokens; token++) {
         memcpy(pre + token * streams, h + token * row, streams * sizeof *h);
@@ -141,7 +130,7 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
     const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
                                (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
     const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
-    float *values = add_of_sublayer(dump, 4, shape, "streams", index);
+    float *values = add_tensor(dump, 4, shape, memory_format("streams.%" PRId64, index));
     struct buffer copy;
     if (buffer_create(gpt->compute, &copy, count * sizeof *values)) {
         return -1;
@@ -169,29 +158,24 @@ static int dump_gradients(struct gpt *gpt, struct dump *dump) {
     return 0;
 }
 
-static int run_loss(struct gpt *gpt, float *loss) {
-    gpt_zero(gpt);
-    gpt_loss(gpt, 1.0f, false);
-    return gpt_read_results(gpt, loss, NULL);
-}
-
-/* Loss and gradients after a forward pass; in fp16 with the largest scale that they do not overflow at. */
-static int run_backward(struct gpt *gpt, float *loss) {
+/* Loss, and gradients if wanted, after a forward pass; in fp16 with the largest scale that they do not overflow at.
+ * What is not finite at any scale is dumped as it is. */
+static int run_loss(struct gpt *gpt, bool gradients, float *loss) {
     const struct parameters *parameters = &gpt->parameters;
-    float norm;
-    for (;;) {
+    float norm = 0.0f;
+    do {
         gpt_zero(gpt);
-        gpt_loss(gpt, 1.0f, true);
-        gpt_backward(gpt, NULL);
-        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f,
-                   (struct span){gpt->gradient_norm, 0});
-        if (gpt_read_results(gpt, loss, &norm)) {
+        gpt_loss(gpt, 1.0f, gradients);
+        if (gradients) {
+            gpt_backward(gpt, NULL);
+            norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f,
+                       (struct span){gpt->gradient_norm, 0});
+        }
+        if (gpt_read_results(gpt, loss, gradients ? &norm : NULL)) {
             return -1;
         }
-        if (isfinite(norm) || !gpt->loss_scale.dynamic || !loss_scale_update(&gpt->loss_scale, false)) {
-            return 0; /* what is not finite at any scale is dumped as it is */
-        }
-    }
+    } while (!isfinite(norm) && gpt->loss_scale.dynamic && loss_scale_update(&gpt->loss_scale, false));
+    return 0;
 }
 
 /* The order matters: logits are computed from the top before the loss overwrites their memory with gradients. */
@@ -205,7 +189,7 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
     if (logits && gpt_read_logits(gpt, 0, gpt_tokens(gpt), logits)) {
         return -1;
     }
-    if (settings->grad ? run_backward(gpt, loss) : run_loss(gpt, loss)) {
+    if (run_loss(gpt, settings->grad, loss)) {
         return -1;
     }
     for (int64_t index = 0; !residual_is_plain(gpt->config.residual) && index < 2 * gpt->config.n_layer; index++) {
@@ -273,22 +257,17 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct batches batches = {0};
     struct model_config config;
     struct gpt gpt = {0};
-    if (config_file_read(settings->checkpoint, &config) ||
-        read_batches(settings->batch, settings->train, &batches)) {
-        release_batches(&batches);
-        return -1;
-    }
-    const bool gradients = settings->train || settings->grad;
+    int status =
+        config_file_read(settings->checkpoint, &config) || read_batches(settings->batch, settings->train, &batches);
     const struct gpt_options options = {.batch = batches.shape.batch,
                                         .sequence = batches.shape.sequence,
-                                        .mode = gradients ? GPT_TRAINING : GPT_ANALYSIS,
+                                        .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
                                         .type = settings->dtype};
-    int status = gpt_plan(compute, &config, &options, &gpt);
-    if (status == 0) {
-        status = gpt_create(&gpt) || checkpoint_load_weights(settings->checkpoint, &gpt) ||
-                 (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));
-        gpt_release(&gpt);
-    }
-    release_batches(&batches);
+    status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||
+             checkpoint_load_weights(settings->checkpoint, &gpt) ||
+             (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));
+    gpt_release(&gpt);
+    free(batches.x);
+    free(batches.y);
     return status ? -1 : 0;
 }

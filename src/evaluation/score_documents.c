@@ -110,11 +110,8 @@ static int share_documents(struct batch *batch) {
 static void make_windows(struct batch *batch) {
     const size_t context = context_of(batch);
     const int32_t *ids = batch->ids;
-    size_t count = 0;
-    for (uint64_t i = 0; i < batch->documents; i++) {
-        count += rolling_windows_count(batch->lengths[i], context);
-    }
-    batch->windows = memory_resize(batch->windows, count, sizeof *batch->windows);
+    const size_t most = batch->tokens / context + batch->documents;
+    batch->windows = memory_resize(batch->windows, most, sizeof *batch->windows);
     batch->window_count = 0;
     for (uint64_t i = 0; i < batch->documents; i++) {
         const size_t length = batch->lengths[i], windows = rolling_windows_count(length, context);

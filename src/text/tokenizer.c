@@ -67,12 +67,7 @@ int tokenizer_open(const char *vocabulary, struct tokenizer **opened) {
     for (size_t i = 0; i < sizeof tokenizer->bytes; i++) {
         tokenizer->bytes[i] = (char)i;
     }
-    if (vocabulary && (bpe_open(vocabulary, &tokenizer->bpe) || compile_pieces(tokenizer))) {
-        tokenizer_close(tokenizer);
-        *opened = NULL;
-        return -1;
-    }
-    return 0;
+    return vocabulary && (bpe_open(vocabulary, &tokenizer->bpe) || compile_pieces(tokenizer)) ? -1 : 0;
 }
 
 void tokenizer_close(struct tokenizer *tokenizer) {
@@ -233,11 +228,8 @@ int tokenizer_open_for(const struct model_config *config, const struct tokenizer
         tokenizer_open(vocabulary, opened)) {
         return -1;
     }
-    if (tokenizer_count(*opened) > config->vocab_size) {
-        error_set("the model has %" PRId64 " tokens and the tokenizer '%s' %" PRIu32, config->vocab_size,
-                  tokenizer_name(*opened), tokenizer_count(*opened));
-        tokenizer_close(*opened);
-        *opened = NULL;
-    }
-    return *opened ? 0 : -1;
+    return tokenizer_count(*opened) <= config->vocab_size
+               ? 0
+               : error_set("the model has %" PRId64 " tokens and the tokenizer '%s' %" PRIu32, config->vocab_size,
+                           tokenizer_name(*opened), tokenizer_count(*opened));
 }

@@ -8,8 +8,8 @@ struct tokenizer;
 
 enum { GPT2_TOKENS = 50257 }; /* of its vocabulary, the end of text included */
 
-/* vocabulary: the path of GPT-2's vocabulary file (see bpe_open); NULL: each byte is a token. *opened is NULL on
- * failure. */
+/* vocabulary: the path of GPT-2's vocabulary file (see bpe_open); NULL: each byte is a token. The caller
+ * closes *opened, also on failure. */
 int tokenizer_open(const char *vocabulary, struct tokenizer **opened);
 void tokenizer_close(struct tokenizer *tokenizer);
 
@@ -68,6 +68,6 @@ struct tokenizer_settings {
 
 /* Opens the tokenizer of a model. If neither config.json nor the settings name it, a model of 256 tokens has bytes,
  * and one of 50257 to 50304 tokens GPT-2's. Fails if it is neither, if GPT-2's vocabulary file is missing, or if
- * the model has fewer tokens than the tokenizer. */
+ * the model has fewer tokens than the tokenizer. The caller closes *opened, also on failure. */
 int tokenizer_open_for(const struct model_config *config, const struct tokenizer_settings *settings,
                        struct tokenizer **opened);

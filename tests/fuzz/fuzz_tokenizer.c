@@ -85,8 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const size_t count = bytes - first - (end != NULL);
     if (tokenizer_open(path, &tokenizer) == 0) {
         encode(tokenizer, text, count);
-        tokenizer_close(tokenizer);
     }
+    tokenizer_close(tokenizer);
     fuzz_require(tokenizer_open(NULL, &tokenizer) == 0 && strcmp(tokenizer_name(tokenizer), "byte") == 0,
                  "there are no bytes");
     size_t length;
