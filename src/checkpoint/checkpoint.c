@@ -264,14 +264,6 @@ char *checkpoint_newest(const char *out_dir) {
     return path;
 }
 
-int checkpoint_is_own(const char *path) {
-    const char *name = strrchr(path, '/');
-    const int64_t named = checkpoint_iteration_of(name ? name + 1 : path);
-    int64_t iteration = -1;
-    const int found = checkpoint_recognise(path, &iteration);
-    return found == 1 ? named < 0 || named == iteration : found;
-}
-
 int checkpoint_remove(const char *path) {
     return files_discard_members(path, checkpoint_files);
 }

@@ -53,8 +53,8 @@ char *checkpoint_newest(const char *out_dir);
 /* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory. */
 int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
 
-/* Whether `path` is a checkpoint that this program wrote, under the name that it gave it; links to folders count. 1
- * or 0, -1 with an error. */
+/* Whether `path` is a checkpoint that this program wrote, under the name that it gave it: config.json, weights and
+ * a state.json with checksums of them are regular files. Links to folders count. 1 or 0, -1 with an error. */
 int checkpoint_is_own(const char *path);
 
 /* Removes the files of a checkpoint, and its folder if there is nothing else in it. */
@@ -92,10 +92,6 @@ bool checkpoint_is_count(const json_t *number, json_int_t least);
 /* Reads the state, and the settings of state.json (see options_apply_text) as heap memory; settings may be NULL.
  * Verifies nothing. */
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings);
-
-/* Whether the folder is a checkpoint that this program wrote: config.json, weights and a state.json with checksums
- * of them are regular files. *iteration is that of state.json. 1 or 0; -1 with an error if it cannot be read. */
-int checkpoint_recognise(const char *folder, int64_t *iteration);
 
 /* As checkpoint_read_state, to resume: reads the loss scale, too, and verifies the checksums. */
 int checkpoint_resume_state(const char *folder, struct training_state *state, struct loss_scale *scale);

@@ -178,18 +178,19 @@ static bool is_file(const char *folder, const char *name) {
     return lstat(path_of("%s/%s", folder, name).text, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-int checkpoint_recognise(const char *folder, int64_t *iteration) {
+int checkpoint_is_own(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const int64_t named = checkpoint_iteration_of(slash ? slash + 1 : path);
     json_t *json = NULL;
-    if (!is_file(folder, "config.json") || !is_file(folder, WEIGHTS_FILE) || !is_file(folder, "state.json")) {
+    if (!is_file(path, "config.json") || !is_file(path, WEIGHTS_FILE) || !is_file(path, "state.json")) {
         return 0;
     }
-    const int status = json_file_read(path_of("%s/state.json", folder).text, MOST_STATE_BYTES, &json);
+    const int status = json_file_read(path_of("%s/state.json", path).text, MOST_STATE_BYTES, &json);
     const json_t *number = json_object_get(json, "iteration"), *checksums = json_object_get(json, "checksums");
-    const bool ours = checkpoint_is_count(number, 0) && json_object_get(checksums, "config.json") &&
-                      json_object_get(checksums, WEIGHTS_FILE);
-    *iteration = json_integer_value(number);
+    const bool own = checkpoint_is_count(number, 0) && json_object_get(checksums, "config.json") &&
+                     json_object_get(checksums, WEIGHTS_FILE) && (named < 0 || named == json_integer_value(number));
     json_decref(json);
-    return status == 0 ? ours : status == JSON_FILE_INVALID ? 0 : -1;
+    return status == 0 ? own : status == JSON_FILE_INVALID ? 0 : -1;
 }
 
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings) {

@@ -15,17 +15,20 @@
 /* The key that marks our exports in config.json. Only they are replaced. */
 static const char mark[] = "exported_by";
 
+static const struct export_file *const model_program = &export_files[0]; /* model.py */
+
 /* ---- where to write */
 
 /* Counts an entry of a folder; 1 if it is not of an export. Importing model.py leaves a __pycache__. */
 static int check_entry(void *count, const char *name) {
-    bool known =
-        strcmp(name, "config.json") == 0 || strcmp(name, WEIGHTS_FILE) == 0 || strcmp(name, "__pycache__") == 0;
-    for (const struct export_file *file = export_files; file->name && !known; file++) {
-        known = strcmp(name, file->name) == 0;
-    }
+    const char *const known[] = {"config.json", WEIGHTS_FILE, model_program->name, "__pycache__"};
     ++*(size_t *)count;
-    return !known;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i]) == 0) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static bool has_mark(const char *folder) {
@@ -36,13 +39,13 @@ static bool has_mark(const char *folder) {
     return marked;
 }
 
-/* Whether a file is absent or as an export wrote it. */
-static bool is_as_written(const char *out, const struct export_file *file) {
-    const struct path path = path_of("%s/%s", out, file->name);
+/* Whether model.py is absent or as an export wrote it. */
+static bool is_as_written(const char *out) {
+    const struct path path = path_of("%s/%s", out, model_program->name);
     char *text = NULL;
     size_t bytes;
-    const bool same = !files_exist(path.text) ||
-                      (files_read(path.text, (size_t)1 << 24, &text, &bytes) == 0 && strcmp(text, file->text) == 0);
+    const bool same = !files_exist(path.text) || (files_read(path.text, (size_t)1 << 24, &text, &bytes) == 0 &&
+                                                  strcmp(text, model_program->text) == 0);
     free(text);
     return same;
 }
@@ -57,11 +60,9 @@ static int check_target(const char *out) {
     if (others < 0) {
         return error_prefix("cannot write the export");
     }
-    for (const struct export_file *file = export_files; file->name; file++) {
-        if (!is_as_written(out, file)) {
-            return error_set("%s/%s was changed since it was exported, and would be lost: choose another --out",
-                             out, file->name);
-        }
+    if (!is_as_written(out)) {
+        return error_set("%s/%s was changed since it was exported, and would be lost: choose another --out", out,
+                         model_program->name);
     }
     return count == 0 || (!others && has_mark(out))
                ? 0
@@ -153,12 +154,9 @@ static int write_weights(struct export *export, const char *folder) {
     return status;
 }
 
-static int write_programs(const char *folder) {
-    int status = 0;
-    for (const struct export_file *file = export_files; file->name && status == 0; file++) {
-        status = files_write(path_of("%s/%s", folder, file->name).text, file->text, strlen(file->text));
-    }
-    return status;
+static int write_program(const char *folder) {
+    return files_write(path_of("%s/%s", folder, model_program->name).text, model_program->text,
+                       strlen(model_program->text));
 }
 
 static int write_folder(struct export *export, const char *out) {
@@ -167,7 +165,7 @@ static int write_folder(struct export *export, const char *out) {
         return -1;
     }
     if (write_config(export, staging) || write_weights(export, staging) ||
-        (export->format == EXPORT_TORCH && write_programs(staging))) {
+        (export->format == EXPORT_TORCH && write_program(staging))) {
         files_stage_abandon(staging);
         return -1;
     }

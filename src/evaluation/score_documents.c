@@ -3,6 +3,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "src/measuring/score_windows.h"
+#include "src/text/text_buffer.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ enum { ROUND_TOKENS = 1 << 21, ROUND_DOCUMENTS = 1 << 16 };
 struct batch {
     const struct document_scoring *scoring;
     uint64_t documents, tokens; /* in the arrays below */
-    uint64_t token_capacity;
+    size_t token_capacity;
     uint64_t *lengths;               /* [ROUND_DOCUMENTS] tokens of each, without its prefix */
     int32_t *ids;                    /* [tokens] each document behind its prefix */
     struct scored_document *results; /* [ROUND_DOCUMENTS] */
@@ -38,10 +39,7 @@ static size_t context_of(const struct batch *batch) {
 }
 
 static void reserve_tokens(struct batch *batch, uint64_t more) {
-    if (batch->token_capacity - batch->tokens < more) {
-        batch->token_capacity = batch->tokens + more + ROUND_TOKENS;
-        batch->ids = memory_resize(batch->ids, batch->token_capacity, sizeof *batch->ids);
-    }
+    memory_reserve((void **)&batch->ids, &batch->token_capacity, batch->tokens + more, sizeof *batch->ids);
 }
 
 /* ---- rank 0 reads */
