@@ -183,14 +183,6 @@ static void add_piece(struct corpus_reader *reader, struct text_batch *batch, co
     }
 }
 
-static uint64_t count_lines(const char *text, size_t bytes) {
-    uint64_t lines = 0;
-    for (const char *at = text, *end = text + bytes; at && (at = memchr(at, '\n', (size_t)(end - at))); at++) {
-        lines++;
-    }
-    return lines;
-}
-
 static bool is_full(const struct text_batch *batch) {
     return batch->text.size >= BLOCK_BYTES || batch->count >= BATCH_PIECES;
 }
@@ -311,7 +303,7 @@ static void add_text(struct corpus_reader *reader, struct text_batch *batch) {
         }
         const bool source_ends = reader->at_end && bytes == left;
         add_piece(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
-        reader->line += count_lines(text + done, bytes);
+        reader->line += text_lines(text + done, bytes);
         done += bytes;
     }
     text_drop(&reader->text, done);

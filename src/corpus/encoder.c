@@ -67,13 +67,8 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, const s
         text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) {
         return -1;
     }
-    int result = is_line ? json_lines_text(text, bytes, settings->field, &worker->field) : 0;
-    if (is_line) {
-        text = worker->field.bytes;
-        bytes = worker->field.size;
-    }
-    result = result || tokenizer_encode(worker->encoder->tokenizer, text, bytes, &batch->tokens);
-    if (result) {
+    if ((is_line && json_lines_field(&text, &bytes, settings->field, &worker->field)) ||
+        tokenizer_encode(worker->encoder->tokenizer, text, bytes, &batch->tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     const bool marks_end = settings->kind != DOCUMENT_CHUNKS || !are_bytes;

@@ -363,7 +363,6 @@ static int check_results(const struct preparation *preparation) {
     const struct corpus_status status = corpus_reader_status(preparation->reader);
     const struct token_counts *counts = token_writer_counts(preparation->writer);
     const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
-    const double percent = 100 * settings->val_fraction;
     if (train + val == 0) {
         return error_set("there is no text in the input%s", status.stored_bytes == 0 ? ": it is empty" : "");
     }
@@ -373,14 +372,12 @@ static int check_results(const struct preparation *preparation) {
     if (settings->val_source) {
         return error_set(train > 0 ? "the file to hold out has no text" : "the files to train on have no text");
     }
-    return settings->kind == DOCUMENT_CHUNKS
-               ? error_set("the input has %" PRIu64 " tokens, too few to hold out %g %% of them; give more text or "
-                           "--val-fraction 0",
-                           train + val, percent)
-               : error_set("the input has %" PRIu64
-                           " documents, too few to hold out %g %% of them; give more, another "
-                           "--val-fraction (0: none), or take the text as one with --documents chunks",
-                           status.documents, percent);
+    const bool chunks = settings->kind == DOCUMENT_CHUNKS;
+    return error_set("the input has %" PRIu64 " %s, too few to hold out %g %% of them; give more or another "
+                     "--val-fraction (0: none)%s",
+                     chunks ? train + val : status.documents, chunks ? "tokens" : "documents",
+                     100 * settings->val_fraction,
+                     chunks ? "" : ", or take the text as one with --documents chunks");
 }
 
 /* Writes meta.json and moves the results into place. From here on, the next process only continues the move. */

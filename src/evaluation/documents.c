@@ -65,17 +65,16 @@ void documents_close(struct documents *documents) {
 
 /* Replaces the line, an object, by its fields. */
 static int take_fields(struct documents *documents, struct document *document) {
-    const struct documents_settings *settings = documents->settings;
-    const struct text_buffer *counted = settings->count_field ? &documents->counted : &documents->scored;
-    if (json_lines_text(document->text, document->bytes, settings->field, &documents->scored) ||
-        (settings->count_field &&
-         json_lines_text(document->text, document->bytes, settings->count_field, &documents->counted))) {
+    const char *field = documents->settings->field, *count_field = documents->settings->count_field;
+    if (json_lines_field(&document->text, &document->bytes, field, &documents->scored) ||
+        (count_field &&
+         json_lines_field(&document->counted, &document->counted_bytes, count_field, &documents->counted))) {
         return error_prefix("%s:%" PRIu64, input_name(document->source), document->line);
     }
-    document->text = documents->scored.bytes;
-    document->bytes = documents->scored.size;
-    document->counted = counted->bytes;
-    document->counted_bytes = counted->size;
+    if (!count_field) {
+        document->counted = document->text;
+        document->counted_bytes = document->bytes;
+    }
     return 0;
 }
 

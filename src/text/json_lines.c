@@ -87,7 +87,7 @@ static void list_fields(json_t *object, char *text, size_t size) {
     }
 }
 
-static int read_field(json_t *object, const char *field, struct text_buffer *text) {
+static int read_field(json_t *object, const char *field, struct text_buffer *buffer) {
     const json_t *value = json_object_get(object, field);
     if (!json_is_object(object)) {
         return error_set("not a JSON object ({...})");
@@ -100,16 +100,18 @@ static int read_field(json_t *object, const char *field, struct text_buffer *tex
     if (!json_is_string(value)) {
         return error_set("field '%s' is not a string", field);
     }
-    text->size = 0;
-    text_append(text, json_string_value(value), json_string_length(value));
+    buffer->size = 0;
+    text_append(buffer, json_string_value(value), json_string_length(value));
     return 0;
 }
 
-int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
+int json_lines_field(const char **text, size_t *bytes, const char *field, struct text_buffer *buffer) {
     json_error_t error;
-    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
-    const int result =
-        object ? read_field(object, field, text) : error_set("not JSON at byte %d: %s", error.position, error.text);
+    json_t *object = json_loadb(*text, *bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
+    const int result = object ? read_field(object, field, buffer)
+                              : error_set("not JSON at byte %d: %s", error.position, error.text);
+    *text = buffer->bytes;
+    *bytes = buffer->size;
     json_decref(object);
     return result;
 }

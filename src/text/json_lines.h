@@ -21,9 +21,9 @@ struct json_lines {
 int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes);
 void json_lines_free(struct json_lines *lines);
 
-/* Replaces `text` by the string in `field` of a line's object. Fails if the line is not JSON, not an object, or has
- * no such string; the error text does not name file and line. */
-int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text);
+/* Replaces *text [*bytes], a line, by the string in `field` of its object, which is in `buffer`. Fails if the line
+ * is not JSON, not an object, or has no such string; the error text does not name file and line. */
+int json_lines_field(const char **text, size_t *bytes, const char *field, struct text_buffer *buffer);
 
 /* What in files of text is a document. */
 enum document_kind {

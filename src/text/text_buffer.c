@@ -61,6 +61,14 @@ void text_append_utf8(struct text_buffer *buffer, const char *text, size_t bytes
     }
 }
 
+uint64_t text_lines(const char *text, size_t bytes) {
+    uint64_t lines = 0;
+    for (const char *at = text, *end = text + bytes; at && (at = memchr(at, '\n', (size_t)(end - at))); at++) {
+        lines++;
+    }
+    return lines;
+}
+
 int text_require_utf8(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
                       struct text_buffer *buffer) {
     const size_t valid = utf8_prefix(*text, *bytes);
@@ -68,13 +76,10 @@ int text_require_utf8(const char **text, size_t *bytes, const char *source, uint
         return 0;
     }
     if (!replace) {
-        for (size_t i = 0; i < valid; i++) {
-            line += (*text)[i] == '\n';
-        }
         return error_set("%s:%" PRIu64
                          ": not UTF-8 (byte 0x%02x): convert the file with iconv, or replace such bytes by "
                          "U+FFFD with --invalid replace",
-                         source, line, (unsigned char)(*text)[valid]);
+                         source, line + text_lines(*text, valid), (unsigned char)(*text)[valid]);
     }
     buffer->size = 0;
     text_append_utf8(buffer, *text, *bytes);

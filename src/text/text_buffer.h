@@ -33,6 +33,9 @@ void text_free(struct text_buffer *buffer);
  * character, as Unicode recommends and Python does. */
 void text_append_utf8(struct text_buffer *buffer, const char *text, size_t bytes);
 
+/* The number of line ends. */
+uint64_t text_lines(const char *text, size_t bytes);
+
 /* Makes sure that *text [*bytes] is UTF-8. If it is not, the function either fails with an error text that names
  * the source and the line (`line` is the number of the first line), or, with `replace`, puts a text with U+FFFD in
  * place of wrong bytes into the buffer and sets *text and *bytes to it. */
