@@ -115,7 +115,7 @@ static void read_numbers(struct device *device) {
     device->native_kernels =
         device->shares_host_memory && (read_number(id, CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_NATIVE_KERNEL);
     if (device->native_kernels) {
-        cpu_instructions_read("/proc/cpuinfo", &device->units);
+        cpu_instructions_read("/proc/cpuinfo", &device->matrix_cores);
     }
     device->memory_bytes = plan_memory(device, read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE));
 }

@@ -42,7 +42,7 @@ struct device {
     unsigned sub_group;          /* Intel: work-items of the smallest sub-group; else 0 */
     bool has_intel_matrix;       /* cl_intel_subgroup_matrix_multiply_accumulate */
     bool has_nvidia_options;     /* cl_nv_compiler_options */
-    struct cpu_instructions units; /* of the host's processor, if the device runs native kernels on it */
+    struct cpu_instructions matrix_cores; /* of the host's processor, if the device runs native kernels on it */
     struct device_address address;
     unsigned gpus;                 /* how many "gpu" chooses from, set by device_choose */
     const struct gpu_model *model; /* whose shape it has taken; NULL: its own */

@@ -48,7 +48,7 @@ static bool is_same_card(const struct device *a, const struct device *b) {
  * go through the vendor's, then Mesa's, then our own. */
 static size_t preference(const struct device *device) {
     static const char *const others[] = {POCL_PLATFORM, "clvk", "rusticl", "Clover", VULKAN_PLATFORM};
-    const size_t count = sizeof(others) / sizeof(*others);
+    const size_t count = COUNT(others);
     for (size_t i = 0; i < count; i++) {
         if (!strcasecmp(device->platform_name, others[i])) {
             return i + 1;

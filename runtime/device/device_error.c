@@ -1,5 +1,6 @@
 /* What OpenCL's error codes are called and mean. */
 #include "runtime/device/device.h"
+#include "runtime/system/array.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static const struct error {
  * one. */
 static struct error error_find(cl_int code) {
     static _Thread_local char unknown[32];
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+    for (size_t i = 0; i < COUNT(errors); i++) {
         if (errors[i].code == code) {
             return errors[i];
         }

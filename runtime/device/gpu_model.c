@@ -84,11 +84,10 @@ static const struct gpu_model models[] = {
       .native_kernels = true,
       .is_cpu = true}},
 };
-#define COUNT (sizeof models / sizeof *models)
 
 const struct gpu_model *gpu_model_find(const char *name, const struct device *device) {
     char list[128] = "";
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < COUNT(models); i++) {
         const struct gpu_model *model = &models[i];
         const size_t used = strlen(list);
         if (name ? strcasecmp(name, model->name) == 0 : model->match && strstr(device->name, model->match)) {

@@ -142,7 +142,7 @@ static int recipe_make(const struct compute *compute, const char *const *files, 
     const char *extra = getenv("POCL_EXTRA_BUILD_FLAGS");
     const char *const parts[] = {device->name,    device->platform_name, device->version,   device->driver,
                                  recipe->options, recipe->text,          extra ? extra : ""};
-    return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
+    return checksum_strings(parts, COUNT(parts), recipe->key);
 }
 
 /* Sets the error of a program that does not compile. The first line by itself is enough where a program is only

@@ -25,7 +25,7 @@ static int make_key(const struct compute *compute, const char *what, char key[CH
                                  device_address_text(&device->address, address),
                                  flags ? flags : "",
                                  what};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < COUNT(parts); i++) {
         checksum_update(checksum, parts[i], strlen(parts[i]) + 1);
     }
     for (const struct kernel_source *source = kernel_sources; source->name; source++) {

@@ -167,7 +167,7 @@ static int refuse_other_forms(const struct input *input) {
         {"PAR1", "a Parquet file: make JSON lines of it first, with data/parquet_lines.py"},
         {"PK\x03\x04", "a zip archive: unpack it first"},
     };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         if (begins_with(input, others[i].magic)) {
             return error_set("%s is %s", input->name.text, others[i].what);
         }

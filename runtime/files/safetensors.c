@@ -30,7 +30,7 @@ static const struct {
     [TENSOR_U16] = {"U16", 2, WHOLE},      [TENSOR_U8] = {"U8", 1, WHOLE},      [TENSOR_BOOL] = {"BOOL", 1, OTHER},
 };
 
-enum { TYPE_COUNT = sizeof types / sizeof types[0] };
+enum { TYPE_COUNT = COUNT(types) };
 
 struct safetensors {
     struct path path;

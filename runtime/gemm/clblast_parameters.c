@@ -100,7 +100,7 @@ static size_t value_of(size_t kernel, const size_t *values, const char *name) {
 }
 
 static bool are_multiples(size_t kernel, const size_t *values) {
-    for (size_t i = 0; i < sizeof multiples / sizeof *multiples; i++) {
+    for (size_t i = 0; i < COUNT(multiples); i++) {
         const char *const *rule = multiples[i];
         const size_t product = value_of(kernel, values, rule[1]) * value_of(kernel, values, rule[2]);
         const size_t divisor = value_of(kernel, values, rule[3]);

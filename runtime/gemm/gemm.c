@@ -12,7 +12,6 @@
 
 static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm_backend_clblast, &gemm_backend_mma,
                                                       &gemm_backend_onednn, &gemm_backend_portable};
-#define BACKEND_COUNT (sizeof(backends) / sizeof(*backends))
 
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
     struct gemm_state *state = gemm_state(compute);
@@ -67,7 +66,7 @@ static int open_automatically(struct compute *compute) {
     const bool is_cpu = device->native_kernels && !device->is_gpu && !compute->dry;
     if (try_backend(compute, &gemm_backend_onednn, by_intel, state->passed_over) ||
         try_backend(compute, &gemm_backend_mma, has_16_bits && device->is_gpu, state->refusal) ||
-        try_backend(compute, &gemm_backend_onednn, is_cpu && *device->units.names[state->operands],
+        try_backend(compute, &gemm_backend_onednn, is_cpu && *device->matrix_cores.names[state->operands],
                     state->refusal) ||
         open_backend(compute, &gemm_backend_cblas) == 0) {
         return 0;
@@ -103,7 +102,7 @@ int gemm_open(struct compute *compute, const char *name, enum element_type opera
     if (state->automatic) {
         return open_automatically(compute);
     }
-    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+    for (size_t i = 0; i < COUNT(backends); i++) {
         if (!strcmp(name, backends[i]->name)) {
             return open_or_fail(compute, backends[i]);
         }

@@ -76,7 +76,7 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
                                              const struct gemm_call *call) {
     struct gemm_blocks_choice choice = {.size = GEMM_BLOCK_SIZES};
     expected = expected ? expected : OVERBOOKED * (size_t)device->compute_units;
-    for (size_t i = 0; i < sizeof(attempts) / sizeof(*attempts); i++) {
+    for (size_t i = 0; i < COUNT(attempts); i++) {
         const size_t size = attempts[i].size, edge = edges[size];
         if (!fits_device(device, edge) || !wastes_little(call, edge)) {
             continue;

@@ -41,7 +41,7 @@ struct work {
 /* Threaded builds first: where the plain name is the sequential one (Fedora), the other exists. */
 static void *load_library(void) {
     static const char *const names[] = {"libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (library) {
             return library;
@@ -113,7 +113,7 @@ static void CL_CALLBACK work_run(void *argument) {
 /* BLAS takes int; the stride of a one-row matrix is never used, but checked against the width. */
 static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
     const size_t sizes[] = {call->m, call->n, call->k, call->a.stride, call->b.stride, call->c.stride};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         if (sizes[i] > INT_MAX) {
             compute_fail(compute, "%s: the host's BLAS takes no sizes and strides above %d", call->name, INT_MAX);
             return false;

@@ -195,7 +195,7 @@ static int self_test(struct compute *compute, enum element_type type) {
         {true, false, 96, 40, 77, {type, type, ELEMENT_FP32}, .offsets = {0, boundary, 0}, .beta = 1},
     };
     own->has_16_bits = type != ELEMENT_FP32;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         if (gemm_verify_case(&runner, &cases[i])) {
             compute_forget(compute);
             own->has_16_bits = false;
@@ -252,7 +252,7 @@ static int test_on_gpu(struct compute *compute) {
 static int test_on_host(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = own_of(compute);
-    const char *units = compute->device.units.names[state->operands];
+    const char *units = compute->device.matrix_cores.names[state->operands];
     if (!own->only_16_bits && self_test(compute, ELEMENT_FP32)) {
         return -1;
     }

@@ -244,7 +244,7 @@ int gemm_verify_layer(const struct gemm_runner *runner, size_t m, size_t n, size
         {true, false, m, n, 2 * k, {type, type, ELEMENT_FP32}, .beta = 1},
         {false, false, m - 3, n + 8, 2 * k, {type, type, type}, .gelu_of = true},
     };
-    return check_all(runner, cases, sizeof(cases) / sizeof(*cases));
+    return check_all(runner, cases, COUNT(cases));
 }
 
 /* Rows that begin at multiples of 16 bytes and others, edges, C in runs and by elements, both activations. */
@@ -263,8 +263,7 @@ int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size
         {true, true, 16, 8, 4 * k, {type, type, type}, .bias = true, .activated = true},
         {false, true, m, n, k, {type, type, ELEMENT_FP32}, .bias = true, .activated = true, .gelu_tanh = true},
     };
-    return gemm_verify_layer(runner, m, n, k, type) || check_all(runner, cases, sizeof(cases) / sizeof(*cases)) ? -1
-                                                                                                                : 0;
+    return gemm_verify_layer(runner, m, n, k, type) || check_all(runner, cases, COUNT(cases)) ? -1 : 0;
 }
 
 /* ---- the backend of a program */
@@ -281,7 +280,6 @@ static const struct {
     {{.m = 33, .n = 31, .k = 65, .transpose_b = true, .pads = {1, 7, 5}, .offsets = {1, 0, 2}}, 1},
     {{.m = 20, .n = 12, .k = 516, .transpose_a = true, .beta = 1}, 99},
 };
-#define CLASSES (sizeof(classes) / sizeof *(classes))
 
 /* As a layer has them: gradients of weights are fp32. */
 static int verify_class(struct compute *compute, size_t number, enum element_type type) {
@@ -297,7 +295,7 @@ static int verify_class(struct compute *compute, size_t number, enum element_typ
 }
 
 static int verify_classes(struct compute *compute, enum element_type type) {
-    for (size_t i = 0; i < CLASSES; i++) {
+    for (size_t i = 0; i < COUNT(classes); i++) {
         if (verify_class(compute, i, ELEMENT_FP32) || (type != ELEMENT_FP32 && verify_class(compute, i, type))) {
             return -1;
         }

@@ -103,10 +103,9 @@ static const struct matrix_cores all[] = {
      16,
      .scratch_bytes = 1024},
 };
-#define COUNT (sizeof all / sizeof *all)
 
 struct matrix_cores matrix_cores_emulated(void) {
-    return all[COUNT - 1];
+    return all[COUNT(all) - 1];
 }
 
 /* Those of a kind, with this size of warps; 0: any. */
@@ -164,7 +163,7 @@ static int find_amd(const struct device *device, struct matrix_cores *cores) {
     char architecture[16];
     const int length = (int)strcspn(device->name, ":");
     if (snprintf(architecture, sizeof architecture, " %.*s ", length, device->name) < (int)sizeof architecture) {
-        for (size_t i = 0; length && i < sizeof known / sizeof *known; i++) {
+        for (size_t i = 0; length && i < COUNT(known); i++) {
             if (strstr(known[i].architectures, architecture)) {
                 *cores = take(known[i].kind, 0);
                 return 0;
@@ -176,7 +175,7 @@ static int find_amd(const struct device *device, struct matrix_cores *cores) {
 
 /* Those of a device that is only known by its data sheet. */
 static int find_by_name(const char *name, struct matrix_cores *cores) {
-    for (size_t i = 0; name && i < COUNT; i++) {
+    for (size_t i = 0; name && i < COUNT(all); i++) {
         if (strcmp(all[i].name, name) == 0) {
             *cores = all[i];
             return 0;

@@ -1,6 +1,7 @@
 /* The estimate holds for all GPUs to a third or so: work-groups run in waves, a wave that is not full takes as long
  * as one that is, and memory is slower than matrix cores by about the same factor everywhere. */
 #include "runtime/gemm/mma_choice.h"
+#include "runtime/system/array.h"
 #include <math.h>
 
 /* Work-items that a compute unit has registers for. With 128 each that is 65536, as on NVIDIA from sm_80 on. */
@@ -123,7 +124,7 @@ static void try_tiles(const struct mma_device *device, const struct gemm_call *c
     const size_t wholes[] = {0, blocks / slots * slots};
     keep_cheaper(best, mma_divide(device, call, tiles, blocks, 1));
     for (int i = blocks < slots ? 1 : 0; i < 2; i++) {
-        for (size_t j = 0; j < sizeof parts_to_try / sizeof *parts_to_try; j++) {
+        for (size_t j = 0; j < COUNT(parts_to_try); j++) {
             if (parts_fit(blocks - wholes[i], tiles, parts_to_try[j])) {
                 keep_cheaper(best, mma_divide(device, call, tiles, wholes[i], parts_to_try[j]));
             }

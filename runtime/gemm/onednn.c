@@ -170,7 +170,7 @@ static int take_functions(struct onednn *onednn, void *library) {
     if (!onednn->on_host && onednn->version.gpu_runtime != RUNTIME_OPENCL) {
         return error_set("%s was built without OpenCL", onednn->version_text);
     }
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
         void *place = (char *)&onednn->functions + rows[i].place;
         if (is_needed(onednn, rows[i].need) && !library_find(library, rows[i].name, place) &&
             rows[i].need != IF_THERE) {
@@ -185,7 +185,7 @@ static int load(struct onednn *onednn) {
     static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6" /* Debian 13 */, "libdnnl.so.2",
                                         "libdnnl.so"};
     char reasons[1024] = "";
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (library && take_functions(onednn, library) == 0) {
             return 0;

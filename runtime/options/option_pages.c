@@ -1,6 +1,7 @@
 /* The tables of options as text: --help, manual pages, and completion for bash, which packages install. */
 #include "runtime/files/files.h"
 #include "runtime/options/options_internal.h"
+#include "runtime/system/array.h"
 #include <string.h>
 
 enum { HELP_COLUMNS = 100, HELP_INDENT = 30, LEFT_BYTES = MOST_NAME_BYTES + 16, VALUES_BYTES = 768 };
@@ -101,7 +102,7 @@ static void print_help(const struct option_spec *specs, size_t count, const stru
         }
     }
     printf("\nGeneral:\n");
-    for (size_t i = 0; i < sizeof general_options / sizeof *general_options; i++) {
+    for (size_t i = 0; i < COUNT(general_options); i++) {
         print_option(general_options[i].left, general_options[i].text);
     }
     if (program->examples != NULL) {
@@ -157,7 +158,7 @@ static void print_first_words(const char *text) {
     static const char *const ends[] = {". ", " (", ": ", "\n"};
     char words[256];
     size_t length = strlen(text);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    for (size_t i = 0; i < COUNT(ends); i++) {
         const char *end = strstr(text, ends[i]);
         length = end != NULL && (size_t)(end - text) < length ? (size_t)(end - text) : length;
     }
@@ -183,7 +184,7 @@ static void print_man(const struct option_spec *specs, size_t count, const struc
         }
     }
     printf(".SS General\n");
-    for (size_t i = 0; i < sizeof general_options / sizeof *general_options; i++) {
+    for (size_t i = 0; i < COUNT(general_options); i++) {
         print_roff_line(".TP\n.B ", general_options[i].left);
         print_roff_line("", general_options[i].text);
     }

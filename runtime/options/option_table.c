@@ -63,7 +63,7 @@ const char *option_nearest(const struct option_spec *specs, size_t count, const 
                 return specs[i].name;
             }
         }
-        for (size_t i = 0; general && i < sizeof general_names / sizeof *general_names; i++) {
+        for (size_t i = 0; general && i < COUNT(general_names); i++) {
             if (is_near(edits, general_names[i], name)) {
                 return general_names[i];
             }

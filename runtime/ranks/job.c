@@ -222,7 +222,7 @@ uint64_t *neighbours_ranges(const struct ranks *ranks) {
 static bool is_launched(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
                                         "PMIX_RANK"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if (getenv(names[i])) {
             return true;
         }

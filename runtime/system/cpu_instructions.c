@@ -1,4 +1,5 @@
 #include "runtime/system/cpu_instructions.h"
+#include "runtime/system/array.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ static void add_name(char name[CPU_INSTRUCTIONS_NAME], const char *more) {
 
 void cpu_instructions_find(const char *features, struct cpu_instructions *found) {
     *found = (struct cpu_instructions){0};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
         if (has_word(features, rows[i].feature)) {
             add_name(found->names[rows[i].type], rows[i].name);
         }

@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "runtime/system/array.h"
+
 /* Replaces the message by the formatted text. Returns -1, so that callers write `return error_set(...)`. */
 int error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

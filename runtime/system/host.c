@@ -1,4 +1,5 @@
 #include "runtime/system/host.h"
+#include "runtime/system/array.h"
 #include <ctype.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -100,7 +101,7 @@ static bool is_bound_by_default(void) {
     static const char *const choices[] = {"OMPI_MCA_hwloc_base_binding_policy",
                                           "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_hwloc_base_cpu_set",
                                           "OMPI_MCA_orte_rankfile", "OMPI_MCA_rmaps_rank_file_path"};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+    for (size_t i = 0; i < COUNT(choices); i++) {
         if (getenv(choices[i])) {
             return false; /* --bind-to, --map-by, --cpu-set, --rankfile */
         }

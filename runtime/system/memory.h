@@ -4,6 +4,7 @@
  * (files_stage_begin). All results are freed with free(). Zero bytes give a pointer that is not NULL. */
 #pragma once
 
+#include "runtime/system/array.h"
 #include <stddef.h>
 #include <stdio.h>
 

@@ -95,7 +95,7 @@ static void look(void) {
     if (is_on_path(COMPILER)) {
         compiler.words[compiler.count++] = COMPILER;
     } else if (run(python, "/dev/null", LOOK_SECONDS) == 0) {
-        compiler.count = sizeof compiler.words / sizeof *compiler.words;
+        compiler.count = COUNT(compiler.words);
         memcpy(compiler.words, python, sizeof compiler.words);
     }
 }

@@ -35,7 +35,7 @@ static const struct result {
 static const struct result *find(VkResult result) {
     static const struct result unknown = {VK_ERROR_UNKNOWN, CL_INVALID_OPERATION,
                                           "an error that is not known here"};
-    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+    for (size_t i = 0; i < COUNT(results); i++) {
         if (results[i].result == result) {
             return &results[i];
         }

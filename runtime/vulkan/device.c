@@ -56,7 +56,7 @@ static bool has_extension(VkPhysicalDevice physical, const char *name) {
  * run beside a display's work. */
 static bool find_family(cl_device_id device) {
     VkQueueFamilyProperties families[32];
-    uint32_t count = sizeof families / sizeof *families;
+    uint32_t count = COUNT(families);
     vkGetPhysicalDeviceQueueFamilyProperties(device->physical, &count, families);
     int best = -1;
     for (uint32_t i = 0; i < count; i++) {
@@ -105,7 +105,7 @@ static void read_features(cl_device_id device) {
     begin_features(&all);
     begin_features(&device->features);
     vkGetPhysicalDeviceFeatures2(device->physical, &all.base);
-    for (size_t i = 0; i < sizeof used_features / sizeof *used_features; i++) {
+    for (size_t i = 0; i < COUNT(used_features); i++) {
         memcpy((char *)&device->features + used_features[i], (char *)&all + used_features[i], sizeof(VkBool32));
     }
 }

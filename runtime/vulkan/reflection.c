@@ -305,7 +305,7 @@ const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct dev
         {5347, features->v12.bufferDeviceAddress, "addresses of buffers (bufferDeviceAddress)"},
     };
     for (size_t i = HEADER_WORDS, count = bytes / sizeof *words; i < count; i += words[i] >> 16) {
-        for (size_t j = 0; j < sizeof known / sizeof *known && words[i] == (2U << 16 | OP_CAPABILITY); j++) {
+        for (size_t j = 0; j < COUNT(known) && words[i] == (2U << 16 | OP_CAPABILITY); j++) {
             if (words[i + 1] == known[j].capability && !known[j].has) {
                 return known[j].name;
             }

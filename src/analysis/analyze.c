@@ -278,7 +278,7 @@ static json_t *settings_of_kind(const json_t *run) {
                                          "eval_interval", "checkpoint_interval", "keep_checkpoints",
                                          "tensorboard"};
     json_t *settings = json_copy((json_t *)run_member(run, "record.settings"));
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         json_object_del(settings, others[i]);
     }
     return settings;
@@ -327,7 +327,7 @@ static int check_content(const json_t *runs, const struct analyze_settings *sett
     const json_t *run;
     size_t rows = *settings->bench || settings->waits, i;
     json_array_foreach(runs, i, run) {
-        for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+        for (size_t k = 0; k < COUNT(places); k++) {
             const json_t *place = run_member(run, places[k]);
             rows += json_array_size(place) + json_object_size(place);
         }

@@ -17,7 +17,7 @@ struct comparison {
 };
 
 static const char *const losses[][2] = {{"final", "record.final.val_loss"}, {"best", "record.final.best_val_loss"}};
-enum { LOSSES = sizeof losses / sizeof *losses };
+enum { LOSSES = COUNT(losses) };
 
 /* ---- reading */
 
@@ -146,11 +146,11 @@ static enum difference kind_of(const char *name) {
         "recompute",    "shard_optimizer", "keep_checkpoints",    "allreduce_bucket"};
     static const char *const noted[] = {"learning_rate", "min_lr",          "dtype",        "device",
                                         "gemm",          "allreduce_dtype", "eval_interval"};
-    return is_listed(name, unimportant, sizeof unimportant / sizeof *unimportant) ||
+    return is_listed(name, unimportant, COUNT(unimportant)) ||
                    residual_setting_at(residual_setting_find(name), NULL)
                ? UNIMPORTANT
-           : is_listed(name, noted, sizeof noted / sizeof *noted) ? NOTED
-                                                                  : BARRING;
+           : is_listed(name, noted, COUNT(noted)) ? NOTED
+                                                  : BARRING;
 }
 
 /* Whether a setting's values mean different things. eval_iters do not where evaluations are of the whole split. */

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES   ((size_t)1 << 20)
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define MOST_BYTES ((size_t)1 << 20)
 
 /* ---- Hugging Face's GPT-2 */
 

@@ -192,7 +192,7 @@ static int check(struct weights *weights, const char *path) {
  * them. */
 static int explain_absence(const char *folder) {
     static const char *const names[] = {"model.safetensors.index.json", "pytorch_model.bin"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if (files_exist(path_of("%s/%s", folder, names[i]).text)) {
             return error_set("%s has %s instead of " WEIGHTS_FILE ": load and save it with a current transformers, "
                              "save_pretrained(folder, max_shard_size=\"1000GB\")",

@@ -421,7 +421,7 @@ json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iter
         product->norm.maximum, "composite_row_sum", product->row_sum.minimum, product->row_sum.maximum,
         "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
         "composite_identity_distance", h_tally_mean(product, H_DISTANCE));
-    for (size_t i = 0; json && i < sizeof metrics / sizeof *metrics; i++) {
+    for (size_t i = 0; json && i < COUNT(metrics); i++) {
         json_object_set_new(json, metrics[i].name, means_json(measurement, metrics[i].metric));
     }
     return json;

@@ -255,7 +255,7 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
         c = larger(c, streams);
     }
     const uint64_t elements[] = {a, b, c};
-    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+    for (size_t i = 0; i < COUNT(elements); i++) {
         memory_plan_count_buffer(&gpt->plan, "fp32 copies for GEMMs", elements[i], ELEMENT_FP32);
     }
 }

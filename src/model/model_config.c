@@ -33,7 +33,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
     };
     static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
     const struct residual_setting *setting;
-    size_t count = sizeof own / sizeof *own;
+    size_t count = COUNT(own);
     memcpy(settings, own, sizeof own);
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
         settings[count++] = (struct model_setting){.option = {.type = types[setting->type],

@@ -1,4 +1,5 @@
 #include "src/model/optimizer.h"
+#include "runtime/system/array.h"
 #include <math.h>
 
 /* ---- AdamW */
@@ -40,12 +41,12 @@ static const struct optimizer optimizers[] = {
 };
 
 const struct optimizer *optimizer_at(size_t number) {
-    return number < sizeof optimizers / sizeof *optimizers ? &optimizers[number] : NULL;
+    return number < COUNT(optimizers) ? &optimizers[number] : NULL;
 }
 
 const char *optimizer_names(void) {
     static char names[256];
-    for (size_t i = 0, used = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+    for (size_t i = 0, used = 0; i < COUNT(optimizers); i++) {
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "|" : "", optimizers[i].name);
     }
     return names;

@@ -182,7 +182,7 @@ static bool gpu_takes(const struct compute *compute, const struct operation_shap
 static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
     return compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
            shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
-           strstr(compute->device.units.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
+           strstr(compute->device.matrix_cores.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
 }
 
 static bool cpu_takes(const struct compute *compute, const struct operation_shape *shape) {
@@ -205,7 +205,7 @@ static const struct attention_algorithm {
     {"cpu", cpu_takes, forward_cpu, backward_cpu},
     {"matrix_cores", NULL, forward_matrix_cores, backward_matrix_cores},
 };
-#define MATRIX_CORES (&algorithms[sizeof algorithms / sizeof *algorithms - 1])
+#define MATRIX_CORES (&algorithms[COUNT(algorithms) - 1])
 
 int attention_next(struct operations *operations) {
     const struct attention_algorithm *next = operations->attention ? operations->attention + 1 : algorithms;

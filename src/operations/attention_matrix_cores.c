@@ -104,7 +104,7 @@ static int build(struct attention_matrix_cores *cores) {
         {"attention_matrix_cores_backward_keys", &cores->backward_keys},
     };
     int status = program_build(cores->compute, files, text, &program);
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels && status == 0; i++) {
+    for (size_t i = 0; i < COUNT(kernels) && status == 0; i++) {
         status = kernel_create(cores->compute, program, kernels[i].name, kernels[i].kernel);
     }
     if (program) {

@@ -37,12 +37,12 @@ static const char *list_names(const char *const *table, size_t count, const char
 
 const char *norm_names(void) {
     static char names[256];
-    return list_names(norms, sizeof norms / sizeof *norms, "norm", names);
+    return list_names(norms, COUNT(norms), "norm", names);
 }
 
 const char *activation_names(void) {
     static char names[256];
-    return list_names(activations, sizeof activations / sizeof *activations, "", names);
+    return list_names(activations, COUNT(activations), "", names);
 }
 
 /* When a program is built, besides attention's. */
@@ -135,7 +135,6 @@ static const struct program {
      .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
     {.files = {"adamw.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(adamw)}},
 };
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static struct kernel *kernel_of(const struct operations *operations, const struct program *program, size_t i) {
     return i < COUNT(program->kernels) && program->kernels[i].name

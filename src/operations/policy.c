@@ -1,4 +1,5 @@
 #include "src/operations/policy.h"
+#include "runtime/system/array.h"
 #include "runtime/system/message.h"
 
 /* ---- the fused frame */
@@ -164,7 +165,7 @@ void policy_print(FILE *file, const struct policy *policy) {
         {"attention on GPUs: work-items in a work-group, queries", (size_t)gpu[0].across * gpu[0].down},
         {"attention on GPUs: work-items in a work-group, keys", (size_t)gpu[1].across * gpu[1].down},
     };
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    for (size_t i = 0; i < COUNT(lines); i++) {
         message_print(file, "   %-60s %zu\n", lines[i].what, lines[i].number);
     }
 }

@@ -47,8 +47,8 @@ static void print_address(const struct device *devices, size_t count, size_t ind
 }
 
 /* The CPU's instructions for 16-bit types. */
-static void print_low_precision(const struct cpu_instructions *units) {
-    const char *bf16 = units->names[ELEMENT_BF16], *fp16 = units->names[ELEMENT_FP16];
+static void print_low_precision(const struct cpu_instructions *matrix_cores) {
+    const char *bf16 = matrix_cores->names[ELEMENT_BF16], *fp16 = matrix_cores->names[ELEMENT_FP16];
     if (!*bf16 && !*fp16) {
         message_print(stdout, "   16 bits       this CPU has no instructions for them: fp32 is faster\n");
     }
@@ -76,7 +76,7 @@ static void print_device(const struct device *devices, size_t count, size_t inde
     message_print(stdout, "   work-groups   up to %zu work-items, %.0f KiB of local memory\n",
                   device->max_work_group, (double)device->local_bytes / 1024.0);
     if (device->native_kernels) {
-        print_low_precision(&device->units);
+        print_low_precision(&device->matrix_cores);
     }
     message_print(stdout, "   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
 }

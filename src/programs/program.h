@@ -9,8 +9,7 @@
 
 #include "runtime/options/option_rows.h"
 #include "runtime/ranks/ranks.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "runtime/system/array.h"
 
 /* Exit statuses. After PROGRAM_FAILED and PROGRAM_WRONG the error text is still to be printed, unless it is empty:
  * program_end does. */

@@ -3,6 +3,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/options/option_rows.h"
+#include "runtime/system/array.h"
 
 int settings_open_unverified(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                              struct compute **compute) {
@@ -63,7 +64,7 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
     const struct option_spec choice =
         CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), "of all weights");
     const struct optimizer *optimizer;
-    options_append(table, shared, sizeof shared / sizeof *shared);
+    options_append(table, shared, COUNT(shared));
     options_append(table, &choice, optimizer_at(1) ? 1 : 0); /* one alone is no choice */
     for (size_t i = 0; (optimizer = optimizer_at(i)); i++) {
         for (const struct optimizer_option *option = optimizer->options; option && option->name; option++) {

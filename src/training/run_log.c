@@ -247,7 +247,7 @@ int run_log_statistics(struct run_log *log, const struct h_measurement *statisti
         {"streams/largest_share", (float)h_tally_mean(each, H_LARGEST_SHARE)},
     };
     return write_line(log->statistics, h_measurement_line(statistics, iteration)) ||
-                   add_events(log->events, iteration, scalars, sizeof scalars / sizeof *scalars)
+                   add_events(log->events, iteration, scalars, COUNT(scalars))
                ? -1
                : 0;
 }

@@ -83,11 +83,11 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         DEVICE_OPTIONS(&settings->device),
         PROFILE_OPTION(&settings->device),
     };
-    options_append(table, first, sizeof first / sizeof *first);
+    options_append(table, first, COUNT(first));
     append_model(table, &settings->model);
-    options_append(table, middle, sizeof middle / sizeof *middle);
+    options_append(table, middle, COUNT(middle));
     settings_optimizer_options(&settings->optimizer, "max_iters", table);
-    options_append(table, rest, sizeof rest / sizeof *rest);
+    options_append(table, rest, COUNT(rest));
 }
 
 void train_options_apply(struct train_settings *settings, const struct option_table *table) {

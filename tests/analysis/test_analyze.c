@@ -76,7 +76,7 @@ UNIT_TEST(records_become_numbers_tables_and_plots) {
     make_run("two");
     scratch_write("one/eval-wiki.json", "{\"word_perplexity\": 123.456}", 28);
     assert_int_equal(ANALYZE(scratch_path("one"), scratch_path("two/")), 0);
-    for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
+    for (size_t i = 0; i < COUNT(pictures); i++) {
         char name[64];
         snprintf(name, sizeof name, "figures/%s", pictures[i]);
         read_out(name);
@@ -112,7 +112,7 @@ UNIT_TEST(repeats_are_of_one_kind) {
                 {"d", "", 3},
                 {"e", "", 4}};
     const char *paths[5];
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    for (size_t i = 0; i < COUNT(runs); i++) {
         make_run(runs[i].name);
         scratch_write(in_run(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
         paths[i] = scratch_path(runs[i].name);
@@ -120,7 +120,7 @@ UNIT_TEST(repeats_are_of_one_kind) {
     assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4]), 0);
     const char *script = read_out("figures/loss.gp");
     const json_t *json = read_analysis();
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    for (size_t i = 0; i < COUNT(runs); i++) {
         const json_t *run = json_array_get(json_object_get(json, "runs"), i);
         assert_int_equal(json_integer_value(json_object_get(run, "kind")), runs[i].kind);
     }
@@ -261,7 +261,7 @@ UNIT_TEST(baselines_are_of_runs_that_compare) {
         {"data_dir = \"/nowhere/a\"\n", "data_dir = \"/nowhere/a\"\n", NULL, true},
         {"data_dir = \"/\"\n", "data_dir = \"/dev/..\"\n", NULL, true},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         char *page = compare_settings(cases[i].rc, cases[i].hc);
         if ((strstr(page, compared) != NULL) != cases[i].has_number) {
             fail_msg("case %zu has %s number", i, cases[i].has_number ? "no" : "a");
@@ -326,7 +326,7 @@ UNIT_TEST(labels_tell_tics_apart) {
                                       {5, 1e-2}, {300, 1e-5}, {300, 2e-7}, {12345, 3e-4}, {2, 0}};
     char labels[64][32];
     make_folder("close");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         FILE *file = fopen(scratch_path("close/metrics.jsonl"), "w");
         assert_non_null(file);
         for (int step = 0; step < STEPS; step++) {

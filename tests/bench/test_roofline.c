@@ -74,7 +74,7 @@ static const char *queue_name(const char *name, const char *product) {
                                            {"buffer_read", "read"},
                                            {"buffer_zero", "fill"},
                                            {"buffer_copy", "copy"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if (strcmp(names[i][0], name) == 0) {
             return names[i][1];
         }
@@ -203,7 +203,7 @@ static void check_queue(const json_t *roofline, const char *path, const char *pr
 static void check_same(json_t *dry, json_t *ran) {
     static const char *const own[] = {"device", "platform", "peak_bytes", "ran"};
     assert_true(json_is_false(json_object_get(dry, "ran")) && json_is_true(json_object_get(ran, "ran")));
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    for (size_t i = 0; i < COUNT(own); i++) {
         assert_int_equal(json_object_del(dry, own[i]), 0);
         assert_int_equal(json_object_del(ran, own[i]), 0);
     }
@@ -347,7 +347,7 @@ static void check_limit(const struct limit *limit, const char *what, double foun
 
 UNIT_TEST(test_limits) {
     const char *path = scratch_path("limits.json");
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    for (size_t i = 0; i < COUNT(limits); i++) {
         const struct limit *limit = &limits[i];
         assert_done(CHILD_RUN(program, "--roofline", "--as", limit->device, "--config",
                               HC_TEST_DATA "/../configs/M.conf", "--residual", limit->residual, "--dtype", "bf16",

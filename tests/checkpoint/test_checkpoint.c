@@ -12,7 +12,7 @@
 static const char *const lookalikes[] = {"ckpt-0030", "ckpt-+31", "ckpt-32x",  "ckpt- 33",
                                          "ckpt--34",  "ckpt-",    "ckpt-best", "ckpt-99999999999999999999",
                                          "ckpt-0x40", "CKPT-41"};
-enum { LOOKALIKES = sizeof lookalikes / sizeof *lookalikes };
+enum { LOOKALIKES = COUNT(lookalikes) };
 
 static void make_folder(const char *run, const char *name) {
     char path[128];
@@ -28,7 +28,7 @@ static void make_checkpoint(const char *run, const char *name, long iteration) {
     snprintf(state, sizeof state,
              "{\"iteration\": %ld, \"checksums\": {\"config.json\": \"\", \"model.safetensors\": \"\"}}",
              iteration);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    for (size_t i = 0; i < COUNT(files); i++) {
         snprintf(path, sizeof path, "%s/%s/%s", run, name, files[i]);
         scratch_write(path, state, strlen(state));
     }

@@ -294,7 +294,7 @@ static void other_ways_to_write_the_same_model_are_read(void **state) {
         {.add = "transformer.h.0.attn.bias", .type = TENSOR_BOOL}, /* masks, as older versions have them */
         {.cut = "transformer.", .add = "h.1.attn.masked_bias"},
     };
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    for (size_t i = 0; i < COUNT(changes); i++) {
         struct model_config config;
         make_changed(changes[i]);
         require(config_file_read(scratch_path("changed"), &config));
@@ -316,7 +316,7 @@ static void other_models_are_refused(void **state) {
          "tensor 'transformer.h.0.attn.c_attn.weight' has another shape"},
         {{.swap = "transformer.wte.weight"}, "tensor 'transformer.wte.weight' has another shape"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         make_changed(cases[i].change);
         assert_error(open_changed(), cases[i].text);
         assert_non_null(strstr(error_text(), "changed/model.safetensors: "));
@@ -364,7 +364,7 @@ static void configs_that_cannot_be_computed_are_refused(void **state) {
         {GPT2(-2, 2, ""), "n_layer = -2 is out of range"},
     };
     require(files_make_folder(scratch_path("config")));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct model_config config;
         scratch_write("config/config.json", cases[i][0], strlen(cases[i][0]));
         assert_error(config_file_read(scratch_path("config"), &config), cases[i][1]);

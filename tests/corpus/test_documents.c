@@ -271,7 +271,7 @@ static void test_bad_input(void **state) {
         CASE("{\"text\":\"a\"} x\n", ":1: not JSON at byte"),
         CASE("\x1f\x8b\x08\0\0\0\0\0", ": its compressed data ends in the middle"),
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *const sources[] = {prepared_lines, scratch_write("bad.jsonl", cases[i].text, cases[i].bytes)};
         const struct prepare_settings settings = prepared_settings(sources, 2);
         assert_prepare_fails(&settings, cases[i].expected);

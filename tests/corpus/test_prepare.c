@@ -288,7 +288,7 @@ static void test_what_is_refused(void **state) {
         {1, "too few to hold out 1 %", {"--out", out, "--val-fraction", "0.01", good}},
         {1, "good.txt: File exists", {"--out", good, good}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *const *given = cases[i].arguments;
         assert_int_equal(RUN(given[0], given[1], given[2], given[3], given[4]), cases[i].status);
         assert_message(cases[i].message);
@@ -328,7 +328,7 @@ static void test_interrupt(void **state) {
     (void)state;
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     const char *out = scratch_path("interrupted");
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+    for (size_t i = 0; i < COUNT(signals); i++) {
         int ends[2];
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
         const pid_t child = START(ends[0], "--out", out, "-");

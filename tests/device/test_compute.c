@@ -194,7 +194,7 @@ static void test_ranges(void **state) {
     } cases[] = {{WRITE, 1, 64, "write 64 bytes at 1"},         {WRITE, 65, 0, "write 0 bytes at 65"},
                  {READ, SIZE_MAX, 2, "read 2 bytes"},           {ZERO, 60, SIZE_MAX, "zero"},
                  {COPY_FROM, 60, 8, "copy from 8 bytes at 60"}, {COPY_TO, 60, 8, "copy to 8 bytes at 60"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const size_t offset = cases[i].offset, bytes = cases[i].bytes;
         struct compute *compute = open_device(NULL, "", false);
         struct buffer buffer, other;
@@ -263,7 +263,7 @@ static void test_launch_fails(void **state) {
     } cases[] = {{1, 0, "loop_turns as 1 groups of 0"},
                  {SIZE_MAX, 2, "groups of 2"},
                  {1, 1 << 20, "CL_INVALID_WORK_" /* GROUP_SIZE or ITEM_SIZE */}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct loop loop = open_loop(NULL, "", false);
         KERNEL_RUN(loop.compute, &loop.kernel, cases[i].groups, cases[i].local, ARG_U32(0), ARG_U32(0),
                    ARG_IN_OUT(&loop.sums, 0));
@@ -324,7 +324,7 @@ static void lines_of_all_files_get_the_place_in_one(void **state) {
         {"note: <kernel>:5:1: here", "b.cl:1"},
     };
     char log[200], expected[200];
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         snprintf(log, sizeof log, "%s\r\nint b2;\n   ^\n", cases[i].log);
         snprintf(expected, sizeof expected, "%s [%s]\nint b2;\n   ^\n", cases[i].log, cases[i].place);
         assert_located(log, expected);
@@ -345,7 +345,7 @@ static void other_lines_stay(void **state) {
         "baseline 6",
         "line six",
     };
-    for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+    for (size_t i = 0; i < COUNT(logs); i++) {
         assert_located(logs[i], logs[i]);
     }
 }
@@ -409,7 +409,7 @@ static void patch_file(const char *path, long offset) {
 
 static void check_damage(const char *word, const char *folder, const char *path) {
     static const long places[] = {0, 10, 80, 140, -1, -100};
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+    for (size_t i = 0; i < COUNT(places); i++) {
         patch_file(path, places[i]);
         assert_false(build_cached(word, folder));
         assert_true(build_cached(word, folder));
@@ -474,7 +474,7 @@ static void test_cache_places(void **state) {
                  {"relative", "/tmp/home", "/tmp/home/.cache/hctrain"},
                  {NULL, NULL, NULL}};
     char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         set("XDG_CACHE_HOME", cases[i].cache_home);
         set("HOME", cases[i].home);
         struct compute *compute = open_device(NULL, NULL, false);
@@ -512,7 +512,7 @@ static void check_table(struct compute *compute) {
     assert_non_null(stream);
     profiler_print_table(compute->profiler, stream);
     fclose(stream);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         assert_non_null(strstr(text, names[i]));
     }
     free(text);

@@ -142,7 +142,7 @@ static void test_any_floats(void **state) {
     float *values = malloc(COUNT * sizeof *values);
     assert_non_null(values);
     for (size_t i = 0; i < COUNT; i++) {
-        const size_t count = sizeof ends / sizeof *ends;
+        const size_t count = COUNT(ends);
         const uint32_t bits = i < count ? ends[i] : (uint32_t)random_below(key, i, (uint64_t)1 << 32);
         memcpy(values + i, &bits, sizeof bits);
     }

@@ -134,8 +134,7 @@ static void check_order(const struct device *list, size_t count, const uintptr_t
     }
 }
 
-#define CHECK_ORDER(list, ...)                                                                                     \
-    check_order((list), sizeof(list) / sizeof *(list), (const uintptr_t[]){__VA_ARGS__, 0})
+#define CHECK_ORDER(list, ...) check_order((list), COUNT(list), (const uintptr_t[]){__VA_ARGS__, 0})
 
 static void discrete_gpus_come_before_integrated_ones(void **state) {
     (void)state;
@@ -282,21 +281,21 @@ static void vulkan_is_dealt_out_and_numbered(void **state) {
                             {MADE(3, "hctrain Vulkan", 301), .is_gpu = true, .shares_host_memory = true, AT(3)},
                             {MADE(3, "hctrain Vulkan", 302), .is_gpu = true, AT(1)},
                             {MADE(3, "hctrain Vulkan", 303), .is_gpu = true, AT(2)}};
-    const size_t count = sizeof list / sizeof *list;
+    const size_t count = COUNT(list);
     static const struct {
         const char *word;
         unsigned rank;
         int number;
     } cases[] = {{"vulkan", 0, 3}, {"VULKAN", 1, 4}, {"vulkan", 2, 3}, {"vulkan:0", 5, 1}, {"vulkan:1", 0, 2},
                  {"gpu", 0, 0},    {"gpu", 1, 4},    {"auto", 0, 0},   {"4", 0, 4}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(device_choose_from(list, count, cases[i].word, cases[i].rank, &chosen), 0);
         assert_ptr_equal(chosen.id, list[cases[i].number].id);
         assert_int_equal(chosen.gpus, 2);
     }
     static const char *const refused[] = {"vulkan:4", "vulkan:", "vulkan:x", "vulkan:-1",
                                           "vulkan:99999999999999999999"};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    for (size_t i = 0; i < COUNT(refused); i++) {
         assert_int_equal(device_choose_from(list, count, refused[i], 0, &chosen), -1);
         assert_non_null(strstr(error_text(), refused[i]));
     }
@@ -358,7 +357,7 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, vo
 
 static void addresses_are_read_as_each_driver_reports_them(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+    for (size_t i = 0; i < COUNT(addresses); i++) {
         struct device *list;
         size_t count;
         char text[DEVICE_ADDRESS_SIZE];

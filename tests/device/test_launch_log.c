@@ -161,7 +161,7 @@ static void test_drivers(void **state) {
         const char *name;
         unsigned compute_units, percent; /* of the memory that a buffer may have */
     } drivers[] = {{"a6000", 84, 25}, {"mi300x", 304, 85}, {"rx7900xtx", 48, 85}, {"arc770", 32, 50}};
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+    for (size_t i = 0; i < COUNT(drivers); i++) {
         const struct device *device = &gpu_model_find(drivers[i].name, NULL)->device;
         assert_int_equal(device->compute_units, drivers[i].compute_units);
         assert_int_equal(device->max_buffer_bytes >> 20, (device->memory_bytes >> 20) * drivers[i].percent / 100);

@@ -113,7 +113,7 @@ static void test_words_are_counted_as_python_does(void **state) {
               1), /* U+200B, U+180E, U+FEFF are none */
 #undef WORDS
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(perplexity_words(cases[i].text, cases[i].bytes), cases[i].words);
     }
 }
@@ -238,7 +238,7 @@ static void assert_near(const char *name, double found, double expected, double 
 }
 
 static const size_t lengths[] = {1, CONTEXT - 1, CONTEXT, CONTEXT + 1, 2 * CONTEXT, 2 * CONTEXT + 1, 100, 0, 777};
-enum { DOCUMENTS = sizeof lengths / sizeof *lengths };
+enum { DOCUMENTS = COUNT(lengths) };
 
 /* Letters and spaces, each document others. */
 static void make_document(size_t index, char *text) {

@@ -305,7 +305,7 @@ static void test_names(void **state) {
                                          "events.out.tfevents.1.host.2.x",
                                          "my-events.out.tfevents.1.host.2.3",
                                          "eventsXoutXtfevents.1.host.2.3"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         assert_false(event_file_is_name(others[i]));
     }
 }

@@ -397,13 +397,13 @@ static void leave_with_other_identity(const char *parent) {
 static void test_clean(void **state) {
     (void)state;
     static const char *const foreign[] = {".tmp-recent", ".tmp-", ".tmp-a-b-c", ".tmp-old-00000000-1-1", "kept"};
-    enum { FOREIGN = sizeof foreign / sizeof *foreign + 2 }; /* and a folder, and a name of another identity */
+    enum { FOREIGN = COUNT(foreign) + 2 }; /* and a folder, and a name of another identity */
     const char *parent = scratch_path("clean");
     char *mine;
     assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), &mine), 0);
     die_staging(scratch_path("clean/ckpt-1"));
     leave_with_other_identity(parent);
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    for (size_t i = 0; i < COUNT(foreign); i++) {
         leave_foreign(foreign[i]);
     }
     assert_int_equal(files_make_folder(scratch_path("clean/.tmp-mystuff")), 0);

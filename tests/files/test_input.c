@@ -74,7 +74,7 @@ static void check(const char *name, size_t stored_bytes, const char *expected, s
     char digest[CHECKSUM_SIZE], whole[CHECKSUM_SIZE];
     const char *path = scratch_write(name, stored, stored_bytes);
     assert_int_equal(checksum_memory(stored, stored_bytes, whole), 0);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    for (size_t i = 0; i < COUNT(steps); i++) {
         assert_int_equal(read_input(path, steps[i], got, digest), bytes);
         assert_memory_equal(got, expected, bytes);
         assert_string_equal(digest, whole);

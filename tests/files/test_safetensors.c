@@ -104,7 +104,7 @@ static void test_hostile_headers(void **state) {
         {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
          "duplicate object key"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         refused(make_file(cases[i].header, strlen(cases[i].header), cases[i].data_bytes), cases[i].error);
     }
     refused(make_file("{\"a\0\":1}", 9, 0), "not valid JSON");
@@ -329,7 +329,7 @@ static void test_wrong_declarations(void **state) {
         {{{.name = "a", .type = TENSOR_F32, .rank = 2, .shape = {UINT64_MAX, 2}}}, 1, "too large"},
         {{{.name = "a", .type = TENSOR_U8, .rank = 1, .shape = {UINT64_MAX}}}, 1, "too large"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct safetensors_writer *writer = (struct safetensors_writer *)1;
         assert_int_equal(safetensors_create(scratch_path("wrong"), cases[i].infos, cases[i].count, &writer), -1);
         assert_null(writer);

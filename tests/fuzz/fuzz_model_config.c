@@ -1,6 +1,7 @@
 /* Any bytes as config.json, ours or Hugging Face's. A config that is accepted must be within ranges, and read back
  * the same after it is written in both formats. */
 #include "runtime/files/json_file.h"
+#include "runtime/system/array.h"
 #include "runtime/system/utf8.h"
 #include "src/checkpoint/config_file.h"
 #include "src/model/model_config.h"
@@ -17,7 +18,7 @@ static void read_back(json_t *json, const struct model_config *config, bool same
                                         "stream_expand", "activation", "bias"};
     struct model_config again;
     fuzz_require(json && config_file_parse(json, &again) == 0, "what was written is refused");
-    for (size_t i = 0; i + !same_bias < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i + !same_bias < COUNT(names); i++) {
         fuzz_require(model_config_same(config, &again, names[i]), names[i]);
     }
     fuzz_require(again.dropout == config->dropout && strcmp(again.tokenizer, config->tokenizer) == 0,

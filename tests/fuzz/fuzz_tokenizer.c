@@ -1,5 +1,6 @@
 /* Any bytes as a vocabulary, up to the first NUL, and a text after it; without a vocabulary a small one. Decoding
  * must give the text back. */
+#include "runtime/system/array.h"
 #include "runtime/system/utf8.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
@@ -13,7 +14,7 @@
 static size_t small_vocabulary(char *text) {
     static const char *const merges[] = {" t", "he", " a", "in", "re", " the", "on", "\n\n", "  ", "    "};
     size_t bytes = 0;
-    for (unsigned rank = 0; rank < 256 + sizeof merges / sizeof *merges; rank++) {
+    for (unsigned rank = 0; rank < 256 + COUNT(merges); rank++) {
         const char byte = (char)rank;
         const char *string = rank < 256 ? &byte : merges[rank - 256];
         bytes += (size_t)EVP_EncodeBlock((unsigned char *)text + bytes, (const unsigned char *)string,

@@ -44,7 +44,7 @@ static void test_kernels(void **state) {
         {"transpose", "PRECISION=32 TRA_DIM=4 TRA_PAD=0 TRA_SHUFFLE=1 TRA_WPT=1", 5, 4},
         {"padtranspose", "PADTRA_PAD=1 PADTRA_TILE=16 PADTRA_WPT=2 PRECISION=32", 6, 1},
     };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    for (size_t i = 0; i < COUNT(files); i++) {
         struct clblast_parameters read;
         const char *path = write_file("one.json", files[i].family, "32", "1.5", files[i].parameters);
         if (clblast_parameters_read(path, &read)) {
@@ -98,7 +98,7 @@ static void test_hostile_files(void **state) {
         {"{\"kernel_family\": \"xgemm_1\", \"precision\": \"32\", \"best_parameters\": \"" XGEMM "\"}",
          "is missing"},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         check_refused(scratch_write("hostile.json", texts[i][0], strlen(texts[i][0])), texts[i][1]);
     }
     static const char *const files[][5] = {
@@ -117,7 +117,7 @@ static void test_hostile_files(void **state) {
         {"gemm_routine", "32", "1", "XGEMM_MIN_INDIRECT_SIZE=99999999999999999999", "not in its range"},
         {"gemm_routine", "32", "1", "XGEMM_MIN_INDIRECT_SIZE=65537", "not in its range"},
     };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    for (size_t i = 0; i < COUNT(files); i++) {
         check_refused(write_file("hostile.json", files[i][0], files[i][1], files[i][2], files[i][3]), files[i][4]);
     }
     check_refused(scratch_path("missing"), "No such file");
@@ -150,7 +150,7 @@ static void test_numbers(void **state) {
         {"WGD=64", "WGD=16", "not defined"},
         {"PADA=0", "PADA=2", "PADA"},
     };
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    for (size_t i = 0; i < COUNT(changes); i++) {
         const char *text = strstr(XGEMM, changes[i].old) ? XGEMM : DIRECT, *at = strstr(text, changes[i].old);
         char changed[256];
         struct clblast_parameters read;

@@ -25,7 +25,7 @@ static void features_have_names(void **state) {
         {"fp asimd fphp asimdhp bf16 i8mm", "NEON BF16", ""},
         {"asimd svebf16 bf16", "SVE BF16, NEON BF16", ""},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct cpu_instructions units;
         cpu_instructions_find(cases[i].features, &units);
         assert_string_equal(units.names[ELEMENT_FP32], "");
@@ -58,8 +58,8 @@ static struct compute *open_told(const char *gemm, const char *bf16) {
     struct compute *compute;
     const struct compute_options options = {.device = "pocl"};
     assert_int_equal(compute_open(&compute, &options), 0);
-    memset(&compute->device.units, 0, sizeof compute->device.units);
-    snprintf(compute->device.units.names[ELEMENT_BF16], CPU_INSTRUCTIONS_NAME, "%s", bf16);
+    memset(&compute->device.matrix_cores, 0, sizeof compute->device.matrix_cores);
+    snprintf(compute->device.matrix_cores.names[ELEMENT_BF16], CPU_INSTRUCTIONS_NAME, "%s", bf16);
     if (gemm_open(compute, gemm, ELEMENT_BF16, NULL)) {
         fail_msg("%s", error_text());
     }
@@ -137,7 +137,7 @@ static void copies_are_planned_where_the_library_lacks_a_type(void **state) {
         const char *how;
         bool copies;
     } cases[] = {{"lacking", true}, {"wrong 16", true}, {"right", false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         setenv("PLAIN_ONEDNN", cases[i].how, 1);
         struct compute *compute = open_told("onednn", i % 2 ? "AVX512_BF16" : "");
         assert_string_equal(gemm_name(compute), "onednn");

@@ -40,8 +40,6 @@ static const enum element_type mixtures[][3] = {
     {ELEMENT_FP32, ELEMENT_FP16, ELEMENT_FP32},
 };
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
 static void check_shape(struct compute *compute, struct gemm_case wanted, bool transpose_a, bool transpose_b) {
     const struct gemm_runner runner = gemm_runner_of(compute);
     wanted.transpose_a = transpose_a;

@@ -62,7 +62,7 @@ static struct gemm_case sized_case(const size_t size[3], bool ta, bool tb, enum 
 static void check_sizes(const struct mma_tiles *tiles, bool ta, bool tb, enum element_type type) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, tiles);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         const struct gemm_case wanted = sized_case(sizes[i], ta, tb, type);
         check(&mma, &wanted);
     }
@@ -127,7 +127,7 @@ static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
     struct mma mma = emulation(compute, &two_warps);
     mma.parts = parts;
     mma.whole = parts - 1; /* so that blocks of both kinds end there */
-    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i += runs ? 1 : 2) {
+    for (size_t i = 0; i < COUNT(epilogues); i += runs ? 1 : 2) {
         struct gemm_case wanted = sized_case(size, false, true, i % 2 ? ELEMENT_FP16 : ELEMENT_BF16);
         wanted.bias = epilogues[i].bias;
         wanted.activated = epilogues[i].activated;
@@ -279,7 +279,7 @@ static struct device device_of(size_t i) {
 
 static void test_devices(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+    for (size_t i = 0; i < COUNT(devices); i++) {
         struct device gpu = device_of(i);
         struct matrix_cores cores;
         const int status = matrix_cores_find(&gpu, &cores);
@@ -311,7 +311,7 @@ static void check_tiles(const struct matrix_cores *cores, const struct mma_tiles
 static void test_tiles(void **state) {
     (void)state;
     static const size_t blocks[MMA_SHAPES][2] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {32, 128}};
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+    for (size_t i = 0; i < COUNT(devices); i++) {
         struct device gpu = device_of(i);
         struct matrix_cores cores;
         if (matrix_cores_find(&gpu, &cores)) {

@@ -48,7 +48,7 @@ static const struct named_gemm {
     {"head, d_x, 328 rows", 328, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, false, false},
     {"head, d_w, 328 rows", VOCABULARY, WIDTH, 328, true, false, ELEMENT_FP32, 1, false, false},
 };
-#define GEMMS (sizeof gemms / sizeof *gemms)
+#define GEMMS COUNT(gemms)
 
 static const struct buffer operand = {.type = ELEMENT_BF16}, sum = {.type = ELEMENT_FP32};
 
@@ -139,7 +139,7 @@ static void check_whole(const struct gemm_call *call, const struct mma_choice *c
 static void test_sizes(void **state) {
     (void)state;
     static const size_t sizes[] = {1, 31, 32, 33, 768, 4099, 50257, 1 << 20};
-    enum { SIZES = sizeof sizes / sizeof *sizes };
+    enum { SIZES = COUNT(sizes) };
     struct mma_device device = a6000();
     for (size_t i = 0; i < 3 * SIZES * SIZES * SIZES; i++) {
         const struct named_gemm gemm = {.m = sizes[i % SIZES],

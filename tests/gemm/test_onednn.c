@@ -58,7 +58,7 @@ static void check_type(struct compute *compute, enum element_type operands, enum
         {.m = 64, .n = 96, .k = 80, .pads = {0, 0, 32}, .offsets = {0, 0, 64}, .beta = 1},
         {.m = 6, .n = 5, .k = 0, .pads = {0, 0, 2}, .offsets = {0, 0, 3}, .beta = 0.25f},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct gemm_case wanted = cases[i];
         wanted.types[0] = wanted.types[1] = operands;
         wanted.types[2] = result;
@@ -98,7 +98,7 @@ static void gemms_of_bf16_are_right(void **state) {
     assert_false(gemm_fuses(compute, ELEMENT_BF16)); /* what follows the sums is left to others */
     assert_true(strstr(gemm_description(compute), "onednn on the ") == gemm_description(compute));
     const struct gemm_matrix_cores cores = gemm_matrix_cores(compute); /* of a CPU: used, or said why not */
-    assert_int_equal(cores.name || cores.refusal, *compute->device.units.names[ELEMENT_BF16] != '\0');
+    assert_int_equal(cores.name || cores.refusal, *compute->device.matrix_cores.names[ELEMENT_BF16] != '\0');
     compute_close(compute);
 }
 

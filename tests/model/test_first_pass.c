@@ -40,7 +40,7 @@ static void create(struct small_model *model, struct compute *compute, const str
         streams++;
     }
     struct model_config config = small_model_config(variant->name, streams);
-    config.n_embd = 32; /* heads of 16, which matrix units take */
+    config.n_embd = 32; /* heads of 16, which matrix cores take */
     config.vocab_size = WORDS;
     config.block_size = CONTEXT;
     config.bias = bias;
@@ -116,7 +116,7 @@ static void check_model(struct small_model *model) {
     fill(model, 0.0f);
     float *first = pass(model, SHORT), *both = pass(model, CONTEXT);
     const float nothing[] = {NAN, 1e30f};
-    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+    for (size_t i = 0; i < COUNT(nothing); i++) {
         fill(model, nothing[i]);
         gpt_zero(&model->gpt);
         float *sums = pass(model, SHORT);
@@ -171,7 +171,7 @@ int main(int argc, char **argv) {
         CASE("in bf16", "auto", ELEMENT_BF16, 0, NULL, 0, 3, true),
         CASE("on eight lanes", "clblast", ELEMENT_FP32, 8, NULL, 1, 3, true),
         CASE("in a GPU's shape", "portable", ELEMENT_FP32, 0, "emulation", 0, 3, true),
-        CASE("on matrix units", "auto", ELEMENT_BF16, 0, "emulation", 2, 3, true),
+        CASE("on matrix cores", "auto", ELEMENT_BF16, 0, "emulation", 2, 3, true),
     };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);

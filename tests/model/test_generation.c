@@ -105,7 +105,7 @@ static void steps_agree_with_whole_passes(void **state) {
     static const size_t prompts[] = {1, 5, LENGTH - 1, LENGTH};
     struct pair pair;
     pair_create(&pair, *state);
-    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
+    for (size_t i = 0; i < COUNT(prompts); i++) {
         generate(&pair, prompts[i]); /* again and again, over what is in the cache from before */
     }
     pair_release(&pair);

@@ -201,7 +201,7 @@ static void train(const char *as, const char *gemm, const char *residual, enum e
                                             .model = as ? gpu_model_find(as, NULL) : NULL,
                                             .log_launches = true};
     struct model_config config = small_model_config(residual, 3);
-    config.n_embd = 32; /* heads of 16, which matrix units take */
+    config.n_embd = 32; /* heads of 16, which matrix cores take */
     config.bias = true;
     config.dropout = 0.1;
     small_model_require(gemm_compute_open(&compute, &options));

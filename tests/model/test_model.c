@@ -338,7 +338,7 @@ static void add_variants(struct CMUnitTest *tests, size_t room) {
             add_variant_case(tests, room, variant->name, 1);
             continue;
         }
-        for (size_t k = 0; k < sizeof few_to_many / sizeof *few_to_many; k++) {
+        for (size_t k = 0; k < COUNT(few_to_many); k++) {
             if (k != (i + 1) % 3 && residual_takes(variant, few_to_many[k])) {
                 add_variant_case(tests, room, variant->name, few_to_many[k]);
             }

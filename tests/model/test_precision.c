@@ -76,7 +76,7 @@ UNIT_TEST(damaged_scales_are_not_valid) {
         {.scale = 2.0f, .good_steps = 2000},
         {.scale = 2.0f, .skipped = -1},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_false(loss_scale_is_valid(&wrong[i]));
     }
     const struct loss_scale good = {.scale = 1.0f, .good_steps = 1999, .skipped = 7};

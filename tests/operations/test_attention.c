@@ -19,8 +19,6 @@
 
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof(*(array)))
-
 static const char *device = "pocl";
 static struct compute *compute;
 

@@ -49,7 +49,7 @@ static void compute_units_are_cores(void **state) {
         {CL_DEVICE_TYPE_GPU, 84, 0, 84},   /* another driver */
         {CL_DEVICE_TYPE_CPU, 64, 16, 64},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct device *devices;
         size_t count;
         type = cases[i].type;
@@ -83,7 +83,7 @@ static void option_is_for_intels_compiler(void **state) {
         device_of("AMD Accelerated Parallel Processing", true),
         device_of("Portable Computing Language", false),
     };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         assert_string_equal(device_registers_option(&others[i], REGISTERS_MANY), "");
         assert_string_equal(device_registers_option(&others[i], REGISTERS_AS_NEEDED), "");
     }

@@ -48,7 +48,7 @@ enum {
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
-#define LENGTH(array) (sizeof(array) / sizeof *(array))
+#define LENGTH(array) (COUNT(array))
 
 struct list {
     json_t *texts, *programs;

@@ -281,7 +281,7 @@ UNIT_TEST(tensors_of_another_model_are_named) {
         {"config.json", "\"n_layer\": 1", "\"n_layer\": 2", "was saved with another n_layer than the one given"},
         {"config.json", "\"shc\"", "\"mhc\"", "model.safetensors has "},
     };
-    assert_changes_refused(changes, sizeof changes / sizeof *changes);
+    assert_changes_refused(changes, COUNT(changes));
 }
 
 UNIT_TEST(config_that_is_no_config_is_refused) {
@@ -296,7 +296,7 @@ UNIT_TEST(config_that_is_no_config_is_refused) {
          "n_layer = -1 is out of range"},
         {"{\"residual\": \"xyz\"}", "'residual' is not one of "},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         take("config.json");
         scratch_write("damaged/ckpt-2/config.json", texts[i][0], strlen(texts[i][0]));
         ASSERT_NOT_STARTED(texts[i][1]);
@@ -359,7 +359,7 @@ UNIT_TEST(run_directories_are_no_checkpoints) {
 
 UNIT_TEST(text_that_cannot_be_printed_is_an_error) {
     static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices", "export"};
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+    for (size_t i = 0; i < COUNT(programs); i++) {
         char path[256];
         snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);
         assert_failed(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED,

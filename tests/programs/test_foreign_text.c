@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEVICE       "--device", "pocl"
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define DEVICE "--device", "pocl"
 
 static void assert_refused(const struct command *command) {
     const int status = command_run(command, NULL);

@@ -56,7 +56,7 @@ static int walk_folder(const char *folder, const struct command *commands, size_
     return walk.files;
 }
 
-#define WALK(folder, commands) walk_folder(folder, commands, sizeof(commands) / sizeof *(commands))
+#define WALK(folder, commands) walk_folder(folder, commands, COUNT(commands))
 #define DEVICE                 "--device", "pocl"
 
 UNIT_TEST(runs) {
@@ -159,7 +159,7 @@ UNIT_TEST(files_that_are_named) {
         {{"probe", DEVICE, "--batch", "@pipe", "--out", "@probed", "--checkpoint", "@run/ckpt-2"}},
     };
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    for (size_t i = 0; i < COUNT(commands); i++) {
         const int status = command_run(&commands[i], NULL);
         if (status <= 0 || strstr(child_message(), "/pipe: it is not a regular file") == NULL) {
             fail_msg("hc_%s with a pipe ended with %d: %s", commands[i].words[0], status, child_message());
@@ -176,7 +176,7 @@ static int begin(void **state) {
     if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
         return -1;
     }
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+    for (size_t i = 0; i < COUNT(made); i++) {
         if (command_run(&made[i], NULL)) {
             fprintf(stderr, "%s", child_message());
             return -1;

@@ -35,7 +35,7 @@ static void assert_said(const char *expected) {
 
 /* That they print at all says that no row is refused: names have underscores, and defaults are what they should. */
 UNIT_TEST(help_and_version_leave_no_trace) {
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+    for (size_t i = 0; i < COUNT(programs); i++) {
         char text[64];
         assert_int_equal(run_alone(programs[i], "--version"), DONE);
         snprintf(text, sizeof text, "%s %s\n", programs[i], HC_VERSION);

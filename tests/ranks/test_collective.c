@@ -17,7 +17,7 @@
  * directly, more ranges than are under way at a time. */
 static const struct element_range ranges[] = {{704, 6400}, {640, 64}, {0, 577},     {7168, 1088},  {8256, 1},
                                               {8320, 64},  {8384, 2}, {8448, 2048}, {10496, 3000}, {13504, 140032}};
-enum { RANGES = sizeof ranges / sizeof *ranges, ELEMENTS = 153536, LARGEST = 140032, ROUNDS = 8 };
+enum { RANGES = COUNT(ranges), ELEMENTS = 153536, LARGEST = 140032, ROUNDS = 8 };
 
 static struct ranks ranks;
 static struct compute *compute;

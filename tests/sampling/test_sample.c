@@ -132,10 +132,10 @@ static void choices_are_those_of_a_plain_one(void **state) {
                                                    {1.0, 50256, 1.0}};
     const size_t counts[] = {1, 2, 3, 256, 50257};
     float *logits = malloc(50257 * sizeof *logits);
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+    for (size_t c = 0; c < COUNT(counts); c++) {
         random_normal(random_key(c, "logits"), 0, counts[c], 0.0, 3.0, logits);
         logits[counts[c] / 2] = logits[0]; /* a tie */
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t i = 0; i < COUNT(cases); i++) {
             for (uint64_t draw = 0; draw < 20; draw++) {
                 const double uniform = random_uniform(random_key(5, "uniform"), draw);
                 const int32_t expected = choose_plainly(logits, counts[c], cases[i], uniform);
@@ -152,7 +152,7 @@ static void logits_that_are_no_numbers_are_refused(void **state) {
     struct choice_scratch scratch;
     int32_t token;
     choice_scratch_create(3, &scratch);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(sample_choose((float[]){0.0f, NAN, 1.0f}, &cases[i], 0.5, &scratch, &token), -1);
         assert_error("the logit of token 1 is not a number");
         assert_int_equal(sample_choose((float[]){0.0f, 0.0f, INFINITY}, &cases[i], 0.5, &scratch, &token), -1);
@@ -319,7 +319,7 @@ static void samples_are_those_of_whole_passes(void **state) {
     for (int32_t i = 0; i < 31; i++) {
         prompt[i] = i;
     }
-    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
+    for (size_t i = 0; i < COUNT(prompts); i++) {
         struct samples samples = {.stop = -1};
         small_model_require(run(&world, 3, prompt, prompts[i], &samples));
         for (int64_t sample = 0; sample < SAMPLES; sample++) {

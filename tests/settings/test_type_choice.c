@@ -92,7 +92,7 @@ UNIT_TEST(decisions_are_those_of_the_table) {
          "",
          "GEMMs on gfx1030 take"},
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < COUNT(table); i++) {
         struct type_choice choice;
         type_choice_make(&table[i].facts, &choice);
         assert_int_equal(choice.type, table[i].type);
@@ -193,7 +193,7 @@ UNIT_TEST(cpus_are_opened_as_for_fp32) {
     struct type_choice choice;
     char chosen[256], given_type[256];
     static const enum gemm_word words[] = {GEMM_AUTO, GEMM_CLBLAST, GEMM_CBLAS, GEMM_PORTABLE};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < COUNT(words); i++) {
         const enum gemm_word gemm = words[i];
         open_pocl(gemm, ELEMENT_FP32, &choice, chosen); /* the first time a device is compared with the host */
         const unsigned programs = open_pocl(gemm, TYPE_AUTO, &choice, chosen);

@@ -4,8 +4,8 @@
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
  *   HC_FAULT="adamw -36 8"        the same for launches of this kernel; with the code 0 they compute nothing
  *   HC_DRIVER="7.1"               the driver's version
- *   HC_GPU="units"                devices are GPUs with matrix cores, of which there is an emulation
- *   HC_GPU="no-units"             GPUs of AMD's whose matrix cores do not compile
+ *   HC_GPU="matrix-cores"                devices are GPUs with matrix cores, of which there is an emulation
+ *   HC_GPU="no-matrix-cores"             GPUs of AMD's whose matrix cores do not compile
  *   HC_NAME="any text"            what devices call themselves
  *   HC_LOG="any text"             no program compiles, and this is the compiler's log */
 #include "tests/support/preloaded_opencl.h"
@@ -64,7 +64,7 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void
 cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t capacity, void *value, size_t *bytes) {
     NEXT(clGetPlatformInfo);
     static const char name[] = "AMD Accelerated Parallel Processing";
-    return what == CL_PLATFORM_NAME && strcmp(gpu(), "no-units") == 0
+    return what == CL_PLATFORM_NAME && strcmp(gpu(), "no-matrix-cores") == 0
                ? answer(name, sizeof name, capacity, value, bytes)
                : next(id, what, capacity, value, bytes);
 }
@@ -75,7 +75,7 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, vo
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
     const cl_ulong local = 48 << 10; /* as NVIDIA's driver reports, for the table of tiles */
     const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
-    const int units = strcmp(gpu(), "units") == 0;
+    const int has_matrix_cores = strcmp(gpu(), "matrix-cores") == 0;
     const char *name = getenv("HC_NAME"), *driver = getenv("HC_DRIVER");
     if (name && (what == CL_DEVICE_NAME || what == CL_DRIVER_VERSION)) {
         return answer(name, strlen(name) + 1, capacity, value, bytes);
@@ -90,18 +90,18 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, vo
     case CL_DEVICE_TYPE:
         return answer(&type, sizeof type, capacity, value, bytes);
     case CL_DEVICE_LOCAL_MEM_SIZE:
-        return units ? answer(&local, sizeof local, capacity, value, bytes)
-                     : next(id, what, capacity, value, bytes);
+        return has_matrix_cores ? answer(&local, sizeof local, capacity, value, bytes)
+                                : next(id, what, capacity, value, bytes);
     case CL_DEVICE_NAME:
-        return units ? next(id, what, capacity, value, bytes)
-                     : answer(architecture, sizeof architecture, capacity, value, bytes);
+        return has_matrix_cores ? next(id, what, capacity, value, bytes)
+                                : answer(architecture, sizeof architecture, capacity, value, bytes);
     case PCI_BUS_INFO_KHR:
         return answer(address, sizeof address, capacity, value, bytes);
     case COMPUTE_CAPABILITY_MAJOR_NV:
     case COMPUTE_CAPABILITY_MINOR_NV:
-        return units ? answer(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, capacity, value,
-                              bytes)
-                     : CL_INVALID_VALUE;
+        return has_matrix_cores ? answer(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability,
+                                         capacity, value, bytes)
+                                : CL_INVALID_VALUE;
     default:
         return next(id, what, capacity, value, bytes);
     }
@@ -123,7 +123,7 @@ cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const ch
                                      cl_int *code) {
     NEXT(clCreateProgramWithSource);
     static const char nvidia[] = "#line 1 \"matrix_cores_nvidia.cl\"";
-    const char *found = count == 1 && strcmp(gpu(), "units") == 0 ? strstr(strings[0], nvidia) : NULL;
+    const char *found = count == 1 && strcmp(gpu(), "matrix-cores") == 0 ? strstr(strings[0], nvidia) : NULL;
     const char *rest = found ? strstr(found + sizeof nvidia, "#line 1 ") : NULL;
     char *changed = NULL;
     size_t bytes;

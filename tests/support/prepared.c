@@ -53,7 +53,7 @@ static char *make_text(uint64_t number) {
     const uint64_t count = number % 100 == 7 ? 0 : random_below(key, 0, 300);
     struct text_buffer text = {0};
     for (uint64_t i = 0; i < count; i++) {
-        const char *word = words[random_below(key, i + 1, sizeof words / sizeof *words)];
+        const char *word = words[random_below(key, i + 1, COUNT(words))];
         text_append(&text, word, strlen(word));
     }
     text_append(&text, "", 1);

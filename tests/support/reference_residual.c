@@ -1,4 +1,5 @@
 #include "tests/support/reference_residual.h"
+#include "runtime/system/array.h"
 #include "tests/support/reference.h"
 #include <math.h>
 #include <stdio.h>
@@ -349,7 +350,7 @@ static const struct reference {
 };
 
 static const struct reference *reference_of(const struct residual_variant *residual) {
-    for (size_t i = 0; i < sizeof references / sizeof *references; i++) {
+    for (size_t i = 0; i < COUNT(references); i++) {
         if (strcmp(references[i].variant, residual->name) == 0) {
             return &references[i];
         }

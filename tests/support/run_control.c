@@ -1,4 +1,5 @@
 #include "tests/support/run_control.h"
+#include "runtime/system/array.h"
 #include "tests/support/scratch.h"
 #include <stdio.h>
 #include <sys/wait.h>
@@ -103,7 +104,7 @@ void copy(const char *from, const char *to) {
 void copy_data(const char *to) {
     static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
     assert_int_equal(files_make_folder(scratch_path(to)), 0);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         copy(run_path("data", names[i]), run_path(to, names[i]));
     }
 }

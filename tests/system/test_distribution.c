@@ -52,7 +52,7 @@ static void check(int kind, size_t count) {
     const double scale = fmax(fabs(values[0]), fabs(values[count - 1]));
     assert_true(fabs(distribution_mean(&distribution) - sum) <= 1e-12 * scale);
     assert_true(fabs(distribution_deviation(&distribution) - sqrt(squares)) <= 3e-8 * scale);
-    for (size_t i = 0; i < sizeof fractions / sizeof *fractions; i++) {
+    for (size_t i = 0; i < COUNT(fractions); i++) {
         const double expected = percentile(values, count, fractions[i]);
         const double got = distribution_quantile(&distribution, fractions[i]);
         const double place = fractions[i] * (double)(count - 1);
@@ -126,7 +126,7 @@ static void half_widths_are_those_of_tables(void **state) {
         double quantile;
     } rows[] = {{1, 12.7062}, {2, 4.3027}, {3, 3.1824}, {4, 2.7764}, {9, 2.2622}, {30, 2.0423}, {120, 1.9799}};
     double sample[121];
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
         const size_t count = rows[i].degrees + 1;
         for (size_t k = 0; k < count; k++) {
             sample[k] = 3.0 + 0.25 * (double)(k * k % 7);

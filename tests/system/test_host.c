@@ -22,7 +22,7 @@ static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
 
 static int without_launcher(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         unsetenv(names[i]);
     }
     return 0;
@@ -61,7 +61,7 @@ static void test_launchers(void **state) {
 static void test_nonsense_is_passed_over(void **state) {
     (void)state;
     static const char *const nonsense[] = {"", "x", "-1", "99999999999", "3x"};
-    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+    for (size_t i = 0; i < COUNT(nonsense); i++) {
         setenv("OMPI_COMM_WORLD_LOCAL_RANK", nonsense[i], 1);
         setenv("OMPI_COMM_WORLD_LOCAL_SIZE", nonsense[i], 1);
         assert_int_equal(host_local_rank(), 0);

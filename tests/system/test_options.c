@@ -176,7 +176,7 @@ static void test_wrong_command_lines(void **state) {
         {{"--config", "/nowhere/x.conf"}, "--config: cannot open /nowhere/x.conf"},
         {{"--config", "/"}, "Is a directory"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct fixture fixture;
         assert_int_equal(parse(&fixture, cases[i].arguments), OPTIONS_WRONG);
         assert_error_text(cases[i].error);
@@ -259,7 +259,7 @@ static void test_wrong_config_files(void **state) {
         {"\0", 1, ":1: there is a NUL byte"},
         {long_line, 0, "is not of the form"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const size_t bytes = cases[i].bytes != 0 ? cases[i].bytes : strlen(cases[i].text);
         struct fixture fixture;
         assert_int_equal(PARSE(&fixture, "--config", scratch_write("wrong.conf", cases[i].text, bytes)),
@@ -371,7 +371,7 @@ static void test_help(void **state) {
                                            "--version",
                                            "Examples:\n  hc_test --n-layer 3\n"};
     char *text = printed("--help");
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    for (size_t i = 0; i < COUNT(expected); i++) {
         if (strstr(text, expected[i]) == NULL) {
             fail_msg("'%s' is not in:\n%s", expected[i], text);
         }

@@ -15,7 +15,7 @@ static void test_known_answers(void **state) {
          {0xa4093822, 0x299f31d0},
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         uint32_t words[4];
         random_philox(cases[i].counter, cases[i].key, words);
         assert_memory_equal(words, cases[i].words, sizeof words);

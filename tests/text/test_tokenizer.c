@@ -217,7 +217,7 @@ static void test_pieces(void **state) {
         "\xf0\x9f\x98\x80\xf0\x9f\x98\x80|a",
         "e|\xcc\x81", /* a combining accent is no letter */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         check_pieces(cases[i]);
     }
 }
@@ -230,7 +230,7 @@ static const char *const words[] = {"ab",    " ",        "  ",           "\n", "
 static size_t make_text(char *text, size_t size) {
     size_t bytes = 0;
     while (bytes + 8 < size) {
-        const char *word = words[draw(sizeof words / sizeof *words)];
+        const char *word = words[draw(COUNT(words))];
         memcpy(text + bytes, word, strlen(word));
         bytes += strlen(word);
     }
@@ -361,7 +361,7 @@ static void test_bad_files(void **state) {
     assert_int_equal(bpe_open(scratch_path("none"), &bpe), -1);
     bpe_close(bpe);
     assert_non_null(strstr(error_text(), "none"));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         refused(cases[i].text, cases[i].bytes, cases[i].expected);
     }
     refused_with("AA== 65000", 256, "no token of rank 255, but of rank 65000");

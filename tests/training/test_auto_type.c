@@ -12,7 +12,8 @@
 #define ON_NO_GPU     NULL
 #define OF_CHECKPOINT "--checkpoint", scratch_path("gpu/ckpt-3") /* of the first test */
 
-/* Runs a program on a GPU that says it is one ("units", "no-units", see faulty_opencl.c), or on PoCL as it is. */
+/* Runs a program on a GPU that says it is one ("matrix-cores", "no-matrix-cores", see faulty_opencl.c), or on PoCL
+ * as it is. */
 static int run_on(const char *gpu, const char *const *arguments) {
     char preload[512], kind[64];
     snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
@@ -57,7 +58,7 @@ static void assert_has(const char *name, const char *text, bool expected) {
 
 /* The type that was chosen is the run's, wherever it goes on, unless another one is asked for. */
 UNIT_TEST(gpu_with_units_takes_bf16_and_its_run_keeps_it) {
-    assert_done(TRAIN_ON("units", "gpu", "--max-iters", "1", "--residual", "rc"));
+    assert_done(TRAIN_ON("matrix-cores", "gpu", "--max-iters", "1", "--residual", "rc"));
     assert_printed("dtype    bf16: GEMMs on mma.sync passed their self-test\n", true);
     assert_printed("activations in bf16", true);
     assert_printed("warning", false);
@@ -81,7 +82,7 @@ UNIT_TEST(cpu_takes_fp32_and_its_run_keeps_it) {
     assert_printed("activations in", false);
     assert_has("cpu/settings.conf", "dtype = \"fp32\"\n", true);
     assert_has("cpu/ckpt-1/state.json", "\\ndtype = \\\"fp32\\\"\\n", true);
-    assert_done(TRAIN_ON("units", "cpu", "--init-from", "resume", "--plan-only"));
+    assert_done(TRAIN_ON("matrix-cores", "cpu", "--init-from", "resume", "--plan-only"));
     assert_printed("GEMMs by cblas", true);
     assert_printed("activations in", false);
     assert_printed("dtype ", false);
@@ -102,34 +103,34 @@ UNIT_TEST(run_without_a_type_is_in_fp32) {
     scratch_write("old/ckpt-1/state.json", text, bytes);
     free(text);
     assert_int_equal(unlink(scratch_path("old/settings.conf")), 0);
-    assert_done(TRAIN_ON("units", "old", "--init-from", "resume", "--plan-only"));
+    assert_done(TRAIN_ON("matrix-cores", "old", "--init-from", "resume", "--plan-only"));
     assert_printed("GEMMs by cblas", true);
     assert_printed("activations in", false);
 }
 
 UNIT_TEST(units_that_fail_are_warned_of) {
-    assert_done(TRAIN_ON("no-units", "failing", "--max-iters", "1"));
+    assert_done(TRAIN_ON("no-matrix-cores", "failing", "--max-iters", "1"));
     assert_printed("dtype    fp32: no matrix cores of ", true);
     assert_printed("warning  GEMMs on ", true);
     assert_printed("WMMA: self-test with bf16", true);
     assert_printed("MFMA", false); /* which no gfx1100 has: its compiler would end the process */
     assert_printed("(options", false);
     assert_has("failing/settings.conf", "dtype = \"fp32\"\n", true);
-    assert_done(TRAIN_ON("no-units", "failing", "--plan-only", "--dtype", "bf16"));
+    assert_done(TRAIN_ON("no-matrix-cores", "failing", "--plan-only", "--dtype", "bf16"));
     assert_printed("activations in bf16", true);
     assert_printed("warning  GEMMs on ", true);
-    assert_done(TRAIN_ON("no-units", "failing", "--plan-only", "--dtype", "fp32"));
+    assert_done(TRAIN_ON("no-matrix-cores", "failing", "--plan-only", "--dtype", "fp32"));
     assert_printed("warning", false);
-    assert_done(TRAIN_ON("units", "failing", "--plan-only", "--gemm", "cblas"));
+    assert_done(TRAIN_ON("matrix-cores", "failing", "--plan-only", "--gemm", "cblas"));
     assert_printed("dtype    fp32: --gemm cblas multiplies in fp32\n", true);
 }
 
 /* Where fp32 is chosen, nothing of bf16 has to work. */
 UNIT_TEST(what_is_wrong_in_bf16_is_trained_in_fp32) {
     setenv("HC_FAULT", "convert_to_fp32 0 1", 1);
-    assert_done(TRAIN_ON("no-units", "wrong", "--max-iters", "1"));
+    assert_done(TRAIN_ON("no-matrix-cores", "wrong", "--max-iters", "1"));
     assert_printed("dtype    fp32: no matrix cores of ", true);
-    assert_failed(TRAIN_ON("no-units", "refused", "--dtype", "bf16"), 1,
+    assert_failed(TRAIN_ON("no-matrix-cores", "refused", "--dtype", "bf16"), 1,
                   "try another --gemm, --dtype fp32, another version of the driver");
     unsetenv("HC_FAULT");
 }
@@ -146,15 +147,15 @@ static void assert_printed_nothing(void) {
 }
 
 UNIT_TEST(other_programs_say_it_beside_their_data) {
-    assert_done(
-        RUN_ON("units", HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "gpu", "--max-new-tokens", "2"));
+    assert_done(RUN_ON("matrix-cores", HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "gpu",
+                       "--max-new-tokens", "2"));
     assert_printed("dtype    bf16: ", true);
     assert_has("said", "dtype", false);
     assert_done(
         RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "pocl", "--max-new-tokens", "2"));
     assert_printed_nothing();
 #define EVALUATED HC_PROGRAMS "/hc_eval", OF_CHECKPOINT, "--data", scratch_path("data"), "--json", "-"
-    assert_done(RUN_ON("units", EVALUATED, "--device", "gpu", "--eval-iters", "1"));
+    assert_done(RUN_ON("matrix-cores", EVALUATED, "--device", "gpu", "--eval-iters", "1"));
     assert_printed("dtype    bf16: ", true);
     assert_has("said", "\"dtype\": \"bf16\"", true);
     assert_done(RUN_ON(ON_NO_GPU, EVALUATED, "--device", "pocl", "--eval-iters", "1"));
@@ -180,16 +181,16 @@ UNIT_TEST(hc_probe_asks_to_be_told) {
 #define PROBE(gpu, ...)                                                                                            \
     RUN_ON(gpu, HC_PROGRAMS "/hc_probe", OF_CHECKPOINT, "--batch", batch, "--out", scratch_path("probe"),          \
            "--no-grad", ##__VA_ARGS__)
-    assert_done(PROBE("units", "--device", "gpu"));
+    assert_done(PROBE("matrix-cores", "--device", "gpu"));
     assert_printed_nothing();
-    assert_done(PROBE("units", "--device", "gpu", "--dtype", "auto"));
+    assert_done(PROBE("matrix-cores", "--device", "gpu", "--dtype", "auto"));
     assert_printed("dtype    bf16: ", true);
     assert_done(PROBE(ON_NO_GPU, "--device", "pocl", "--gemm", "portable", "--dtype", "auto"));
     assert_printed("dtype    fp32: ", true);
 }
 
 UNIT_TEST(hc_devices_says_which_gpu_is_whose) {
-    assert_done(RUN_ON("units", HC_PROGRAMS "/hc_devices"));
+    assert_done(RUN_ON("matrix-cores", HC_PROGRAMS "/hc_devices"));
     assert_has("said", "PCI address   0000:41:00.0\n", true);
     assert_has("said", "--device gpu gives the ranks of a node, in turn: 0", true);
     assert_done(RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_devices"));
@@ -203,7 +204,7 @@ UNIT_TEST(ranks_take_what_all_can_do) {
     TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
         scratch_path("ranks"), "--gradient-accumulation-steps", "2", "--plan-only"
 #define ON_CPU PLANNED, "--device", "pocl"
-#define ON_GPU "env", preload, "HC_GPU=units", PLANNED, "--device", "gpu"
+#define ON_GPU "env", preload, "HC_GPU=matrix-cores", PLANNED, "--device", "gpu"
     assert_done(CHILD_RUN(BY_RANK, ON_CPU, ",", ON_GPU));
     assert_printed("dtype    fp32: rank 0 on ", true);
     assert_printed("warning  all ranks work in fp32 because of rank 0 on ", true);

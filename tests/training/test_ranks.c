@@ -558,7 +558,7 @@ UNIT_TEST(one_rank_speaks) {
                                        "model    ", "iter 0      validation loss",
                                        "saved    ", "computation; ",
                                        "trace    "};
-    for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
+    for (size_t i = 0; i < COUNT(once); i++) {
         const int expected = strcmp(once[i], "saved    ") == 0 ? 2 : 1;
         if (count_of(child_message(), once[i]) != expected) {
             fail_msg("'%s' %d times in: %s", once[i], count_of(child_message(), once[i]), child_message());

@@ -433,7 +433,7 @@ UNIT_TEST(settings_that_contradict_the_checkpoint_are_refused) {
                                            {"--block-size", "8"},        {"--bias", "--no-profile"},
                                            {"--sinkhorn-iters", "10"},   {"--stream-reduce", "sum_norm"},
                                            {"--stream-expand", "scaled"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_failed(TRAIN("settled", "--init-from", "resume", wrong[i][0], wrong[i][1]), 1,
                       "was saved with another");
     }
@@ -451,7 +451,7 @@ UNIT_TEST(statistics_are_a_line_each) {
     json_error_t error;
     FILE *file = fopen(scratch_path("observed/h_statistics.jsonl"), "r");
     assert_non_null(file);
-    for (size_t i = 0; i < sizeof iterations / sizeof *iterations; i++) {
+    for (size_t i = 0; i < COUNT(iterations); i++) {
         json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
         assert_int_equal(json_integer_value(json_object_get(line, "iter")), iterations[i]);
         assert_true(fabs(json_number_value(json_object_get(line, "composite_norm_max")) - 1.0) < 1e-5);

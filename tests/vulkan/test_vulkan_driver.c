@@ -93,7 +93,7 @@ static void kernels_reach_the_end_of_large_buffers(void **state) {
 static void launches_may_have_many_groups(void **state) {
     (void)state;
     static const cl_uint groups[] = {1, 65535, 65536, 200001};
-    for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
+    for (size_t k = 0; k < COUNT(groups); k++) {
         const cl_uint count = 2 * groups[k];
         cl_mem buffer = create_buffer(count * sizeof(cl_uint));
         cl_kernel kernel = create_kernel("places");

@@ -146,7 +146,7 @@ static void fail_later(const struct failing *row) {
 /* The first of all calls and those after it, and a later one by itself. */
 static void failing_calls_are_reported(void **state) {
     (void)state;
-    for (const struct failing *row = failing; row < failing + sizeof failing / sizeof *failing; row++) {
+    for (const struct failing *row = failing; row < failing + COUNT(failing); row++) {
         assert_true(calls_of(row->function) > 0);
         assert_reported(TRAIN("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"),
                         row->text);
