@@ -18,6 +18,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,7 +82,7 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
     struct h_measurement measurement = {0};
     json_t *json = NULL;
     if (gpt_plan(job->compute, config, &options, &gpt) == 0) {
-        h_measurement_begin(&measurement, config);
+        h_measurement_begin(&measurement, config, true);
         json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || add_samples(job, &gpt, path, &measurement)
                    ? NULL
                    : h_measurement_json(&measurement);
@@ -205,7 +206,8 @@ static int add_run(const struct job *job, const char *path, json_t *runs) {
 
 static int is_of_run(void *context, const char *name) {
     const bool *evaluations = context;
-    return (*evaluations && run_file_is_evaluation(name)) || strcmp(name, RUN_LOG_METRICS) == 0 ||
+    char evaluation[NAME_MAX + 1];
+    return (*evaluations && run_evaluation_name(name, evaluation)) || strcmp(name, RUN_LOG_METRICS) == 0 ||
            strcmp(name, RUN_LOG_STATISTICS) == 0 || strcmp(name, RUN_SETTINGS) == 0 ||
            checkpoint_iteration_of(name) >= 0;
 }

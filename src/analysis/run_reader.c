@@ -127,8 +127,7 @@ static json_t *conclude(const json_t *record) {
 
 /* ---- evaluations of documents */
 
-/* The <name> of eval-<name>.json; false: another file. Only names that a page can have as they are. */
-static bool evaluation_name(const char *file, char name[NAME_MAX + 1]) {
+bool run_evaluation_name(const char *file, char name[NAME_MAX + 1]) {
     int end = 0;
     if (sscanf(file, "eval-%255[A-Za-z0-9._-]%n", name, &end) != 1 || file[end]) {
         return false;
@@ -141,11 +140,6 @@ static bool evaluation_name(const char *file, char name[NAME_MAX + 1]) {
     return true;
 }
 
-bool run_file_is_evaluation(const char *file) {
-    char name[NAME_MAX + 1];
-    return evaluation_name(file, name);
-}
-
 /* What evaluations are read with. */
 struct folder {
     json_t *record;
@@ -156,7 +150,7 @@ static int read_evaluation(void *context, const char *file) {
     const struct folder *folder = context;
     char name[NAME_MAX + 1];
     json_t *json = NULL;
-    if (!evaluation_name(file, name)) {
+    if (!run_evaluation_name(file, name)) {
         return 0;
     }
     if (json_file_read(path_of("%s/%s", folder->path, file).text, MOST_EVALUATION_BYTES, &json)) {

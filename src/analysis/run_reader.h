@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 
 /* {"steps": {"iter": [...], "loss": [...], "grad_norm": [...], "tokens_per_sec": [...]},
@@ -18,5 +19,6 @@
  * that goes on, is left out. NULL with an error that names the file. */
 json_t *run_read(const char *folder);
 
-/* Whether a file's name is eval-<name>.json, of an evaluation of documents. */
-bool run_file_is_evaluation(const char *file);
+/* The <name> of eval-<name>.json, of an evaluation of documents; false: another file. Only names that a page can
+ * have as they are. */
+bool run_evaluation_name(const char *file, char name[NAME_MAX + 1]);

@@ -185,23 +185,18 @@ static int run_rounds(struct comparison *all) {
     const struct bench_settings *settings = all->settings;
     const int64_t rounds = settings->warmup + settings->steps;
     struct progress progress = {.silent = false};
+    int status = 0;
     progress_start(&progress, 0);
-    for (int64_t round = 0; round < rounds; round++) {
-        for (size_t i = 0; i < all->count; i++) {
+    for (int64_t round = 0; status == 0 && round < rounds; round++) {
+        for (size_t i = 0; status == 0 && i < all->count; i++) {
             struct bench_case *one = &all->cases[round % 2 ? all->count - 1 - i : i];
-            double seconds = 0.0;
-            if (take_step(one, &seconds)) {
-                progress_end(&progress);
-                return -1;
-            }
-            if (round >= settings->warmup) {
-                one->seconds[round - settings->warmup] = seconds;
-            }
+            double warmup;
+            status = take_step(one, round < settings->warmup ? &warmup : &one->seconds[round - settings->warmup]);
         }
         progress_show(&progress, "round", round + 1, rounds, "", false);
     }
     progress_end(&progress);
-    return 0;
+    return status;
 }
 
 /* The first case with plain residuals; NULL: there is none. */

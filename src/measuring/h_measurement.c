@@ -189,13 +189,7 @@ static void detail_end(struct h_detail *detail) {
 
 static void count_entry(struct h_detail *detail, double entry) {
     const double place = floor((entry - histogram_low) / histogram_width);
-    if (place < 0) {
-        detail->below++;
-    } else if (place >= H_BINS) {
-        detail->above++;
-    } else {
-        detail->entries[(size_t)place]++;
-    }
+    ++*(place < 0.0 ? &detail->below : place >= H_BINS ? &detail->above : &detail->entries[(size_t)place]);
 }
 
 static int detail_add(struct h_detail *detail, const struct h_measured *measured, size_t n, bool first_sequence) {
@@ -228,21 +222,18 @@ static void detail_merge(struct h_detail *detail, const struct h_detail *other) 
 
 /* ---- all sublayers */
 
-static void begin(struct h_measurement *measurement, const struct model_config *config) {
+void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config, bool in_detail) {
     *measurement = (struct h_measurement){.streams = (size_t)config->n_streams,
                                           .sublayers = (size_t)(2 * config->n_layer),
                                           .each = h_tally_empty};
     measurement->tallies = memory_allocate(measurement->sublayers + 1, sizeof *measurement->tallies);
+    measurement->details =
+        in_detail ? memory_allocate(measurement->sublayers + 1, sizeof *measurement->details) : NULL;
     for (size_t i = 0; i <= measurement->sublayers; i++) {
         measurement->tallies[i] = h_tally_empty;
-    }
-}
-
-void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config) {
-    begin(measurement, config);
-    measurement->details = memory_allocate(measurement->sublayers + 1, sizeof *measurement->details);
-    for (size_t i = 0; i <= measurement->sublayers; i++) {
-        detail_begin(&measurement->details[i]);
+        if (in_detail) {
+            detail_begin(&measurement->details[i]);
+        }
     }
 }
 
@@ -331,7 +322,7 @@ static int merge_maxima(struct h_measurement *measurement, const struct ranks *r
 }
 
 int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, const struct ranks *ranks) {
-    begin(measurement, &gpt->config);
+    h_measurement_begin(measurement, &gpt->config, false);
     measurement->row_maximum_count = measurement->sublayers * gpt_tokens(gpt) * measurement->streams;
     measurement->row_maxima = memory_allocate(measurement->row_maximum_count, sizeof *measurement->row_maxima);
     int status = h_measurement_add(measurement, gpt);

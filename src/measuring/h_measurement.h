@@ -75,8 +75,8 @@ struct h_measurement {
     size_t row_maximum_count;
 };
 
-/* Of a checkpoint with hyper-connections. The caller ends it. */
-void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config);
+/* Of a model with hyper-connections; in_detail: of a checkpoint. The caller ends it. */
+void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config, bool in_detail);
 void h_measurement_end(struct h_measurement *measurement);
 
 /* Adds the tokens of the last forward pass, mode GPT_ANALYSIS. Waits. The result does not depend on the number of

@@ -16,27 +16,6 @@ struct work {
     double *sums;   /* [count + 1] of this rank's windows, 0 for others; the last: interrupted */
 };
 
-static void work_create(struct work *work, struct gpt *gpt, struct loss_window *windows, size_t count) {
-    const size_t tokens = (size_t)(gpt->options.batch * gpt->options.sequence);
-    *work = (struct work){
-        .gpt = gpt,
-        .windows = windows,
-        .order = memory_allocate(count, sizeof *work->order),
-        .x = memory_allocate(tokens, sizeof *work->x),
-        .y = memory_allocate(tokens, sizeof *work->y),
-        .losses = memory_allocate(tokens, sizeof *work->losses),
-        .sums = memory_zeroed(count + 1, sizeof *work->sums),
-    };
-}
-
-static void work_release(struct work *work) {
-    free(work->order);
-    free(work->x);
-    free(work->y);
-    free(work->losses);
-    free(work->sums);
-}
-
 /* Longer ones first, then earlier ones, so that the order is total. */
 static int by_length(const void *a, const void *b, void *context) {
     const struct loss_window *windows = context;
@@ -118,8 +97,14 @@ static int run_share(struct work *work, size_t count, const struct score_round *
 }
 
 int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round) {
-    struct work work;
-    work_create(&work, gpt, windows, count);
+    const size_t tokens = (size_t)(gpt->options.batch * gpt->options.sequence);
+    struct work work = {.gpt = gpt,
+                        .windows = windows,
+                        .order = memory_allocate(count, sizeof *work.order),
+                        .x = memory_allocate(tokens, sizeof *work.x),
+                        .y = memory_allocate(tokens, sizeof *work.y),
+                        .losses = memory_allocate(tokens, sizeof *work.losses),
+                        .sums = memory_zeroed(count + 1, sizeof *work.sums)};
     for (size_t i = 0; i < count; i++) {
         work.order[i] = i;
     }
@@ -135,7 +120,11 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
     for (size_t i = 0; status == 0 && i < count; i++) {
         windows[i].loss = work.sums[i];
     }
-    work_release(&work);
+    free(work.order);
+    free(work.x);
+    free(work.y);
+    free(work.losses);
+    free(work.sums);
     return status ? -1 : 0;
 }
 

@@ -29,9 +29,8 @@ struct row {
     char name[64]; /* as at the queue */
     size_t groups, local;
     size_t count;
-    double read, written; /* of a roofline */
-    double sizes, writable,
-        changed; /* of a queue, as counting_opencl.c has them; of transfers: the bytes, in sizes */
+    double read, written;            /* of a roofline */
+    double sizes, writable, changed; /* of a queue, as counting_opencl.c has them; sizes: a transfer's bytes */
 };
 
 enum { MOST_ROWS = 128 };
@@ -97,19 +96,13 @@ static void add_up_roofline(const json_t *roofline, const char *product, struct 
 
 /* ---- the queue's file */
 
-struct command {
-    char name[64];
-    size_t groups, local;
-    double sizes, writable, changed;
-};
-
-static struct command parse_command(const char *line) {
-    struct command command = {"", 0, 0, 0.0, 0.0, 0.0};
-    if (sscanf(line, "kernel %63s %zu %zu %lf %lf %lf", command.name, &command.groups, &command.local,
-               &command.sizes, &command.writable, &command.changed) != 6) {
-        assert_true(sscanf(line, "%63s %lf", command.name, &command.sizes) >= 1);
+static struct row parse_command(const char *line) {
+    struct row row = {.groups = 0};
+    if (sscanf(line, "kernel %63s %zu %zu %lf %lf %lf", row.name, &row.groups, &row.local, &row.sizes,
+               &row.writable, &row.changed) != 6) {
+        assert_true(sscanf(line, "%63s %lf", row.name, &row.sizes) >= 1);
     }
-    return command;
+    return row;
 }
 
 /* The last `wanted` commands, but for the waits with which a device is closed. */
@@ -125,7 +118,7 @@ static void add_up_queue(const char *path, size_t wanted, struct rows *rows, siz
         char *line = strrchr(content, '\n');
         line = line ? line + 1 : content;
         end = line;
-        const struct command command = parse_command(line);
+        const struct row command = parse_command(line);
         const bool waiting = strcmp(command.name, "finish") == 0;
         if (waiting && closing) {
             continue;
