@@ -1,4 +1,4 @@
-/* Attention: the table of algorithms, and their launches. */
+/* Attention: the table of algorithms, their launches, and the choice among them. */
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -7,15 +7,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* One forward or backward pass over a batch, with the elements of all tokens in y, in transposed keys, and of one
- * number per row of scores. */
+/* The arguments of one forward or backward pass over a batch, and how many elements its buffers have. */
 struct pass {
     struct token_shape tokens;
     const struct attention_values *values;
     const struct attention_scratch *scratch;
     struct dropout dropout;
     const struct buffer *d_y, *d_qkv; /* backward */
-    size_t padded, y, transposed, rows;
+    size_t padded;                    /* operations_padded: row length of keys_t */
+    size_t y_elements;                /* y [N, C]; qkv has three times as many */
+    size_t transposed_elements;       /* keys_t [batch, H, C/H, padded] */
+    size_t score_rows;                /* lse and delta [batch, H, sequence]: one number per row of scores */
 };
 
 static struct pass make_pass(const struct operations *operations, struct token_shape tokens,
@@ -28,40 +30,43 @@ static struct pass make_pass(const struct operations *operations, struct token_s
                          .scratch = scratch,
                          .dropout = dropout,
                          .padded = padded,
-                         .y = count * channels,
-                         .transposed = (size_t)tokens.batch * padded * channels,
-                         .rows = count * (size_t)operations->shape.heads};
+                         .y_elements = count * channels,
+                         .transposed_elements = (size_t)tokens.batch * padded * channels,
+                         .score_rows = count * (size_t)operations->shape.heads};
 }
 
-/* Blocks of so many positions in all heads of a batch. */
+/* Number of blocks of so many positions in all heads of a batch. */
 static size_t block_count(const struct operations *operations, struct token_shape tokens, size_t positions) {
     return (size_t)(tokens.batch * operations->shape.heads) * groups_for((size_t)tokens.sequence, positions);
 }
 
-static double flops_of(const struct operations *operations, struct token_shape tokens, int products) {
+static double flops_of(const struct operations *operations, struct token_shape tokens, int gemms) {
     const struct operation_shape *shape = &operations->shape;
-    return attention_flops(shape->heads, shape->channels / shape->heads, tokens, products);
+    return attention_flops(shape->heads, shape->channels / shape->heads, tokens, gemms);
 }
 
-/* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item has `positions` rows of a head. */
+/* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes `positions` rows of a head. */
 
-/* Keys (which: 1) or values (2) of qkv, so that keys lie side by side. */
+/* Transposes keys (which = 1) or values (2) of qkv [batch, sequence, 3, H, C/H] to [batch, H, C/H, padded], so that
+ * a vector holds one channel of neighbouring positions. */
 static void transpose(struct operations *operations, const struct pass *pass, int which,
                       const struct buffer *transposed) {
-    const size_t each = operations->policy.attention_key_vector * (attention_is(operations, "cpu_bf16") ? 2 : 1);
-    RUN_ELEMENTS(attention_transpose, pass->transposed, each, ARG_IN(pass->values->qkv, pass->y), ARG_I32(which),
-                 ARG_I32(pass->tokens.batch), ARG_I32(pass->tokens.sequence), ARG_I32(pass->padded),
-                 ARG_OUT(transposed, pass->transposed));
+    const size_t per_item =
+        operations->policy.attention_key_vector * (attention_is(operations, "cpu_bf16") ? 2 : 1);
+    RUN_ELEMENTS(attention_transpose, pass->transposed_elements, per_item,
+                 ARG_IN(pass->values->qkv, pass->y_elements), ARG_I32(which), ARG_I32(pass->tokens.batch),
+                 ARG_I32(pass->tokens.sequence), ARG_I32(pass->padded),
+                 ARG_OUT(transposed, pass->transposed_elements));
 }
 
 static struct launch launch_cpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct pass *pass, size_t positions, int products) {
+                                const struct pass *pass, size_t positions, int gemms) {
     const size_t group = operations->policy.item_group;
     return (struct launch){
         .kernel = kernel,
         .groups = groups_for(block_count(operations, pass->tokens, positions), group),
         .local = group,
-        .flops = flops_of(operations, pass->tokens, products),
+        .flops = flops_of(operations, pass->tokens, gemms),
     };
 }
 
@@ -77,28 +82,30 @@ static void forward_cpu(struct operations *operations, const struct pass *pass) 
     const struct launch launch =
         launch_cpu(operations, &operations->kernels->attention_forward, pass, queries_cpu(operations), 2);
     transpose(operations, pass, 1, pass->scratch->keys_t);
-    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y),
-                  ARG_IN(pass->scratch->keys_t, pass->transposed), ARG_TOKENS(pass),
-                  ARG_OUT(pass->values->y, pass->y), ARG_OUT(pass->values->lse, pass->rows));
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y_elements),
+                  ARG_IN(pass->scratch->keys_t, pass->transposed_elements), ARG_TOKENS(pass),
+                  ARG_OUT(pass->values->y, pass->y_elements), ARG_OUT(pass->values->lse, pass->score_rows));
 }
 
-/* Whether a work-item of the backward pass takes a whole head, which saves two of seven matrix multiplications, and
- * not a block of queries or keys: if heads keep the cores of a CPU as busy, at most a tenth of them idle. */
-static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
+/* Whether each work-item of the backward pass computes a whole head (5 matrix multiplications) instead of a block
+ * of queries or keys (7). True if there are enough heads that at most a tenth of the CPU's cores would be idle. */
+static bool computes_whole_heads(const struct operations *operations, struct token_shape tokens) {
     const size_t cores = operations->policy.attention_head_cores;
     const size_t heads = (size_t)(tokens.batch * operations->shape.heads);
     return cores && 10 * heads >= 9 * groups_for(heads, cores) * cores;
 }
 
 #define ARG_BACKWARD(pass)                                                                                         \
-    ARG_IN((pass)->values->qkv, 3 * (pass)->y), ARG_IN((pass)->scratch->keys_t, (pass)->transposed),               \
-        ARG_IN((pass)->scratch->values_t, (pass)->transposed), ARG_IN((pass)->values->y, (pass)->y),               \
-        ARG_IN((pass)->d_y, (pass)->y), ARG_IN((pass)->values->lse, (pass)->rows), ARG_TOKENS(pass)
+    ARG_IN((pass)->values->qkv, 3 * (pass)->y_elements),                                                           \
+        ARG_IN((pass)->scratch->keys_t, (pass)->transposed_elements),                                              \
+        ARG_IN((pass)->scratch->values_t, (pass)->transposed_elements),                                            \
+        ARG_IN((pass)->values->y, (pass)->y_elements), ARG_IN((pass)->d_y, (pass)->y_elements),                    \
+        ARG_IN((pass)->values->lse, (pass)->score_rows), ARG_TOKENS(pass)
 
 static void backward_cpu(struct operations *operations, const struct pass *pass) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct attention_scratch *scratch = pass->scratch;
-    const bool heads = take_whole_heads(operations, pass->tokens);
+    const bool heads = computes_whole_heads(operations, pass->tokens);
     const bool in_fp32 = operations->shape.type == ELEMENT_FP32;
     const size_t keys = heads ? (size_t)pass->tokens.sequence : operations->policy.attention_keys_backward;
     const struct launch to_keys =
@@ -108,28 +115,29 @@ static void backward_cpu(struct operations *operations, const struct pass *pass)
     if (!heads) {
         const struct launch to_queries =
             launch_cpu(operations, &kernels->attention_backward_queries, pass, queries_cpu(operations), 3);
-        KERNEL_LAUNCH(operations->compute, &to_queries, ARG_BACKWARD(pass), ARG_OUT(pass->d_qkv, pass->y),
-                      ARG_OUT(scratch->delta, pass->rows));
+        KERNEL_LAUNCH(operations->compute, &to_queries, ARG_BACKWARD(pass), ARG_OUT(pass->d_qkv, pass->y_elements),
+                      ARG_OUT(scratch->delta, pass->score_rows));
     }
+    /* with whole heads this kernel computes dq and delta, too; else it reads the delta of the one before */
     KERNEL_LAUNCH(operations->compute, &to_keys, ARG_BACKWARD(pass), ARG_I32(heads),
-                  ARG_OUT(pass->d_qkv, (heads ? 3 : 2) * pass->y),
-                  ARG_MEMORY_(scratch->delta, 0, pass->rows, !heads, heads),
-                  heads && !in_fp32 ? ARG_IN_OUT(scratch->d_queries, pass->y) : ARG_UNUSED(pass->d_qkv));
+                  ARG_OUT(pass->d_qkv, (heads ? 3 : 2) * pass->y_elements),
+                  ARG_MEMORY_(scratch->delta, 0, pass->score_rows, !heads, heads),
+                  heads && !in_fp32 ? ARG_IN_OUT(scratch->d_queries, pass->y_elements) : ARG_UNUSED(pass->d_qkv));
 }
 
-/* ---- gpu: cl/attention_gpu.cl. Work-groups have blocks of rows of all heads. */
+/* ---- gpu: cl/attention_gpu.cl. A work-group computes a block of rows of a head. */
 
 static struct launch launch_gpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct pass *pass, struct attention_gpu_group group, int products) {
+                                const struct pass *pass, struct attention_gpu_group group, int gemms) {
     return (struct launch){
         .kernel = kernel,
         .groups = block_count(operations, pass->tokens, 4 * group.down),
         .local = (size_t)group.across * group.down,
-        .flops = flops_of(operations, pass->tokens, products),
+        .flops = flops_of(operations, pass->tokens, gemms),
     };
 }
 
-/* The sequence, how many blocks there are in a head, the inverse of that, and dropout. */
+/* The sequence, the number of blocks in a head, UINT32_MAX over that number (place_find in cl/), and dropout. */
 #define ARG_BLOCKS(pass, blocks)                                                                                   \
     ARG_I32((pass)->tokens.sequence), ARG_U32(blocks), ARG_U32(UINT32_MAX / (blocks)), ARG_DROPOUT((pass)->dropout)
 
@@ -140,9 +148,9 @@ static uint32_t blocks_gpu(const struct pass *pass, struct attention_gpu_group g
 static void forward_gpu(struct operations *operations, const struct pass *pass) {
     const struct attention_gpu_group group = operations->policy.attention_gpu[0];
     const struct launch launch = launch_gpu(operations, &operations->kernels->attention_forward, pass, group, 2);
-    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y),
-                  ARG_BLOCKS(pass, blocks_gpu(pass, group)), ARG_OUT(pass->values->y, pass->y),
-                  ARG_OUT(pass->values->lse, pass->rows));
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y_elements),
+                  ARG_BLOCKS(pass, blocks_gpu(pass, group)), ARG_OUT(pass->values->y, pass->y_elements),
+                  ARG_OUT(pass->values->lse, pass->score_rows));
 }
 
 static void backward_gpu(struct operations *operations, const struct pass *pass) {
@@ -152,13 +160,14 @@ static void backward_gpu(struct operations *operations, const struct pass *pass)
     const struct attention_gpu_group keys = operations->policy.attention_gpu[1];
     const struct launch to_queries = launch_gpu(operations, &kernels->attention_backward_queries, pass, queries, 3);
     const struct launch to_keys = launch_gpu(operations, &kernels->attention_backward_keys, pass, keys, 4);
-    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, 3 * pass->y), ARG_IN(values->y, pass->y),
-                  ARG_IN(pass->d_y, pass->y), ARG_IN(values->lse, pass->rows),
-                  ARG_BLOCKS(pass, blocks_gpu(pass, queries)), ARG_OUT(pass->d_qkv, pass->y),
-                  ARG_OUT(pass->scratch->delta, pass->rows));
-    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, 3 * pass->y), ARG_IN(pass->d_y, pass->y),
-                  ARG_IN(values->lse, pass->rows), ARG_IN(pass->scratch->delta, pass->rows),
-                  ARG_BLOCKS(pass, blocks_gpu(pass, keys)), ARG_OUT(pass->d_qkv, 2 * pass->y));
+    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, 3 * pass->y_elements),
+                  ARG_IN(values->y, pass->y_elements), ARG_IN(pass->d_y, pass->y_elements),
+                  ARG_IN(values->lse, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, queries)),
+                  ARG_OUT(pass->d_qkv, pass->y_elements), ARG_OUT(pass->scratch->delta, pass->score_rows));
+    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, 3 * pass->y_elements),
+                  ARG_IN(pass->d_y, pass->y_elements), ARG_IN(values->lse, pass->score_rows),
+                  ARG_IN(pass->scratch->delta, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, keys)),
+                  ARG_OUT(pass->d_qkv, 2 * pass->y_elements));
 }
 
 /* ---- the table */
@@ -172,13 +181,13 @@ static void backward_matrix_cores(struct operations *operations, const struct pa
                                     pass->d_y, pass->scratch->delta, pass->d_qkv);
 }
 
-/* Several lanes share a row. */
+/* The gpu kernels need work-groups of at least 64 work-items; on CPUs lanes is 1. */
 static bool gpu_takes(const struct compute *compute, const struct operation_shape *shape) {
     (void)shape;
     return compute->lanes > 1 && compute->device.max_work_group >= 64;
 }
 
-/* The kernels multiply vectors of 16 pairs of bf16. */
+/* Whether the CPU has the instructions for bf16: the kernels multiply vectors of 16 pairs. */
 static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
     return compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
            shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
@@ -191,9 +200,11 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
     return true;
 }
 
-/* What computes attention, and its passes. The first row that takes device and shape is chosen, or the next one
- * after a row whose kernels do not compile or fail their check. Matrix cores come on top of that, once
- * attention_open has found them right; kernels for text that is generated are those of the other row. */
+/* The algorithms of attention. attention_next chooses the first row whose `takes` accepts device and shape. If the
+ * kernels of cpu_bf16 do not compile or fail attention_check, the next row replaces it; wrong results of any other
+ * row are an error. The last row, matrix_cores, is not chosen in this way: attention_open adds it if its kernels
+ * pass. It then computes the forward and backward passes of whole sequences, while generation (attention_fill and
+ * attention_step) stays with the row that was chosen before. */
 static const struct attention_algorithm {
     const char *name; /* the kernels are in cl/attention_<name>.cl */
     bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
@@ -284,13 +295,14 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 
 /* ---- choosing */
 
-/* As attention_check, unless it passed in an earlier run. */
+/* attention_check, unless it passed in an earlier run, or the device is simulated (device.model, which a dry
+ * compute needs), where results mean nothing: 0 if they are right, 1 if wrong, -1 if the check cannot run. */
 static int check_once(struct operations *operations, const char *kernels) {
     const struct operation_shape *shape = &operations->shape;
     char what[sizeof operations->attention_by + 96], key[CHECKSUM_SIZE];
     snprintf(what, sizeof what, "attention by %s, %" PRId64 " heads, %" PRId64 " channels, %s", kernels,
              shape->heads, shape->channels, element_name(shape->type));
-    if (self_test_passed(operations->compute, what, key)) {
+    if (operations->compute->device.model || self_test_passed(operations->compute, what, key)) {
         return 0;
     }
     const int status = attention_check(operations);
@@ -300,7 +312,7 @@ static int check_once(struct operations *operations, const char *kernels) {
     return status;
 }
 
-/* Opens the device's matrix cores if they compute attention right; false with the reason why not. */
+/* Opens the device's matrix cores if they compute attention right; false with the reason in error_text. */
 static bool open_matrix_cores(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct attention_matrix_cores_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
@@ -310,7 +322,7 @@ static bool open_matrix_cores(struct operations *operations) {
         return false;
     }
     if (attention_matrix_cores_open(operations->compute, &wanted, &unit, cores) == 0 &&
-        (operations->compute->device.model || check_once(operations, attention_matrix_cores_name(*cores)) == 0)) {
+        check_once(operations, attention_matrix_cores_name(*cores)) == 0) {
         return true;
     }
     attention_matrix_cores_close(*cores);
@@ -319,20 +331,22 @@ static bool open_matrix_cores(struct operations *operations) {
     return false;
 }
 
-/* Whether the kernels for matrix cores or bf16 instructions are used, if the device has such: attention_by becomes
- * their name, or the reason why they are not. */
+/* Tries the fast kernels: those for bf16 instructions if cpu_bf16 was chosen, else those for matrix cores. On
+ * success attention_by is their name, else "portable kernels" with the reason. */
 static bool open_fast(struct operations *operations) {
-    const struct compute *compute = operations->compute;
-    const bool bf16 = attention_is(operations, "cpu_bf16");
-    const char *name = "the CPU's " ATTENTION_BF16_INSTRUCTIONS;
+    const char *bf16 = "the CPU's " ATTENTION_BF16_INSTRUCTIONS;
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
-    if (!bf16 && (operations->shape.type == ELEMENT_FP32 || !gemm_uses_matrix_cores(compute))) {
+    if (attention_is(operations, "cpu_bf16")) {
+        if (check_once(operations, bf16) == 0) {
+            snprintf(text, size, "%s", bf16);
+            return true;
+        }
+    } else if (operations->shape.type == ELEMENT_FP32 || !gemm_uses_matrix_cores(operations->compute)) {
         snprintf(text, size, "portable kernels");
         return false;
-    }
-    if (bf16 ? compute->dry || check_once(operations, name) == 0 : open_matrix_cores(operations)) {
-        snprintf(text, size, "%s", bf16 ? name : attention_matrix_cores_name(operations->attention_matrix_cores));
+    } else if (open_matrix_cores(operations)) {
+        snprintf(text, size, "%s", attention_matrix_cores_name(operations->attention_matrix_cores));
         return true;
     }
     snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());

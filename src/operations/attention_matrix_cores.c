@@ -173,9 +173,9 @@ bool attention_matrix_cores_take(const struct attention_matrix_cores *cores, str
 
 #define ARG_SHAPE(cores, tokens) ARG_U32((cores)->shape.heads), ARG_U32((tokens).sequence)
 
-double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int products) {
+double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int gemms) {
     const double pairs = 0.5 * (double)tokens.sequence * ((double)tokens.sequence + 1.0);
-    return 2.0 * products * pairs * (double)(tokens.batch * heads * head_size);
+    return 2.0 * gemms * pairs * (double)(tokens.batch * heads * head_size);
 }
 
 /* Rows of scores of a batch. */
@@ -183,18 +183,18 @@ static size_t row_count(const struct attention_matrix_cores *cores, struct token
     return (size_t)(tokens.batch * tokens.sequence * cores->shape.heads);
 }
 
-/* A pass with so many products over blocks of rows and all before them, or after them. */
+/* A pass with so many matrix multiplications over blocks of rows and all before them, or after them. */
 static struct launch launch_of(const struct attention_matrix_cores *cores, const struct kernel *kernel,
-                               struct token_shape tokens, int products) {
+                               struct token_shape tokens, int gemms) {
     const double rows = (double)WARPS * cores->unit.m, blocks = ceil((double)tokens.sequence / rows);
     const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
     return (struct launch){
         .kernel = kernel,
         .groups = (size_t)groups_of(cores, tokens),
         .local = (size_t)WARPS * cores->unit.warp,
-        .flops = attention_flops(cores->shape.heads, cores->shape.head_size, tokens, products),
+        .flops = attention_flops(cores->shape.heads, cores->shape.head_size, tokens, gemms),
         .padded_flops =
-            2.0 * products * computed * (double)(tokens.batch * cores->shape.heads * cores->shape.head_size),
+            2.0 * gemms * computed * (double)(tokens.batch * cores->shape.heads * cores->shape.head_size),
         .on_matrix_cores = true,
     };
 }

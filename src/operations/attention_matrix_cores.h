@@ -29,7 +29,7 @@ void attention_matrix_cores_close(struct attention_matrix_cores *cores);
 bool attention_matrix_cores_take(const struct attention_matrix_cores *cores, struct token_shape tokens);
 
 /* FLOPs of so many matrix multiplications of heads [sequence, head_size], below the diagonal of their scores. */
-double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int products);
+double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int gemms);
 
 /* The kind of matrix cores, human-readable. */
 const char *attention_matrix_cores_name(const struct attention_matrix_cores *cores);
