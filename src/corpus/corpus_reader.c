@@ -165,7 +165,8 @@ static int finish_source(struct corpus_reader *reader) {
 /* Adds the next piece to the batch, unless an earlier process has encoded it. */
 static void add_piece(struct corpus_reader *reader, struct text_batch *batch, const char *text, size_t bytes,
                       uint64_t line, bool ends, bool source_ends) {
-    const struct text_piece piece = {.document = reader->documents,
+    const struct text_piece piece = {.bytes = bytes,
+                                     .document = reader->documents,
                                      .part = reader->part,
                                      .ends = source_ends,
                                      .held_out = is_held_out(reader),
@@ -179,7 +180,7 @@ static void add_piece(struct corpus_reader *reader, struct text_batch *batch, co
     if (reader->skip > 0) {
         reader->skip--;
     } else {
-        text_batch_add(batch, &piece, text, bytes);
+        text_batch_add(batch, &piece, text);
     }
 }
 

@@ -32,13 +32,10 @@ struct encoder {
     int64_t thread_count;
 };
 
-void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
+void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text) {
     memory_reserve((void **)&batch->pieces, &batch->capacity, batch->count + 1, sizeof *batch->pieces);
-    struct text_piece *added = &batch->pieces[batch->count++];
-    *added = *piece;
-    added->at = batch->text.size;
-    added->bytes = bytes;
-    text_append(&batch->text, text, bytes);
+    batch->pieces[batch->count++] = *piece;
+    text_append(&batch->text, text, piece->bytes);
 }
 
 /* ---- encoding, on one of the threads */
@@ -58,29 +55,31 @@ static int mark_end(const struct worker *worker, struct token_list *tokens) {
     return 0;
 }
 
-static int encode_piece(struct worker *worker, struct text_batch *batch, const struct text_piece *piece) {
+static int encode_piece(struct worker *worker, const struct text_piece *piece, const char *text,
+                        struct token_list *tokens) {
     const struct prepare_settings *settings = worker->encoder->settings;
     const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->vocabulary == NULL;
-    const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
     size_t bytes = piece->bytes;
     if ((is_line || !are_bytes) && /* text as bytes may be anything */
         text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) {
         return -1;
     }
     if ((is_line && json_lines_field(&text, &bytes, settings->field, &worker->field)) ||
-        tokenizer_encode(worker->encoder->tokenizer, text, bytes, &batch->tokens)) {
+        tokenizer_encode(worker->encoder->tokenizer, text, bytes, tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     const bool marks_end = settings->kind != DOCUMENT_CHUNKS || !are_bytes;
-    return piece->ends && marks_end ? mark_end(worker, &batch->tokens) : 0;
+    return piece->ends && marks_end ? mark_end(worker, tokens) : 0;
 }
 
 static int encode_batch(struct worker *worker, struct text_batch *batch) {
-    for (size_t i = 0; i < batch->count; i++) {
-        if (encode_piece(worker, batch, &batch->pieces[i])) {
+    const char *text = batch->text.bytes ? batch->text.bytes : "";
+    for (struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
+        if (encode_piece(worker, piece, text, &batch->tokens)) {
             return -1;
         }
-        batch->pieces[i].token_end = batch->tokens.count;
+        text += piece->bytes;
+        piece->token_end = batch->tokens.count;
     }
     return 0;
 }

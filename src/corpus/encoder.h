@@ -7,7 +7,7 @@
 
 /* A document, or a part of one. */
 struct text_piece {
-    size_t at, bytes;   /* in the text of its batch */
+    size_t bytes;       /* of the text of its batch, in which pieces follow each other */
     uint64_t document;  /* its number, from 0 */
     uint32_t part;      /* of the document, from 0 */
     bool ends;          /* the document */
@@ -24,8 +24,8 @@ struct text_batch {
     struct token_list tokens;
 };
 
-/* Appends a piece with its text; at, bytes and token_end of `piece` are not used. */
-void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes);
+/* Appends a piece with its text [piece->bytes]; token_end is not used. */
+void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text);
 
 struct encoder;
 

@@ -90,31 +90,24 @@ static int open_documents(struct evaluation *evaluation) {
                : 0;
 }
 
-/* An error where a result would take the place of a file that is read. */
-static int check_place(const struct eval_settings *settings, const char *result) {
-    int status = !result ? 0
-                         : files_refuse_members(settings->checkpoint, checkpoint_files, result) ||
-                               (settings->data && files_refuse_members(settings->data, token_folder_files, result));
-    for (size_t i = 0; result && status == 0 && i < settings->documents.count; i++) {
-        status = files_refuse_same(result, settings->documents.names[i]);
+/* Opens a file of results; an error if it would take the place of a file that is read. NULL: not wanted. */
+static int open_result(const struct eval_settings *settings, const char *path, struct output_file *file) {
+    int status = path && (files_refuse_members(settings->checkpoint, checkpoint_files, path) ||
+                          (settings->data && files_refuse_members(settings->data, token_folder_files, path)));
+    for (size_t i = 0; path && status == 0 && i < settings->documents.count; i++) {
+        status = files_refuse_same(path, settings->documents.names[i]);
     }
-    return status ? -1 : 0;
+    return status || (path && output_file_open(file, path)) ? -1 : 0;
 }
 
 /* Before hours of work for them. */
 static int open_results(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    const bool same = settings->json && settings->per_document && !is_standard_output(settings->json) &&
-                      (strcmp(settings->json, settings->per_document) == 0 ||
-                       files_are_same(settings->json, settings->per_document));
-    if (same) {
+    const char *json = settings->json, *each = settings->per_document;
+    if (json && each && (strcmp(json, each) == 0 || files_are_same(json, each))) {
         return error_set("--json and --per-document name the same file");
     }
-    if (check_place(settings, settings->json) || check_place(settings, settings->per_document)) {
-        return -1;
-    }
-    return (settings->json && output_file_open(&evaluation->json, settings->json)) ||
-                   (settings->per_document && output_file_open(&evaluation->per_document, settings->per_document))
+    return open_result(settings, json, &evaluation->json) || open_result(settings, each, &evaluation->per_document)
                ? -1
                : 0;
 }

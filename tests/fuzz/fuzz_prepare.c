@@ -15,12 +15,14 @@ enum { BUCKETS = 3, MOST_FILLS = 1000 };
 /* Bytes stand for the tokens that an encoder would make of the pieces. */
 static int add_pieces(struct token_writer *writer, const struct text_batch *batch) {
     uint16_t tokens[32];
+    size_t at = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct text_piece *piece = &batch->pieces[i];
         const size_t count = piece->bytes < 32 ? piece->bytes : 32;
         for (size_t j = 0; j < count; j++) {
-            tokens[j] = (uint8_t)batch->text.bytes[piece->at + j];
+            tokens[j] = (uint8_t)batch->text.bytes[at + j];
         }
+        at += piece->bytes;
         if (token_writer_add(writer, piece->document, piece->part, piece->held_out ? TOKENS_VAL : TOKENS_TRAIN,
                              tokens, count)) {
             return -1;

@@ -128,7 +128,7 @@ static void check_piece(const char *piece, size_t bytes) {
     free(parts);
 }
 
-/* Both algorithms: up to 64 bytes, and longer. */
+/* Short and long pieces. */
 static void test_merges(void **state) {
     (void)state;
     assert_int_equal(bpe_count(vocabulary), BYTES + MERGES);
