@@ -45,8 +45,7 @@ static void assert_newest(const char *run, const char *name) {
     free(path);
 }
 
-static void test_other_names_are_no_checkpoints(void **state) {
-    (void)state;
+UNIT_TEST(test_other_names_are_no_checkpoints) {
     for (int i = 0; i < LOOKALIKES; i++) {
         make_folder("names", lookalikes[i]);
     }
@@ -62,8 +61,7 @@ static void test_other_names_are_no_checkpoints(void **state) {
     assert_newest("names", "ckpt-10");
 }
 
-static void test_files_are_no_checkpoints_and_links_stay(void **state) {
-    (void)state;
+UNIT_TEST(test_files_are_no_checkpoints_and_links_stay) {
     make_checkpoint("kinds", "ckpt-5", 5);
     make_checkpoint("kinds", "elsewhere", 98);
     scratch_write("kinds/ckpt-99", "notes", 5);
@@ -79,8 +77,7 @@ static void test_files_are_no_checkpoints_and_links_stay(void **state) {
 }
 
 /* Whatever else has the name of a checkpoint stays, and takes no place of one that is kept. */
-static void test_what_is_no_checkpoint_stays(void **state) {
-    (void)state;
+UNIT_TEST(test_what_is_no_checkpoint_stays) {
     make_checkpoint("others", "ckpt-1", 1);
     make_checkpoint("others", "ckpt-2", 2);
     make_folder("others", "ckpt-3"); /* photographs */
@@ -103,8 +100,7 @@ static void test_what_is_no_checkpoint_stays(void **state) {
 }
 
 /* Files that a checkpoint does not have stay in its folder. */
-static void test_other_files_stay(void **state) {
-    (void)state;
+UNIT_TEST(test_other_files_stay) {
     make_checkpoint("notes", "ckpt-1", 1);
     scratch_write("notes/ckpt-1/notes.txt", "mine", 4);
     make_folder("notes", "ckpt-1/plots");

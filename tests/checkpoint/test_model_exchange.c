@@ -97,8 +97,7 @@ static void assert_weights(const char *folder, const struct model_config *config
     parameters_release(&parameters);
 }
 
-static void weights_come_back_from_hugging_faces_format(void **state) {
-    (void)state;
+UNIT_TEST(weights_come_back_from_hugging_faces_format) {
     for (int bias = 0; bias < 2; bias++) {
         struct model_config config = plain_config(bias != 0), back;
         config.activation = bias ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
@@ -117,8 +116,7 @@ static void weights_come_back_from_hugging_faces_format(void **state) {
 }
 
 /* Names, layouts and numbers as GPT2LMHeadModel wants them. */
-static void linear_layers_are_transposed_for_hugging_face(void **state) {
-    (void)state;
+UNIT_TEST(linear_layers_are_transposed_for_hugging_face) {
     const struct model_config config = plain_config(false);
     write_checkpoint("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
@@ -140,8 +138,7 @@ static void linear_layers_are_transposed_for_hugging_face(void **state) {
     safetensors_close(theirs);
 }
 
-static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **state) {
-    (void)state;
+UNIT_TEST(torch_folders_have_the_checkpoints_tensors_and_a_program) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         const struct model_config config = small_model_config(variant->name, reference_streams(variant, 3));
@@ -164,8 +161,7 @@ static int64_t rows_of(const char *folder) {
     return config.vocab_size;
 }
 
-static void padding_of_the_vocabulary_is_left_out(void **state) {
-    (void)state;
+UNIT_TEST(padding_of_the_vocabulary_is_left_out) {
     struct model_config config = plain_config(true);
     config.vocab_size = 50304;
     memcpy(config.tokenizer, "gpt2", 5);
@@ -181,8 +177,7 @@ static void padding_of_the_vocabulary_is_left_out(void **state) {
     assert_error(export_to("padded", "cut", EXPORT_TORCH, 50305), "--vocab-size 50305 is more than the 50304");
 }
 
-static void added_tokens_get_the_mean_of_the_others(void **state) {
-    (void)state;
+UNIT_TEST(added_tokens_get_the_mean_of_the_others) {
     struct model_config config = plain_config(true), grown;
     struct parameters parameters;
     struct weights *weights;
@@ -286,8 +281,7 @@ static int open_changed(void) {
     return status;
 }
 
-static void other_ways_to_write_the_same_model_are_read(void **state) {
-    (void)state;
+UNIT_TEST(other_ways_to_write_the_same_model_are_read) {
     static const struct change changes[] = {
         {.cut = "transformer."},                                   /* GPT2Model */
         {.add = "lm_head.weight"},                                 /* the tied head written out */
@@ -302,8 +296,7 @@ static void other_ways_to_write_the_same_model_are_read(void **state) {
     }
 }
 
-static void other_models_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(other_models_are_refused) {
     static const struct {
         struct change change;
         const char *text;
@@ -323,8 +316,7 @@ static void other_models_are_refused(void **state) {
     }
 }
 
-static void truncated_and_absent_weights_are_named(void **state) {
-    (void)state;
+UNIT_TEST(truncated_and_absent_weights_are_named) {
     size_t bytes;
     make_changed((struct change){0});
     char *text = scratch_read(scratch_path("changed/model.safetensors"), &bytes);
@@ -346,8 +338,7 @@ static void truncated_and_absent_weights_are_named(void **state) {
     "{\"model_type\": \"gpt2\", \"n_layer\": " #layers ", \"n_head\": " #heads                                     \
     ", \"n_embd\": 16, \"n_positions\": 8, \"vocab_size\": 33" more "}"
 
-static void configs_that_cannot_be_computed_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
     static const char *const cases[][2] = {
         {"{\"model_type\": \"llama\"}", "model_type is 'llama': of Hugging Face's models only 'gpt2'"},
         {"{\"model_type\": 2}", "model_type is 'no text'"},
@@ -372,8 +363,7 @@ static void configs_that_cannot_be_computed_are_refused(void **state) {
     }
 }
 
-static void what_configs_leave_out_is_gpt2s(void **state) {
-    (void)state;
+UNIT_TEST(what_configs_leave_out_is_gpt2s) {
     static const char minimal[] = GPT2(2, 2, ", \"n_inner\": null");
     static const char tokens[] = "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8, "
                                  "\"n_positions\": 8, \"vocab_size\": 50257, \"eos_token_id\": 50256, "
@@ -392,8 +382,7 @@ static void what_configs_leave_out_is_gpt2s(void **state) {
 
 /* ---- where exports go */
 
-static void only_exports_are_replaced(void **state) {
-    (void)state;
+UNIT_TEST(only_exports_are_replaced) {
     const struct model_config config = plain_config(true);
     write_checkpoint("plain", &config);
     write_checkpoint("precious", &config);
@@ -417,8 +406,7 @@ static void only_exports_are_replaced(void **state) {
     assert_int_equal(scratch_entries(scratch_path("new")), 1);
 }
 
-static void exports_that_fail_leave_nothing_behind(void **state) {
-    (void)state;
+UNIT_TEST(exports_that_fail_leave_nothing_behind) {
     const struct model_config plain = plain_config(true), streams = small_model_config("shc", 3);
     write_checkpoint("plain", &plain);
     write_checkpoint("shc", &streams);
@@ -435,8 +423,7 @@ static void exports_that_fail_leave_nothing_behind(void **state) {
     assert_same_file("failed/x/model.safetensors", "kept-torch/model.safetensors");
 }
 
-static void broken_checkpoints_are_named(void **state) {
-    (void)state;
+UNIT_TEST(broken_checkpoints_are_named) {
     const struct model_config config = plain_config(false), other = plain_config(true);
     size_t bytes;
     write_checkpoint("broken", &config);
@@ -452,8 +439,7 @@ static void broken_checkpoints_are_named(void **state) {
 
 /* ---- programs */
 
-static void export_program_says_what_is_wrong(void **state) {
-    (void)state;
+UNIT_TEST(export_program_says_what_is_wrong) {
     const struct model_config streams = small_model_config("shc", 3);
     write_checkpoint("shc", &streams);
     assert_failed(CHILD_RUN(export_program), 2, "--checkpoint and --out are both needed");
@@ -483,8 +469,7 @@ static void probe(const char *checkpoint, const char *out) {
 }
 
 /* The same numbers through the same kernels. */
-static void imported_models_compute_the_same_bits(void **state) {
-    (void)state;
+UNIT_TEST(imported_models_compute_the_same_bits) {
     struct model_config config = plain_config(true);
     config.activation = ACTIVATION_GELU_TANH;
     write_checkpoint("plain", &config);
@@ -513,8 +498,7 @@ static void write_data(void) {
               scratch_path("tuned"), "--device", "pocl", "--max-iters", "1", "--batch-size", "2", "--eval-iters",  \
               "0", __VA_ARGS__)
 
-static void training_starts_from_hugging_faces_folder(void **state) {
-    (void)state;
+UNIT_TEST(training_starts_from_hugging_faces_folder) {
     const struct model_config config = plain_config(true);
     struct model_config tuned;
     write_checkpoint("plain", &config);

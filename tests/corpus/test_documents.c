@@ -14,8 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void test_shuffled(void **state) {
-    (void)state;
+UNIT_TEST(test_shuffled) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     const struct prepare_report report = prepared_run(&settings);
@@ -43,8 +42,7 @@ static void test_shuffled(void **state) {
     prepared_remove();
 }
 
-static void test_kept_order(void **state) {
-    (void)state;
+UNIT_TEST(test_kept_order) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     settings.shuffle = false;
@@ -63,8 +61,7 @@ static void test_kept_order(void **state) {
 
 /* The same documents from a file, from standard input (with many buckets instead of one), and from several
  * compressed files. */
-static void test_sources(void **state) {
-    (void)state;
+UNIT_TEST(test_sources) {
     char parts[3][600];
     const char *const lines[] = {prepared_lines}, *const standard_input[] = {"-"};
     const char *const several[] = {parts[0], parts[1], parts[2]};
@@ -91,8 +88,7 @@ static void test_sources(void **state) {
     prepared_remove();
 }
 
-static void test_listed_order(void **state) {
-    (void)state;
+UNIT_TEST(test_listed_order) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     char order[600];
@@ -122,8 +118,7 @@ static void test_listed_order(void **state) {
 }
 
 /* A file that is held out has its documents in val.bin, and no others. */
-static void test_val_source(void **state) {
-    (void)state;
+UNIT_TEST(test_val_source) {
     enum { TRAIN = DOCUMENTS / 10, VAL = DOCUMENTS - TRAIN };
     char train_lines[600], val_lines[600];
     snprintf(train_lines, sizeof train_lines, "%s", scratch_path("train.jsonl"));
@@ -151,8 +146,7 @@ static void test_val_source(void **state) {
 }
 
 /* A file of several MiB is one document, encoded in parts; its tokens are those of the whole. */
-static void test_files(void **state) {
-    (void)state;
+UNIT_TEST(test_files) {
     struct text_buffer large = {0};
     for (uint64_t i = 0; large.size < 5000000; i++) {
         const char *text = prepared_texts[i % DOCUMENTS];
@@ -204,8 +198,7 @@ static void test_files(void **state) {
 }
 
 /* Bytes as tokens: a blank line ends a document. */
-static void test_bytes(void **state) {
-    (void)state;
+UNIT_TEST(test_bytes) {
     /* a byte order mark, and a number that no machine has */
     static const char two[] =
         "\xef\xbb\xbf{\"id\":123456789012345678901,\"text\":\"one\"}\r\n{\"text\":\"two\\u0000\"}";
@@ -227,8 +220,7 @@ static void test_bytes(void **state) {
 }
 
 /* Words longer than a part, of characters of three bytes: cut between two of them. */
-static void test_no_white_space(void **state) {
-    (void)state;
+UNIT_TEST(test_no_white_space) {
     enum { CHARACTERS = 3000001 };
     char *text = malloc(3 * CHARACTERS);
     assert_non_null(text);
@@ -253,8 +245,7 @@ static void test_no_white_space(void **state) {
     free(text);
 }
 
-static void test_bad_input(void **state) {
-    (void)state;
+UNIT_TEST(test_bad_input) {
     static const struct {
         const char *text;
         size_t bytes;
@@ -290,8 +281,7 @@ static void test_bad_input(void **state) {
     prepared_remove();
 }
 
-static void test_disk_full(void **state) {
-    (void)state;
+UNIT_TEST(test_disk_full) {
     const char *const sources[] = {prepared_lines};
     const struct prepare_settings settings = prepared_settings(sources, 1);
     signal(SIGXFSZ, SIG_IGN);

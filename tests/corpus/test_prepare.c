@@ -147,8 +147,7 @@ static void check_split(size_t bytes, double fraction, double tolerance) {
 }
 
 /* Up to the length of a paragraph, and for large texts, where whole chunks are held out, up to one chunk. */
-static void test_split(void **state) {
-    (void)state;
+UNIT_TEST(test_split) {
     check_split(5000000, 0.5, 65536 / 5e6);
     check_split(5000000, 0.1, 1e-4);
     check_split(300000, 0.1, 1e-3);
@@ -159,8 +158,7 @@ static void test_split(void **state) {
 
 /* The share that is held out depends neither on the seed, nor on how the text is divided into files, and is
  * printed. The same seed gives the same bytes, another one others. */
-static void test_share_and_seed(void **state) {
-    (void)state;
+UNIT_TEST(test_share_and_seed) {
     char wanted[80], digests[9][CHECKSUM_SIZE];
     char *text = make_text(300000, 7);
     scratch_write("first.txt", text, 100000);
@@ -188,8 +186,7 @@ static void test_share_and_seed(void **state) {
 }
 
 /* A compressed source holds more text than bytes, so its stored bytes are not the size of the text. */
-static void test_share_of_compressed_text(void **state) {
-    (void)state;
+UNIT_TEST(test_share_of_compressed_text) {
     char command[700];
     write_text("plain.txt", 100000, 7);
     snprintf(command, sizeof command, "gzip -f '%s'", write_text("packed.txt", 500000, 8));
@@ -201,8 +198,7 @@ static void test_share_of_compressed_text(void **state) {
     json_decref(meta);
 }
 
-static void test_several_sources_and_stdin(void **state) {
-    (void)state;
+UNIT_TEST(test_several_sources_and_stdin) {
     scratch_write("first.txt", "one\ntwo\n", 8);
     const int input = open(scratch_write("input.txt", "three\nfour\n", 11), O_RDONLY);
     assert_int_equal(child_finish(START(input, "--val-fraction=0", "--out", scratch_path("several"),
@@ -216,8 +212,7 @@ static void test_several_sources_and_stdin(void **state) {
     json_decref(meta);
 }
 
-static void test_val_file(void **state) {
-    (void)state;
+UNIT_TEST(test_val_file) {
     const char *head = scratch_write("head.txt", "one\ntwo\n", 8);
     const char *tail = scratch_write("tail.txt", "three\nfour\n", 11), *empty = scratch_write("empty.txt", "", 0);
     const char *out = scratch_path("val-file");
@@ -237,8 +232,7 @@ static void test_val_file(void **state) {
     json_decref(meta);
 }
 
-static void test_pipe(void **state) {
-    (void)state;
+UNIT_TEST(test_pipe) {
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     const pid_t child = START(ends[0], "--out", scratch_path("piped"), "-");
@@ -256,8 +250,7 @@ static void test_pipe(void **state) {
     free(text);
 }
 
-static void test_all_bytes_without_lines(void **state) {
-    (void)state;
+UNIT_TEST(test_all_bytes_without_lines) {
     enum { COUNT = 300000 };
     static char bytes[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
@@ -270,8 +263,7 @@ static void test_all_bytes_without_lines(void **state) {
     json_decref(meta);
 }
 
-static void test_what_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_what_is_refused) {
     const char *good = scratch_write("good.txt", "a\nb\n", 4), *empty = scratch_write("empty.txt", "", 0);
     const char *out = scratch_path("wrong");
     const struct {
@@ -298,8 +290,7 @@ static void test_what_is_refused(void **state) {
     assert_int_equal(RUN("--version"), 0);
 }
 
-static void test_disk_full(void **state) {
-    (void)state;
+UNIT_TEST(test_disk_full) {
     const char *large = write_text("large.txt", 3000000, 4), *small = write_text("small.txt", 5000, 4);
     const char *out = scratch_path("full");
     const char *const arguments[] = {program, "--out", out, large, NULL};
@@ -324,8 +315,7 @@ static void test_disk_full(void **state) {
     assert_int_equal(scratch_entries(out), 3);
 }
 
-static void test_interrupt(void **state) {
-    (void)state;
+UNIT_TEST(test_interrupt) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     const char *out = scratch_path("interrupted");
     for (size_t i = 0; i < COUNT(signals); i++) {

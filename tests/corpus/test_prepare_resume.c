@@ -72,8 +72,7 @@ static void write_moving_state(const struct prepare_settings *settings) {
     assert_int_equal(files_remove_folder(folder), 0);
 }
 
-static void test_killed(void **state) {
-    (void)state;
+UNIT_TEST(test_killed) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     settings.threads = 1;
@@ -95,8 +94,7 @@ static void test_killed(void **state) {
 }
 
 /* Kills while the second source is read and while buckets are sorted, of which there are many. */
-static void test_killed_while_sorting(void **state) {
-    (void)state;
+UNIT_TEST(test_killed_while_sorting) {
     enum { FIRST = DOCUMENTS / 10 };
     char first[600], second[600];
     snprintf(first, sizeof first, "%s", scratch_path("first.jsonl"));
@@ -139,8 +137,7 @@ static void write_running_text(char *path, const char *name, unsigned count) {
 }
 
 /* The split of running text depends on how much text was before, in the file and in those before it. */
-static void test_killed_in_running_text(void **state) {
-    (void)state;
+UNIT_TEST(test_killed_in_running_text) {
     char first[600], second[600];
     const char *const sources[] = {first, second};
     write_running_text(first, "first.txt", 40000);
@@ -173,8 +170,7 @@ static void assert_other_work_is_kept(const struct prepare_settings *other) {
 }
 
 /* Unfinished work of other settings, or for another order, is neither used nor discarded unless asked for. */
-static void test_left_by_others(void **state) {
-    (void)state;
+UNIT_TEST(test_left_by_others) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1), other;
     char order[600];
@@ -202,8 +198,7 @@ static void test_left_by_others(void **state) {
 }
 
 /* Complete results of which only some are in place. */
-static void test_killed_in_the_move(void **state) {
-    (void)state;
+UNIT_TEST(test_killed_in_the_move) {
     static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
     const char *const sources[] = {prepared_lines};
     const struct prepare_settings settings = prepared_settings(sources, 1);
@@ -228,8 +223,7 @@ static void test_killed_in_the_move(void **state) {
 }
 
 /* If a result cannot be moved into place, older results stay, and so do the new ones. */
-static void test_place_taken(void **state) {
-    (void)state;
+UNIT_TEST(test_place_taken) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     struct prepare_report report;
@@ -248,8 +242,7 @@ static void test_place_taken(void **state) {
     prepared_remove();
 }
 
-static void test_stopped(void **state) {
-    (void)state;
+UNIT_TEST(test_stopped) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     struct prepare_report report;

@@ -54,8 +54,7 @@ static void assert_windows(size_t tokens, size_t count, const struct rolling_win
                    (const struct rolling_window[]){__VA_ARGS__})
 
 /* With a context of 4. Token 0 is the prefix. */
-static void test_windows_are_those_of_the_convention(void **state) {
-    (void)state;
+UNIT_TEST(test_windows_are_those_of_the_convention) {
     assert_windows(0, 0, NULL);
     ASSERT_WINDOWS(1, {0, 1, 1});
     ASSERT_WINDOWS(3, {0, 3, 3});
@@ -69,8 +68,7 @@ static void test_windows_are_those_of_the_convention(void **state) {
 
 /* ---- words */
 
-static void test_words_are_counted_as_python_does(void **state) {
-    (void)state;
+UNIT_TEST(test_words_are_counted_as_python_does) {
     static const struct {
         const char *text;
         size_t bytes;
@@ -118,8 +116,7 @@ static void test_words_are_counted_as_python_does(void **state) {
     }
 }
 
-static void test_metrics_without_a_divisor_are_none(void **state) {
-    (void)state;
+UNIT_TEST(test_metrics_without_a_divisor_are_none) {
     const struct perplexity_sums nothing = {.words = 1}, unlikely = {1000, 1, 4000, -1e4};
     json_t *json = json_object();
     struct perplexity_metric metrics[PERPLEXITY_METRICS];
@@ -200,8 +197,7 @@ static double plain_likelihood(const char *text, size_t bytes) {
 }
 
 /* What the program relies on for short windows. */
-static void test_memory_for_long_sequences_is_used_for_short_ones(void **state) {
-    (void)state;
+UNIT_TEST(test_memory_for_long_sequences_is_used_for_short_ones) {
     int32_t x[4 * CONTEXT] = {0};
     assert_int_equal(gpt_batch_capacity(&gpt, CONTEXT), 1);
     for (int64_t sequence = 1; sequence <= CONTEXT; sequence++) {
@@ -277,8 +273,7 @@ static void check_line(const json_t *line, size_t index, struct perplexity_sums 
     perplexity_add(total, &sums);
 }
 
-static void test_documents_have_the_metrics_of_the_plain_model(void **state) {
-    (void)state;
+UNIT_TEST(test_documents_have_the_metrics_of_the_plain_model) {
     char lines[4 * MOST_BYTES];
     const char *source = scratch_write("documents.jsonl", lines, make_lines(lines, sizeof lines));
     assert_done(EVAL("--json", scratch_path("metrics.json"), "--per-document", scratch_path("each.jsonl"), source));
@@ -311,8 +306,7 @@ static double likelihood_of(const char *file) {
     return metric(file, "log_likelihood");
 }
 
-static void test_batches_change_rounding_only(void **state) {
-    (void)state;
+UNIT_TEST(test_batches_change_rounding_only) {
     const double expected = likelihood_of("metrics.json");
     static const char *const sizes[] = {"1", "3", "64"};
     for (size_t i = 0; i < 3; i++) {
@@ -323,8 +317,7 @@ static void test_batches_change_rounding_only(void **state) {
 }
 
 /* Text files, a compressed one, a field of another name, a limit: the same documents. */
-static void test_forms_of_input_are_alike(void **state) {
-    (void)state;
+UNIT_TEST(test_forms_of_input_are_alike) {
     char text[MOST_BYTES], line[2 * MOST_BYTES];
     make_document(6, text);
     const char *first = scratch_write("first.txt", text, lengths[6]);
@@ -343,8 +336,7 @@ static void test_forms_of_input_are_alike(void **state) {
 }
 
 /* As for texts that were cleaned up before they are scored. */
-static void test_words_and_bytes_may_be_those_of_another_field(void **state) {
-    (void)state;
+UNIT_TEST(test_words_and_bytes_may_be_those_of_another_field) {
     static const char line[] = "{\"text\": \"a b\", \"page\": \" a @-@ b\\n\"}\n";
     const char *source = scratch_write("fields.jsonl", line, sizeof line - 1);
     assert_done(EVAL("--count-field", "page", "--json", scratch_path("fields.json"), source));
@@ -353,8 +345,7 @@ static void test_words_and_bytes_may_be_those_of_another_field(void **state) {
     assert_near("log_likelihood", metric("fields.json", "log_likelihood"), plain_likelihood("a b", 3), TOLERANCE);
 }
 
-static void test_what_is_not_utf8_can_be_replaced(void **state) {
-    (void)state;
+UNIT_TEST(test_what_is_not_utf8_can_be_replaced) {
     static const char broken[] = "one\ntwo \xff three", mended[] = "one\ntwo \xef\xbf\xbd three";
     const char *source = scratch_write("broken.txt", broken, sizeof broken - 1);
     REFUSED(FAILED, "broken.txt:2: not UTF-8 (byte 0xff)", source);
@@ -389,8 +380,7 @@ static double whole_split_of_the_plain_model(size_t *predicted) {
     return sum / (double)count;
 }
 
-static void test_a_split_has_the_loss_of_the_plain_model(void **state) {
-    (void)state;
+UNIT_TEST(test_a_split_has_the_loss_of_the_plain_model) {
     size_t predicted;
     const double expected = whole_split_of_the_plain_model(&predicted);
     const char *output = scratch_path("split.txt");
@@ -421,8 +411,7 @@ static void break_checkpoint(void) {
 }
 
 /* A loss that is no number is an error, in every form of data, and leaves no file of results. */
-static void test_weights_that_are_not_finite_are_an_error(void **state) {
-    (void)state;
+UNIT_TEST(test_weights_that_are_not_finite_are_an_error) {
     const char *results = scratch_path("broken.json"), *document = scratch_write("text.txt", "some text", 9);
     break_checkpoint();
 #define BROKEN(...)                                                                                                \
@@ -442,15 +431,13 @@ static void assert_places(const char *seed, const char *words) {
     assert_non_null(strstr(scratch_text(output, NULL), words));
 }
 
-static void test_places_of_batches_are_named(void **state) {
-    (void)state;
+UNIT_TEST(test_places_of_batches_are_named) {
     assert_places("-1", "split             val.bin, batches at fixed places\n");
     assert_places("5", "split             val.bin, batches of seed 5\n");
 }
 
 /* metrics.jsonl has nine digits. */
-static void test_batches_by_seed_are_those_of_training(void **state) {
-    (void)state;
+UNIT_TEST(test_batches_by_seed_are_those_of_training) {
     static const char *const splits[] = {"val", "train"};
     json_t *lines = metrics("run");
     const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
@@ -464,8 +451,7 @@ static void test_batches_by_seed_are_those_of_training(void **state) {
 }
 
 /* The model's tokens are the data's, also where its vocabulary is larger. */
-static void test_a_checkpoint_names_its_tokenizer(void **state) {
-    (void)state;
+UNIT_TEST(test_a_checkpoint_names_its_tokenizer) {
     assert_string_equal(gpt.config.tokenizer, "byte");
 }
 
@@ -477,8 +463,7 @@ static void test_a_checkpoint_names_its_tokenizer(void **state) {
 
 /* Batches of one, so that every rank has some. On all tokens products are larger, and a BLAS may divide them among
  * the cores that a rank has in ways that round differently. */
-static void test_metrics_do_not_depend_on_the_number_of_ranks(void **state) {
-    (void)state;
+UNIT_TEST(test_metrics_do_not_depend_on_the_number_of_ranks) {
     static const char *const counts[] = {"1", "2", "3"};
     for (size_t i = 0; i < 3; i++) {
         assert_done(EVAL_ON(counts[i], "--batch-size", "1", "--per-document", scratch_path("ranks.jsonl"), "--json",
@@ -493,16 +478,14 @@ static void test_metrics_do_not_depend_on_the_number_of_ranks(void **state) {
     }
 }
 
-static void test_an_error_of_rank_0_is_everybodys(void **state) {
-    (void)state;
+UNIT_TEST(test_an_error_of_rank_0_is_everybodys) {
     assert_failed(EVAL_ON("2", scratch_path("nowhere.txt")), FAILED, "nowhere.txt");
 }
 #endif
 
 /* ---- what is refused */
 
-static void test_wrong_usage_is_explained(void **state) {
-    (void)state;
+UNIT_TEST(test_wrong_usage_is_explained) {
     assert_failed(CHILD_RUN(eval_program, scratch_path("first.txt")), USAGE, "--checkpoint is needed");
     REFUSED(USAGE, "nothing to score", "--limit", "1");
     REFUSED(USAGE, "token files and documents at once", "--data", scratch_path("data"), scratch_path("first.txt"));
@@ -522,8 +505,7 @@ static void assert_unwritten(int status, const char *text) {
                           scratch_path("refused/each.jsonl"), __VA_ARGS__),                                        \
                      text)
 
-static void test_bad_documents_leave_nothing(void **state) {
-    (void)state;
+UNIT_TEST(test_bad_documents_leave_nothing) {
     static const char lines[] = "{\"text\": \"good\"}\n\n{\"text\": \"good\"\n", other[] = "{\"text\": 5}\n",
                       list[] = "[1]\n";
     assert_int_equal(files_make_folder(scratch_path("refused")), 0);
@@ -538,8 +520,7 @@ static void test_bad_documents_leave_nothing(void **state) {
 }
 
 /* Interrupted as soon as it has begun its results. */
-static void test_an_interrupted_evaluation_leaves_nothing(void **state) {
-    (void)state;
+UNIT_TEST(test_an_interrupted_evaluation_leaves_nothing) {
     enum { LONG = 1 << 21 };
     char *text = malloc(LONG);
     assert_non_null(text);
@@ -559,8 +540,7 @@ static void test_an_interrupted_evaluation_leaves_nothing(void **state) {
     assert_int_equal(scratch_entries(scratch_path("stopped")), 0);
 }
 
-static void test_a_truncated_file_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_a_truncated_file_is_refused) {
     size_t bytes;
     const char *whole = scratch_text(scratch_path("lines.ndjson.gz"), &bytes);
     scratch_write("cut.ndjson.gz", whole, bytes - 9);
@@ -568,8 +548,7 @@ static void test_a_truncated_file_is_refused(void **state) {
 }
 
 /* A pipe that nobody writes to: waiting for it ends, too. */
-static void test_waiting_for_text_can_be_interrupted(void **state) {
-    (void)state;
+UNIT_TEST(test_waiting_for_text_can_be_interrupted) {
     const char *pipe = scratch_path("pipe");
     assert_int_equal(mkfifo(pipe, 0666), 0);
     assert_int_equal(files_make_folder(scratch_path("waiting")), 0);
@@ -586,8 +565,7 @@ static void test_waiting_for_text_can_be_interrupted(void **state) {
     close(writer);
 }
 
-static void test_bad_places_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_bad_places_are_refused) {
     const char *source = scratch_path("first.txt");
     REFUSED(FAILED, "not a regular file", "--json", "/dev/null", source);
     REFUSED(FAILED, "no/such/metrics.json", "--json", scratch_path("no/such/metrics.json"), source);
@@ -599,8 +577,7 @@ static void test_bad_places_are_refused(void **state) {
 }
 
 /* The model's tokens decide what is needed. */
-static void test_tokenizers_are_looked_for(void **state) {
-    (void)state;
+UNIT_TEST(test_tokenizers_are_looked_for) {
     char config[1024];
     static const char format[] =
         "{\"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"block_size\": 16, \"vocab_size\": %d, "

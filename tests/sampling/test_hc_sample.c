@@ -89,8 +89,7 @@ static void assert_refused(int status, int expected, const char *text) {
     }
 }
 
-static void bytes_come_as_they_are(void **state) {
-    (void)state;
+UNIT_TEST(bytes_come_as_they_are) {
     char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50");
     assert_int_equal(printed_bytes, 2 + 50 + 1);
     assert_memory_equal(text, "ab", 2);
@@ -104,8 +103,7 @@ static void bytes_come_as_they_are(void **state) {
 }
 
 /* The same texts, one after the other, however many are written side by side; the first is that of one alone. */
-static void samples_come_one_after_the_other(void **state) {
-    (void)state;
+UNIT_TEST(samples_come_one_after_the_other) {
     char *one = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
     char *five =
         SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--num-samples", "5", "--batch-size", "2");
@@ -126,8 +124,7 @@ static void samples_come_one_after_the_other(void **state) {
     }
 }
 
-static void a_stop_text_ends_samples(void **state) {
-    (void)state;
+UNIT_TEST(a_stop_text_ends_samples) {
     char *whole = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
     char stop[3] = "";
     size_t at = 5;
@@ -141,8 +138,7 @@ static void a_stop_text_ends_samples(void **state) {
     assert_memory_equal(text, whole, printed_bytes - 1);
 }
 
-static void prompts_come_from_files(void **state) {
-    (void)state;
+UNIT_TEST(prompts_come_from_files) {
     char *expected = SAMPLE("bytes", "--prompt", "ab\nc", "--max-new-tokens", "20");
     char *text = SAMPLE("bytes", "--prompt-file", scratch_write("prompt", "ab\nc", 4), "--max-new-tokens", "20");
     assert_string_equal(text, expected);
@@ -157,8 +153,7 @@ static void prompts_come_from_files(void **state) {
 }
 
 /* Stopped while it writes: what there is stays, and ends as a text does. */
-static void an_interrupted_text_is_ended(void **state) {
-    (void)state;
+UNIT_TEST(an_interrupted_text_is_ended) {
     const pid_t child = child_start_writing(scratch_path("out"), CHILD_UNLIMITED,
                                             (const char *const[]){sample_program, "--device", "pocl",
                                                                   "--checkpoint", scratch_path("bytes"), "--prompt",
@@ -180,8 +175,7 @@ static void an_interrupted_text_is_ended(void **state) {
 
 /* ---- GPT-2's tokens */
 
-static void text_is_utf8(void **state) {
-    (void)state;
+UNIT_TEST(text_is_utf8) {
     char *text = SAMPLE("gpt2", "--ranks", scratch_path("ranks"), "--prompt", "\xc3\xa9 w", "--max-new-tokens",
                         "200", "--temperature", "3");
     assert_memory_equal(text, "\xc3\xa9 w", 4);
@@ -194,16 +188,14 @@ static void text_is_utf8(void **state) {
 }
 
 /* With 258 tokens to choose from, the end of text comes soon. */
-static void the_end_of_text_ends_samples(void **state) {
-    (void)state;
+UNIT_TEST(the_end_of_text_ends_samples) {
     char *text =
         SAMPLE("gpt2", "--vocab-file", scratch_path("ranks"), "--max-new-tokens", "20000", "--temperature", "100");
     assert_true(printed_bytes < 15000);
     assert_null(strstr(text, "endoftext"));
 }
 
-static void vocabularies_that_are_not_there_are_named(void **state) {
-    (void)state;
+UNIT_TEST(vocabularies_that_are_not_there_are_named) {
     assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/vocabulary.sh gets it");
     assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("none")), FAILED,
                    "/none does not exist: data/gpt2/vocabulary.sh");
@@ -218,8 +210,7 @@ static void vocabularies_that_are_not_there_are_named(void **state) {
                    "the prompt: byte 1 of the text is not UTF-8");
 }
 
-static void wrong_settings_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(wrong_settings_are_refused) {
     assert_refused(SAMPLE_STATUS("bytes", "--prompt", "a", "--prompt-file", "b"), WRONG_USAGE, "are two prompts");
     assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("none")), FAILED, "cannot open ");
     assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("")), FAILED, "cannot read ");

@@ -13,12 +13,6 @@
 
 static struct compute *compute;
 
-static void assert_error(const char *text) {
-    if (!strstr(error_text(), text)) {
-        fail_msg("'%s' is not in '%s'", text, error_text());
-    }
-}
-
 /* ---- choices */
 
 static struct choice_settings settings_of(double temperature, int64_t top_k, double top_p) {
@@ -37,8 +31,7 @@ static int32_t choose(const float *logits, size_t count, struct choice_settings 
 /* Probabilities 0.1, 0.2, 0.4, 0.3 of tokens 0 .. 3, but for a constant. */
 static const float four[] = {-0.3025851f, 0.3905621f, 1.0837093f, 0.7960273f};
 
-static void all_tokens_have_their_probability(void **state) {
-    (void)state;
+UNIT_TEST(all_tokens_have_their_probability) {
     const struct choice_settings all = settings_of(1.0, 0, 1.0);
     const double uniforms[] = {0.0, 0.099, 0.101, 0.299, 0.301, 0.699, 0.701, 0.9999999};
     const int32_t expected[] = {0, 0, 1, 1, 2, 2, 3, 3};
@@ -53,8 +46,7 @@ static void all_tokens_have_their_probability(void **state) {
     assert_int_equal(choose(four, 4, settings_of(0.5, 0, 1.0), 21.1 / 30.0), 3);
 }
 
-static void top_k_keeps_the_likeliest(void **state) {
-    (void)state;
+UNIT_TEST(top_k_keeps_the_likeliest) {
     for (int i = 0; i < 100; i++) {
         const double uniform = i / 100.0;
         assert_int_equal(choose(four, 4, settings_of(1.0, 1, 1.0), uniform), 2);
@@ -62,8 +54,7 @@ static void top_k_keeps_the_likeliest(void **state) {
     }
 }
 
-static void top_p_keeps_the_fewest_that_have_it(void **state) {
-    (void)state;
+UNIT_TEST(top_p_keeps_the_fewest_that_have_it) {
     for (int i = 0; i < 100; i++) {
         const double uniform = i / 100.0;
         assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.0), uniform), 2);
@@ -76,8 +67,7 @@ static void top_p_keeps_the_fewest_that_have_it(void **state) {
     assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.95), 0.95), 0);
 }
 
-static void of_equal_logits_the_smaller_tokens_count_as_likelier(void **state) {
-    (void)state;
+UNIT_TEST(of_equal_logits_the_smaller_tokens_count_as_likelier) {
     const float equal[] = {1.0f, 2.0f, 2.0f, 1.0f, 2.0f, 2.0f};
     assert_int_equal(choose(equal, 6, settings_of(0.0, 0, 1.0), 0.9), 1);
     assert_int_equal(choose(equal, 6, settings_of(0.0, 3, 0.5), 0.9), 1);
@@ -125,8 +115,7 @@ static int32_t choose_plainly(const float *logits, size_t count, struct choice_s
     return token;
 }
 
-static void choices_are_those_of_a_plain_one(void **state) {
-    (void)state;
+UNIT_TEST(choices_are_those_of_a_plain_one) {
     static const struct choice_settings cases[] = {{1.0, 200, 1.0},  {0.8, 0, 0.9}, {1.3, 0, 0.999},
                                                    {1.0, 50, 0.5},   {2.0, 1, 0.9}, {0.1, 0, 0.95},
                                                    {1.0, 50256, 1.0}};
@@ -146,21 +135,20 @@ static void choices_are_those_of_a_plain_one(void **state) {
     free(logits);
 }
 
-static void logits_that_are_no_numbers_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(logits_that_are_no_numbers_are_refused) {
     const struct choice_settings cases[] = {{0.0, 0, 1.0}, {1.0, 0, 1.0}, {1.0, 2, 1.0}, {1.0, 0, 0.5}};
     struct choice_scratch scratch;
     int32_t token;
     choice_scratch_create(3, &scratch);
     for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(sample_choose((float[]){0.0f, NAN, 1.0f}, &cases[i], 0.5, &scratch, &token), -1);
-        assert_error("the logit of token 1 is not a number");
+        assert_error_text("the logit of token 1 is not a number");
         assert_int_equal(sample_choose((float[]){0.0f, 0.0f, INFINITY}, &cases[i], 0.5, &scratch, &token), -1);
-        assert_error("the logit of token 2 is infinite");
+        assert_error_text("the logit of token 2 is infinite");
         assert_int_equal(sample_choose((float[]){-INFINITY, -INFINITY, -INFINITY}, &cases[i], 0.5, &scratch,
                                        &token),
                          -1);
-        assert_error("no token has a probability");
+        assert_error_text("no token has a probability");
         for (int step = 0; step < 100; step++) {
             assert_int_equal(sample_choose((float[]){-INFINITY, 3.0f, -INFINITY}, &cases[i], step / 100.0, &scratch,
                                            &token),
@@ -194,8 +182,7 @@ static void assert_text(const char *stop, bool utf8, const char *const *parts, c
 #define ASSERT_TEXT(stop, utf8, expected, ...)                                                                     \
     assert_text(stop, utf8, (const char *const[]){__VA_ARGS__, NULL}, expected)
 
-static void text_ends_before_the_stop(void **state) {
-    (void)state;
+UNIT_TEST(text_ends_before_the_stop) {
     ASSERT_TEXT(NULL, false, "ab|c|", "ab", "c");
     ASSERT_TEXT("", false, "ab|c|", "ab", "c");
     ASSERT_TEXT("END", false, "a|b||||", "a", "bE", "N", "D", "x");
@@ -205,8 +192,7 @@ static void text_ends_before_the_stop(void **state) {
     ASSERT_TEXT("END", false, "|EN", "EN");
 }
 
-static void characters_are_whole(void **state) {
-    (void)state;
+UNIT_TEST(characters_are_whole) {
     ASSERT_TEXT(NULL, true, "a|\xc3\xa9|", "a\xc3", "\xa9");
     ASSERT_TEXT(NULL, true,
                 "|||\xf0\x9f\x98\x80"
@@ -310,8 +296,7 @@ static void join(int32_t *context, size_t *length, int32_t token) {
 }
 
 /* Prompts shorter and longer than the context, and texts that outgrow it several times. */
-static void samples_are_those_of_whole_passes(void **state) {
-    (void)state;
+UNIT_TEST(samples_are_those_of_whole_passes) {
     static const size_t prompts[] = {1, LENGTH, 31};
     struct world world;
     world_create(&world);
@@ -341,8 +326,7 @@ static void samples_are_those_of_whole_passes(void **state) {
 }
 
 /* The same texts whatever the number side by side, also where they end at different lengths. */
-static void samples_do_not_depend_on_the_batch(void **state) {
-    (void)state;
+UNIT_TEST(samples_do_not_depend_on_the_batch) {
     const int32_t prompt[] = {1, 2, 3};
     struct world world;
     struct samples all = {.stop = -1}, first = {.stop = -1};
@@ -371,18 +355,17 @@ static void samples_do_not_depend_on_the_batch(void **state) {
     small_model_release(&world.whole);
 }
 
-static void samples_of_no_tokens_and_failures(void **state) {
-    (void)state;
+UNIT_TEST(samples_of_no_tokens_and_failures) {
     const int32_t prompt[] = {1}, wrong[] = {VOCABULARY};
     struct world world;
     struct samples samples = {.stop = -1, .fail = true};
     world_create(&world);
     assert_int_equal(run(&world, 2, prompt, 1, &samples), -1);
-    assert_error("no more");
+    assert_error_text("no more");
     assert_int_equal(run(&world, 2, prompt, 0, &samples), -1);
-    assert_error("a prompt of 0 tokens");
+    assert_error_text("a prompt of 0 tokens");
     assert_int_equal(run(&world, 2, wrong, 1, &samples), -1);
-    assert_error("is not a token of this model");
+    assert_error_text("is not a token of this model");
     samples = (struct samples){.stop = -1};
     world.settings.count = 0;
     assert_int_equal(run(&world, 2, prompt, 1, &samples), 0);

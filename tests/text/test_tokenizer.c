@@ -129,8 +129,7 @@ static void check_piece(const char *piece, size_t bytes) {
 }
 
 /* Short and long pieces. */
-static void test_merges(void **state) {
-    (void)state;
+UNIT_TEST(test_merges) {
     assert_int_equal(bpe_count(vocabulary), BYTES + MERGES);
     for (int i = 0; i < 600; i++) {
         char piece[300];
@@ -148,8 +147,7 @@ static void test_merges(void **state) {
 }
 
 /* Encoding a million bytes without white space must not take quadratic time. */
-static void test_long_piece(void **state) {
-    (void)state;
+UNIT_TEST(test_long_piece) {
     struct token_list list = {0};
     const size_t bytes = 1000000;
     char *piece = malloc(bytes);
@@ -194,8 +192,7 @@ static void check_pieces(const char *expected) {
     }
 }
 
-static void test_pieces(void **state) {
-    (void)state;
+UNIT_TEST(test_pieces) {
     static const char *const cases[] = {
         "Hello| world|!",
         "it|'s| they|'ll| I|'d| you|'ve| we|'re| I|'m| don|'t",
@@ -237,8 +234,7 @@ static size_t make_text(char *text, size_t size) {
     return bytes;
 }
 
-static void test_cuts(void **state) {
-    (void)state;
+UNIT_TEST(test_cuts) {
     size_t cuts = 0;
     for (int i = 0; i < 2000; i++) {
         char text[120];
@@ -256,8 +252,7 @@ static void test_cuts(void **state) {
     assert_true(cuts > 1000);
 }
 
-static void test_there_and_back(void **state) {
-    (void)state;
+UNIT_TEST(test_there_and_back) {
     struct tokenizer *bytes_alone;
     assert_int_equal(tokenizer_open(NULL, &bytes_alone), 0);
     for (int kind = 0; kind < 2; kind++) {
@@ -282,8 +277,7 @@ static void test_there_and_back(void **state) {
     tokenizer_close(bytes_alone);
 }
 
-static void test_end_of_text(void **state) {
-    (void)state;
+UNIT_TEST(test_end_of_text) {
     struct token_list list = {0};
     size_t bytes;
     assert_int_equal(tokenizer_count(tokenizer), BYTES + MERGES + 1);
@@ -326,8 +320,7 @@ static void refused_with(const char *line, size_t number, const char *expected) 
     free(whole);
 }
 
-static void test_bad_files(void **state) {
-    (void)state;
+UNIT_TEST(test_bad_files) {
     static const struct {
         const char *text;
         size_t bytes;
@@ -376,8 +369,7 @@ static void check_token(const struct bpe *bpe, uint32_t token, const char *expec
 }
 
 /* GPT-2's own file: the bytes in its order, then merges. U+0120 stands for a space. */
-static void test_vocab_bpe(void **state) {
-    (void)state;
+UNIT_TEST(test_vocab_bpe) {
     static const char text[] = "#version: 0.2\n\xc4\xa0 t\nh e\r\n\xc4\xa0t he\n";
     struct bpe *bpe;
     size_t bytes;

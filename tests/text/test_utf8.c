@@ -17,8 +17,7 @@ static size_t encode(uint32_t character, char *text) {
     return length;
 }
 
-static void test_all_characters(void **state) {
-    (void)state;
+UNIT_TEST(test_all_characters) {
     for (uint32_t character = 0; character < 0x120000; character++) {
         char text[8] = {0};
         uint32_t decoded = 0;
@@ -55,8 +54,7 @@ static size_t decode_plainly(const unsigned char *text, size_t bytes) {
     return valid ? length : 0;
 }
 
-static void test_boundary_bytes(void **state) {
-    (void)state;
+UNIT_TEST(test_boundary_bytes) {
     static const unsigned char interesting[] = {0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf,
                                                 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee,
                                                 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff};
@@ -86,8 +84,7 @@ static void check_replaced(const char *text, const char *expected) {
 
 #define R "\xef\xbf\xbd"
 
-static void test_replace(void **state) {
-    (void)state;
+UNIT_TEST(test_replace) {
     check_replaced("plain \xc3\xa4", "plain \xc3\xa4");
     check_replaced("y\xffz", "y" R "z");
     check_replaced("\xf1\x80\x80\xe1\x80\xc2z\x80y\x80\xbfz", R R R "z" R "y" R R "z");
@@ -97,8 +94,7 @@ static void test_replace(void **state) {
     check_replaced("end \xe2\x82", "end " R);
 }
 
-static void test_spaces(void **state) {
-    (void)state;
+UNIT_TEST(test_spaces) {
     unsigned count = 0;
     for (uint32_t character = 0; character < 0x110000; character++) {
         count += utf8_is_space(character);
