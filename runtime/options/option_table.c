@@ -181,6 +181,15 @@ int option_set(struct option_spec *spec, const char *value, const char *where) {
     return set[spec->type](spec, value, where);
 }
 
+unsigned options_source(const struct option_spec *specs, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++) {
+        if (specs[i].type != OPTION_HEADING && strcmp(specs[i].name, name) == 0) {
+            return specs[i].given;
+        }
+    }
+    return 0;
+}
+
 unsigned option_next_source(const struct option_spec *specs, size_t count) {
     unsigned last = 0;
     for (size_t i = 0; i < count; i++) {

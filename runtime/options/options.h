@@ -94,5 +94,9 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file);
 /* The same text as a heap string. */
 char *options_text(const struct option_spec *specs, size_t count);
 
+/* Returns the source that set the option of this name (option_spec.given); 0 if none did, or there is no such option.
+ */
+unsigned options_source(const struct option_spec *specs, size_t count, const char *name);
+
 /* Copies the word at this index of "rc|hc|mhc", or "" beyond the last, to word [bytes]. Returns `word`. */
 const char *options_word(const char *choices, int place, char *word, size_t bytes);

@@ -1,11 +1,12 @@
 /* The two branches of a layer, attention and MLP. Each is a module: a file with its parameters, memory, forward and
- * backward pass, and a row of the table in branches.c. It has an input projection, an operation of its own, and an
+ * backward pass, and a row of the table in gpt.c. It has an input projection, an operation of its own, and an
  * output projection, whose sizes its parameters give:
  *
  *     normed [N, C] -> in_proj_out [N, in.out] -> out_proj_in [N, out.in] -> output [N, C] */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct buffer;
 struct gpt;
@@ -38,9 +39,6 @@ extern const struct branch branch_attention, branch_mlp;
 enum { BRANCHES = 2 };
 extern const struct branch *const branches[BRANCHES]; /* in the order of a layer */
 
-/* Computes sublayer->mix.output from sublayer->mix.normed, dropout included. */
-void branch_forward(struct gpt *gpt, const struct sublayer *sublayer);
-
-/* Computes scratch.d_normed from d_output [N, C], which dropout overwrites, and the gradients of the branch's
- * parameters. */
-void branch_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output);
+/* Puts a buffer with `per_token` floats, or activations, for every token on the model's memory plan. */
+struct buffer *gpt_plan_floats(struct gpt *gpt, const char *group, int64_t per_token);
+struct buffer *gpt_plan_activations(struct gpt *gpt, const char *group, int64_t per_token);

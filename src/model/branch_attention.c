@@ -1,7 +1,6 @@
 /* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each head, output = y W_proj^T. */
-#include "src/model/gpt_plan.h"
+#include "src/model/gpt_state.h"
 #include "src/model/linear.h"
-#include <inttypes.h>
 
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
     const size_t width = (size_t)builder->config->n_embd;
@@ -12,7 +11,7 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
 /* ---- memory */
 
 static void plan_activations(struct gpt *gpt, struct sublayer *sublayer) {
-    sublayer->lse = gpt_plan_floats(gpt, "branch activations", (uint64_t)gpt->config.n_head);
+    sublayer->lse = gpt_plan_floats(gpt, "branch activations", gpt->config.n_head);
 }
 
 static void plan_cache(struct gpt *gpt, struct sublayer *sublayer) {
@@ -35,8 +34,8 @@ static void plan_scratch(struct gpt *gpt) {
     }
     if (options->mode == GPT_TRAINING) {
         scratch->values_t = memory_plan_add(&gpt->plan, group, keys, options->type);
-        scratch->delta = gpt_plan_floats(gpt, group, (uint64_t)gpt->config.n_head);
-        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, 3 * (uint64_t)gpt->config.n_embd);
+        scratch->delta = gpt_plan_floats(gpt, group, gpt->config.n_head);
+        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, 3 * gpt->config.n_embd);
         scratch->d_queries = gpt->scratch.d_embedding; /* which is needed only after the last attention */
     }
 }
@@ -44,7 +43,7 @@ static void plan_scratch(struct gpt *gpt) {
 /* ---- passes */
 
 static struct dropout dropout_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return gpt_dropout(gpt, "%" PRId64 " attention", sublayer->index);
+    return gpt_dropout(gpt, sublayer->index, "attention");
 }
 
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {

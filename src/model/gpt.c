@@ -2,7 +2,26 @@
 #include "runtime/gemm/gemm.h"
 #include "src/model/hyper_connection.h"
 #include "src/model/linear.h"
-#include <stdarg.h>
+#include <inttypes.h>
+
+const struct branch *const branches[BRANCHES] = {&branch_attention, &branch_mlp};
+
+struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place) {
+    char name[64];
+    if (!gpt_drops(gpt)) {
+        return (struct dropout){0};
+    }
+    if (sublayer < 0) {
+        snprintf(name, sizeof name, "%s", place);
+    } else {
+        snprintf(name, sizeof name, "%" PRId64 " %s", sublayer, place);
+    }
+    return (struct dropout){
+        .rate = (float)gpt->config.dropout,
+        .key = dropout_key(gpt->pass.seed, gpt->pass.iteration, name),
+        .first_row = gpt->pass.first_row,
+    };
+}
 
 /* ---- tokens -> embedding -> sublayers: enter, branch, leave -> final norm -> head -> loss, and backward */
 
@@ -18,6 +37,21 @@ static struct final_norm final_norm_of(const struct gpt *gpt) {
                                gpt->final, gpt->final_statistics};
 }
 
+/* The dropout of a branch's output [N, C], or of its gradient, in place. */
+static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
+    compute_set_module(gpt->compute, "dropout");
+    dropout_apply(&gpt->operations, gpt_tokens(gpt), (size_t)gpt->config.n_embd,
+                  gpt_dropout(gpt, sublayer->index, "output"), output);
+}
+
+/* normed [N, C] -> output [N, C] of a branch */
+static void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
+    sublayer->branch->forward(gpt, sublayer);
+    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->out_proj_in,
+                   sublayer->mix.output, NULL);
+    drop(gpt, sublayer, sublayer->mix.output);
+}
+
 /* Keeps the Gram matrices of the sublayer's input streams where recomputing overwrites these. */
 static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.observe && sublayer->gram) {
@@ -31,7 +65,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
     embedding_forward(&gpt->operations,
-                      &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, "embedding")},
+                      &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding")},
                       pass.position, embedding_of(gpt, parameters->weights), sublayer->mix.streams,
                       sublayer->map.squares);
     hyper_connection_pack(gpt);
@@ -129,7 +163,8 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
                            const struct gpt_listener *listener) {
     for (int i = BRANCHES - 1; i >= 0; i--) {
         const struct buffer *d_output = hyper_connection_leave_backward(gpt, &layer[i]);
-        branch_backward(gpt, &layer[i], d_output);
+        drop(gpt, &layer[i], d_output);
+        layer[i].branch->backward(gpt, &layer[i], d_output);
         hyper_connection_enter_backward(gpt, &layer[i]);
         notify(listener, layer[i].index);
     }
@@ -146,8 +181,8 @@ static void embedding_part_backward(struct gpt *gpt) {
     }
     const struct embedding weights = embedding_of(gpt, gpt->parameters.weights);
     embedding_backward(&gpt->operations,
-                       &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, "embedding")}, groups,
-                       weights, gpt->scratch.d_streams, gpt->scratch.d_embedding, gradients,
+                       &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding")},
+                       groups, weights, gpt->scratch.d_streams, gpt->scratch.d_embedding, gradients,
                        gpt->parameters.accumulate);
 }
 
@@ -208,34 +243,4 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
         }
     }
     return 0;
-}
-
-/* ---- for the modules of the model (gpt_state.h) */
-
-size_t gpt_tokens(const struct gpt *gpt) {
-    return (size_t)(gpt->shape.batch * gpt->shape.sequence);
-}
-
-bool gpt_drops(const struct gpt *gpt) {
-    return gpt->pass.dropout && gpt->config.dropout != 0.0;
-}
-
-struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) {
-    char place[64];
-    va_list arguments;
-    if (!gpt_drops(gpt)) {
-        return (struct dropout){0};
-    }
-    va_start(arguments, format);
-    vsnprintf(place, sizeof place, format, arguments);
-    va_end(arguments);
-    return (struct dropout){
-        .rate = (float)gpt->config.dropout,
-        .key = dropout_key(gpt->pass.seed, gpt->pass.iteration, place),
-        .first_row = gpt->pass.first_row,
-    };
-}
-
-struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at) {
-    return (struct layer_norm){{arena, at.gain}, {arena, at.bias}};
 }

@@ -1,4 +1,3 @@
-#include "src/model/gpt_plan.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -11,49 +10,40 @@
 
 #define CPU_KEEPS ((uint64_t)32 << 20) /* most bytes of GELU outputs that are kept on a CPU: about its caches */
 
-/* The numbers that sizes of buffers are computed from. */
-struct sizes {
-    uint64_t width, streams;      /* C, S */
-    uint64_t hidden, weight;      /* most channels inside a branch, most elements of a linear layer's weight */
-    uint64_t groups, projections; /* per token: normalised rows, and numbers projected from them */
-    uint64_t packed, leaves;      /* of a sublayer: elements and number of its projection matrices */
-    bool plain;
-};
-
 static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static struct sizes sizes_of(const struct gpt *gpt) {
-    const struct model_config *config = &gpt->config;
+/* Numbers that are projected from a token's streams: columns of each normalised row. */
+static int64_t projected(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
-    const uint64_t groups = (uint64_t)residual_norm_groups(residual, config->n_streams);
-    const uint64_t columns = (uint64_t)residual_columns(residual, config->n_streams);
-    struct sizes sizes = {
-        .width = (uint64_t)config->n_embd,
-        .streams = (uint64_t)config->n_streams,
-        .groups = groups,
-        .projections = groups * columns,
-        .packed = (uint64_t)(config->n_streams * config->n_embd) / groups * columns,
-        .leaves = (uint64_t)residual_projections(residual, config->n_streams),
-        .plain = residual_is_plain(residual),
-    };
+    return residual_norm_groups(residual, config->n_streams) * residual_columns(residual, config->n_streams);
+}
+
+/* Elements of a sublayer's packed projection matrices [columns, row], for rows of S C / norm_groups. */
+static uint64_t packed_elements(const struct model_config *config) {
+    const struct residual_variant *residual = config->residual;
+    const int64_t row = config->n_streams * config->n_embd / residual_norm_groups(residual, config->n_streams);
+    return (uint64_t)(row * residual_columns(residual, config->n_streams));
+}
+
+/* Most channels inside a branch. */
+static int64_t hidden_channels(const struct gpt *gpt) {
+    size_t most = 0;
     for (int i = 0; i < BRANCHES; i++) {
-        const struct sublayer_offsets *at = &gpt->parameters.sublayers[i];
-        sizes.hidden = larger(sizes.hidden, larger(at->in.out, at->out.in));
-        sizes.weight = larger(sizes.weight, larger(at->in.in * at->in.out, at->out.in * at->out.out));
+        most = larger(most, larger(gpt->parameters.sublayers[i].in.out, gpt->parameters.sublayers[i].out.in));
     }
-    return sizes;
+    return (int64_t)most;
 }
 
 /* ---- buffers */
 
-struct buffer *gpt_plan_floats(struct gpt *gpt, const char *group, uint64_t per_token) {
-    return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), ELEMENT_FP32);
+struct buffer *gpt_plan_floats(struct gpt *gpt, const char *group, int64_t per_token) {
+    return memory_plan_add(&gpt->plan, group, (uint64_t)per_token * gpt_tokens(gpt), ELEMENT_FP32);
 }
 
-struct buffer *gpt_plan_activations(struct gpt *gpt, const char *group, uint64_t per_token) {
-    return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), gpt->options.type);
+struct buffer *gpt_plan_activations(struct gpt *gpt, const char *group, int64_t per_token) {
+    return memory_plan_add(&gpt->plan, group, (uint64_t)per_token * gpt_tokens(gpt), gpt->options.type);
 }
 
 static const struct buffer *plan_integers(struct gpt *gpt, const char *group, uint64_t count) {
@@ -64,7 +54,7 @@ static bool is_training(const struct gpt *gpt) {
     return gpt->options.mode == GPT_TRAINING;
 }
 
-static void plan_parameters(struct gpt *gpt, const struct sizes *sizes) {
+static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements, sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
@@ -83,9 +73,9 @@ static void plan_parameters(struct gpt *gpt, const struct sizes *sizes) {
             parameters->states[i] = memory_plan_add(plan, "optimizer moments", kept, ELEMENT_FP32);
         }
     }
-    gpt->packed = memory_plan_add(plan, "weights", sublayers * sizes->packed, gpt->options.type);
-    gpt->projections.leaves =
-        memory_plan_add(plan, "weights", sublayers * sizes->leaves * LEAF_INTEGERS, ELEMENT_INT32);
+    const uint64_t leaves = (uint64_t)residual_projections(gpt->config.residual, gpt->config.n_streams);
+    gpt->packed = memory_plan_add(plan, "weights", sublayers * packed_elements(&gpt->config), gpt->options.type);
+    gpt->projections.leaves = memory_plan_add(plan, "weights", sublayers * leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
 static bool shares_streams(const struct gpt *gpt) {
@@ -93,33 +83,34 @@ static bool shares_streams(const struct gpt *gpt) {
 }
 
 /* Streams and H of a sublayer. Layers share them unless the mode keeps streams. */
-static void plan_frame(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
+static void plan_frame(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const matrices = "hyper-connection matrices";
+    const int64_t streams = gpt->config.n_streams;
     const bool shared = sublayer->index >= BRANCHES;
     if (shared && shares_streams(gpt)) {
         return;
     }
     const bool inside = gpt->options.recompute && sublayer->index % BRANCHES > 0; /* a layer */
     if (!(shared && inside)) {
-        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", sizes->streams * sizes->width);
+        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
     }
-    sublayer->map.squares = gpt_plan_floats(gpt, "streams", sizes->streams);
-    if (sizes->plain) { /* without a map these are handed to kernels that do not read them */
+    sublayer->map.squares = gpt_plan_floats(gpt, "streams", streams);
+    if (residual_is_plain(
+            gpt->config.residual)) { /* without a map these are handed to kernels that do not read them */
         sublayer->map.z = sublayer->mix.h = sublayer->map.squares;
         return;
     }
-    sublayer->gram =
-        gpt->options.recompute ? gpt_plan_floats(gpt, matrices, sizes->streams * sizes->streams) : NULL;
-    sublayer->map.z = gpt_plan_floats(gpt, matrices, sizes->projections);
-    sublayer->map.h = sublayer->mix.h = gpt_plan_floats(gpt, matrices, sizes->streams * (sizes->streams + 2));
+    sublayer->gram = gpt->options.recompute ? gpt_plan_floats(gpt, matrices, streams * streams) : NULL;
+    sublayer->map.z = gpt_plan_floats(gpt, matrices, projected(&gpt->config));
+    sublayer->map.h = sublayer->mix.h = gpt_plan_floats(gpt, matrices, streams * (streams + 2));
 }
 
 static void plan_out_proj_in(struct gpt *gpt, struct sublayer *sublayer) {
-    sublayer->out_proj_in = gpt_plan_activations(gpt, "branch activations", sublayer->at->out.in);
+    sublayer->out_proj_in = gpt_plan_activations(gpt, "branch activations", (int64_t)sublayer->at->out.in);
 }
 
 /* Activations of a branch. Layers share them, except in training without recompute. */
-static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
+static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const group = "branch activations";
     const struct branch *branch = sublayer->branch;
     const bool shared = sublayer->index >= BRANCHES;
@@ -129,23 +120,24 @@ static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct subla
     if (shared && (!is_training(gpt) || gpt->options.recompute)) {
         return;
     }
-    sublayer->mix.normed = gpt_plan_activations(gpt, group, sizes->width);
+    sublayer->mix.normed = gpt_plan_activations(gpt, group, gpt->config.n_embd);
     sublayer->mix.statistics = gpt_plan_floats(gpt, group, 2);
-    sublayer->in_proj_out = gpt_plan_activations(gpt, group, sublayer->at->in.out);
+    sublayer->in_proj_out = gpt_plan_activations(gpt, group, (int64_t)sublayer->at->in.out);
     if (!(shared && branch->recomputed)) {
         plan_out_proj_in(gpt, sublayer);
     }
     if (branch->plan_activations) {
         branch->plan_activations(gpt, sublayer);
     }
-    const bool unread = sizes->plain || !is_training(gpt); /* no backward pass reads the output */
+    /* no backward pass reads the output */
+    const bool unread = residual_is_plain(gpt->config.residual) || !is_training(gpt);
     sublayer->mix.output = unread && sublayer->index > 0 ? gpt->sublayers[0].mix.output
-                                                         : gpt_plan_activations(gpt, group, sizes->width);
+                                                         : gpt_plan_activations(gpt, group, gpt->config.n_embd);
 }
 
-static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
+static void plan_sublayers(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
-    const int64_t count = BRANCHES * gpt->config.n_layer;
+    const int64_t count = BRANCHES * gpt->config.n_layer, streams = gpt->config.n_streams;
     for (int64_t index = 0; index < count; index++) {
         struct sublayer *sublayer = &gpt->sublayers[index];
         if (index >= BRANCHES) { /* share all buffers with the layer before, except those planned below */
@@ -156,32 +148,34 @@ static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
         sublayer->at = &parameters->sublayers[index];
         sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
         sublayer->map.theta = (struct span){parameters->weights, sublayer->at->theta};
-        sublayer->packed = (struct span){gpt->packed, (size_t)index * sizes->packed};
-        plan_frame(gpt, sizes, sublayer);
-        plan_branch(gpt, sizes, sublayer);
+        sublayer->packed = (struct span){gpt->packed, (size_t)index * packed_elements(&gpt->config)};
+        plan_frame(gpt, sublayer);
+        plan_branch(gpt, sublayer);
     }
     struct sublayer *top = &gpt->sublayers[count];
-    top->mix.streams = gpt_plan_activations(gpt, "streams", sizes->streams * sizes->width);
-    top->map.squares = gpt_plan_floats(gpt, "streams", sizes->streams);
+    top->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
+    top->map.squares = gpt_plan_floats(gpt, "streams", streams);
 }
 
-static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
+static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
+    const int64_t streams = gpt->config.n_streams, width = gpt->config.n_embd;
     struct gpt_scratch *scratch = &gpt->scratch;
     if (!shares_streams(gpt)) {
-        scratch->d_h = gpt_plan_floats(gpt, group, sizes->streams * (sizes->streams + 2));
+        scratch->d_h = gpt_plan_floats(gpt, group, streams * (streams + 2));
     }
     if (is_training(gpt)) {
-        scratch->d_packed = memory_plan_add(&gpt->plan, group, sizes->packed, ELEMENT_FP32);
-        scratch->d_streams = gpt_plan_activations(gpt, group, sizes->streams * sizes->width);
-        scratch->d_output = gpt_plan_activations(gpt, group, sizes->width);
-        scratch->d_normed = gpt_plan_activations(gpt, group, sizes->width);
-        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, sizes->hidden);
-        scratch->d_z = gpt_plan_floats(gpt, group, sizes->projections);
-        scratch->d_z_lowp =
-            gpt->options.type == ELEMENT_FP32 ? scratch->d_z : gpt_plan_activations(gpt, group, sizes->projections);
-        scratch->rms_scale = gpt_plan_floats(gpt, group, sizes->groups);
-        scratch->d_embedding = gpt_plan_floats(gpt, group, sizes->width);
+        scratch->d_packed = memory_plan_add(&gpt->plan, group, packed_elements(&gpt->config), ELEMENT_FP32);
+        scratch->d_streams = gpt_plan_activations(gpt, group, streams * width);
+        scratch->d_output = gpt_plan_activations(gpt, group, width);
+        scratch->d_normed = gpt_plan_activations(gpt, group, width);
+        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, hidden_channels(gpt));
+        scratch->d_z = gpt_plan_floats(gpt, group, projected(&gpt->config));
+        scratch->d_z_lowp = gpt->options.type == ELEMENT_FP32
+                                ? scratch->d_z
+                                : gpt_plan_activations(gpt, group, projected(&gpt->config));
+        scratch->rms_scale = gpt_plan_floats(gpt, group, residual_norm_groups(gpt->config.residual, streams));
+        scratch->d_embedding = gpt_plan_floats(gpt, group, width);
     }
     for (int i = 0; i < BRANCHES; i++) {
         if (branches[i]->plan_scratch) {
@@ -216,11 +210,11 @@ static size_t logit_rows(const struct gpt *gpt) {
     return blocks == 1 ? equal : (equal + unit - 1) / unit * unit;
 }
 
-static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
+static void plan_head(struct gpt *gpt) {
     const char *const group = "head";
     struct memory_plan *plan = &gpt->plan;
-    gpt->final = gpt_plan_activations(gpt, group, sizes->width);
-    gpt->final_statistics = gpt_plan_floats(gpt, group, 2 * sizes->streams);
+    gpt->final = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+    gpt->final_statistics = gpt_plan_floats(gpt, group, 2 * gpt->config.n_streams);
     gpt->losses = gpt_plan_floats(gpt, group, 1);
     gpt->logit_rows = logit_rows(gpt);
     const uint64_t logits = gpt->logit_rows * gpt->vocabulary;
@@ -232,7 +226,7 @@ static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
     if (is_training(gpt)) {
         gpt->d_logits = gpt->options.type == ELEMENT_FP32 ? gpt->logits
                                                           : memory_plan_add(plan, group, logits, gpt->options.type);
-        gpt->d_final = gpt_plan_activations(gpt, group, sizes->width);
+        gpt->d_final = gpt_plan_activations(gpt, group, gpt->config.n_embd);
         gpt->groups.ids = plan_integers(gpt, group, gpt_tokens(gpt));
         gpt->groups.starts = plan_integers(gpt, group, gpt_tokens(gpt) + 1);
         gpt->groups.places = plan_integers(gpt, group, gpt_tokens(gpt));
@@ -241,14 +235,16 @@ static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
 
 /* The fp32 copies of matrices where the GEMM backend takes only fp32: as large as the largest A, B and C of all
  * GEMMs. */
-static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
-    const uint64_t hidden = gpt_tokens(gpt) * sizes->hidden;
-    const uint64_t streams = sizes->plain ? 0 : gpt_tokens(gpt) * sizes->streams * sizes->width;
+static void plan_copies(struct gpt *gpt) {
+    const uint64_t width = (uint64_t)gpt->config.n_embd, channels = (uint64_t)hidden_channels(gpt);
+    const uint64_t hidden = gpt_tokens(gpt) * channels;
+    const uint64_t streams =
+        residual_is_plain(gpt->config.residual) ? 0 : gpt_tokens(gpt) * (uint64_t)gpt->config.n_streams * width;
     if (!gemm_copies(gpt->compute, gpt->options.type)) {
         return;
     }
     uint64_t a = larger(hidden, streams), c = hidden;
-    uint64_t b = larger(larger(gpt->vocabulary * sizes->width, sizes->weight), sizes->packed);
+    uint64_t b = larger(width * larger(gpt->vocabulary, channels), packed_elements(&gpt->config));
     if (is_training(gpt)) {
         a = larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
         b = larger(larger(b, hidden), streams);
@@ -333,15 +329,14 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
     gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
-    const struct sizes sizes = sizes_of(gpt);
     const struct operation_shape shape = operation_shape(gpt);
-    plan_parameters(gpt, &sizes);
-    plan_sublayers(gpt, &sizes);
-    plan_head(gpt, &sizes);
+    plan_parameters(gpt);
+    plan_sublayers(gpt);
+    plan_head(gpt);
     row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
-    plan_scratch(gpt, &sizes);
+    plan_scratch(gpt);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
-    plan_copies(gpt, &sizes);
+    plan_copies(gpt);
     memory_plan_count(&gpt->plan, "split-K sums of GEMMs", gemm_parts_bytes(compute, options->type));
     plan_kept_activations(gpt);
     return 0;

@@ -145,14 +145,20 @@ struct gpt {
     int32_t *token_counts; /* [vocab_size] on the host, for grouping */
 };
 
-/* Tokens of the current batch. */
-size_t gpt_tokens(const struct gpt *gpt);
+/* Returns the number of tokens of the current batch. */
+static inline size_t gpt_tokens(const struct gpt *gpt) {
+    return (size_t)(gpt->shape.batch * gpt->shape.sequence);
+}
 
-/* gpt_drops tells whether the current pass has dropout. gpt_dropout returns the dropout at a place of the model,
- * whose name is formatted as printf does; its rate is 0 where the pass has none. */
-bool gpt_drops(const struct gpt *gpt);
-struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Tells whether the current pass has dropout. */
+static inline bool gpt_drops(const struct gpt *gpt) {
+    return gpt->pass.dropout && gpt->config.dropout != 0.0;
+}
 
-/* The spans of a layer norm's parameters in the arena of weights, or of their gradients in the arena of gradients.
- */
-struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at);
+/* Returns the dropout at a place of a sublayer (-1: of none), by its name; the rate is 0 where the pass has none. */
+struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place);
+
+/* Returns the spans of a layer norm's parameters in the arena of weights, or of gradients. */
+static inline struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at) {
+    return (struct layer_norm){{arena, at.gain}, {arena, at.bias}};
+}

@@ -8,7 +8,7 @@
 #include "src/analysis/report.h"
 #include "src/analysis/runs.h"
 #include "src/programs/program.h"
-#include "src/settings/shared_rows.h"
+#include "src/settings/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -3,7 +3,7 @@
 #include "runtime/system/message.h"
 #include "src/evaluation/eval.h"
 #include "src/programs/program.h"
-#include "src/settings/shared_rows.h"
+#include "src/settings/settings.h"
 #include <stdio.h>
 
 static struct program program = {

@@ -3,7 +3,7 @@
 #include "src/evaluation/probe.h"
 #include "src/programs/program.h"
 #include "src/settings/schedule.h"
-#include "src/settings/shared_rows.h"
+#include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
 #include <signal.h>
 

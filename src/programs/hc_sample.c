@@ -7,7 +7,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/programs/program.h"
 #include "src/sampling/sample_print.h"
-#include "src/settings/shared_rows.h"
+#include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"

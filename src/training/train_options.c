@@ -2,7 +2,7 @@
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/settings/schedule.h"
-#include "src/settings/shared_rows.h"
+#include "src/settings/settings.h"
 #include "src/training/run_log.h"
 #include "src/training/train.h"
 #include <stdlib.h>
@@ -97,12 +97,7 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
 }
 
 bool train_settings_given(const struct train_settings *settings, const char *name) {
-    for (size_t i = 0; i < settings->spec_count; i++) {
-        if (settings->specs[i].name && strcmp(settings->specs[i].name, name) == 0) {
-            return settings->specs[i].given;
-        }
-    }
-    return false;
+    return options_source(settings->specs, settings->spec_count, name) > 0;
 }
 
 int train_options_list_residuals(void) {

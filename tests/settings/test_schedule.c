@@ -4,7 +4,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/settings/schedule.h"
-#include "src/settings/shared_rows.h"
+#include "src/settings/settings.h"
 #include "tests/support/child.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
