@@ -94,8 +94,11 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file);
 /* The same text as a heap string. */
 char *options_text(const struct option_spec *specs, size_t count);
 
-/* Returns the source that set the option of this name (option_spec.given); 0 if none did, or there is no such option.
- */
+/* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE:
+ * n_layer = ". */
+int option_set(struct option_spec *spec, const char *value, const char *where);
+
+/* Returns the source that set the option of this name (option_spec.given); 0: none, or there is no such option. */
 unsigned options_source(const struct option_spec *specs, size_t count, const char *name);
 
 /* Copies the word at this index of "rc|hc|mhc", or "" beyond the last, to word [bytes]. Returns `word`. */

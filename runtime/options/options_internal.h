@@ -21,10 +21,6 @@ void option_copy_name(char *copy, size_t bytes, const char *name, char from, cha
 /* The number of the source that is read next, for option_spec.given: one more than the largest so far. */
 unsigned option_next_source(const struct option_spec *specs, size_t count);
 
-/* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE:
- * n_layer = ". */
-int option_set(struct option_spec *spec, const char *value, const char *where);
-
 /* What --help=WORD asks for with "man" or "bash"; false: the word is none of them. */
 bool option_page_named(const char *word, enum options_result *page);
 

@@ -7,8 +7,8 @@
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
+#include "src/training/data_parallel.h"
 #include "src/training/data_set.h"
-#include "src/training/train_model.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -116,14 +116,14 @@ static int plan(struct bench_model *bench) {
         memory_allocate(2 * (size_t)(train->batch_size * bench->config.block_size), sizeof *bench->tokens);
     struct train_settings chosen = *train;
     chosen.dtype = (int)bench->choice.type;
-    return train_model_plan(&chosen, &bench->config, bench->ranks, bench->compute, &bench->gpt, &bench->parallel);
+    return data_parallel_plan(&bench->parallel, bench->ranks, &chosen, &bench->config, bench->compute, &bench->gpt);
 }
 
 int bench_model_set_up(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
     if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
                          &bench->choice) ||
-        ranks_agree(bench->ranks, plan(bench)) || train_model_create(&bench->gpt, bench->ranks)) {
+        ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;
@@ -133,7 +133,7 @@ int bench_model_set_up(struct bench_model *bench) {
 }
 
 int bench_model_measure_rate(struct bench_model *bench) {
-    return train_model_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate);
+    return data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate);
 }
 
 void bench_model_release(struct bench_model *bench) {

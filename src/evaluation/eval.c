@@ -14,8 +14,8 @@
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
 #include "src/training/batch_sampler.h"
+#include "src/training/data_parallel.h"
 #include "src/training/same_job.h"
-#include "src/training/train_model.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -183,13 +183,13 @@ static int set_up(struct evaluation *evaluation) {
         return -1;
     }
     print_model(evaluation);
-    if (train_model_create(&evaluation->gpt, ranks) ||
+    if (data_parallel_create_model(&evaluation->gpt, ranks) ||
         ranks_agree(ranks,
                     evaluation->is_first ? checkpoint_load_weights(settings->checkpoint, &evaluation->gpt) : 0)) {
         return -1;
     }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself */
-    return train_model_share_weights(&evaluation->gpt, ranks);
+    return data_parallel_share_weights(&evaluation->gpt, ranks);
 }
 
 /* ---- results */

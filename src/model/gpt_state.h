@@ -155,7 +155,7 @@ static inline bool gpt_drops(const struct gpt *gpt) {
     return gpt->pass.dropout && gpt->config.dropout != 0.0;
 }
 
-/* Returns the dropout at a place of a sublayer (-1: of none), by its name; the rate is 0 where the pass has none. */
+/* Returns the dropout at a place of a sublayer (-1: of none), by its name; its rate is 0 if the pass has none. */
 struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place);
 
 /* Returns the spans of a layer norm's parameters in the arena of weights, or of gradients. */

@@ -1,18 +1,25 @@
 #include "src/model/linear.h"
 #include "runtime/gemm/gemm.h"
 
+/* y [rows, out] = x [rows, in] w^T */
+static struct gemm_call forward_call(size_t rows, size_t out, size_t in, struct span x, struct span w,
+                                     const struct buffer *y) {
+    return (struct gemm_call){.transpose_b = true,
+                              .m = rows,
+                              .n = out,
+                              .k = in,
+                              .a = {x.buffer, x.offset, in},
+                              .b = {w.buffer, w.offset, in},
+                              .c = {y, 0, out}};
+}
+
 void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                      struct span w, const struct buffer *y) {
+    const struct gemm_call call = forward_call(rows, out, in, x, w, y);
     if (rows <= FEW_ROWS) {
         few_rows_multiply(operations, rows, out, in, x, w, y);
     } else {
-        gemm_run(operations->compute, &(struct gemm_call){.transpose_b = true,
-                                                          .m = rows,
-                                                          .n = out,
-                                                          .k = in,
-                                                          .a = {x.buffer, x.offset, in},
-                                                          .b = {w.buffer, w.offset, in},
-                                                          .c = {y, 0, out}});
+        gemm_run(operations->compute, &call);
     }
 }
 
@@ -26,23 +33,17 @@ void linear_forward(struct operations *operations, const struct parameters *para
     const bool bias = operations->shape.bias;
     const bool fuses =
         gemm_fuses(operations->compute, operations->shape.type) && (!activated || is_gelu(operations));
+    const struct span input = {x, 0}, weights = {parameters->weights_lowp, layer.weight_at};
     compute_set_module(operations->compute, "GEMMs of layers");
     if ((bias || activated) && rows > FEW_ROWS && fuses) {
-        gemm_run(operations->compute,
-                 &(struct gemm_call){.transpose_b = true,
-                                     .m = rows,
-                                     .n = layer.out,
-                                     .k = layer.in,
-                                     .a = {x, 0, layer.in},
-                                     .b = {parameters->weights_lowp, layer.weight_at, layer.in},
-                                     .c = {y, 0, layer.out},
-                                     .bias = {bias ? parameters->weights : NULL, layer.bias_at},
-                                     .activated = {activated, 0, layer.out},
-                                     .gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH});
+        struct gemm_call call = forward_call(rows, layer.out, layer.in, input, weights, y);
+        call.bias = (struct span){bias ? parameters->weights : NULL, layer.bias_at};
+        call.activated = (struct matrix){activated, 0, layer.out};
+        call.gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH;
+        gemm_run(operations->compute, &call);
         return;
     }
-    linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
-                    (struct span){parameters->weights_lowp, layer.weight_at}, y);
+    linear_multiply(operations, rows, layer.out, layer.in, input, weights, y);
     if (bias) {
         bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
     }

@@ -1,6 +1,7 @@
 #include "src/model/model_config.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,40 +107,22 @@ int model_config_set_tokenizer(struct model_config *config, const char *name) {
 
 /* ---- JSON */
 
-/* Sets a choice to the word that config.json has. */
-static int read_word(const json_t *json, const struct option_spec *option) {
-    const char *given = json_string_value(json);
-    char word[32];
-    for (int i = 0; given && *options_word(option->choices, i, word, sizeof word); i++) {
-        if (strcmp(given, word) == 0) {
-            *(int *)option->target = i;
-            return 0;
-        }
-    }
-    return error_set("'%s' is none of %s", option->name, option->choices);
-}
-
-static int read_setting(const json_t *json, const struct model_setting *setting) {
-    static const char *const kinds[] = {
-        [OPTION_INT] = "a whole number", [OPTION_FLOAT] = "a number", [OPTION_BOOL] = "true or false"};
-    const struct option_spec *option = &setting->option;
+static int read_setting(const json_t *json, struct model_setting *setting) {
+    struct option_spec *option = &setting->option;
     const json_t *given = json_object_get(json, option->name);
     if (!given) {
         return setting->is_size ? error_set("'%s' is missing", option->name) : 0;
     }
-    if (option->type == OPTION_CHOICE) {
-        return read_word(given, option);
+    if (json_is_string(given) != (option->type == OPTION_CHOICE)) {
+        return error_set("'%s' is of another type", option->name);
     }
-    if (option->type == OPTION_INT && json_is_integer(given)) {
-        *(int64_t *)option->target = json_integer_value(given);
-    } else if (option->type == OPTION_FLOAT && json_is_number(given)) {
-        *(double *)option->target = json_number_value(given);
-    } else if (option->type == OPTION_BOOL && json_is_boolean(given)) {
-        *(bool *)option->target = json_boolean_value(given);
-    } else {
-        return error_set("'%s' is not %s", option->name, kinds[option->type]);
-    }
-    return 0;
+    char *value =
+        json_is_string(given) ? memory_string(json_string_value(given)) : json_dumps(given, JSON_ENCODE_ANY);
+    char *where = memory_format("%s = ", option->name);
+    const int status = option_set(option, value, where);
+    free(value);
+    free(where);
+    return status;
 }
 
 int model_config_from_json(const json_t *json, struct model_config *config) {

@@ -36,15 +36,9 @@ int settings_verify_device(struct compute *compute, enum element_type type) {
 
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                          struct compute **compute) {
-    if (settings_open_unverified(settings, type, local_rank, compute)) {
-        return -1;
-    }
-    if (settings_verify_device(*compute, type)) {
-        compute_close(*compute);
-        *compute = NULL;
-        return -1;
-    }
-    return 0;
+    return settings_open_unverified(settings, type, local_rank, compute) || settings_verify_device(*compute, type)
+               ? -1
+               : 0;
 }
 
 void settings_optimizer_options(struct optimizer_settings *settings, const char *iterations,

@@ -36,7 +36,7 @@ int settings_open_unverified(const struct device_settings *settings, enum elemen
 /* Compares them, in fp32 and this type, unless nothing is to be verified. -1 with what is wrong and what to do. */
 int settings_verify_device(struct compute *compute, enum element_type type);
 
-/* Both. */
+/* Both. After a failure a *compute that is not NULL is still to be closed. */
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                          struct compute **compute);
 

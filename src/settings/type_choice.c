@@ -23,28 +23,23 @@ static bool multiplies_in_fp32(int gemm) {
 
 static void choose(const struct type_facts *facts, struct type_choice *choice) {
     const struct gemm_matrix_cores *cores = &facts->matrix_cores;
-    const char *refusal = cores->refusal ? cores->refusal : "";
     const size_t size = sizeof choice->reason;
     char word[16];
     if (multiplies_in_fp32(facts->gemm)) {
         snprintf(choice->reason, size, "--gemm %s multiplies in fp32",
                  options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
-    } else if (!facts->is_gpu && !cores->name) {
-        snprintf(choice->reason, size, "%s %s%s", facts->device,
-                 *refusal ? "would multiply bf16 in fp32: " : "is no GPU, and no bf16 instructions were found",
-                 refusal);
+    } else if (!cores->name) { /* of failures the warning says more */
+        const bool is_short = cores->refusal && !cores->failed;
+        snprintf(choice->reason, size, "%s would multiply bf16 in fp32%s%s", facts->device, is_short ? ": " : "",
+                 is_short ? cores->refusal : "");
     } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
         snprintf(choice->reason, size,
                  "a model of %zu channels is too narrow to gain from %s; bf16 is chosen from %d channels on",
                  facts->channels, cores->name, WIDE);
-    } else if (cores->name) {
+    } else {
         choice->type = ELEMENT_BF16;
         snprintf(choice->reason, size, "GEMMs on %s %s", cores->name,
                  facts->untested ? "are taken to work" : "passed their self-test");
-    } else if (cores->failed) { /* of which the warning says more */
-        snprintf(choice->reason, size, "no matrix cores of %s passed their self-test", facts->device);
-    } else {
-        snprintf(choice->reason, size, "no matrix cores%s%s", *refusal ? ": " : "", refusal);
     }
 }
 

@@ -1,4 +1,5 @@
 #include "src/training/data_parallel.h"
+#include "runtime/gemm/gemm_measure.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
@@ -7,8 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
-#define PIECE ((uint64_t)1 << 20) /* weights that are read at a time */
+#define PIECE ((uint64_t)1 << 20) /* weights that are moved between host and device at a time */
 
 /* ---- making and releasing */
 
@@ -16,19 +18,6 @@ static void add_item(struct data_parallel *parallel, enum collective_kind kind, 
                      struct element_range range, int64_t complete_after) {
     parallel->items[parallel->item_count] = (struct collective_item){kind, buffer, range};
     parallel->complete_after[parallel->item_count++] = complete_after;
-}
-
-/* All buckets of an arena, or those of the token embedding only, or the others. */
-enum choice { ALL_BUCKETS, TOKEN_BUCKETS, OTHER_BUCKETS };
-static void add_buckets(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
-                        enum choice choice) {
-    for (size_t i = 0; i < parallel->buckets.count; i++) {
-        const struct bucket *bucket = &parallel->buckets.table[i];
-        if (choice == ALL_BUCKETS || bucket->of_tokens == (choice == TOKEN_BUCKETS)) {
-            const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
-            add_item(parallel, kind, buffer, bucket->range, choice == TOKEN_BUCKETS ? top : bucket->complete_after);
-        }
-    }
 }
 
 /* The token embedding's rows that are kept apart, which every rank needs whatever it owns of that: in pieces no
@@ -43,25 +32,24 @@ static void add_rows(struct data_parallel *parallel) {
     }
 }
 
-/* Of all buckets of an arena. */
-static void begin_round(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer) {
+/* Begins to exchange all buckets of an arena, in the order of their completion. If rows of the token embedding's
+ * gradient are kept apart, its buckets are first, being complete with the head, and the rows are last. */
+static void begin_round(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
+                        bool rows_apart) {
+    const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
     parallel->item_count = 0;
-    add_buckets(parallel, kind, buffer, ALL_BUCKETS);
-    collective_begin(parallel->collective, parallel->items, parallel->item_count);
-}
-
-/* Of gradients in a backward pass: in the order in which they will be complete. */
-static void begin_gradients(struct data_parallel *parallel) {
-    const enum collective_kind kind = parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
-    const struct buffer *gradients = parallel->gpt->parameters.gradients;
-    if (parallel->gpt->row_gradients.count == 0) {
-        begin_round(parallel, kind, gradients);
-        return;
+    for (int pass = rows_apart ? 0 : 1; pass < 2; pass++) {
+        for (size_t i = 0; i < parallel->buckets.count; i++) {
+            const struct bucket *bucket = &parallel->buckets.table[i];
+            const bool is_first = rows_apart && bucket->of_tokens;
+            if (is_first == (pass == 0)) {
+                add_item(parallel, kind, buffer, bucket->range, is_first ? top : bucket->complete_after);
+            }
+        }
     }
-    parallel->item_count = 0;
-    add_buckets(parallel, kind, gradients, TOKEN_BUCKETS);
-    add_buckets(parallel, kind, gradients, OTHER_BUCKETS);
-    add_rows(parallel);
+    if (rows_apart) {
+        add_rows(parallel);
+    }
     collective_begin(parallel->collective, parallel->items, parallel->item_count);
 }
 
@@ -95,19 +83,11 @@ static int create_collective(struct data_parallel *parallel) {
 int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_steps) {
     const int64_t ranks = all->count;
     *micro_steps = steps / ranks;
-    if (steps % ranks == 0) {
-        return 0;
-    }
-    const int64_t below = steps / ranks * ranks;
-    if (below == 0) {
-        return error_set("gradient_accumulation_steps = %" PRId64 " counts over all ranks and there are %" PRId64
-                         " of them: give %" PRId64 " or a multiple of it, or start fewer ranks",
-                         steps, ranks, ranks);
-    }
-    return error_set("gradient_accumulation_steps = %" PRId64
-                     " counts over all ranks and cannot be divided by %" PRId64 " ranks: give %" PRId64
-                     " or %" PRId64,
-                     steps, ranks, below, below + ranks);
+    return steps % ranks == 0 ? 0
+                              : error_set("gradient_accumulation_steps = %" PRId64
+                                          " counts over all ranks and cannot be divided by %" PRId64
+                                          " ranks: give %" PRId64 " or a multiple of it, or start fewer ranks",
+                                          steps, ranks, ranks);
 }
 
 /* The buckets are cut from a parameter table of their own: the model's is made with its plan, which needs the
@@ -131,31 +111,44 @@ static size_t most_rows(const struct train_settings *settings, const struct mode
     return ranks->count > 1 && tokens <= 4 * (size_t)config->vocab_size ? tokens : 0;
 }
 
-int data_parallel_begin(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
-                        const struct model_config *config, struct gpt_options *options) {
+int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
+                       const struct model_config *config, struct compute *compute, struct gpt *gpt) {
     *parallel = (struct data_parallel){.ranks = ranks,
                                        .shares_moments = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
-    options->shareable = ranks->node.count > 1;
-    options->row_gradients = most_rows(settings, config, ranks);
     if (create_buckets(parallel, config, settings->allreduce_bucket)) {
         return -1;
     }
-    options->moments = parallel->shares_moments ? &parallel->buckets.share : NULL;
+    const struct gpt_options options = {
+        .batch = settings->batch_size,
+        .sequence = config->block_size,
+        .mode = GPT_TRAINING,
+        .type = (enum element_type)settings->dtype,
+        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
+        .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
+        .row_gradients = most_rows(settings, config, ranks),
+        .shareable = ranks->node.count > 1,
+        .recompute = settings->recompute == RECOMPUTE_LAYER,
+    };
+    if (gpt_plan(compute, config, &options, gpt)) {
+        return -1;
+    }
+    parallel->gpt = gpt;
+    if (ranks->count > 1) {
+        const uint64_t largest = parallel->buckets.largest;
+        const bool on_host = compute->device.shares_host_memory;
+        memory_plan_count(&gpt->plan, "exchange of gradients",
+                          collective_device_bytes(compute, largest, parallel->bf16) +
+                              (on_host ? collective_host_bytes(compute, ranks, largest, parallel->bf16) : 0));
+    }
     return 0;
 }
 
-void data_parallel_plan(struct data_parallel *parallel, struct gpt *gpt) {
-    const uint64_t largest = parallel->buckets.largest;
-    parallel->gpt = gpt;
-    if (parallel->ranks->count > 1) {
-        const bool on_host = gpt->compute->device.shares_host_memory;
-        memory_plan_count(&gpt->plan, "exchange of gradients",
-                          collective_device_bytes(gpt->compute, largest, parallel->bf16) +
-                              (on_host
-                                   ? collective_host_bytes(gpt->compute, parallel->ranks, largest, parallel->bf16)
-                                   : 0));
-    }
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
+    const bool is_first = ranks->local_index == 0; /* on its host: the others then find its programs in the cache */
+    return ranks_agree(ranks, is_first ? gpt_create(gpt) : 0) || ranks_agree(ranks, is_first ? 0 : gpt_create(gpt))
+               ? -1
+               : 0;
 }
 
 int data_parallel_create(struct data_parallel *parallel) {
@@ -223,7 +216,8 @@ int data_parallel_backward(struct data_parallel *parallel, bool last) {
     if (separate_rows(parallel)) {
         return -1;
     }
-    begin_gradients(parallel);
+    begin_round(parallel, parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                parallel->gpt->parameters.gradients, parallel->gpt->row_gradients.count > 0);
     gpt_backward(parallel->gpt, &listener);
     return compute_check(parallel->gpt->compute);
 }
@@ -258,7 +252,7 @@ static int step_shards(struct data_parallel *parallel, const struct optimizer_se
     if (share_norm(parallel)) {
         return -1;
     }
-    begin_round(parallel, COLLECTIVE_ALL_GATHER, gpt->parameters.weights);
+    begin_round(parallel, COLLECTIVE_ALL_GATHER, gpt->parameters.weights, false);
     for (size_t i = 0; i < parallel->buckets.count; i++) {
         const struct bucket *bucket = &parallel->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
@@ -291,31 +285,40 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
 }
 
 int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times) {
-    begin_round(parallel, COLLECTIVE_ALL_REDUCE, parallel->gpt->parameters.gradients);
+    begin_round(parallel, COLLECTIVE_ALL_REDUCE, parallel->gpt->parameters.gradients, false);
     return collective_finish(parallel->collective, times);
 }
 
 /* ---- weights */
 
-/* FNV-1a over 32-bit words: a slip of a bit is what is looked for, not an enemy. */
-static uint64_t mix_piece(uint64_t hash, const float *piece, uint64_t count) {
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, piece + i, sizeof bits);
-        hash = (hash ^ bits) * 0x100000001b3U;
+int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
+    if (ranks->count == 1) {
+        return 0;
     }
-    return hash;
+    const struct buffer *weights = gpt->parameters.weights;
+    const uint64_t bytes = gpt->parameters.elements * sizeof(float);
+    char *piece = memory_allocate(PIECE, sizeof(float));
+    int status = 0;
+    for (uint64_t done = 0, count; status == 0 && done < bytes; done += count) {
+        count = bytes - done < PIECE * sizeof(float) ? bytes - done : PIECE * sizeof(float);
+        status = (ranks->index == 0 && buffer_read(gpt->compute, weights, done, piece, count)) ||
+                 ranks_broadcast(ranks, piece, count) ||
+                 (ranks->index != 0 && buffer_write(gpt->compute, weights, done, piece, count));
+    }
+    free(piece);
+    parameters_round(gpt->compute, &gpt->parameters);
+    return status ? -1 : 0;
 }
 
-static int hash_weights(struct gpt *gpt, uint64_t *hash) {
+/* A CRC: a slip of a bit is what is looked for, not an enemy. */
+static int check_sum(struct gpt *gpt, uLong *sum) {
     float *piece = memory_allocate(PIECE, sizeof *piece);
     int status = 0;
-    *hash = 0xcbf29ce484222325U;
-    for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
-        const uint64_t left = gpt->parameters.elements - done, count = left < PIECE ? left : PIECE;
+    for (uint64_t done = 0, count; status == 0 && done < gpt->parameters.elements; done += count) {
+        count = gpt->parameters.elements - done < PIECE ? gpt->parameters.elements - done : PIECE;
         status =
             buffer_read(gpt->compute, gpt->parameters.weights, done * sizeof *piece, piece, count * sizeof *piece);
-        *hash = status ? 0 : mix_piece(*hash, piece, count);
+        *sum = status ? 0 : crc32_z(*sum, (const Bytef *)piece, count * sizeof *piece);
     }
     free(piece);
     return status;
@@ -323,11 +326,11 @@ static int hash_weights(struct gpt *gpt, uint64_t *hash) {
 
 int data_parallel_check_weights(const struct data_parallel *parallel) {
     struct ranks *ranks = parallel->ranks;
-    uint64_t own = 0, first;
+    uLong own = 0, first;
     if (ranks->count == 1) {
         return 0;
     }
-    int status = hash_weights(parallel->gpt, &own);
+    int status = check_sum(parallel->gpt, &own);
     first = own;
     if (ranks_broadcast(ranks, &first, sizeof first)) {
         return -1;
@@ -339,4 +342,14 @@ int data_parallel_check_weights(const struct data_parallel *parallel) {
                       ranks->index);
     }
     return ranks_agree(ranks, status); /* which names the first that differs, or could not read them: rank 0 */
+}
+
+int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate) {
+    const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
+    const size_t most = gpt->compute->device.is_gpu ? 8192 : 1024; /* enough to keep the device busy */
+    return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < most ? tokens : most, 4 * width, width,
+                             rate) ||
+                   ranks_sum(ranks, rate, 1)
+               ? -1
+               : 0;
 }

@@ -25,18 +25,18 @@ struct data_parallel {
     float *host_squares;         /* [buckets] */
 };
 
-/* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be
- * shared equally. */
+/* Micro-batches of each rank, of `steps` over all ranks; an error unless they can be shared equally. */
 int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
 
-/* Cuts the buckets of a model of this shape, and sets what gpt_plan needs to know of the ranks in *options. */
-int data_parallel_begin(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
-                        const struct model_config *config, struct gpt_options *options);
+/* Plans the model for training with these ranks, exchange of gradients included. Talks to no other rank.
+ * data_parallel_release and gpt_release free what a failure leaves. */
+int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
+                       const struct model_config *config, struct compute *compute, struct gpt *gpt);
 
-/* Call after gpt_plan: puts what exchanging gradients takes on the model's plan. */
-void data_parallel_plan(struct data_parallel *parallel, struct gpt *gpt);
+/* gpt_create on all ranks. Collective. */
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
 
-/* Call after gpt_create: creates what steps need. Collective. */
+/* Call after that: creates what steps need. Collective. */
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
@@ -50,6 +50,13 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
 
 /* Adds up what is in the gradients, by itself, to be timed: there are other ranks. Collective. */
 int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times);
+
+/* Copies rank 0's weights to all ranks, so that libraries that round differently from host to host do not matter.
+ * Collective. */
+int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks);
+
+/* Measures FLOP/s of GEMMs of the model's shape, on all ranks at once, added up. Collective. */
+int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate);
 
 /* Collective: an error on all ranks unless all have the same weights, bit for bit. */
 int data_parallel_check_weights(const struct data_parallel *parallel);

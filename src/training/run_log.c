@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
+
+#define MOST_LOG_BYTES ((size_t)1 << 36) /* of an earlier process: far more than a run writes */
 
 /* ---- lines of an earlier process */
 
@@ -29,7 +30,6 @@ int record_lines_read(FILE *file, void (*take)(void *context, const struct recor
     ssize_t bytes;
     while ((bytes = getline(&text, &capacity, file)) > 0 && text[bytes - 1] == '\n') {
         line.number++;
-        line.end += (uint64_t)bytes;
         line.object = parse(text, (size_t)bytes);
         take(context, &line);
         json_decref(line.object);
@@ -41,99 +41,50 @@ int record_lines_read(FILE *file, void (*take)(void *context, const struct recor
     return ferror(file) ? error_set_errno("cannot read") : 0;
 }
 
-struct cut {
-    const struct training_state *state;
-    uint64_t end; /* of the last line that the run has got to */
-    bool found;   /* a line of a run, kept or not */
-};
-
-/* A line belongs to what a run has done: its steps before where it stands, and its evaluations. */
-static void note_line(void *context, const struct record_line *line) {
-    struct cut *cut = context;
-    const int64_t at = json_integer_value(json_object_get(line->object, "iter"));
-    const bool evaluation = json_object_get(line->object, "val_loss") != NULL;
-    cut->found |= line->object != NULL;
-    if (line->object && at < (evaluation ? cut->state->evaluated_at + 1 : cut->state->iteration)) {
-        cut->end = line->end;
-    }
-}
-
-/* Whether the file begins as a run's lines do; one without a whole line may be what a full disk has left of the
- * first. */
-static bool is_torn_line(FILE *file) {
+/* Returns in *kept the bytes of a log up to the last line that the run has got to: of its steps before
+ * state->iteration, and of its evaluations. A text that has no line of a run is refused, unless it begins as one: a
+ * full disk may have left that of the first. */
+static int cut_lines(const char *text, size_t bytes, const struct training_state *state, size_t *kept) {
     static const char beginning[] = "{\"iter\":";
-    char text[sizeof beginning];
-    rewind(file);
-    const size_t bytes = fread(text, 1, sizeof beginning - 1, file);
-    return memcmp(text, beginning, bytes) == 0;
-}
-
-/* Copies the lines that the run has got to. */
-static int copy_lines(FILE *from, FILE *to, const struct training_state *state) {
-    struct cut cut = {.state = state};
-    char block[8192];
-    if (record_lines_read(from, note_line, &cut)) {
-        return -1;
-    }
-    if (!cut.found && !is_torn_line(from)) {
-        return error_set("no line of it is of a run: it would be lost; move it away");
-    }
-    rewind(from);
-    for (uint64_t left = cut.end; left > 0;) {
-        const size_t wanted = left < sizeof block ? (size_t)left : sizeof block;
-        const size_t got = fread(block, 1, wanted, from);
-        if (got == 0) {
-            return ferror(from) ? error_set_errno("cannot read") : error_set("it became shorter while it was read");
+    const size_t compared = bytes < sizeof beginning - 1 ? bytes : sizeof beginning - 1;
+    bool found = memcmp(text, beginning, compared) == 0;
+    *kept = 0;
+    for (const char *line = text, *end; (end = memchr(line, '\n', bytes - (size_t)(line - text))); line = end + 1) {
+        json_t *object = parse(line, (size_t)(end - line));
+        const int64_t at = json_integer_value(json_object_get(object, "iter"));
+        const bool is_evaluation = json_object_get(object, "val_loss") != NULL;
+        found |= object != NULL;
+        if (object && at < (is_evaluation ? state->evaluated_at + 1 : state->iteration)) {
+            *kept = (size_t)(end + 1 - text);
         }
-        if (fwrite(block, 1, got, to) != got) {
-            return error_set_errno("cannot write the copy");
-        }
-        left -= got;
+        json_decref(object);
     }
-    return files_flush(to, "the copy");
+    return found ? 0 : error_set("no line of it is of a run: it would be lost; move it away");
 }
 
-/* Fills the new file, which stays empty if there is no old one. */
-static int fill_anew(const char *path, const char *staging, const struct training_state *state) {
-    if (!files_exist(path)) {
-        return 0;
-    }
-    FILE *from = files_open_stream(path);
-    if (!from) {
-        return -1;
-    }
-    FILE *to = fopen(staging, "we");
-    int status = to ? copy_lines(from, to, state) : error_set_errno("cannot begin the copy");
-    if (to && fclose(to) != 0 && status == 0) {
-        status = error_set_errno("cannot write the copy");
-    }
-    fclose(from);
-    return status ? error_prefix("%s", path) : 0;
-}
-
-/* Writes the file anew and puts that into its place, in one step for the file system: whatever happens, the lines
- * before stay, and other names that the old file has, such as those of a backup by links, keep it as it was.
- * Without `makes`, a file that is missing stays so and *file is NULL. */
+/* Writes the file anew with the lines that the run has got to, in one step for the file system: whatever happens,
+ * these stay, and other names that the old file has, such as those of a backup by links, keep it as it was. Without
+ * `makes`, a file that is missing stays so and *file is NULL. */
 static int open_lines(const char *out_dir, const char *name, bool makes, const struct training_state *state,
                       FILE **file) {
     const struct path path = path_of("%s/%s", out_dir, name);
-    char *staging = NULL;
-    *file = NULL;
-    if (!makes && !files_exist(path.text)) {
+    const bool exists = files_exist(path.text);
+    char *text = NULL;
+    size_t bytes = 0, kept = 0;
+    if (!makes && !exists) {
         return 0;
     }
-    if (files_stage_file(path.text, &staging)) {
+    if (exists && files_read(path.text, MOST_LOG_BYTES, &text, &bytes)) {
         return -1;
     }
-    if (fill_anew(path.text, staging, state)) {
-        files_stage_abandon(staging);
-        return -1;
+    int status = exists && cut_lines(text, bytes, state, &kept) ? error_prefix("%s", path.text)
+                                                                : files_write(path.text, text ? text : "", kept);
+    free(text);
+    if (status == 0) {
+        *file = fopen(path.text, "ae");
+        status = *file ? 0 : error_set_errno("cannot write %s", path.text);
     }
-    if (files_stage_commit(path.text, staging)) {
-        return -1;
-    }
-    *file = fopen(path.text, "ae");
-    return *file ? 0 : error_set_errno("cannot write %s", path.text);
+    return status;
 }
 
 /* TensorBoard draws a chart for each tag, with a line for each folder: validation's losses have the tag of

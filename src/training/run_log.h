@@ -49,7 +49,6 @@ int run_log_statistics(struct run_log *log, const struct h_measurement *statisti
 
 struct record_line {
     uint64_t number; /* from 1 */
-    uint64_t end;    /* bytes of the file up to here, with its newline */
     json_t *object;  /* NULL: the line is no object with an "iter" that can be an iteration */
 };
 

@@ -28,14 +28,6 @@ static bool is_local(const char *line) {
            strncmp(line, "gemm = ", 7) == 0 || strncmp(line, "clblast_parameters = ", 21) == 0;
 }
 
-/* A line each; heap memory, NULL with an error. */
-static char *settings_lines(const struct train_settings *settings) {
-    char *saved = options_text(settings->specs, settings->spec_count);
-    char *lines = memory_format("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at);
-    free(saved);
-    return lines;
-}
-
 static int compare_lines(const char *own, const char *first) {
     while (*own && *first) {
         const size_t length = strcspn(own, "\n"), first_length = strcspn(first, "\n");
@@ -54,15 +46,15 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
     if (ranks->count == 1) {
         return 0;
     }
-    char *own = settings_lines(settings), *first = calloc(1, MOST_SHARED_BYTES);
-    int status = ranks_agree(ranks, own && first ? 0 : error_set("out of memory for the settings"));
-    if (status == 0) {
-        snprintf(first, MOST_SHARED_BYTES, "%s", own);
-        status = ranks_broadcast(ranks, first, MOST_SHARED_BYTES) || ranks_agree(ranks, compare_lines(own, first));
-    }
+    static char first[MOST_SHARED_BYTES];
+    char *saved = options_text(settings->specs, settings->spec_count);
+    char *own = memory_format("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at);
+    snprintf(first, sizeof first, "%s", own);
+    const int status =
+        ranks_broadcast(ranks, first, sizeof first) || ranks_agree(ranks, compare_lines(own, first)) ? -1 : 0;
+    free(saved);
     free(own);
-    free(first);
-    return status ? -1 : 0;
+    return status;
 }
 
 /* ---- program, data, checkpoint */

@@ -48,7 +48,9 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
 int train_options_list_residuals(void);
 
 /* Tells whether the command line or a config file sets the option, by its name with underscores. */
-bool train_settings_given(const struct train_settings *settings, const char *name);
+static inline bool train_settings_given(const struct train_settings *settings, const char *name) {
+    return options_source(settings->specs, settings->spec_count, name) > 0;
+}
 
 /* Tells whether the run goes on from a checkpoint of its own. */
 bool train_settings_resume(const struct train_settings *settings);

@@ -6,7 +6,6 @@
 #include "src/measuring/score_windows.h"
 #include "src/training/batch_sampler.h"
 #include "src/training/train.h"
-#include "src/training/train_model.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -386,10 +385,10 @@ static void print_collectives(const struct trainer *trainer) {
     const double exposed = times->exposed < times->active ? times->exposed : times->active;
     message_print(
         trainer->console,
-        "exchange %.1f ms a step under way, %.1f ms of them after the backward pass; %.0f %% hidden behind "
-        "computation; rank 0 sent %.2f MiB a step, and moved %.2f MiB in memory\n",
-        1e3 * times->active / steps, 1e3 * exposed / steps, 100.0 * (1.0 - exposed / times->active),
-        times->sent / steps / 1048576.0, times->moved / steps / 1048576.0);
+        "exchange %.1f ms a step, %.1f ms of them not hidden behind computation; rank 0 sent %.2f MiB a step, "
+        "and moved %.2f MiB in memory\n",
+        1e3 * times->active / steps, 1e3 * exposed / steps, times->sent / steps / 1048576.0,
+        times->moved / steps / 1048576.0);
 }
 
 static int print_profile(struct trainer *trainer) {
@@ -410,7 +409,7 @@ static int print_profile(struct trainer *trainer) {
 
 /* What mfu refers to. */
 static int measure_rate(struct trainer *trainer) {
-    if (train_model_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
+    if (data_parallel_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
         return -1;
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {

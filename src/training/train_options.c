@@ -96,10 +96,6 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
     settings->model.residual = residual_at((size_t)settings->residual);
 }
 
-bool train_settings_given(const struct train_settings *settings, const char *name) {
-    return options_source(settings->specs, settings->spec_count, name) > 0;
-}
-
 int train_options_list_residuals(void) {
     return residual_list(stdout) ? error_set("cannot write the list") : 0;
 }

@@ -8,7 +8,6 @@
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
 #include "src/training/same_job.h"
-#include "src/training/train_model.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -82,10 +81,9 @@ static int check_tokenizer(const struct trainer *trainer) {
     if (train_settings_resume(trainer->settings) || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
         return 0;
     }
-    const bool prepares = strcmp(of_model, "byte") == 0 || strcmp(of_model, "gpt2") == 0;
-    return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with %s%s",
-                     trainer->settings->data_dir, of_data, of_model,
-                     prepares ? "hc_prepare --tokenizer " : "the model's tokenizer", prepares ? of_model : "");
+    return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with the model's "
+                     "tokenizer (hc_prepare --tokenizer)",
+                     trainer->settings->data_dir, of_data, of_model);
 }
 
 /* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's
@@ -93,14 +91,12 @@ static int check_tokenizer(const struct trainer *trainer) {
 static void warn_unused_vocabulary(const struct trainer *trainer) {
     const struct data_set *data = &trainer->data;
     const int64_t vocabulary = trainer->settings->model.vocab_size;
-    if (!is_scratch(trainer->settings) || data->vocab_size == 0 || vocabulary <= 2 * data->vocab_size) {
-        return;
+    if (is_scratch(trainer->settings) && data->vocab_size > 0 && vocabulary > 2 * data->vocab_size) {
+        PRINT(trainer,
+              "warning  vocabulary %" PRId64 ", of which the data use %" PRId64
+              ": leave vocab_size out, or prepare the text with another hc_prepare --tokenizer\n",
+              vocabulary, data->vocab_size);
     }
-    const bool named = *data->tokenizer, bytes = strcmp(data->tokenizer, "byte") == 0;
-    PRINT(trainer,
-          "warning  vocabulary %" PRId64 ", of which the data use %" PRId64 "%s%s%s: leave vocab_size out%s\n",
-          vocabulary, data->vocab_size, named ? " (tokens of \"" : "", data->tokenizer, named ? "\")" : "",
-          bytes ? ", or prepare the text with hc_prepare --tokenizer gpt2" : "");
 }
 
 /* Opens the data, and takes their vocabulary unless the user or a checkpoint says another. */
@@ -129,14 +125,11 @@ static int open_data(struct trainer *trainer) {
 static void print_model(const struct trainer *trainer) {
     const struct model_config *model = &trainer->settings->model;
     const struct parameters *parameters = &trainer->gpt.parameters;
-    PRINT(trainer, "model    %s", model->residual->name);
-    if (!residual_is_plain(model->residual)) {
-        PRINT(trainer, " with %" PRId64 " streams", model->n_streams);
-    }
     PRINT(trainer,
-          ": %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
+          "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
           " tokens of context, vocabulary %" PRId64 "\n",
-          model->n_layer, model->n_head, model->n_embd, model->block_size, model->vocab_size);
+          model->residual->name, model->n_streams, model->n_layer, model->n_head, model->n_embd, model->block_size,
+          model->vocab_size);
     PRINT(trainer,
           "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
           (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
@@ -154,20 +147,14 @@ static void print_ranks(const struct trainer *trainer) {
     const struct ranks *ranks = trainer->ranks;
     const struct device *device = &trainer->compute->device;
     if (ranks->count > 1) {
-        PRINT(trainer, "ranks    %d on %d host%s, %" PRId64 " micro-batch%s each", ranks->count, ranks->hosts,
-              ranks->hosts == 1 ? "" : "s", trainer->micro_steps, trainer->micro_steps == 1 ? "" : "es");
-        if (device->is_cpu) {
-            PRINT(trainer, "; %u core%s for rank 0", host_cores(), host_cores() == 1 ? "" : "s");
-        }
-        fputc('\n', trainer->console);
+        PRINT(trainer, "ranks    %d, hosts %d, micro-batches of each rank %" PRId64 ", CPU cores of rank 0 %u\n",
+              ranks->count, ranks->hosts, trainer->micro_steps, host_cores());
     }
     if (device->is_gpu && ranks->local_count > (int)device->gpus) {
-        PRINT(trainer, "warning  %d ranks on %s ", ranks->local_count, ranks->host);
-        if (device->gpus == 1) {
-            PRINT(trainer, "see one GPU: unless the launcher shows each another one, they share it\n");
-        } else {
-            PRINT(trainer, "share %u GPUs\n", device->gpus);
-        }
+        PRINT(trainer,
+              "warning  %d ranks on %s see the same GPUs, %u in number: they share them unless the launcher shows "
+              "each rank another one\n",
+              ranks->local_count, ranks->host, device->gpus);
     }
 }
 
@@ -192,8 +179,8 @@ static int open_device(struct trainer *trainer) {
 
 static int plan_model(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
-    if (train_model_plan(settings, &settings->model, trainer->ranks, trainer->compute, &trainer->gpt,
-                         &trainer->parallel)) {
+    if (data_parallel_plan(&trainer->parallel, trainer->ranks, settings, &settings->model, trainer->compute,
+                           &trainer->gpt)) {
         return -1;
     }
     print_ranks(trainer);
@@ -359,14 +346,9 @@ static int open_evaluation(struct trainer *trainer) {
          open_sampler(trainer, &trainer->estimate_val, data->val, seed, ESTIMATE_PURPOSE("val"), rows))) {
         return -1;
     }
-    const char *places = by_seed ? "at places that depend on the seed" : "at the same places for every seed";
-    if (trainer->whole_val) {
-        PRINT(trainer, "evaluate all %" PRIu64 " tokens of val.bin; of train.bin %" PRId64 " batches %s\n", whole,
-              settings->eval_iters, places);
-    } else {
-        PRINT(trainer, "evaluate %" PRId64 " batches of each split (%.0f of %" PRIu64 " tokens of val.bin) %s\n",
-              settings->eval_iters, sampled, whole, places);
-    }
+    PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of val.bin, %.0f of train.bin, at %s\n",
+          trainer->whole_val ? (double)whole : sampled, whole, sampled,
+          by_seed ? "places that depend on the seed" : "the same places for every seed");
     return 0;
 }
 
@@ -400,16 +382,14 @@ static int take_out_dir(struct trainer *trainer) {
 /* With the program's version and the device's name as comments, of one line each whatever the driver calls it.
  * Another version may have other defaults. */
 static int write_settings(const struct trainer *trainer, const char *folder) {
-    char *lines = options_text(trainer->settings->specs, trainer->settings->spec_count);
-    char device[sizeof trainer->compute->device.name];
-    memcpy(device, trainer->compute->device.name, sizeof device);
-    for (char *at = device; *at; at++) {
-        *at = (unsigned char)*at < ' ' ? '?' : *at;
-    }
-    char *text = memory_format("# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n%s",
-                               device, lines);
-    const int status = files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text));
-    free(lines);
+    char *text;
+    size_t bytes;
+    FILE *lines = memory_open_stream(&text, &bytes);
+    message_print(lines, "# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n",
+                  trainer->compute->device.name);
+    options_write(trainer->settings->specs, trainer->settings->spec_count, lines);
+    memory_close_stream(lines);
+    const int status = files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, bytes);
     free(text);
     return status;
 }
@@ -486,12 +466,12 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     const int opened = ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer));
     /* the model was planned before the data said what its tokens are */
     memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
-    if (opened || same_job_check(trainer, folder) || train_model_create(&trainer->gpt, trainer->ranks)) {
+    if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
     const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer);
     return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) || take_best(trainer) ||
-                   train_model_share_weights(&trainer->gpt, trainer->ranks) ||
+                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;

@@ -92,8 +92,8 @@ UNIT_TEST(vocabulary_must_be_known_and_large_enough) {
 /* Rows of the embedding that no token uses are said, once there are more of them than of the others; a resumed run
  * has its own. */
 UNIT_TEST(vocabulary_that_is_too_large_is_said) {
-    static const char words[] = "warning  vocabulary 513, of which the data use 256 (tokens of \"byte\"): leave "
-                                "vocab_size out, or prepare the text with hc_prepare --tokenizer gpt2\n";
+    static const char words[] = "warning  vocabulary 513, of which the data use 256: leave vocab_size "
+                                "out, or prepare the text with another hc_prepare --tokenizer\n";
 #define TRAIN_ROOMY(run, ...)                                                                                      \
     assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                 \
                                scratch_path("data"), "--out-dir", scratch_path(run), __VA_ARGS__),                 \
@@ -290,7 +290,8 @@ UNIT_TEST(config_that_is_no_config_is_refused) {
         {"", "config.json"},
         {"[1, 2]", "config.json: "},
         {"{\"residual\": \"shc\"}", "'n_layer' is missing"},
-        {"{\"residual\": \"shc\", \"n_layer\": 1.5}", "'n_layer' is not a whole number"},
+        {"{\"residual\": \"shc\", \"n_layer\": 1.5}", "n_layer = '1.5' is not a whole number"},
+        {"{\"residual\": \"shc\", \"n_layer\": \"2\"}", "'n_layer' is of another type"},
         {"{\"residual\": \"shc\", \"n_layer\": -1, \"n_head\": 2, \"n_embd\": 16, \"vocab_size\": 256, "
          "\"block_size\": 16, \"n_streams\": 4}",
          "n_layer = -1 is out of range"},
@@ -309,18 +310,16 @@ UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
     static const char gpt2[] = "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}", none[] = "{\"vocab_size\": 256}";
     static const struct change changes[] = {
         {"config.json", "\"byte\"", "\"gpt2\"",
-         "data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with hc_prepare "
-         "--tokenizer "
-         "gpt2\n"},
+         "data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with the model's "
+         "tokenizer"},
         {"config.json", "\"byte\"", "\"char\"",
-         "the model has tokens of \"char\": prepare the text with the model's tokenizer\n"},
+         "the model has tokens of \"char\": prepare the text with the model's tokenizer"},
     };
     assert_changes_refused(changes, 2);
     write_data("words", 2000, 2000, 1);
     scratch_write("words/meta.json", gpt2, strlen(gpt2));
     REFUSED(FAILED,
-            "words has tokens of \"gpt2\", the model has tokens of \"byte\": prepare the text with hc_prepare "
-            "--tokenizer byte\n",
+            "words has tokens of \"gpt2\", the model has tokens of \"byte\": prepare the text with the model's ",
             "--data-dir", scratch_path("words"), "--init-from", scratch_path("whole/ckpt-2"));
     scratch_write("words/meta.json", none, strlen(none));
     assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--out-dir",

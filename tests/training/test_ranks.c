@@ -554,7 +554,7 @@ UNIT_TEST(failing_set_up_ends_the_job) {
 
 UNIT_TEST(one_rank_speaks) {
     assert_done(RANKS("4", "spoken", "--profile", "--eval-iters", "2"));
-    static const char *const once[] = {"device   ", "ranks    4 on 1 host, 1 micro-batch each",
+    static const char *const once[] = {"device   ", "ranks    4, hosts 1, micro-batches of each rank 1",
                                        "model    ", "iter 0      validation loss",
                                        "saved    ", "computation; ",
                                        "trace    "};
