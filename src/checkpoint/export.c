@@ -106,15 +106,15 @@ struct export {
 
 static int prepare(const struct export_settings *settings, struct export *export) {
     export->format = settings->format;
-    return config_file_read(settings->checkpoint, &export->source_config) ||
-                   choose_model(settings, &export->source_config, &export->config) ||
-                   (files_are_same(settings->checkpoint, settings->out) &&
-                    error_set("--out is the checkpoint itself")) ||
-                   check_target(settings->out) || parameters_create(&export->source_config, &export->source) ||
-                   parameters_create(&export->config, &export->parameters) ||
-                   weights_open(settings->checkpoint, &export->source_config, &export->source, &export->weights)
-               ? -1
-               : 0;
+    if (config_file_read(settings->checkpoint, &export->source_config) ||
+        choose_model(settings, &export->source_config, &export->config) ||
+        (files_are_same(settings->checkpoint, settings->out) && error_set("--out is the checkpoint itself")) ||
+        check_target(settings->out)) {
+        return -1;
+    }
+    parameters_create(&export->source_config, &export->source);
+    parameters_create(&export->config, &export->parameters);
+    return weights_open(settings->checkpoint, &export->source_config, &export->source, &export->weights);
 }
 
 /* ---- writing */

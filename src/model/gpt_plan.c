@@ -319,9 +319,10 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                         .vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size),
                         .shape = {options->batch, options->sequence},
                         .loss_scale = loss_scale_begin(options->type)};
-    if (check_sizes(gpt) || parameters_create(config, &gpt->parameters)) {
+    if (check_sizes(gpt)) {
         return -1;
     }
+    parameters_create(config, &gpt->parameters);
     gpt->options.optimizer = options->optimizer ? options->optimizer : optimizer_at(0);
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;

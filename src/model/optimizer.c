@@ -24,8 +24,7 @@ static void adamw(struct gpt *gpt, const struct optimizer_settings *settings, in
         .second_moments = parameters->states[1],
         .decayed = parameters->decayed,
     };
-    adamw_step(&gpt->operations, &arenas, (struct adamw_range){range.first, range.count, range.state_first}, &step,
-               gpt->gradient_norm);
+    adamw_step(&gpt->operations, &arenas, range, &step, gpt->gradient_norm);
 }
 
 static const struct optimizer_option adamw_options[] = {

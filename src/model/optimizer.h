@@ -13,12 +13,6 @@ struct optimizer_settings {
     double grad_clip; /* largest global norm; 0: no clipping */
 };
 
-/* A range of the arena of weights, and where its states begin in buffers that may have only a rank's part of them.
- * In elements, all multiples of 64. */
-struct optimizer_range {
-    uint64_t first, count, state_first;
-};
-
 /* A number that an optimizer brings with it, and its place in optimizer_settings. */
 struct optimizer_option {
     const char *name, *initial; /* "beta1", "0.9" */

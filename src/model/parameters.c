@@ -167,19 +167,11 @@ static void place(struct parameters *parameters) {
     parameters->elements = next;
 }
 
-int parameters_create(const struct model_config *config, struct parameters *parameters) {
+void parameters_create(const struct model_config *config, struct parameters *parameters) {
     *parameters = (struct parameters){.accumulate = true};
-    size_t projections = 0;
-    for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
-        projections += leaf->kind == LEAF_PROJECTION;
-    }
-    if (projections > RESIDUAL_MAX_PROJECTIONS) {
-        return error_set("'%s' has more than %d projections", config->residual->name, RESIDUAL_MAX_PROJECTIONS);
-    }
     parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     place(parameters);
-    return 0;
 }
 
 void parameters_release(struct parameters *parameters) {
@@ -206,14 +198,15 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
     }
 }
 
-void parameter_initialise(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
-                          float *values) {
+/* Fills values [elements] with one parameter's initial values. Random ones depend on the seed and the name only. */
+static void initial_values(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
+                           float *values) {
     const struct residual_place place = {config->n_streams, parameter->sublayer, &config->settings};
+    const uint64_t key = random_key(seed, parameter->name);
     if (parameter->deviation > 0.0) {
-        random_normal(random_key(seed, parameter->name), 0, parameter->elements, 0.0, parameter->deviation, values);
+        random_normal(key, 0, parameter->elements, 0.0, parameter->deviation, values);
         return;
     }
-    const uint64_t key = random_key(seed, parameter->name);
     for (uint64_t i = 0; i < parameter->elements; i++) {
         values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
         if (parameter->spread > 0.0) {
@@ -227,7 +220,7 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         float *values = memory_allocate(parameter->elements, sizeof *values);
-        parameter_initialise(parameter, config, seed, values);
+        initial_values(parameter, config, seed, values);
         const int status = buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
                                         parameter->elements * sizeof *values);
         free(values);

@@ -73,12 +73,8 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
                            enum linear_role role, struct linear *linear);
 
 /* Builds the table; the model sets the buffers. */
-int parameters_create(const struct model_config *config, struct parameters *parameters);
+void parameters_create(const struct model_config *config, struct parameters *parameters);
 void parameters_release(struct parameters *parameters);
-
-/* Fills values [elements] with one parameter's initial values. Random ones depend on the seed and the name only. */
-void parameter_initialise(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
-                          float *values);
 
 /* Rounds the weights to weights_lowp, after they were written from the host; the optimizer's step does it by
  * itself. A launch. */

@@ -28,7 +28,7 @@ void square_total(struct operations *operations, struct span x, size_t count, st
     total_squares(operations, x, count, 1.0f, false, out);
 }
 
-void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct adamw_range range,
+void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct optimizer_range range,
                 const struct adamw_settings *settings, const struct buffer *norm) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
@@ -36,7 +36,7 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
     RUN_ELEMENTS(adamw, count, operations->policy.arena_vector, ARG_IN_OUT(arenas->weights, count),
                  ARG_OUT(arenas->weights_lowp, rounded), ARG_IN(arenas->gradients, count),
                  ARG_IN_OUT(arenas->first_moments, count), ARG_IN_OUT(arenas->second_moments, count),
-                 ARG_U64(range.first), ARG_U64(range.moment_first), ARG_U64(count), ARG_U64(arenas->decayed),
+                 ARG_U64(range.first), ARG_U64(range.state_first), ARG_U64(count), ARG_U64(arenas->decayed),
                  ARG_F32X4(settings->rate, settings->beta1, settings->beta2, settings->decay),
                  ARG_F32X4((float)correction1, (float)correction2, settings->clip, settings->unscale),
                  ARG_IN(norm, 1));

@@ -365,13 +365,13 @@ struct adamw_arenas {
     size_t decayed;                                      /* weights before this one take weight decay */
 };
 
-/* Elements [first, first + count) of weights and gradients; their moments begin at `moment_first`. All multiples of
+/* Elements [first, first + count) of weights and gradients; their moments begin at `state_first`. All multiples of
  * 64. */
-struct adamw_range {
-    uint64_t first, count, moment_first;
+struct optimizer_range {
+    uint64_t first, count, state_first;
 };
 
 /* One step on a part of the arenas. norm [1]: the gradients' global norm, unscaled. If it is not finite nothing
  * changes. */
-void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct adamw_range range,
+void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct optimizer_range range,
                 const struct adamw_settings *settings, const struct buffer *norm);

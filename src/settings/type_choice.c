@@ -96,37 +96,35 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
 
 /* ---- all ranks */
 
-void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged) {
-    int in_fp32 = -1, warns = -1;
+void type_choice_merge(const struct rank_choice *all, int count, struct type_choice *merged) {
+    int in_fp32 = -1;
     bool any_16 = false;
     for (int rank = count - 1; rank >= 0; rank--) {
-        const struct type_choice *choice = &all[rank].choice;
-        in_fp32 = choice->type == ELEMENT_FP32 && *choice->reason ? rank : in_fp32;
-        warns = *choice->warning ? rank : warns;
-        any_16 |= choice->type != ELEMENT_FP32;
+        in_fp32 = all[rank].chose_fp32 ? rank : in_fp32;
+        any_16 |= all[rank].type != ELEMENT_FP32;
     }
-    *merged = all[own].choice;
-    if (in_fp32 >= 0 && any_16) {
-        const struct rank_choice *first = &all[in_fp32];
+    if (in_fp32 < 0 || !any_16) {
+        return;
+    }
+    if (merged->type != ELEMENT_FP32) {
         merged->type = ELEMENT_FP32;
-        snprintf(merged->reason, sizeof merged->reason, "rank %d on %.255s: %.600s", in_fp32, first->host,
-                 first->choice.reason);
-        snprintf(merged->warning, sizeof merged->warning,
-                 "all ranks work in fp32 because of rank %d on %.255s, though others have matrix cores that work: "
-                 "--dtype bf16 uses those%s%.600s",
-                 in_fp32, first->host, *first->choice.warning ? "; " : "", first->choice.warning);
-    } else if (warns >= 0 && warns != own) {
-        snprintf(merged->warning, sizeof merged->warning, "rank %d on %.255s: %.600s", warns, all[warns].host,
-                 all[warns].choice.warning);
+        snprintf(merged->reason, sizeof merged->reason, "rank %d on %s chose it", in_fp32, all[in_fp32].host);
+    }
+    if (!*merged->warning) {
+        snprintf(
+            merged->warning, sizeof merged->warning,
+            "all ranks work in fp32 because of rank %d on %s, though others have matrix cores that work: --dtype "
+            "bf16 uses those",
+            in_fp32, all[in_fp32].host);
     }
 }
 
 void type_choice_compare(const struct rank_choice *all, int count, struct type_choice *merged) {
     for (int rank = 1; rank < count && !*merged->warning; rank++) {
-        if (strcmp(all[rank].products, all[0].products) != 0) {
+        if (strcmp(all[rank].gemm, all[0].gemm) != 0) {
             snprintf(merged->warning, sizeof merged->warning,
-                     "rank %d on %.255s multiplies by %s and rank 0 by %s: all wait for the slower one", rank,
-                     all[rank].host, all[rank].products, all[0].products);
+                     "rank %d on %s multiplies by %s and rank 0 by %s: all wait for the slower one", rank,
+                     all[rank].host, all[rank].gemm, all[0].gemm);
         }
     }
 }
@@ -135,15 +133,15 @@ void type_choice_compare(const struct rank_choice *all, int count, struct type_c
  * what they have opened, warn of a backend that is another one. */
 static int exchange(struct ranks *ranks, const struct compute *compute, bool is_opened,
                     struct type_choice *choice) {
-    struct rank_choice own = {.choice = *choice};
+    struct rank_choice own = {.type = choice->type, .chose_fp32 = choice->type == ELEMENT_FP32 && *choice->reason};
     struct rank_choice *all = memory_zeroed((size_t)ranks->count, sizeof *all);
     memcpy(own.host, ranks->host, sizeof own.host);
-    snprintf(own.products, sizeof own.products, "%s", gemm_name(compute));
+    snprintf(own.gemm, sizeof own.gemm, "%s", gemm_name(compute));
     const int status = ranks_gather(ranks, &own, sizeof own, all);
     if (status == 0 && is_opened) {
         type_choice_compare(all, ranks->count, choice);
     } else if (status == 0) {
-        type_choice_merge(all, ranks->count, ranks->index, choice);
+        type_choice_merge(all, ranks->count, choice);
     }
     free(all);
     return status;

@@ -40,13 +40,14 @@ struct type_facts {
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice);
 
 struct rank_choice {
-    struct type_choice choice;
+    enum element_type type;
+    bool chose_fp32; /* it was not given */
     char host[256];
-    char products[32]; /* gemm_name of what it opened */
+    char gemm[32]; /* gemm_name of what it opened */
 };
 
-/* Computes what rank number `own` takes from what all ranks [count] have chosen. */
-void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged);
+/* Changes one rank's choice to fp32 if one of all ranks [count] chose that. */
+void type_choice_merge(const struct rank_choice *all, int count, struct type_choice *merged);
 
 /* Warns, unless there is a warning, of a rank with another GEMM backend than rank 0. One that could not load its
  * BLAS, for example, holds up all others, and rounds in another way. */

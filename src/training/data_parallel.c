@@ -92,15 +92,12 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 
 /* The buckets are cut from a parameter table of their own: the model's is made with its plan, which needs the
  * buckets. */
-static int create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
+static void create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
     const double elements = mebibytes * 1048576.0 / sizeof(float);
     struct parameters parameters;
-    if (parameters_create(config, &parameters)) {
-        return -1;
-    }
+    parameters_create(config, &parameters);
     buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, parallel->ranks, &parallel->buckets);
     parameters_release(&parameters);
-    return 0;
 }
 
 /* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the
@@ -116,9 +113,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
     *parallel = (struct data_parallel){.ranks = ranks,
                                        .shares_moments = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
-    if (create_buckets(parallel, config, settings->allreduce_bucket)) {
-        return -1;
-    }
+    create_buckets(parallel, config, settings->allreduce_bucket);
     const struct gpt_options options = {
         .batch = settings->batch_size,
         .sequence = config->block_size,

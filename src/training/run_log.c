@@ -1,6 +1,5 @@
 #include "src/training/run_log.h"
 #include "runtime/files/files.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <jansson.h>
@@ -128,16 +127,12 @@ int run_log_close(struct run_log *log) {
 
 /* ---- new lines */
 
-/* Releases the object. */
+/* Writes the object, unless there is no file, and releases it. */
 static int write_line(FILE *file, json_t *json) {
-    char *text = json_file_text(json, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    const int result = !text ? error_prefix("cannot write to the run's metrics file")
-                       : fprintf(file, "%s\n", text) < 0 || fflush(file) != 0
-                           ? error_set_errno("cannot write to the run's metrics file")
-                           : 0;
+    const bool failed = file && (json_dumpf(json, file, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
+                                 fputc('\n', file) == EOF || fflush(file) != 0);
     json_decref(json);
-    free(text);
-    return result;
+    return failed ? error_set_errno("cannot write to the run's metrics file") : 0;
 }
 
 /* JSON has no infinities or NaN: those become null. */

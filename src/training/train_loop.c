@@ -2,7 +2,6 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
-#include "runtime/system/message.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/batch_sampler.h"
 #include "src/training/train.h"
@@ -83,7 +82,7 @@ static int save_state(struct trainer *trainer) {
     trainer->cannot_save = false;
     trainer->saved_at = trainer->state.iteration;
     trainer->saved_evaluation = trainer->state.evaluated_at;
-    message_print(trainer->console, "saved    %s/%s\n", run_folder_name(&trainer->folder), name);
+    PRINT(trainer, "saved    %s/%s\n", run_folder_name(&trainer->folder), name);
     return 0;
 }
 
@@ -95,23 +94,11 @@ static int save_periodic(struct trainer *trainer) {
                : 0;
 }
 
-static int keep_best(struct trainer *trainer, double val_loss) {
-    trainer->state.best_val_loss = val_loss;
-    trainer->state.best_iteration = trainer->state.iteration;
-    return write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
-}
-
-static int validation_loss(struct trainer *trainer, struct progress *progress, double *loss) {
-    uint64_t tokens;
-    return trainer->whole_val
-               ? score_split(&trainer->gpt, trainer->ranks, trainer->data.val, progress, &tokens, loss)
-               : estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_val, trainer->settings->eval_iters,
-                               progress, loss);
-}
-
 /* Both losses. The progress line counts their batches or tokens. */
 static int measure_losses(struct trainer *trainer, double *train_loss, double *val_loss) {
     const int64_t batches = trainer->settings->eval_iters;
+    struct gpt *gpt = &trainer->gpt;
+    uint64_t tokens;
     struct progress progress;
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
@@ -120,12 +107,13 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     }
     progress.task = "evaluating train.bin: ";
     progress_show(&progress, "batches", 0, batches, "", false);
-    int status =
-        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
+    int status = estimate_loss(gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
     if (status == 0) {
         progress.task = "evaluating val.bin: ";
         progress.start = progress_clock();
-        status = validation_loss(trainer, &progress, val_loss);
+        status = trainer->whole_val
+                     ? score_split(gpt, trainer->ranks, trainer->data.val, &progress, &tokens, val_loss)
+                     : estimate_loss(gpt, trainer->ranks, &trainer->estimate_val, batches, &progress, val_loss);
     }
     progress_end(&progress);
     return status || agree(trainer, data_set_check(&trainer->data)) ? -1 : 0;
@@ -140,19 +128,22 @@ static int evaluate(struct trainer *trainer) {
     if (measure_losses(trainer, &train_loss, &val_loss)) {
         return -1;
     }
-    message_print(trainer->console, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration,
-                  val_loss, train_loss);
+    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration, val_loss,
+          train_loss);
     const struct training_state before = trainer->state;
     trainer->state.evaluated_at = iteration;
-    const int written = trainer_is_first(trainer) ? run_log_evaluation(&trainer->log, iteration, train_loss,
-                                                                       val_loss, seconds_trained(trainer))
-                                                  : 0;
-    if (ranks_agree(trainer->ranks, written) ||
-        (val_loss < trainer->state.best_val_loss && keep_best(trainer, val_loss))) {
-        trainer->state = before; /* so that a resumed run evaluates again */
-        return -1;
+    const double seconds = seconds_trained(trainer);
+    int status =
+        ranks_agree(trainer->ranks, run_log_evaluation(&trainer->log, iteration, train_loss, val_loss, seconds));
+    if (status == 0 && val_loss < trainer->state.best_val_loss) {
+        trainer->state.best_val_loss = val_loss;
+        trainer->state.best_iteration = iteration;
+        status = write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
     }
-    return 0;
+    if (status) {
+        trainer->state = before; /* so that a resumed run evaluates again */
+    }
+    return status;
 }
 
 /* ---- one iteration */
@@ -293,12 +284,11 @@ static void check_promises(struct trainer *trainer, const struct h_measurement *
     while ((breach = h_measurement_check(statistics, residual, ~trainer->broken)).promise) {
         trainer->broken |= breach.promise;
         progress_end(&trainer->progress);
-        message_print(
-            trainer->console,
-            "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
-            "%" PRId64 "\n",
-            breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
-            branches[breach.sublayer % BRANCHES]->hyper_connection, iteration);
+        PRINT(trainer,
+              "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
+              "%" PRId64 "\n",
+              breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
+              branches[breach.sublayer % BRANCHES]->hyper_connection, iteration);
     }
 }
 
@@ -334,7 +324,7 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
     }
     progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
-    if (trainer_is_first(trainer) && iteration % settings->log_interval == 0) {
+    if (iteration % settings->log_interval == 0) {
         note_trouble(trainer, run_log_step(&trainer->log, metrics));
     }
     return is_observed(trainer, iteration) ? report_statistics(trainer, iteration) : 0;
@@ -383,12 +373,11 @@ static void print_collectives(const struct trainer *trainer) {
         return;
     }
     const double exposed = times->exposed < times->active ? times->exposed : times->active;
-    message_print(
-        trainer->console,
-        "exchange %.1f ms a step, %.1f ms of them not hidden behind computation; rank 0 sent %.2f MiB a step, "
-        "and moved %.2f MiB in memory\n",
-        1e3 * times->active / steps, 1e3 * exposed / steps, times->sent / steps / 1048576.0,
-        times->moved / steps / 1048576.0);
+    PRINT(trainer,
+          "exchange %.1f ms a step, %.1f ms of them not hidden behind computation; rank 0 sent %.2f MiB a step, "
+          "and moved %.2f MiB in memory\n",
+          1e3 * times->active / steps, 1e3 * exposed / steps, times->sent / steps / 1048576.0,
+          times->moved / steps / 1048576.0);
 }
 
 static int print_profile(struct trainer *trainer) {
@@ -400,9 +389,8 @@ static int print_profile(struct trainer *trainer) {
     print_collectives(trainer);
     const int status = profiler_write_trace(trainer->compute->profiler, path.text);
     if (status == 0) {
-        message_print(trainer->console,
-                      "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
-                      run_folder_name(&trainer->folder));
+        PRINT(trainer, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
+              run_folder_name(&trainer->folder));
     }
     return status;
 }
@@ -413,19 +401,18 @@ static int measure_rate(struct trainer *trainer) {
         return -1;
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        message_print(trainer->console, "attention on %s\n", trainer->gpt.operations.attention_by);
+        PRINT(trainer, "attention on %s\n", trainer->gpt.operations.attention_by);
     }
-    message_print(trainer->console, "rate     %.1f GFLOP/s in GEMMs of this shape%s\n", 1e-9 * trainer->gemm_rate,
-                  trainer->ranks->count > 1 ? ", on all ranks together" : "");
+    PRINT(trainer, "rate     %.1f GFLOP/s in GEMMs of this shape%s\n", 1e-9 * trainer->gemm_rate,
+          trainer->ranks->count > 1 ? ", on all ranks together" : "");
     return 0;
 }
 
 /* When a device failed, or nothing could be saved, what is not lost. */
 static void tell_newest(const struct trainer *trainer) {
     if ((trainer->compute->failure || trainer->cannot_save) && trainer->saved_at >= 0) {
-        message_print(trainer->console,
-                      "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
-                      run_folder_name(&trainer->folder), trainer->saved_at);
+        PRINT(trainer, "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
+              run_folder_name(&trainer->folder), trainer->saved_at);
     }
 }
 
@@ -456,7 +443,7 @@ static void save_what_is_left(struct trainer *trainer) {
     ranks->agreed |= saved;
     if (!saved) {
         run_folder_explain(&trainer->folder);
-        message_print(trainer->console, "where the run stands is lost: %s\n", error_text());
+        PRINT(trainer, "where the run stands is lost: %s\n", error_text());
     }
     error_restore(kept);
 }

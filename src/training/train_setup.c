@@ -3,7 +3,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/message.h"
 #include "src/checkpoint/config_file.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
@@ -13,12 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PRINT(trainer, ...) message_print((trainer)->console, __VA_ARGS__)
-
-bool trainer_is_first(const struct trainer *trainer) {
-    return trainer->ranks->index == 0;
-}
 
 /* The failure is one of the command line. */
 static int fail_usage(struct trainer *trainer) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/ranks/ranks.h"
+#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/training/batch_sampler.h"
@@ -42,7 +43,11 @@ struct trainer {
 };
 
 /* Tells whether this rank writes files and talks. */
-bool trainer_is_first(const struct trainer *trainer);
+static inline bool trainer_is_first(const struct trainer *trainer) {
+    return trainer->ranks->index == 0;
+}
+
+#define PRINT(trainer, ...) message_print((trainer)->console, __VA_ARGS__)
 
 /* From settings to a run that is ready for its next iteration; with plan_only only as far as the plan. Collective:
  * on failure all ranks have the error. */

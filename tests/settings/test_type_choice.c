@@ -19,7 +19,7 @@
 struct decision {
     struct type_facts facts;
     enum element_type type;
-    const char *reason, *warning; /* what they contain; "" for none */
+    const char *reason; /* what it contains; "" for none */
 };
 
 static void check_text(const char *text, const char *expected) {
@@ -31,145 +31,102 @@ static void check_text(const char *text, const char *expected) {
 UNIT_TEST(decisions_are_those_of_the_table) {
     static const struct decision table[] = {
         /* a GPU, by what its units do */
-        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128},
-         ELEMENT_BF16,
-         "GEMMs on mma.sync passed",
-         ""},
-        {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK, false, 128},
-         ELEMENT_BF16,
-         "GEMMs on mma.sync passed",
-         ""},
-        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, true, 128},
-         ELEMENT_BF16,
-         "GEMMs on mma.sync are taken to work",
-         ""},
-        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
-         ELEMENT_FP32,
-         "gfx1030 would multiply bf16 in fp32",
-         "GEMMs on gfx1030 take several times as long without matrix cores: WMMA: wrong; MFMA: unknown"},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, CORES_UNKNOWN, false, 768},
-         ELEMENT_FP32,
-         "Mali would multiply bf16 in fp32: hctrain knows no matrix cores",
-         ""},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "Mali would multiply", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_BF16, "GEMMs on mma.sync passed"},
+        {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_BF16, "GEMMs on mma.sync passed"},
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, true, 128}, ELEMENT_BF16, "GEMMs on mma.sync are taken"},
+        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768}, ELEMENT_FP32, "gfx1030 would multiply"},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, CORES_UNKNOWN, false, 768}, ELEMENT_FP32, "fp32: hctrain knows"},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "Mali would multiply"},
         /* a CPU, also where it emulates units */
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768},
-         ELEMENT_FP32,
-         "EPYC would multiply",
-         ""},
-        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply"},
+        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply"},
         /* a CPU with units of its own, by the model's width */
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768},
-         ELEMENT_BF16,
-         "GEMMs on AVX512_BF16 passed",
-         ""},
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 256}, ELEMENT_BF16, "GEMMs on AVX512_BF16", ""},
-        {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "GEMMs on AVX512_BF16", ""},
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 255},
-         ELEMENT_FP32,
-         "a model of 255 channels is too narrow to gain from AVX512_BF16; bf16 is chosen from 256 channels on",
-         ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768}, ELEMENT_BF16, "GEMMs on AVX512_BF16 passed"},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 256}, ELEMENT_BF16, "GEMMs on AVX512_BF16"},
+        {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "GEMMs on AVX512_BF16"},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 255}, ELEMENT_FP32, "a model of 255 channels"},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_LACKS, false, 768},
          ELEMENT_FP32,
-         "EPYC would multiply bf16 in fp32: no oneDNN",
-         ""},
+         "multiply bf16 in fp32: no oneDNN"},
         /* products that are in fp32 in any case */
         {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.name = NULL}, false, 768},
          ELEMENT_FP32,
-         "--gemm clblast multiplies",
-         ""},
+         "--gemm clblast multiplies"},
         {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.name = NULL}, false, 768},
          ELEMENT_FP32,
-         "--gemm cblas multiplies",
-         ""},
-        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.name = NULL}, false, 768},
-         ELEMENT_FP32,
-         "--gemm portable",
-         ""},
+         "--gemm cblas multiplies"},
+        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "--gemm portable"},
         /* what is given is given */
-        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "", ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_BF16, "", ""},
-        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_FP16, "", ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
-         ELEMENT_BF16,
-         "",
-         "GEMMs on gfx1030 take"},
+        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.name = NULL}, false, 768}, ELEMENT_FP32, ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_BF16, ""},
+        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_FP16, ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768}, ELEMENT_BF16, ""},
     };
     for (size_t i = 0; i < COUNT(table); i++) {
         struct type_choice choice;
         type_choice_make(&table[i].facts, &choice);
         assert_int_equal(choice.type, table[i].type);
         check_text(choice.reason, table[i].reason);
-        check_text(choice.warning, table[i].warning);
+        check_text(choice.warning,
+                   table[i].facts.matrix_cores.failed
+                       ? "GEMMs on gfx1030 take several times as long without matrix cores: WMMA: wrong"
+                       : "");
     }
+}
+
+UNIT_TEST(narrow_models_are_told_the_limit) {
+    const struct type_facts facts = {TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 255};
+    struct type_choice choice;
+    type_choice_make(&facts, &choice);
+    check_text(choice.reason, "too narrow to gain from AVX512_BF16; bf16 is chosen from 256 channels on");
 }
 
 /* ---- several */
 
-static const struct rank_choice in_bf16 = {{ELEMENT_BF16, "units work", ""}, "node-a", ""};
-static const struct rank_choice in_fp32 = {{ELEMENT_FP32, "EPYC is no GPU", ""}, "node-b", ""};
-static const struct rank_choice failed = {{ELEMENT_FP32, "no unit passed", "slow: WMMA"}, "node-c", ""};
-static const struct rank_choice given = {{ELEMENT_BF16, "", ""}, "node-d", ""};
-static const struct rank_choice by_cblas = {{ELEMENT_BF16, "", ""}, "node-f", "cblas"};
-static const struct rank_choice by_clblast = {{ELEMENT_BF16, "", ""}, "node-f", "clblast"};
-static const struct rank_choice given_slow = {{ELEMENT_BF16, "", "slow: WMMA"}, "node-e", ""};
+static const struct rank_choice in_bf16 = {ELEMENT_BF16, false, "node-a", "cblas"};
+static const struct rank_choice in_fp32 = {ELEMENT_FP32, true, "node-b", "cblas"};
+static const struct rank_choice given_fp32 = {ELEMENT_FP32, false, "node-c", "cblas"};
+static const struct rank_choice by_clblast = {ELEMENT_BF16, false, "node-f", "clblast"};
+static const struct type_choice chose_bf16 = {ELEMENT_BF16, "units work", ""},
+                                given_slow = {ELEMENT_BF16, "", "slow: WMMA"};
 
 #define CHECK_MERGED(type, reason, warning, ...)                                                                   \
     check_merged((type), (reason), (warning), (const struct rank_choice[]){__VA_ARGS__},                           \
                  sizeof((const struct rank_choice[]){__VA_ARGS__}) / sizeof(struct rank_choice))
 
-/* That all take that type, and that rank 0, which talks, says so. */
+/* What a rank that chose bf16 takes. */
 static void check_merged(enum element_type type, const char *reason, const char *warning,
                          const struct rank_choice *all, size_t count) {
-    for (size_t own = 0; own < count; own++) {
-        struct type_choice merged;
-        type_choice_merge(all, (int)count, (int)own, &merged);
-        assert_int_equal(merged.type, type);
-        if (own == 0) {
-            check_text(merged.reason, reason);
-            check_text(merged.warning, warning);
-        }
-    }
+    struct type_choice merged = chose_bf16;
+    type_choice_merge(all, (int)count, &merged);
+    assert_int_equal(merged.type, type);
+    check_text(merged.reason, reason);
+    check_text(merged.warning, warning);
 }
 
 UNIT_TEST(other_products_are_warned_of) {
-    const struct rank_choice all[] = {by_cblas, by_cblas, by_clblast};
-    struct type_choice choice = by_cblas.choice;
+    const struct rank_choice all[] = {in_bf16, in_bf16, by_clblast};
+    struct type_choice choice = chose_bf16;
     type_choice_compare(all, 2, &choice);
     assert_string_equal(choice.warning, "");
     type_choice_compare(all, 3, &choice);
     check_text(choice.warning, "rank 2 on node-f multiplies by clblast and rank 0 by cblas");
-    choice = given_slow.choice;
+    choice = given_slow;
     type_choice_compare(all, 3, &choice);
     assert_string_equal(choice.warning, "slow: WMMA");
 }
 
 UNIT_TEST(all_ranks_take_one_type) {
+    struct type_choice slow = given_slow;
     CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, in_bf16);
-    CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "", in_fp32, in_fp32, in_fp32);
-    CHECK_MERGED(ELEMENT_FP32, "rank 2 on node-b: EPYC is no GPU", "because of rank 2 on node-b", in_bf16, in_bf16,
+    CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, given_fp32);
+    CHECK_MERGED(ELEMENT_BF16, "units work", "", in_fp32, in_fp32);
+    CHECK_MERGED(ELEMENT_FP32, "rank 2 on node-b chose it", "because of rank 2 on node-b", in_bf16, in_bf16,
                  in_fp32);
-    CHECK_MERGED(ELEMENT_FP32, "rank 0 on node-b: EPYC is no GPU", "because of rank 0 on node-b", in_fp32, in_bf16);
-    CHECK_MERGED(ELEMENT_FP32, "rank 1 on node-c: no unit passed", "--dtype bf16 uses those; slow: WMMA", in_bf16,
-                 failed, in_fp32);
-    CHECK_MERGED(ELEMENT_FP32, "no unit passed", "slow: WMMA", failed, failed);
-    CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "rank 1 on node-c: slow: WMMA", in_fp32, failed);
-    CHECK_MERGED(ELEMENT_BF16, "", "", given, given);
-    CHECK_MERGED(ELEMENT_BF16, "", "rank 2 on node-e: slow: WMMA", given, given, given_slow);
-}
-
-/* Names of hosts and devices may be as long as they like. */
-UNIT_TEST(long_names_fit) {
-    static struct rank_choice all[2];
-    struct type_choice merged;
-    all[0].choice.type = ELEMENT_BF16;
-    all[1].choice.type = ELEMENT_FP32;
-    memset(all[1].choice.reason, 'r', sizeof all[1].choice.reason - 1);
-    memset(all[1].choice.warning, 'w', sizeof all[1].choice.warning - 1);
-    memset(all[1].host, 'h', sizeof all[1].host - 1);
-    type_choice_merge(all, 2, 0, &merged);
-    assert_non_null(strstr(merged.reason, "hhh: rrr"));
-    assert_non_null(strstr(merged.warning, "--dtype bf16 uses those; www"));
+    CHECK_MERGED(ELEMENT_FP32, "rank 1 on node-b chose it", "--dtype bf16 uses those", in_bf16, in_fp32, in_fp32);
+    type_choice_merge((const struct rank_choice[]){in_bf16, in_fp32}, 2, &slow);
+    assert_int_equal(slow.type, ELEMENT_FP32);
+    assert_string_equal(slow.warning, "slow: WMMA");
 }
 
 /* ---- what is here */
@@ -224,10 +181,10 @@ UNIT_TEST(line_is_printed_unless_the_type_was_given) {
     size_t size;
     FILE *lines = open_memstream(&text, &size);
     assert_non_null(lines);
-    type_choice_print(&in_bf16.choice, lines);
-    type_choice_print(&given.choice, lines);
-    type_choice_print(&in_fp32.choice, NULL);
-    type_choice_print(&in_fp32.choice, lines);
+    type_choice_print(&chose_bf16, lines);
+    type_choice_print(&(struct type_choice){ELEMENT_BF16, "", ""}, lines);
+    type_choice_print(&chose_bf16, NULL);
+    type_choice_print(&(struct type_choice){ELEMENT_FP32, "EPYC is no GPU", ""}, lines);
     fclose(lines);
     assert_string_equal(text, "dtype    bf16: units work\ndtype    fp32: EPYC is no GPU\n");
     free(text);
@@ -241,9 +198,9 @@ static int set_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_are_those_of_the_table),
+        cmocka_unit_test(narrow_models_are_told_the_limit),
         cmocka_unit_test(all_ranks_take_one_type),
         cmocka_unit_test(other_products_are_warned_of),
-        cmocka_unit_test(long_names_fit),
         cmocka_unit_test(cpus_are_opened_as_for_fp32),
         cmocka_unit_test(device_that_is_not_there_is_an_error),
         cmocka_unit_test(line_is_printed_unless_the_type_was_given),

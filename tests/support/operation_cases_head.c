@@ -269,13 +269,13 @@ static void run_adamw(struct bench *bench) {
                                   .first_moments = moments[0],
                                   .second_moments = moments[1],
                                   .decayed = adamw_decayed(bench)};
-    adamw_step(bench->operations, &arenas, (struct adamw_range){0, part, 0}, &test->settings, norm);
+    adamw_step(bench->operations, &arenas, (struct optimizer_range){0, part, 0}, &test->settings, norm);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, moments[i], part, apart[i], place, rest);
     }
     arenas.first_moments = apart[0];
     arenas.second_moments = apart[1];
-    adamw_step(bench->operations, &arenas, (struct adamw_range){part, rest, place}, &test->settings, norm);
+    adamw_step(bench->operations, &arenas, (struct optimizer_range){part, rest, place}, &test->settings, norm);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, apart[i], place, moments[i], part, rest);
     }

@@ -205,12 +205,11 @@ UNIT_TEST(ranks_take_what_all_can_do) {
 #define ON_CPU PLANNED, "--device", "pocl"
 #define ON_GPU "env", preload, "HC_GPU=matrix-cores", PLANNED, "--device", "gpu"
     assert_done(CHILD_RUN(BY_RANK, ON_CPU, ",", ON_GPU));
-    assert_printed("dtype    fp32: rank 0 on ", true);
+    assert_printed("dtype    fp32: ", true);
     assert_printed("warning  all ranks work in fp32 because of rank 0 on ", true);
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_CPU));
     assert_printed("GEMMs by cblas\n", true); /* opened anew, without the units that are left idle */
     assert_printed("dtype    fp32: rank 1 on ", true);
-    assert_printed_of_the_cpu();
     assert_printed("activations in", false);
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, "--dtype", "bf16", ",", ON_CPU, "--dtype", "bf16"));
     assert_printed("GEMMs by mma on mma.sync", true);
