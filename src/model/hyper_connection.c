@@ -73,34 +73,24 @@ void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer) {
     }
 }
 
-/* The fused frame of the branch above has left d_output there, but for the topmost. */
-static const struct buffer *fused_output_gradient(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    if (!sublayer[1].branch) {
-        frame_output_gradient(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams,
-                              scratch->d_output);
-    }
-    return scratch->d_output;
-}
-
 const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct buffer *d_streams = scratch->d_streams, *d_output = scratch->d_output;
+    const size_t tokens = gpt_tokens(gpt);
     begin(gpt);
     if (is_fused(gpt)) {
-        return fused_output_gradient(gpt, sublayer);
+        if (!sublayer[1].branch) { /* else the fused frame of the branch above has computed d_output */
+            frame_output_gradient(&gpt->operations, tokens, &sublayer->mix, d_streams, d_output);
+        }
+    } else if (!is_plain(gpt)) {
+        depth_mix_backward(&gpt->operations, tokens, &sublayer->mix, d_streams, d_output, scratch->d_h);
+    } else if (gpt_drops(gpt)) { /* dropout will write to it */
+        const size_t row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
+        buffer_copy(gpt->compute, d_streams, 0, d_output, 0, tokens * row);
+    } else {
+        return d_streams;
     }
-    if (!is_plain(gpt)) {
-        depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
-                           scratch->d_h);
-        return scratch->d_output;
-    }
-    if (!gpt_drops(gpt)) {
-        return scratch->d_streams;
-    }
-    /* dropout will write to it */
-    buffer_copy(gpt->compute, scratch->d_streams, 0, scratch->d_output, 0,
-                gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type));
-    return scratch->d_output;
+    return d_output;
 }
 
 /* The projections' part of the streams' gradient: d_streams += d_z packed. */

@@ -90,16 +90,6 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
                                           steps, ranks, ranks);
 }
 
-/* The buckets are cut from a parameter table of their own: the model's is made with its plan, which needs the
- * buckets. */
-static void create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
-    const double elements = mebibytes * 1048576.0 / sizeof(float);
-    struct parameters parameters;
-    parameters_create(config, &parameters);
-    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, parallel->ranks, &parallel->buckets);
-    parameters_release(&parameters);
-}
-
 /* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the
  * vocabulary has, most of the vocabulary can be expected among them, which is not worth keeping apart: 0. */
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
@@ -113,7 +103,11 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
     *parallel = (struct data_parallel){.ranks = ranks,
                                        .shares_moments = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
-    create_buckets(parallel, config, settings->allreduce_bucket);
+    const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
+    struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
+    parameters_create(config, &parameters);
+    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, ranks, &parallel->buckets);
+    parameters_release(&parameters);
     const struct gpt_options options = {
         .batch = settings->batch_size,
         .sequence = config->block_size,
