@@ -48,10 +48,6 @@ void row_gradients_release(struct gpt *gpt) {
 
 /* ---- a pass */
 
-static bool has_token(const uint32_t *words, size_t id) {
-    return words[id / 32] >> id % 32 & 1;
-}
-
 /* The batch's counts are those of its groups by now: an end of each group, zero where there is none. */
 static bool is_in_batch(const struct gpt *gpt, size_t id) {
     return gpt->token_counts[id] > 0;
@@ -63,17 +59,13 @@ void row_gradients_mark(const struct gpt *gpt, uint32_t *words) {
     }
 }
 
-static size_t count_tokens(const struct gpt *gpt, const uint32_t *words) {
+void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    const size_t row = (size_t)gpt->config.n_embd * sizeof(float);
     size_t count = 0;
     for (size_t i = 0; i < row_gradients_words(gpt); i++) {
         count += (size_t)__builtin_popcount(words[i]);
     }
-    return count;
-}
-
-void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
-    struct row_gradients *rows = &gpt->row_gradients;
-    const size_t count = count_tokens(gpt, words), width = (size_t)gpt->config.n_embd;
     rows->count = 0;
     if (count > rows->most) {
         return;
@@ -82,7 +74,7 @@ void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
     int32_t *ids = upload_begin(&rows->upload), *places = ids + rows->most;
     size_t distinct = 0;
     for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
-        if (has_token(words, id)) {
+        if (words[id / 32] >> id % 32 & 1) {
             if (is_in_batch(gpt, id)) {
                 places[distinct++] = (int32_t)rows->count;
             }
@@ -91,7 +83,7 @@ void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
     }
     upload_send(&rows->upload, 0, rows->ids, count * sizeof *ids);
     upload_send(&rows->upload, rows->most * sizeof *ids, rows->places, distinct * sizeof *places);
-    buffer_zero(gpt->compute, rows->rows, 0, count * width * sizeof(float));
+    buffer_zero(gpt->compute, rows->rows, 0, count * row);
 }
 
 void row_gradients_join(struct gpt *gpt) {

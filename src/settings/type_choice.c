@@ -147,14 +147,6 @@ static int exchange(struct ranks *ranks, const struct compute *compute, bool is_
     return status;
 }
 
-/* Opens it anew, as a whole: a kernel that failed its test may have left the device unable to go on. */
-static int reopen_in_fp32(const struct device_settings *settings, const struct ranks *ranks,
-                          struct compute **compute) {
-    compute_close(*compute);
-    *compute = NULL;
-    return settings_open_device(settings, ELEMENT_FP32, (unsigned)ranks->local_index, compute);
-}
-
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice) {
     *compute = NULL;
@@ -166,10 +158,16 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
     const struct gemm_matrix_cores cores = gemm_matrix_cores(*compute);
     const bool has_cores = (*compute)->device.is_gpu || cores.name || cores.refusal;
     const bool to_fp32 = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32;
-    const bool again = to_fp32 && has_cores && !multiplies_in_fp32(settings->gemm);
-    if (ranks_agree(ranks, again     ? reopen_in_fp32(settings, ranks, compute)
-                           : to_fp32 ? settings_verify_device(*compute, ELEMENT_FP32)
-                                     : 0)) {
+    int status = 0;
+    if (to_fp32 && has_cores && !multiplies_in_fp32(settings->gemm)) {
+        /* anew, as a whole: a kernel that failed its test may have left the device unable to go on */
+        compute_close(*compute);
+        *compute = NULL;
+        status = settings_open_device(settings, ELEMENT_FP32, (unsigned)ranks->local_index, compute);
+    } else if (to_fp32) {
+        status = settings_verify_device(*compute, ELEMENT_FP32);
+    }
+    if (ranks_agree(ranks, status)) {
         return -1;
     }
     return ranks->count > 1 ? exchange(ranks, *compute, true, choice) : 0;
