@@ -139,8 +139,7 @@ static int print_samples(struct session *session) {
     sample.seed = (uint64_t)session->settings->seed;
     sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
                           session->settings->stop, session->gpt.options.batch);
-    const struct sample_sink sink = sample_printer_sink(&printer);
-    const int status = sample_run(&session->gpt, &sample, session->tokens, session->count, &sink);
+    const int status = sample_run(&session->gpt, &sample, session->tokens, session->count, &printer.sink);
     sample_printer_release(&printer);
     return status;
 }

@@ -67,29 +67,6 @@ struct printed_sample {
     bool complete;
 };
 
-void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
-                           const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side) {
-    *printer = (struct sample_printer){.file = file,
-                                       .tokenizer = tokenizer,
-                                       .prompt = prompt,
-                                       .prompt_bytes = prompt_bytes,
-                                       .samples = memory_zeroed((size_t)side_by_side, sizeof *printer->samples),
-                                       .side_by_side = side_by_side,
-                                       .terminal = isatty(fileno(file)) == 1};
-    for (int64_t i = 0; i < side_by_side; i++) {
-        printer->samples[i].text.stop = stop;
-        printer->samples[i].text.utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
-    }
-}
-
-void sample_printer_release(struct sample_printer *printer) {
-    for (int64_t i = 0; i < printer->side_by_side; i++) {
-        sample_text_free(&printer->samples[i].text);
-    }
-    free(printer->samples);
-    *printer = (struct sample_printer){0};
-}
-
 /* Numbers side by side follow each other. */
 static struct printed_sample *find(struct sample_printer *printer, int64_t number) {
     return &printer->samples[number % printer->side_by_side];
@@ -150,6 +127,26 @@ static int end_sample(void *context, int64_t number) {
     return files_flush(printer->file, "the text");
 }
 
-struct sample_sink sample_printer_sink(struct sample_printer *printer) {
-    return (struct sample_sink){.token = add_token, .end = end_sample, .context = printer};
+void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
+                           const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side) {
+    *printer = (struct sample_printer){.sink = {.token = add_token, .end = end_sample, .context = printer},
+                                       .file = file,
+                                       .tokenizer = tokenizer,
+                                       .prompt = prompt,
+                                       .prompt_bytes = prompt_bytes,
+                                       .samples = memory_zeroed((size_t)side_by_side, sizeof *printer->samples),
+                                       .side_by_side = side_by_side,
+                                       .terminal = isatty(fileno(file)) == 1};
+    for (int64_t i = 0; i < side_by_side; i++) {
+        printer->samples[i].text.stop = stop;
+        printer->samples[i].text.utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
+    }
+}
+
+void sample_printer_release(struct sample_printer *printer) {
+    for (int64_t i = 0; i < printer->side_by_side; i++) {
+        sample_text_free(&printer->samples[i].text);
+    }
+    free(printer->samples);
+    *printer = (struct sample_printer){0};
 }

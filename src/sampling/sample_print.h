@@ -30,6 +30,7 @@ void sample_text_free(struct sample_text *text);
 /* ---- samples */
 
 struct sample_printer {
+    struct sample_sink sink; /* for sample_run; failed writes are its errors */
     FILE *file;
     const struct tokenizer *tokenizer;
     const char *prompt; /* of prompt_bytes */
@@ -47,6 +48,3 @@ struct sample_printer {
 void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
                            const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side);
 void sample_printer_release(struct sample_printer *printer);
-
-/* What sample_run takes. Failed writes are its errors. */
-struct sample_sink sample_printer_sink(struct sample_printer *printer);

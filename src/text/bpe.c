@@ -224,7 +224,8 @@ static int look_up_bytes(struct bpe *bpe, const char *path) {
     return 0;
 }
 
-static int read_file(struct bpe *bpe, const char *path) {
+int bpe_open(const char *path, struct bpe **opened) {
+    struct bpe *bpe = *opened = memory_zeroed(1, sizeof *bpe);
     struct reader reader = {.bpe = bpe, .path = path};
     char *text;
     size_t bytes;
@@ -236,11 +237,6 @@ static int read_file(struct bpe *bpe, const char *path) {
     const int status = read_lines(&reader, text, bytes);
     free(text);
     return status || make_strings(bpe, path) || look_up_bytes(bpe, path) ? -1 : 0;
-}
-
-int bpe_open(const char *path, struct bpe **opened) {
-    *opened = memory_zeroed(1, sizeof **opened);
-    return read_file(*opened, path);
 }
 
 void bpe_close(struct bpe *bpe) {

@@ -331,7 +331,9 @@ UNIT_TEST(test_forms_of_input_are_alike) {
     assert_done(EVAL("--field", "body", "--limit", "1", "--json", scratch_path("forms.json"),
                      scratch_path("lines.ndjson.gz")));
     assert_true(likelihood_of("forms.json") == expected);
-    assert_done(EVAL("--documents", "files", "--json", scratch_path("forms.json"), first, first));
+    const char *empty = scratch_write("empty.txt", "", 0); /* a document, too */
+    assert_done(EVAL("--documents", "files", "--json", scratch_path("forms.json"), first, empty, first));
+    assert_true(metric("forms.json", "documents") == 3);
     assert_near("log_likelihood", likelihood_of("forms.json"), 2.0 * expected, 1e-6);
 }
 
