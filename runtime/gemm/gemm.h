@@ -4,7 +4,7 @@
  *   cblas     | CPUs (PoCL)            | fp32        | the host's BLAS in a native kernel, on the buffers
  *   clblast   | any device             | fp32        | CLBlast
  *   mma       | GPUs with matrix cores | bf16, fp16  | kernels of our own (gemm_mma.h); fp32 by CLBlast
- *   onednn    | Intel's GPUs, CPUs     | all         | oneDNN (onednn.h); what it does not take by CLBlast or cblas
+ *   onednn    | Intel's GPUs, CPUs     | all         | oneDNN; what it does not take by CLBlast or cblas
  *   portable  | any device             | all on GPUs | kernels in plain OpenCL C (gemm_blocks.h, gemm_panels.h)
  *
  * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32

@@ -1,35 +1,361 @@
-/* The backend "onednn": on Intel's GPUs, where its GEMMs are the fastest there are; on CPUs GEMMs of 16 bits if the
- * CPU has instructions for them, and all when it is asked for by name. What it does not take goes through fp32 and
- * another backend: matrices that begin where no sub-buffer may, and types that it has no GEMM of. */
+/* The backend "onednn", by the library that the machine has: looked for at run time, with the C interface of
+ * version 3 or 2. On Intel's GPUs, where its GEMMs are the fastest there are, it works through its OpenCL runtime
+ * on the compute's queue. On CPUs it runs GEMMs of 16 bits if the CPU has instructions for them, and all when it is
+ * asked for by name, as native kernels. What it does not take goes through fp32 and another backend: matrices that
+ * begin where no sub-buffer may, and types that it has no GEMM of. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/matrix_cores.h"
-#include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
+#include "runtime/system/library.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/worker.h"
 #include <stdlib.h>
 #include <string.h>
 
+/* Of oneDNN's interface, the same in versions 2 and 3. */
+enum { ENGINE_CPU = 1, RUNTIME_OPENCL = 256, STREAM_IN_ORDER = 1, MEMORY_BUFFER = 1, SCRATCHPAD_OF_CALLER = 1 };
+enum { QUERY_CODE = 8, QUERY_SCRATCHPAD = 136, STATUS_UNIMPLEMENTED = 3 };
+enum { TYPE_FP16 = 1, TYPE_BF16 = 2, TYPE_FP32 = 3 };
+enum { ARGUMENT_A = 1, ARGUMENT_C = 17, ARGUMENT_B = 33, ARGUMENT_SCRATCHPAD = 80 };
+
+enum {
+    ALIGNMENT = 64,   /* bytes, of a scratchpad */
+    MOST_GEMMS = 256, /* that are kept: a model's step has some dozens of shapes, texts of all lengths any number */
+};
+
+struct version {
+    int major, minor, patch;
+    const char *hash;
+    unsigned cpu_runtime, gpu_runtime;
+};
+
+struct argument {
+    int which;
+    void *memory;
+};
+
+/* Version 2 describes matrices and GEMMs by structures of its own (696 and 2800 bytes in 2.6), which it fills in
+ * where it is given the memory; version 3 returns pointers to them. */
+enum { BYTES_OF_MATRIX = 4 << 10, BYTES_OF_GEMM = 16 << 10 };
+
+union description {
+    void *pointer;
+    _Alignas(16) char storage[BYTES_OF_MATRIX];
+};
+
+enum need { ALWAYS, ON_OPENCL, IN_2, IN_3, IF_THERE };
+
+struct functions {
+#define ROW(result, name, need, arguments) result(*name) arguments;
+#include "runtime/gemm/onednn_functions.h"
+#undef ROW
+    int (*post_ops_append_sum_2)(void *post_ops, float scale); /* what it takes in version 2 */
+};
+
+static const struct function_row {
+    const char *name;
+    size_t place; /* in struct functions */
+    enum need need;
+} function_rows[] = {
+#define ROW(result, name, need, arguments) {"dnnl_" #name, offsetof(struct functions, name), need},
+#include "runtime/gemm/onednn_functions.h"
+#undef ROW
+};
+
+/* What a GEMM is compiled for, as numbers that are compared by memcmp. */
+struct shape {
+    size_t transpose_a, transpose_b, m, n, k;
+    size_t strides[3], types[3]; /* of A, B and C */
+    float beta, unused;
+};
+
+struct onednn_gemm {
+    struct shape shape;
+    struct onednn_gemm *next;
+    union description matrices[3]; /* A, B and C */
+    void *primitive;               /* NULL: the library has none for this shape */
+    void *scratchpad; /* the primitive's memory object for it, and its storage; NULL: none, or a GPU has it */
+    void *scratchpad_storage;
+};
+
 struct gemm_onednn {
-    struct onednn *library;
+    struct compute *compute;
+    struct functions functions;
+    struct version version;
+    char version_text[32]; /* "3.2.0" */
+    bool on_host;          /* the device works on the host's memory */
+    void *engine, *stream;
+    struct onednn_gemm *gemms; /* newest first */
+    size_t count;
+    bool has_plain_loops;            /* a GEMM so far is one, for want of code for the device */
     size_t alignment;                /* bytes at whose multiples a sub-buffer may begin */
     const struct gemm_backend *rest; /* what runs the other GEMMs; NULL: it is not open */
     bool only_16_bits;               /* fp32 is left to `rest` */
     bool has_16_bits;                /* GEMMs of the operands' type have 16 bits and passed the self-test */
-    struct worker
-        *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a gemm, and PoCL has many */
+    struct worker *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a gemm, and PoCL has
+                              many */
 };
 
 static struct gemm_onednn *own_of(const struct compute *compute) {
-    const struct gemm_state *state = gemm_state(compute);
-    return state->onednn;
+    return gemm_state(compute)->onednn;
 }
 
-/* ---- shapes */
+/* ---- the library */
 
-static struct onednn_shape shape_of(const struct gemm_call *call) {
-    return (struct onednn_shape){
+static bool is_needed(const struct gemm_onednn *own, enum need need) {
+    return need == ALWAYS || need == IF_THERE || (need == ON_OPENCL && !own->on_host) ||
+           (need == IN_2 && own->version.major == 2) || (need == IN_3 && own->version.major == 3);
+}
+
+/* Whether this library will do; if not, a line of why. */
+static int take_functions(struct gemm_onednn *own, void *library) {
+    own->functions = (struct functions){0}; /* nothing stays of a library that would not do */
+    if (!library_find(library, "dnnl_version", &own->functions.version)) {
+        return error_set("has no dnnl_version");
+    }
+    own->version = *own->functions.version();
+    snprintf(own->version_text, sizeof own->version_text, "%d.%d.%d", own->version.major, own->version.minor,
+             own->version.patch);
+    if (own->version.major != 2 && own->version.major != 3) {
+        return error_set("is of version %s; 2 and 3 are known", own->version_text);
+    }
+    if (!own->on_host && own->version.gpu_runtime != RUNTIME_OPENCL) {
+        return error_set("%s was built without OpenCL", own->version_text);
+    }
+    for (size_t i = 0; i < COUNT(function_rows); i++) {
+        void *place = (char *)&own->functions + function_rows[i].place;
+        if (is_needed(own, function_rows[i].need) && !library_find(library, function_rows[i].name, place) &&
+            function_rows[i].need != IF_THERE) {
+            return error_set("%s has no %s", own->version_text, function_rows[i].name);
+        }
+    }
+    library_find(library, "dnnl_post_ops_append_sum", &own->functions.post_ops_append_sum_2);
+    return 0;
+}
+
+/* Libraries that will not do stay loaded, as OpenBLAS does: some end badly when they are unloaded. */
+static int load(struct gemm_onednn *own) {
+    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6" /* Debian 13 */, "libdnnl.so.2",
+                                        "libdnnl.so"};
+    char reasons[1024] = "";
+    for (size_t i = 0; i < COUNT(names); i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (library && take_functions(own, library) == 0) {
+            return 0;
+        }
+        const size_t used = strlen(reasons);
+        snprintf(reasons + used, sizeof reasons - used, "%s%s%s%s", used ? "; " : "", library ? names[i] : "",
+                 library ? " " : "", library ? error_text() : dlerror());
+    }
+    return error_set("no oneDNN that can be used: %s", reasons);
+}
+
+static int fail(const struct gemm_onednn *own, const char *what, int status) {
+    return error_set("oneDNN %s: %s: %s", own->version_text, what, own->functions.status2str(status));
+}
+
+static int create_engine(struct gemm_onednn *own) {
+    const struct functions *dnnl = &own->functions;
+    const struct compute *compute = own->compute;
+    int status = own->on_host ? dnnl->engine_create(&own->engine, ENGINE_CPU, 0)
+                              : dnnl->ocl_interop_engine_create(&own->engine, compute->device.id, compute->context);
+    if (status) {
+        return fail(own, "no engine for this device", status);
+    }
+    status = own->on_host ? dnnl->stream_create(&own->stream, own->engine, STREAM_IN_ORDER)
+                          : dnnl->ocl_interop_stream_create(&own->stream, own->engine, compute->queue);
+    return status ? fail(own, "no stream on this queue", status) : 0;
+}
+
+/* ---- compiling GEMMs */
+
+static const void *description_of(const struct gemm_onednn *own, const union description *description) {
+    return own->version.major == 2 ? description : description->pointer;
+}
+
+/* The matrices as the GEMM sees them; a transposed one lies the other way round. */
+static int describe_matrices(const struct gemm_onednn *own, struct onednn_gemm *gemm) {
+    static const int types[] = {[ELEMENT_FP32] = TYPE_FP32, [ELEMENT_BF16] = TYPE_BF16, [ELEMENT_FP16] = TYPE_FP16};
+    const struct functions *dnnl = &own->functions;
+    const struct shape *x = &gemm->shape;
+    const int64_t sizes[3][2] = {{(int64_t)x->m, (int64_t)x->k},
+                                 {(int64_t)x->k, (int64_t)x->n},
+                                 {(int64_t)x->m, (int64_t)x->n}};
+    const size_t transposed[] = {x->transpose_a, x->transpose_b, false};
+    int status = 0;
+    for (size_t i = 0; i < 3 && !status; i++) {
+        union description *matrix = &gemm->matrices[i];
+        const int64_t stride = (int64_t)x->strides[i];
+        const int64_t steps[] = {transposed[i] ? 1 : stride, transposed[i] ? stride : 1};
+        const int type = types[x->types[i]];
+        status = own->version.major == 2
+                     ? dnnl->memory_desc_init_by_strides(matrix->storage, 2, sizes[i], type, steps)
+                     : dnnl->memory_desc_create_with_strides(&matrix->pointer, 2, sizes[i], type, steps);
+    }
+    return status ? fail(own, "no such matrix", status) : 0;
+}
+
+/* C = op(A) op(B) + beta C of what C is before. */
+static int add_old(const struct gemm_onednn *own, void *attributes, float beta) {
+    const struct functions *dnnl = &own->functions;
+    void *post_ops = NULL;
+    int status = dnnl->post_ops_create(&post_ops);
+    if (!status) {
+        status = own->version.major == 2 ? dnnl->post_ops_append_sum_2(post_ops, beta)
+                                         : dnnl->post_ops_append_sum(post_ops, beta, 0, 0);
+        status = status ? status : dnnl->primitive_attr_set_post_ops(attributes, post_ops);
+        dnnl->post_ops_destroy(post_ops);
+    }
+    return status;
+}
+
+/* beta; sums in one order, where the library can be told; on the host a scratchpad of ours, since the library's own
+ * belongs to the thread that made the gemm, and another one runs it. *attributes is to be destroyed whatever comes
+ * back. */
+static int make_attributes(const struct gemm_onednn *own, float beta, void **attributes) {
+    const struct functions *dnnl = &own->functions;
+    int status = dnnl->primitive_attr_create(attributes);
+    if (!status && dnnl->primitive_attr_set_deterministic) {
+        status = dnnl->primitive_attr_set_deterministic(*attributes, 1);
+    }
+    if (!status && own->on_host) {
+        status = dnnl->primitive_attr_set_scratchpad_mode(*attributes, SCRATCHPAD_OF_CALLER);
+    }
+    if (!status && beta != 0.0f) {
+        status = add_old(own, *attributes, beta);
+    }
+    return status ? fail(own, "attributes of a GEMM", status) : 0;
+}
+
+/* The status of the library, and where it is 0 what it would compile: to be destroyed. */
+static int make_descriptor(const struct gemm_onednn *own, const struct onednn_gemm *gemm, const void *attributes,
+                           void **descriptor) {
+    const struct functions *dnnl = &own->functions;
+    const void *a = description_of(own, &gemm->matrices[0]), *b = description_of(own, &gemm->matrices[1]),
+               *c = description_of(own, &gemm->matrices[2]);
+    if (own->version.major == 3) {
+        return dnnl->matmul_primitive_desc_create(descriptor, own->engine, a, b, NULL, c, attributes);
+    }
+    _Alignas(16) char storage[BYTES_OF_GEMM];
+    const int status = dnnl->matmul_desc_init(storage, a, b, NULL, c);
+    return status ? status : dnnl->primitive_desc_create(descriptor, storage, attributes, own->engine, NULL);
+}
+
+/* On the host what a GEMM needs while it runs, if that is anything. */
+static int take_scratchpad(const struct gemm_onednn *own, struct onednn_gemm *gemm, const void *descriptor) {
+    const struct functions *dnnl = &own->functions;
+    const void *description = dnnl->primitive_desc_query_md(descriptor, QUERY_SCRATCHPAD, 0);
+    const size_t bytes = own->on_host && description ? dnnl->memory_desc_get_size(description) : 0;
+    if (bytes == 0) {
+        return 0;
+    }
+    gemm->scratchpad_storage = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!gemm->scratchpad_storage) {
+        memory_refused(bytes);
+    }
+    const int status = dnnl->memory_create(&gemm->scratchpad, description, own->engine, gemm->scratchpad_storage);
+    return status ? fail(own, "scratchpad of a GEMM", status) : 0;
+}
+
+/* 0 also where the library has no such GEMM, whose primitive stays NULL. */
+static int compile(struct gemm_onednn *own, struct onednn_gemm *gemm, const void *attributes) {
+    const struct functions *dnnl = &own->functions;
+    const char *code = NULL;
+    void *descriptor = NULL;
+    int status = make_descriptor(own, gemm, attributes, &descriptor);
+    if (status == STATUS_UNIMPLEMENTED) {
+        return 0;
+    }
+    status = status ? status : dnnl->primitive_desc_query(descriptor, QUERY_CODE, 0, (void *)&code);
+    status = status ? status : dnnl->primitive_create(&gemm->primitive, descriptor);
+    status = status ? fail(own, "cannot compile a GEMM", status) : take_scratchpad(own, gemm, descriptor);
+    own->has_plain_loops |= !status && code && strstr(code, "ref");
+    if (descriptor) {
+        dnnl->primitive_desc_destroy(descriptor);
+    }
+    return status;
+}
+
+static void destroy(const struct gemm_onednn *own, struct onednn_gemm *gemm) {
+    const struct functions *dnnl = &own->functions;
+    if (gemm->primitive) {
+        dnnl->primitive_destroy(gemm->primitive);
+    }
+    if (gemm->scratchpad) {
+        dnnl->memory_destroy(gemm->scratchpad);
+    }
+    for (size_t i = 0; i < 3 && own->version.major == 3; i++) {
+        if (gemm->matrices[i].pointer) {
+            dnnl->memory_desc_destroy(gemm->matrices[i].pointer);
+        }
+    }
+    free(gemm->scratchpad_storage);
+    free(gemm);
+}
+
+static void forget_all(struct gemm_onednn *own) {
+    while (own->gemms) {
+        struct onednn_gemm *next = own->gemms->next;
+        destroy(own, own->gemms);
+        own->gemms = next;
+    }
+    own->count = 0;
+}
+
+/* The GEMM of a shape, compiled at the first need and kept; valid until the next call. NULL where the library has
+ * none such for the device, or cannot compile it. */
+static const struct onednn_gemm *find(struct gemm_onednn *own, const struct shape *shape) {
+    void *attributes = NULL;
+    for (const struct onednn_gemm *gemm = own->gemms; gemm; gemm = gemm->next) {
+        if (!memcmp(&gemm->shape, shape, sizeof *shape)) {
+            return gemm->primitive ? gemm : NULL;
+        }
+    }
+    if (own->count == MOST_GEMMS && compute_settle(own->compute)) {
+        forget_all(own);
+    }
+    struct onednn_gemm *gemm = memory_zeroed(1, sizeof *gemm);
+    gemm->shape = *shape;
+    const int status = describe_matrices(own, gemm) || make_attributes(own, shape->beta, &attributes)
+                           ? -1
+                           : compile(own, gemm, attributes);
+    if (attributes) {
+        own->functions.primitive_attr_destroy(attributes);
+    }
+    if (status) { /* which is not kept */
+        destroy(own, gemm);
+        return NULL;
+    }
+    gemm->next = own->gemms;
+    own->gemms = gemm;
+    own->count++;
+    return gemm->primitive ? gemm : NULL;
+}
+
+/* ---- which GEMMs it takes */
+
+static bool begins_well(const struct compute *compute, const struct matrix *matrix) {
+    const size_t alignment = own_of(compute)->alignment;
+    return matrix->buffer->host || matrix->offset * element_size(matrix->buffer->type) % alignment == 0;
+}
+
+/* Whether the library runs GEMMs of this type, which is 16 bits: those that the self-test was about. */
+static bool takes_type(const struct compute *compute, enum element_type type) {
+    return own_of(compute)->has_16_bits && type == gemm_state(compute)->operands;
+}
+
+static bool takes_types(const struct compute *compute, const struct gemm_call *call) {
+    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type, c = call->c.buffer->type;
+    if (a == ELEMENT_FP32 && b == ELEMENT_FP32 && c == ELEMENT_FP32) {
+        return !own_of(compute)->only_16_bits;
+    }
+    return a == b && (c == a || c == ELEMENT_FP32) && takes_type(compute, a);
+}
+
+/* The GEMM for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
+static const struct onednn_gemm *gemm_for(struct compute *compute, const struct gemm_call *call) {
+    const struct shape shape = {
         .transpose_a = call->transpose_a,
         .transpose_b = call->transpose_b,
         .m = call->m,
@@ -39,13 +365,45 @@ static struct onednn_shape shape_of(const struct gemm_call *call) {
         .types = {call->a.buffer->type, call->b.buffer->type, call->c.buffer->type},
         .beta = call->beta,
     };
+    const bool can = !gemm_call_has_epilogue(call) && takes_types(compute, call) &&
+                     begins_well(compute, &call->a) && begins_well(compute, &call->b) &&
+                     begins_well(compute, &call->c);
+    return can ? find(own_of(compute), &shape) : NULL;
 }
 
-/* ---- running on a GPU */
+static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
+    return gemm_for(compute, call) != NULL;
+}
 
-static bool begins_well(const struct compute *compute, const struct matrix *matrix) {
-    const size_t alignment = own_of(compute)->alignment;
-    return matrix->buffer->host || matrix->offset * element_size(matrix->buffer->type) % alignment == 0;
+/* ---- running */
+
+/* matrices[i] is the first element of A, B or C: on a GPU a cl_mem, and the GEMM is only put into the queue; on the
+ * host an address, and the GEMM is done on return, by one thread at a time. The library's status. */
+static int execute(const struct gemm_onednn *own, const struct onednn_gemm *gemm, void *const matrices[3]) {
+    const struct functions *dnnl = &own->functions;
+    struct argument arguments[] = {{ARGUMENT_A, NULL},
+                                   {ARGUMENT_B, NULL},
+                                   {ARGUMENT_C, NULL},
+                                   {ARGUMENT_SCRATCHPAD, gemm->scratchpad}};
+    int status = 0;
+    for (size_t i = 0; i < 3 && !status; i++) {
+        const void *description = description_of(own, &gemm->matrices[i]);
+        void **memory = &arguments[i].memory;
+        status = own->on_host ? dnnl->memory_create(memory, description, own->engine, matrices[i])
+                              : dnnl->ocl_interop_memory_create(memory, description, own->engine, MEMORY_BUFFER,
+                                                                matrices[i]);
+    }
+    const int count = gemm->scratchpad ? 4 : 3;
+    status = status ? status : dnnl->primitive_execute(gemm->primitive, own->stream, count, arguments);
+    if (!status && own->on_host) {
+        status = dnnl->stream_wait(own->stream);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        if (arguments[i].memory) { /* the queue keeps what it still needs */
+            dnnl->memory_destroy(arguments[i].memory);
+        }
+    }
+    return status;
 }
 
 /* The matrix from its first element on, which the caller releases; NULL with a reason. */
@@ -60,54 +418,46 @@ static cl_mem view_of(const struct matrix *matrix, size_t rows, size_t columns) 
     return view;
 }
 
-static int run_on_views(const struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *x) {
+static void run_on_gpu(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *x) {
+    const struct gemm_onednn *own = own_of(compute);
+    const cl_event begin = gemm_call_mark(compute);
     cl_mem views[3] = {view_of(&x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k),
                        view_of(&x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n),
                        view_of(&x->c, x->m, x->n)};
     const bool there = views[0] && views[1] && views[2];
-    const int status = there ? onednn_run(gemm, (void *const *)views) : 0;
+    const int status = there ? execute(own, gemm, (void *const *)views) : 0;
     for (size_t i = 0; i < 3; i++) {
         if (views[i]) {
             clReleaseMemObject(views[i]); /* the queue keeps what it still needs */
         }
     }
-    if (status) {
-        return error_set("oneDNN: %s", onednn_status_text(own_of(compute)->library, status));
+    if (status || !there) {
+        compute_fail(compute, "cannot launch %s: %s%s", x->name, there ? "oneDNN: " : "",
+                     there ? own->functions.status2str(status) : error_text());
     }
-    return there ? 0 : -1;
+    gemm_call_profile(compute, x, begin, gemm_call_mark(compute));
 }
 
-static void run_on_gpu(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
-    const cl_event begin = gemm_call_mark(compute);
-    if (run_on_views(compute, gemm, call)) {
-        compute_fail(compute, "cannot launch %s: %s", call->name, error_text());
-    }
-    gemm_call_profile(compute, call, begin, gemm_call_mark(compute));
-}
-
-/* ---- running on the host, as a native kernel */
-
+/* What the native kernel on the host gets. */
 struct work {
     struct gemm_places places;
-    struct compute *compute;
+    const struct gemm_onednn *own;
     const struct onednn_gemm *gemm;
     void *matrices[3];
 };
 
 static void run_here(void *argument) {
     const struct work *work = argument;
-    const struct onednn *library = own_of(work->compute)->library;
-    const int status = onednn_run(work->gemm, work->matrices);
+    const struct gemm_onednn *own = work->own;
+    const int status = execute(own, work->gemm, work->matrices);
     if (status) {
-        compute_fail_natively(work->compute,
-                              memory_format("a matrix multiplication failed: oneDNN %s: %s",
-                                            onednn_version(library), onednn_status_text(library, status)));
+        compute_fail_natively(own->compute, memory_format("a matrix multiplication failed: oneDNN %s: %s",
+                                                          own->version_text, own->functions.status2str(status)));
     }
 }
 
-static void CL_CALLBACK work_run(void *argument) {
-    const struct work *work = argument;
-    worker_do(own_of(work->compute)->worker, run_here, argument);
+static void CL_CALLBACK work_run(void *work) {
+    worker_do(((struct work *)work)->own->worker, run_here, work);
 }
 
 static void *address_of(const struct matrix *matrix) {
@@ -115,40 +465,10 @@ static void *address_of(const struct matrix *matrix) {
 }
 
 static void run_on_host(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
-    struct work work = {{{NULL}},
-                        compute,
-                        gemm,
-                        {address_of(&call->a), address_of(&call->b), address_of(&call->c)}};
+    struct work work = {.own = own_of(compute),
+                        .gemm = gemm,
+                        .matrices = {address_of(&call->a), address_of(&call->b), address_of(&call->c)}};
     gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
-}
-
-/* ---- the backend */
-
-/* Whether the library runs GEMMs of this type, which is 16 bits: those that the self-test was about. */
-static bool takes_type(const struct compute *compute, enum element_type type) {
-    const struct gemm_state *state = gemm_state(compute);
-    return own_of(compute)->has_16_bits && type == state->operands;
-}
-
-static bool takes_types(const struct compute *compute, const struct gemm_call *call) {
-    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type, c = call->c.buffer->type;
-    if (a == ELEMENT_FP32 && b == ELEMENT_FP32 && c == ELEMENT_FP32) {
-        return !own_of(compute)->only_16_bits;
-    }
-    return a == b && (c == a || c == ELEMENT_FP32) && takes_type(compute, a);
-}
-
-/* The GEMM for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
-static const struct onednn_gemm *gemm_for(struct compute *compute, const struct gemm_call *call) {
-    const bool can = !gemm_call_has_epilogue(call) && takes_types(compute, call) &&
-                     begins_well(compute, &call->a) && begins_well(compute, &call->b) &&
-                     begins_well(compute, &call->c);
-    const struct onednn_shape shape = shape_of(call);
-    return can ? onednn_find(own_of(compute)->library, &shape) : NULL;
-}
-
-static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
-    return gemm_for(compute, call) != NULL;
 }
 
 static void run_gemm(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
@@ -206,19 +526,18 @@ static int self_test(struct compute *compute, enum element_type type) {
 }
 
 static int check_loops(const struct gemm_onednn *own) {
-    return onednn_has_plain_loops(own->library)
-               ? error_set("oneDNN %s has only plain loops for this device", onednn_version(own->library))
-               : 0;
+    return own->has_plain_loops ? error_set("oneDNN %s has only plain loops for this device", own->version_text)
+                                : 0;
 }
 
 /* ---- opening: on a GPU */
 
 /* One that cannot be told to may add in another order each time. */
 static int check_repeats(const struct gemm_onednn *own) {
-    return onednn_repeats(own->library)
+    return own->functions.primitive_attr_set_deterministic
                ? 0
                : error_set("oneDNN %s cannot be told to give the same bits each time (3.4 and later can)",
-                           onednn_version(own->library));
+                           own->version_text);
 }
 
 static bool has_matrix_cores(const struct compute *compute) {
@@ -252,20 +571,20 @@ static int test_on_gpu(struct compute *compute) {
 static int test_on_host(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = own_of(compute);
-    const char *units = compute->device.matrix_cores.names[state->operands];
+    const char *instructions = compute->device.matrix_cores.names[state->operands];
     if (!own->only_16_bits && self_test(compute, ELEMENT_FP32)) {
         return -1;
     }
     if (state->operands == ELEMENT_FP32) {
         return 0;
     }
-    const int status = self_test(compute, state->operands) || (*units && check_loops(own)) ? -1 : 0;
+    const int status = self_test(compute, state->operands) || (*instructions && check_loops(own)) ? -1 : 0;
     own->has_16_bits = status == 0;
-    if (status && *units) {
+    if (status && *instructions) {
         gemm_keep_reason(state->refusal);
         return state->automatic ? -1 : 0;
     }
-    state->matrix_cores = *units ? units : NULL;
+    state->matrix_cores = *instructions ? instructions : NULL;
     return 0;
 }
 
@@ -274,11 +593,15 @@ static int test_on_host(struct compute *compute) {
 static void backend_close(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = state->onednn;
-    if (own) {
-        onednn_close(own->library);
-        worker_stop(own->worker);
+    forget_all(own);
+    if (own->stream) {
+        own->functions.stream_destroy(own->stream);
     }
-    if (own && own->rest && own->rest->close) {
+    if (own->engine) {
+        own->functions.engine_destroy(own->engine);
+    }
+    worker_stop(own->worker);
+    if (own->rest && own->rest->close) {
         own->rest->close(compute);
     }
     free(own);
@@ -288,39 +611,46 @@ static void backend_close(struct compute *compute) {
 /* The host's BLAS may be missing. */
 static int open_rest(struct compute *compute) {
     struct gemm_onednn *own = own_of(compute);
-    own->rest = !compute->device.native_kernels         ? &gemm_backend_clblast
+    own->rest = !own->on_host                           ? &gemm_backend_clblast
                 : gemm_backend_cblas.open(compute) == 0 ? &gemm_backend_cblas
                                                         : &gemm_backend_portable;
     return own->rest == &gemm_backend_cblas ? 0 : own->rest->open(compute);
 }
 
+/* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches,
+ * where that is not the format of Intel's own compiler: rusticl's is not. */
 static int open_library(struct compute *compute) {
     struct gemm_onednn *own = own_of(compute);
-    const bool on_host = compute->device.native_kernels;
+    const struct device *device = &compute->device;
     cl_uint bits = 0;
-    if (clGetDeviceInfo(compute->device.id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof bits, &bits, NULL) || bits < 8) {
+    if (!own->on_host && !device_by_intel(device)) {
+        return error_set("oneDNN needs Intel's own OpenCL driver, and this is %s", device->platform_name);
+    }
+    if (clGetDeviceInfo(device->id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof bits, &bits, NULL) || bits < 8) {
         return error_set("the device does not say where parts of a buffer may begin");
     }
     own->alignment = bits / 8;
-    if (onednn_open(compute, &own->library) || (on_host && worker_start(&own->worker)) || open_rest(compute)) {
+    if (load(own) || create_engine(own) || (own->on_host && worker_start(&own->worker)) || open_rest(compute)) {
         return -1;
     }
-    return on_host ? test_on_host(compute) : test_on_gpu(compute);
+    return own->on_host ? test_on_host(compute) : test_on_gpu(compute);
 }
 
 static int backend_open(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
+    const bool on_host = compute->device.native_kernels;
     if (compute->dry || compute->device.model) {
         return error_set("what oneDNN launches is its own: it cannot be recorded for a device that is not here");
     }
     state->onednn = memory_zeroed(1, sizeof *state->onednn);
-    state->onednn->only_16_bits = state->automatic && compute->device.native_kernels;
+    *state->onednn =
+        (struct gemm_onednn){.compute = compute, .on_host = on_host, .only_16_bits = state->automatic && on_host};
     if (open_library(compute)) {
         backend_close(compute);
         return -1;
     }
     snprintf(state->runs_on, sizeof state->runs_on, "the %s, library %s", compute->device.is_gpu ? "GPU" : "CPU",
-             onednn_version(state->onednn->library));
+             state->onednn->version_text);
     return 0;
 }
 

@@ -178,27 +178,21 @@ static int create_samples(struct compute *compute, const struct gemm_case *x, st
 }
 
 static struct gemm_call call_of(const struct gemm_case *x, const struct sample *samples) {
-    struct gemm_call call = {.transpose_a = x->transpose_a,
-                             .transpose_b = x->transpose_b,
-                             .m = x->m,
-                             .n = x->n,
-                             .k = x->k,
-                             .a = samples[SAMPLE_A].matrix,
-                             .b = samples[SAMPLE_B].matrix,
-                             .c = samples[SAMPLE_C].matrix,
-                             .beta = x->beta,
-                             .gelu_tanh = x->gelu_tanh,
-                             .name = "check"};
-    if (x->bias) {
-        call.bias = (struct span){&samples[SAMPLE_BIAS].buffer, x->offsets[2]};
-    }
-    if (x->activated) {
-        call.activated = samples[SAMPLE_ACTIVATED].matrix;
-    }
-    if (x->gelu_of) {
-        call.gelu_of = samples[SAMPLE_GELU_OF].matrix;
-    }
-    return call;
+    const struct matrix *bias = &samples[SAMPLE_BIAS].matrix; /* this and the next ones may have no buffer */
+    return (struct gemm_call){.bias = {bias->buffer, bias->offset},
+                              .transpose_a = x->transpose_a,
+                              .transpose_b = x->transpose_b,
+                              .m = x->m,
+                              .n = x->n,
+                              .k = x->k,
+                              .a = samples[SAMPLE_A].matrix,
+                              .b = samples[SAMPLE_B].matrix,
+                              .c = samples[SAMPLE_C].matrix,
+                              .beta = x->beta,
+                              .activated = samples[SAMPLE_ACTIVATED].matrix,
+                              .gelu_of = samples[SAMPLE_GELU_OF].matrix,
+                              .gelu_tanh = x->gelu_tanh,
+                              .name = "check"};
 }
 
 int gemm_verify_case(const struct gemm_runner *runner, const struct gemm_case *wanted) {
@@ -250,14 +244,12 @@ int gemm_verify_layer(const struct gemm_runner *runner, size_t m, size_t n, size
 /* Rows that begin at multiples of 16 bytes and others, edges, C in runs and by elements, both activations. */
 int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type) {
     const struct gemm_case cases[] = {
-        {false,
-         false,
-         m + 9,
-         n + 5,
-         k + 3,
-         {type, type, ELEMENT_FP32},
-         {13 - k % 8, 11 - n % 8, 1},
-         {8, 16, 3},
+        {.m = m + 9,
+         .n = n + 5,
+         .k = k + 3,
+         .types = {type, type, ELEMENT_FP32},
+         .pads = {13 - k % 8, 11 - n % 8, 1},
+         .offsets = {8, 16, 3},
          .beta = 1},
         {true, false, m - 5, n + 1, 3 * k + 7, {type, type, ELEMENT_FP32}, {1, 0, 0}, {3, 1, 0}, .beta = 1},
         {true, true, 16, 8, 4 * k, {type, type, type}, .bias = true, .activated = true},

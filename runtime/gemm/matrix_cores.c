@@ -39,63 +39,41 @@ static const struct mma_tiles intel_16[] = {{128, 128, 32, 32, 32, 2},
 #define EMULATED {32, 32, 16, 32, 16, 2}
 static const struct mma_tiles emulated[] = {EMULATED, EMULATED, EMULATED, EMULATED, EMULATED};
 
-#define AMD_FILES   "matrix_cores_amd.cl", "matrix_cores_plain.cl"
-#define INTEL_FILES "matrix_cores_intel.cl", "matrix_cores_plain.cl"
+#define FILE_OF(name) "matrix_cores_" name ".cl"
+#define AMD(kind, name, file, tiles, warp, wide)                                                                   \
+    {MATRIX_CORES_AMD_##kind,                                                                                      \
+     name,                                                                                                         \
+     {FILE_OF("amd_" file), FILE_OF("amd"), FILE_OF("plain")},                                                     \
+     tiles,                                                                                                        \
+     warp,                                                                                                         \
+     16,                                                                                                           \
+     16,                                                                                                           \
+     16,                                                                                                           \
+     .wide_fragments = (wide),                                                                                     \
+     .transposed_load = true}
+#define INTEL(tiles, warp, n)                                                                                      \
+    {MATRIX_CORES_INTEL,     "XMX", {FILE_OF("intel"), FILE_OF("plain")}, tiles, warp, 8, n, 16,                   \
+     .transposed_load = true}
 
 static const struct matrix_cores all[] = {
     {MATRIX_CORES_NVIDIA,
      "mma.sync",
-     {"matrix_cores_nvidia.cl", "matrix_cores_ptx.cl"},
+     {FILE_OF("nvidia"), FILE_OF("ptx")},
      nvidia,
      32,
      16,
      16,
      16,
      .limits_registers = true},
-    {MATRIX_CORES_AMD_WMMA,
-     "WMMA",
-     {"matrix_cores_amd_wmma.cl", AMD_FILES},
-     wmma,
-     32,
-     16,
-     16,
-     16,
-     .wide_fragments = true,
-     .transposed_load = true},
-    /* the same instruction in name only: a lane has half of an operand */
-    {MATRIX_CORES_AMD_WMMA_GFX12,
-     "WMMA",
-     {"matrix_cores_amd_wmma_gfx12.cl", AMD_FILES},
-     wmma,
-     32,
-     16,
-     16,
-     16,
-     .transposed_load = true},
-    {MATRIX_CORES_AMD_MFMA,
-     "MFMA",
-     {"matrix_cores_amd_mfma.cl", AMD_FILES},
-     mfma,
-     64,
-     16,
-     16,
-     16,
-     .transposed_load = true},
-    /* bf16 in steps of 8 along k, two of which make one of ours */
-    {MATRIX_CORES_AMD_MFMA_GFX908,
-     "MFMA",
-     {"matrix_cores_amd_mfma_gfx908.cl", AMD_FILES},
-     mfma,
-     64,
-     16,
-     16,
-     16,
-     .transposed_load = true},
-    {MATRIX_CORES_INTEL, "XMX", {INTEL_FILES}, intel_8, 8, 8, 8, 16, .transposed_load = true},
-    {MATRIX_CORES_INTEL, "XMX", {INTEL_FILES}, intel_16, 16, 8, 16, 16, .transposed_load = true},
+    AMD(WMMA, "WMMA", "wmma", wmma, 32, true),
+    AMD(WMMA_GFX12, "WMMA", "wmma_gfx12", wmma, 32, false), /* another instruction: a lane has half of an operand */
+    AMD(MFMA, "MFMA", "mfma", mfma, 64, false),
+    AMD(MFMA_GFX908, "MFMA", "mfma_gfx908", mfma, 64, false), /* two steps of 8 along k for bf16 */
+    INTEL(intel_8, 8, 8),
+    INTEL(intel_16, 16, 16),
     {MATRIX_CORES_EMULATED,
      "an emulation for tests",
-     {"matrix_cores_emulated.cl", "matrix_cores_plain.cl", "matrix_cores_ptx.cl"},
+     {FILE_OF("emulated"), FILE_OF("plain"), FILE_OF("ptx")},
      emulated,
      32,
      16,

@@ -36,38 +36,28 @@ static cl_int stage(cl_command_queue queue, size_t bytes, size_t *place, size_t 
     return CL_SUCCESS;
 }
 
-/* The data are taken before it returns. */
-static cl_int write_staged(cl_command_queue queue, cl_mem to, size_t offset, const char *data, size_t bytes,
-                           cl_event *event) {
+/* Copies between a buffer and ordinary memory of the host: data that are written are taken, and those that are read
+ * are there, when it returns. */
+static cl_int copy_staged(cl_command_queue queue, cl_mem memory, size_t offset, char *data, size_t bytes,
+                          bool reads, cl_event *event) {
+    const VkBuffer buffers[3] = {queue->staging->buffer, memory->buffer, queue->staging->buffer};
     cl_int code = CL_SUCCESS;
     for (size_t done = 0, place, taken; done < bytes && code == CL_SUCCESS; done += taken) {
         code = stage(queue, bytes - done, &place, &taken);
-        if (code == CL_SUCCESS) {
-            const VkBuffer buffers[2] = {queue->staging->buffer, to->buffer};
-            memcpy(queue->staging->host + place, data + done, taken);
-            code = copy(queue, buffers, &(VkBufferCopy){place, offset + done, taken},
-                        done + taken == bytes ? event : NULL);
+        if (code != CL_SUCCESS) {
+            break;
         }
-    }
-    return code;
-}
-
-/* The data are there when it returns. */
-static cl_int read_staged(cl_command_queue queue, cl_mem from, size_t offset, char *data, size_t bytes,
-                          cl_event *event) {
-    cl_int code = CL_SUCCESS;
-    for (size_t done = 0, place, taken; done < bytes && code == CL_SUCCESS; done += taken) {
-        code = stage(queue, bytes - done, &place, &taken);
-        if (code == CL_SUCCESS) {
-            const VkBuffer buffers[2] = {from->buffer, queue->staging->buffer};
-            code = copy(queue, buffers, &(VkBufferCopy){offset + done, place, taken},
-                        done + taken == bytes ? event : NULL);
+        char *staged = queue->staging->host + place;
+        const VkBufferCopy range = {reads ? offset + done : place, reads ? place : offset + done, taken};
+        if (!reads) {
+            memcpy(staged, data + done, taken);
         }
-        if (code == CL_SUCCESS) {
+        code = copy(queue, buffers + reads, &range, done + taken == bytes ? event : NULL);
+        if (code == CL_SUCCESS && reads) {
             code = vulkan_wait(queue, queue->submitted + queue->recording);
         }
-        if (code == CL_SUCCESS) {
-            memcpy(data + done, queue->staging->host + place, taken);
+        if (code == CL_SUCCESS && reads) {
+            memcpy(data + done, staged, taken);
         }
     }
     return code;
@@ -92,7 +82,7 @@ static cl_int write(cl_command_queue queue, cl_mem to, size_t offset, const void
         memcpy(to->host + offset, data, bytes);
         return copy_nothing(queue, event);
     }
-    return write_staged(queue, to, offset, data, bytes, event);
+    return copy_staged(queue, to, offset, (char *)data, bytes, false, event); /* which is only read */
 }
 
 static cl_int read(cl_command_queue queue, cl_mem from, size_t offset, void *data, size_t bytes, cl_event *event) {
@@ -103,7 +93,7 @@ static cl_int read(cl_command_queue queue, cl_mem from, size_t offset, void *dat
         return copy(queue, buffers, &(VkBufferCopy){offset, place, bytes}, event);
     }
     if (!from->host) {
-        return read_staged(queue, from, offset, data, bytes, event);
+        return copy_staged(queue, from, offset, data, bytes, true, event);
     }
     cl_int code = copy_nothing(queue, event);
     code = code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : code;
@@ -188,10 +178,10 @@ static cl_int fill(cl_command_queue queue, cl_mem memory, uint32_t word, size_t 
     const size_t tail = (bytes - head) % 4, whole = bytes - head - tail;
     cl_int code = CL_SUCCESS;
     if (head) {
-        code = write_staged(queue, memory, offset, pattern + offset % 4, head, whole || tail ? NULL : event);
+        code = copy_staged(queue, memory, offset, pattern + offset % 4, head, false, whole || tail ? NULL : event);
     }
     if (tail && code == CL_SUCCESS) {
-        code = write_staged(queue, memory, offset + bytes - tail, pattern, tail, whole ? NULL : event);
+        code = copy_staged(queue, memory, offset + bytes - tail, pattern, tail, false, whole ? NULL : event);
     }
     if (whole && code == CL_SUCCESS) {
         code = fill_words(queue, memory, word, offset + head, whole, event);

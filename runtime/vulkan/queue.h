@@ -40,14 +40,3 @@ cl_int vulkan_settle(cl_context context);
 
 /* Waits for all commands of a queue; no batch has an event afterwards, even where the device is lost. */
 void vulkan_empty(cl_command_queue queue);
-
-/* ---- events (events.c) */
-
-/* An event of a batch. It keeps the queue. */
-cl_event vulkan_event_create(cl_command_queue queue, uint64_t batch);
-
-/* Sets the times by the device's counter before and after the command. */
-void vulkan_event_set_times(cl_event event, const uint64_t counters[2]);
-
-/* Takes back a reference. With the last one the queue loses a reference, but stays. */
-void vulkan_event_release(cl_event event);

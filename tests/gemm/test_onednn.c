@@ -4,7 +4,6 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
-#include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
 #include "tests/support/test.h"
 #include <stdio.h>
@@ -161,13 +160,12 @@ static void auto_takes_no_plain_loops(void **state) {
 
 static void other_drivers_are_refused(void **state) {
     (void)state;
-    const struct device intel = {.platform_name = "Intel(R) OpenCL HD Graphics"},
-                        mesa = {.platform_name = "rusticl"};
-    struct compute compute = {.device = mesa};
-    struct onednn *onednn;
+    const struct device intel = {.platform_name = "Intel(R) OpenCL HD Graphics"};
+    struct gemm_state gemm = {0};
+    struct compute compute = {.device = {.platform_name = "rusticl"}, .attached = &gemm};
     assert_true(device_by_intel(&intel));
-    assert_int_equal(onednn_open(&compute, &onednn), -1);
-    assert_null(onednn);
+    assert_int_equal(gemm_backend_onednn.open(&compute), -1);
+    assert_null(gemm.onednn);
     assert_string_equal(error_text(), "oneDNN needs Intel's own OpenCL driver, and this is rusticl");
 }
 

@@ -1,9 +1,9 @@
-/* A oneDNN of version 3.9 whose products are plain loops for every type, built as libdnnl.so.3: with it in
- * LD_LIBRARY_PATH tests see what becomes of products of 16 bits on CPUs that have no units for them. It has what
- * runtime/gemm/onednn.c looks for on a CPU. The environment's PLAIN_ONEDNN makes it worse: "ref" calls its code a
- * reference, "wrong" adds one to every product, "wrong 16" to those of 16 bits, "lacking" has none of these.
- * Products fail when several threads execute them on one stream: the real library would start as many threads for
- * each. */
+/* A oneDNN of version 3.9 whose GEMMs are plain loops for every type, built as libdnnl.so.3: with it in
+ * LD_LIBRARY_PATH tests see what becomes of GEMMs of 16 bits on CPUs that have no instructions for them. It has
+ * what runtime/gemm/onednn_functions.h lists for CPUs. The environment's PLAIN_ONEDNN makes it worse: "ref" calls
+ * its code a reference, "wrong" adds one to every GEMM, "wrong 16" to those of 16 bits, "lacking" has none of
+ * these. GEMMs fail when several threads execute them on one stream: the real library would start as many threads
+ * for each. */
 #include "runtime/system/element.h"
 #include <pthread.h>
 #include <stdbool.h>
