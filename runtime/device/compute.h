@@ -17,9 +17,8 @@
 struct profiler; /* runtime/device/profiler.h */
 
 struct compute_options {
-    const char *device; /* as device_choose takes it; NULL is "auto" */
-    const char
-        *gemm; /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL: auto */
+    const char *device;             /* as device_choose takes it; NULL is "auto" */
+    const char *gemm;               /* backend for gemm_compute_open, "auto" or one of gemm.h; NULL: auto */
     enum element_type operands;     /* of most GEMMs, which "auto" depends on */
     unsigned local_rank;            /* picks the GPU */
     bool profile;                   /* measure the time of every launch */

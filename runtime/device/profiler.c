@@ -139,26 +139,24 @@ static void print_entry(const struct entry *entry, double total, FILE *file) {
     fputc('\n', file);
 }
 
-/* The entries that have launches, by total time, the longest first: heap memory. */
-static const struct entry **rank_entries(const struct profiler *profiler, size_t *count) {
+/* The entries by total time, the longest first: heap memory. */
+static const struct entry **rank_entries(const struct profiler *profiler) {
     const struct entry **ranking = memory_allocate(profiler->entry_count, sizeof(*ranking));
-    *count = profiler->entry_count;
-    for (size_t i = 0; i < *count; i++) {
+    for (size_t i = 0; i < profiler->entry_count; i++) {
         ranking[i] = &profiler->entries[i];
     }
-    qsort(ranking, *count, sizeof(*ranking), compare_entries);
+    qsort(ranking, profiler->entry_count, sizeof(*ranking), compare_entries);
     return ranking;
 }
 
 void profiler_print_table(struct profiler *profiler, FILE *file) {
-    size_t count;
     double total = 0.0;
-    const struct entry **ranking = rank_entries(profiler, &count);
-    for (size_t i = 0; i < count; i++) {
+    const struct entry **ranking = rank_entries(profiler);
+    for (size_t i = 0; i < profiler->entry_count; i++) {
         total += ranking[i]->nanoseconds;
     }
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < profiler->entry_count; i++) {
         print_entry(ranking[i], total, file);
     }
     fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
@@ -166,10 +164,9 @@ void profiler_print_table(struct profiler *profiler, FILE *file) {
 }
 
 json_t *profiler_report(struct profiler *profiler) {
-    size_t count;
-    const struct entry **ranking = rank_entries(profiler, &count);
+    const struct entry **ranking = rank_entries(profiler);
     json_t *report = json_array();
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < profiler->entry_count; i++) {
         json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", ranking[i]->name, "calls",
                                                 (json_int_t)ranking[i]->calls, "seconds",
                                                 1e-9 * ranking[i]->nanoseconds, "flops", ranking[i]->flops));

@@ -50,13 +50,11 @@ struct gemm_state {
     struct gemm_panels panels;  /* of "portable" elsewhere, of small GEMMs of "cblas", and of all with k == 0 */
 
     /* how it came to be chosen, and how it is described */
-    char identity
-        [CHECKSUM_SIZE]; /* of libraries and CLBlast's parameters, see gemm_identify; "" where there are none */
-    char runs_on[96];    /* set by a backend that has several kinds of code; human-readable */
-    const char *matrix_cores; /* name of the device's own, if GEMMs run on them */
-    bool tried;               /* the device has matrix cores that hctrain knows: some were tried */
-    char refusal
-        [REASON_SIZE]; /* why GEMMs of 16 bits use no matrix cores or instructions, "" where nobody wanted that */
+    char identity[CHECKSUM_SIZE];  /* of libraries and parameters, see gemm_identify; "": there are none */
+    char runs_on[96];              /* set by a backend that has several kinds of code; human-readable */
+    const char *matrix_cores;      /* name of the device's own, if GEMMs run on them */
+    bool tried;                    /* the device has matrix cores that hctrain knows: some were tried */
+    char refusal[REASON_SIZE];     /* why GEMMs of 16 bits do without matrix cores; "": nobody wanted them */
     char passed_over[REASON_SIZE]; /* why "auto" did without oneDNN, "" where it did not look for it */
     char description[1200];        /* of gemm_description */
 };

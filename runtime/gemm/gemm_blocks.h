@@ -19,8 +19,8 @@ struct gemm_blocks_choice {
 
 /* Kernels, each built at the first need, and what parts are kept in. */
 struct gemm_blocks {
-    struct kernel kernels[GEMM_BLOCK_SIZES][2][2][2][ELEMENT_FP16 + 1]
-                         [2]; /* transposed A, B; vectors; type; C float */
+    /* by transposed A, B; vectors; type; C float */
+    struct kernel kernels[GEMM_BLOCK_SIZES][2][2][2][ELEMENT_FP16 + 1][2];
     struct kernel parts[ELEMENT_FP16 + 1][2];
     struct buffer partial;  /* as large as was needed so far */
     size_t groups_expected; /* tests set it: work-groups that a launch should have; 0: by the device */
@@ -43,8 +43,7 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
 void gemm_blocks_run(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call);
 
 /* Builds every kernel for operands of this type in rows of whole vectors: to compile them for devices that are not
- * here.
- */
+ * here. */
 int gemm_blocks_build(struct compute *compute, struct gemm_blocks *state, enum element_type type);
 
 void gemm_blocks_release(struct compute *compute, struct gemm_blocks *state);

@@ -163,26 +163,21 @@ static struct finish finish_of(const struct gemm_call *call) {
     return finish;
 }
 
-static struct kernel_key gemm_key(const struct gemm_call *call, const struct mma_choice *choice) {
+static struct kernel_key key_of(const struct gemm_call *call, const struct mma_choice *choice,
+                                enum purpose purpose) {
     struct kernel_key key;
     memset(&key, 0, sizeof(key));
-    key.purpose = choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS;
-    key.tiles = choice->tiles;
-    key.transpose_a = call->transpose_a;
-    key.transpose_b = call->transpose_b;
-    key.fp16 = call->a.buffer->type == ELEMENT_FP16;
-    key.load = load_of(call, &choice->tiles);
-    key.finish = finish_of(call);
-    return key;
-}
-
-static struct kernel_key sum_key(const struct gemm_call *call, const struct mma_choice *choice) {
-    struct kernel_key key;
-    memset(&key, 0, sizeof(key));
-    key.purpose = ADDS_PARTS;
+    key.purpose = purpose;
     key.tiles.block_m = choice->tiles.block_m;
     key.tiles.block_n = choice->tiles.block_n;
     key.finish = finish_of(call);
+    if (purpose != ADDS_PARTS) {
+        key.tiles = choice->tiles;
+        key.transpose_a = call->transpose_a;
+        key.transpose_b = call->transpose_b;
+        key.fp16 = call->a.buffer->type == ELEMENT_FP16;
+        key.load = load_of(call, &choice->tiles);
+    }
     return key;
 }
 
@@ -210,7 +205,7 @@ static size_t elements_of(const struct gemm_call *call, size_t most) {
 }
 
 static void run_blocks(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
-    const struct kernel_key key = gemm_key(call, choice);
+    const struct kernel_key key = key_of(call, choice, choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS);
     const struct mma_tiles *tiles = &choice->tiles;
     const struct kernel own = kernel_of(mma, &key), kernel = gemm_call_named(call, &own);
     const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
@@ -232,7 +227,7 @@ static void run_blocks(struct mma *mma, const struct gemm_call *call, const stru
 }
 
 static void run_sum(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
-    const struct kernel_key key = sum_key(call, choice);
+    const struct kernel_key key = key_of(call, choice, ADDS_PARTS);
     const struct kernel kernel = kernel_of(mma, &key);
     const size_t most = mma->compute->device.max_work_group, items = most < PARTS_ITEMS ? most : PARTS_ITEMS;
     const size_t size = choice->tiles.block_m * choice->tiles.block_n / (size_t)key.finish.run;

@@ -93,8 +93,8 @@ struct gemm_onednn {
     const struct gemm_backend *rest; /* what runs the other GEMMs; NULL: it is not open */
     bool only_16_bits;               /* fp32 is left to `rest` */
     bool has_16_bits;                /* GEMMs of the operands' type have 16 bits and passed the self-test */
-    struct worker *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a gemm, and PoCL has
-                              many */
+    /* on the host: OpenMP keeps threads for each thread that ever ran a gemm, and PoCL has many */
+    struct worker *worker;
 };
 
 static struct gemm_onednn *own_of(const struct compute *compute) {
