@@ -148,9 +148,8 @@ static void assert_vocabulary(double wanted, const char *words, const char *opti
     assert_int_equal(json_file_read(path, 1000000, &json), 0);
     assert_float_equal(number_in(json, "vocab_size"), wanted, 0);
     json_decref(json);
-    char *text = scratch_read(output, &(size_t){0});
-    if (!text || !strstr(text, words)) {
-        fail_msg("no '%s' in: %s", words, text ? text : "(nothing)");
+    if (!strstr(scratch_text(output, NULL), words)) {
+        fail_msg("no '%s' in: %s", words, scratch_text(output, NULL));
     }
 }
 

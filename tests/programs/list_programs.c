@@ -58,6 +58,8 @@ struct list {
 
 /* ---- an OpenCL that compiles and runs nothing. A program is its text and the number of its holders. */
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 static struct list *listing;
 static char no_object;
 
@@ -68,7 +70,6 @@ struct text_program {
 
 cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts, const size_t *lengths,
                                      cl_int *code) {
-    (void)context, (void)count, (void)lengths;
     const size_t bytes = strlen(texts[0]) + 1;
     struct text_program *program = memory_allocate(1, sizeof *program + bytes);
     program->holders = 1;
@@ -90,7 +91,6 @@ static void name_files(const char *text, char *names, size_t size) {
 
 cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
                       void(CL_CALLBACK *notify)(cl_program, void *), void *unused) {
-    (void)count, (void)devices, (void)notify, (void)unused;
     const char *text = ((const struct text_program *)(void *)program)->text;
     char files[256];
     name_files(text, files, sizeof files);
@@ -113,44 +113,35 @@ cl_int clReleaseProgram(cl_program program) {
 }
 
 cl_kernel clCreateKernel(cl_program program, const char *name, cl_int *code) {
-    (void)program, (void)name;
     *code = CL_SUCCESS;
     return (cl_kernel)(void *)&no_object;
 }
 
 cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
-    (void)kernel, (void)index, (void)bytes, (void)value;
     return CL_SUCCESS;
 }
 
 cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset,
                               const size_t *global, const size_t *local, cl_uint count, const cl_event *events,
                               cl_event *event) {
-    (void)queue, (void)kernel, (void)dimensions, (void)offset, (void)global, (void)local;
-    (void)count, (void)events, (void)event;
     return CL_SUCCESS;
 }
 
 cl_int clReleaseKernel(cl_kernel kernel) {
-    (void)kernel;
     return CL_SUCCESS;
 }
 
 cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *code) {
-    (void)context, (void)flags, (void)bytes, (void)host;
     *code = CL_SUCCESS;
     return (cl_mem)(void *)&no_object;
 }
 
 cl_int clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size,
                            size_t offset, size_t bytes, cl_uint count, const cl_event *events, cl_event *event) {
-    (void)queue, (void)buffer, (void)pattern, (void)pattern_size, (void)offset, (void)bytes, (void)count;
-    (void)events, (void)event;
     return CL_SUCCESS;
 }
 
 cl_int clReleaseMemObject(cl_mem buffer) {
-    (void)buffer;
     return CL_SUCCESS;
 }
 
@@ -247,28 +238,19 @@ static int list_others(struct compute *compute) {
 /* ---- programs for matrix cores */
 
 #define NVIDIA_GPU(capability)                                                                                     \
-    {.is_gpu = true,                                                                                               \
-     .compute_units = 64,                                                                                          \
-     .max_work_group = 1024,                                                                                       \
+    {.max_work_group = 1024,                                                                                       \
      .local_bytes = 48 << 10,                                                                                      \
-     .max_buffer_bytes = SIZE_MAX,                                                                                 \
      .compute_capability = (capability),                                                                           \
      .has_nvidia_options = true}
 #define AMD_GPU(architecture)                                                                                      \
-    {.is_gpu = true,                                                                                               \
-     .name = architecture,                                                                                         \
+    {.name = architecture,                                                                                         \
      .platform_name = "AMD Accelerated Parallel Processing",                                                       \
-     .compute_units = 64,                                                                                          \
      .max_work_group = 256,                                                                                        \
-     .local_bytes = 64 << 10,                                                                                      \
-     .max_buffer_bytes = SIZE_MAX}
+     .local_bytes = 64 << 10}
 #define INTEL_GPU(width)                                                                                           \
-    {.is_gpu = true,                                                                                               \
-     .platform_name = "Intel(R) OpenCL Graphics",                                                                  \
-     .compute_units = 64,                                                                                          \
+    {.platform_name = "Intel(R) OpenCL Graphics",                                                                  \
      .max_work_group = 1024,                                                                                       \
      .local_bytes = 64 << 10,                                                                                      \
-     .max_buffer_bytes = SIZE_MAX,                                                                                 \
      .has_intel_matrix = true,                                                                                     \
      .sub_group = (width)}
 
@@ -363,6 +345,9 @@ static int list_matrix_attention(struct compute *compute, const struct matrix_co
 static int list_matrix_cores(const struct device *device, unsigned lanes) {
     struct compute compute = {.device = *device, .compiling = {.silent = true}, .lanes = lanes, .vector = 4};
     struct matrix_cores unit;
+    compute.device.is_gpu = true;
+    compute.device.compute_units = 64;
+    compute.device.max_buffer_bytes = SIZE_MAX;
     for (int type = 0; type < ELEMENT_TYPES; type++) {
         typed_buffers[type] = (struct buffer){.memory = (cl_mem)(void *)&no_object,
                                               .bytes = SIZE_MAX,

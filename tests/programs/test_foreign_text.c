@@ -1,6 +1,7 @@
 /* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They
  * show it, and print nothing that a terminal would obey, or that could be taken for a line of theirs. */
 #include "runtime/files/files.h"
+#include "runtime/system/memory.h"
 #include "tests/support/child.h"
 #include "tests/support/command.h"
 #include "tests/support/corpus.h"
@@ -49,21 +50,18 @@ UNIT_TEST(tensors) {
 
 /* Puts a file of the run "run" into "damaged" with this text in place of another. */
 static void damage(const char *name, const char *old, const char *new) {
-    char path[128], *changed = NULL;
-    size_t bytes;
+    char path[128];
     snprintf(path, sizeof path, "run/%s", name);
-    char *text = scratch_read(scratch_path(path), &bytes);
-    assert_non_null(text);
+    char *text = scratch_text(scratch_path(path), NULL);
     char *found = strstr(text, old);
     if (found == NULL) {
         fail_msg("'%s' is not in %s: %s", old, name, text);
     }
     *found = '\0';
-    assert_true(asprintf(&changed, "%s%s%s", text, new, found + strlen(old)) > 0);
+    char *changed = memory_format("%s%s%s", text, new, found + strlen(old));
     snprintf(path, sizeof path, "damaged/%s", name);
     scratch_write(path, changed, strlen(changed));
     free(changed);
-    free(text);
 }
 
 UNIT_TEST(settings) {
@@ -155,17 +153,13 @@ UNIT_TEST(names_of_results) {
         {{"analyze", DEVICE, "--samples", "1", "--data-dir", "@" NAME, "--out", "@report-" NAME, "@run-" NAME}},
     };
     for (size_t i = 0; i < COUNT(commands); i++) {
-        size_t bytes;
-        char *all = NULL;
         const int status = command_run(&commands[i], scratch_path("printed"));
-        char *printed = scratch_read(scratch_path("printed"), &bytes);
         if (status != 0) {
             fail_msg("hc_%s ended with %d: %s", commands[i].words[0], status, child_message());
         }
-        assert_true(asprintf(&all, "%s%s", printed, child_message()) > 0);
+        char *all = memory_format("%s%s", scratch_text(scratch_path("printed"), NULL), child_message());
         assert_shown(all);
         free(all);
-        free(printed);
     }
 }
 
@@ -175,16 +169,12 @@ UNIT_TEST(reports) {
         char path[256];
         size_t bytes;
         snprintf(path, sizeof path, "report-" NAME "/%s", files[i]);
-        char *text = scratch_read(scratch_path(path), &bytes);
-        if (text == NULL) {
-            fail_msg("%s is not there", path);
-        }
+        const char *text = scratch_text(scratch_path(path), &bytes);
         assert_int_equal(strlen(text), bytes);
         assert_null(strchr(text, '\x1b'));
         assert_null(strchr(text, '\r'));
         assert_null(strstr(text, "\xc2\x9b"));
         assert_null(strstr(text, "\nforged"));
-        free(text);
     }
 }
 
