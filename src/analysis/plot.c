@@ -129,11 +129,6 @@ static void set_lines(struct plot *plot, const json_t *lines) {
     }
 }
 
-/* The settings of one of the two panels. */
-static void set_axes(struct plot *plot, size_t panel) {
-    set_lines(plot, json_array_get(json_object_get(plot->words, "axes"), panel));
-}
-
 /* So many panels, in rows, and for screens of phones in fewer columns. */
 static void begin_panels(struct plot *plot, size_t count, size_t columns, size_t narrow_columns) {
     fprintf(plot->to[PLOT_SCRIPT],
@@ -165,7 +160,7 @@ static void lay_out_panels(struct plot *plot, size_t runs) {
     plot->narrow_height = 20 + grid->narrow_row_height * narrow_rows;
     fputs(grid->settings, plot->to[PLOT_SCRIPT]);
     begin_panels(plot, panels, columns, grid->narrow_columns);
-    set_axes(plot, 0);
+    set_lines(plot, json_array_get(json_object_get(plot->words, "axes"), 0));
     const double low = plot->low[0], high = plot->high[0], margin = 0.05 * fmax(high - low, least_range);
     if (low <= high) {
         fprintf(plot->to[PLOT_SCRIPT], "set yrange [%.9g:%.9g]\n", low - margin, high + margin);
@@ -184,7 +179,7 @@ static void lay_out_curves(struct plot *plot) {
     plot->narrow_height = panels * (NARROW_HEIGHT + set_legend(plot, PLOT_NARROW_WIDTH, "if (narrow) "));
     for (size_t panel = 0; panel < panels; panel++) {
         fputs(plot->titles[panel] == 0 ? "if (narrow) set tmargin 1\n" : "", script);
-        set_axes(plot, panel);
+        set_lines(plot, json_array_get(json_object_get(plot->words, "axes"), panel));
         set_labels(plot, panel);
         fprintf(script, "%s\n", plot->texts[PLOT_COMMANDS + panel]);
     }

@@ -279,7 +279,8 @@ static int measure(struct bench_state *bench) {
     }
     progress_start(&bench->progress, 0);
     bench->progress.silent = model->ranks->index > 0;
-    if (bench_model_measure_rate(model) || run_steps(bench) || collect(bench, &result)) {
+    if (data_parallel_measure_rate(&model->gpt, model->ranks, &model->gemm_rate) || run_steps(bench) ||
+        collect(bench, &result)) {
         return -1;
     }
     if (model->ranks->index > 0) {

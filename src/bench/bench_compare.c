@@ -354,7 +354,8 @@ static bool read_request(void) {
 }
 
 static int answer_requests(struct bench_model *bench) {
-    if (bench_model_measure_rate(bench) || answer(bench_model_facts(bench))) {
+    if (data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate) ||
+        answer(bench_model_facts(bench))) {
         return -1;
     }
     uint64_t step = 0;

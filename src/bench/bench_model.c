@@ -132,10 +132,6 @@ int bench_model_set_up(struct bench_model *bench) {
     return ranks_agree(bench->ranks, status) || data_parallel_create(&bench->parallel) ? -1 : 0;
 }
 
-int bench_model_measure_rate(struct bench_model *bench) {
-    return data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate);
-}
-
 void bench_model_release(struct bench_model *bench) {
     data_parallel_release(&bench->parallel);
     gpt_release(&bench->gpt);

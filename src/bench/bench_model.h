@@ -20,7 +20,7 @@ struct bench_model {
     struct data_parallel parallel;
     int64_t micro_steps; /* of this rank in a step */
     int32_t *tokens;     /* [2, batch, block_size] */
-    double gemm_rate;    /* FLOP/s of all ranks in GEMMs alone, after bench_model_measure_rate */
+    double gemm_rate;    /* FLOP/s of all ranks in GEMMs alone, after data_parallel_measure_rate */
     double sent;         /* bytes, in messages of the last step */
 };
 
@@ -30,7 +30,6 @@ int bench_model_check(struct bench_model *bench, const struct train_settings *tr
 
 /* Collective; after a check that all ranks have passed. */
 int bench_model_set_up(struct bench_model *bench);
-int bench_model_measure_rate(struct bench_model *bench);
 void bench_model_release(struct bench_model *bench);
 
 /* Micro-step `micro` of step number `step`: forward and backward; gpt_zero comes before the first one. A launch,

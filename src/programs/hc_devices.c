@@ -103,15 +103,6 @@ static void print_policy(const struct device *device, size_t index) {
     compute_close(compute);
 }
 
-static void print_choice(const char *word, unsigned local_rank) {
-    struct device device;
-    if (device_choose(word, local_rank, &device)) {
-        message_print(stdout, "   --device %-6s none: %s\n", word, error_text());
-    } else {
-        message_print(stdout, "   --device %-6s %s (%s)\n", word, device.name, device.platform_name);
-    }
-}
-
 /* Which GPU each rank of a node gets. */
 static void print_order(const struct device *devices, size_t count) {
     size_t order[DEVICE_MOST];
@@ -167,7 +158,12 @@ static int print_all(void) {
                         : "What the words pick for rank %u of this node:\n",
                   host_local_rank());
     for (size_t i = 0; i < COUNT(words); i++) {
-        print_choice(words[i], host_local_rank());
+        struct device device;
+        if (device_choose(words[i], host_local_rank(), &device)) {
+            message_print(stdout, "   --device %-6s none: %s\n", words[i], error_text());
+        } else {
+            message_print(stdout, "   --device %-6s %s (%s)\n", words[i], device.name, device.platform_name);
+        }
     }
     if (fflush(stdout) || ferror(stdout)) {
         error_set_errno("cannot write");
