@@ -3,6 +3,7 @@
  * check_report.py. */
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
+#include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include <jansson.h>
@@ -22,16 +23,10 @@ static void make_folder(const char *name) {
     assert_int_equal(mkdir(scratch_path(name), 0777), 0);
 }
 
-static const char *in_run(const char *run, const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", run, name);
-    return path;
-}
-
 /* Steps with losses 5 - i / 100, evaluations at 0 and 100. */
 static void make_run(const char *run) {
     make_folder(run);
-    FILE *file = fopen(scratch_path(in_run(run, "metrics.jsonl")), "w");
+    FILE *file = fopen(scratch_path(run_path(run, "metrics.jsonl")), "w");
     assert_non_null(file);
     for (int i = 0; i < STEPS; i++) {
         if (i % 100 == 0) {
@@ -48,7 +43,7 @@ static void make_run(const char *run) {
 static json_t *results; /* of the last test that read them */
 
 static char *read_out(const char *name) {
-    return scratch_text(scratch_path(in_run("out", name)), NULL);
+    return scratch_text(scratch_path(run_path("out", name)), NULL);
 }
 
 static const json_t *read_analysis(void) {
@@ -77,9 +72,7 @@ UNIT_TEST(records_become_numbers_tables_and_plots) {
     scratch_write("one/eval-wiki.json", "{\"word_perplexity\": 123.456}", 28);
     assert_int_equal(ANALYZE(scratch_path("one"), scratch_path("two/")), 0);
     for (size_t i = 0; i < COUNT(pictures); i++) {
-        char name[64];
-        snprintf(name, sizeof name, "figures/%s", pictures[i]);
-        read_out(name);
+        read_out(run_path("figures", pictures[i]));
     }
     const char *csv = read_out("figures/loss.csv"), *page = read_out("report.html");
     const json_t *runs = json_object_get(read_analysis(), "runs");
@@ -114,7 +107,7 @@ UNIT_TEST(repeats_are_of_one_kind) {
     const char *paths[5];
     for (size_t i = 0; i < COUNT(runs); i++) {
         make_run(runs[i].name);
-        scratch_write(in_run(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
+        scratch_write(run_path(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
         paths[i] = scratch_path(runs[i].name);
     }
     assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4]), 0);
@@ -133,10 +126,10 @@ UNIT_TEST(repeats_are_of_one_kind) {
 static void make_seed(const char *name, const char *settings, int last, double loss) {
     char text[256];
     make_folder(name);
-    scratch_write(in_run(name, "settings.conf"), settings, strlen(settings));
+    scratch_write(run_path(name, "settings.conf"), settings, strlen(settings));
     snprintf(text, sizeof text, "{\"iter\":%d,\"val_loss\":%g}\n{\"iter\":%d,\"val_loss\":%g}\n", last - 1,
              loss - 0.5, last, loss);
-    scratch_write(in_run(name, "metrics.jsonl"), text, strlen(text));
+    scratch_write(run_path(name, "metrics.jsonl"), text, strlen(text));
 }
 
 static void assert_estimate(const json_t *estimate, double mean, double half_width) {
@@ -355,12 +348,12 @@ static void make_statistics(const char *name, const char *residual, int seed, do
     char text[512];
     make_run(name);
     snprintf(text, sizeof text, "residual = \"%s\"\nseed = %d\n", residual, seed);
-    scratch_write(in_run(name, "settings.conf"), text, strlen(text));
+    scratch_write(run_path(name, "settings.conf"), text, strlen(text));
     snprintf(text, sizeof text,
              "{\"iter\":0,\"row_max_median\":1,\"stream_cosine\":[1,1]}\n"
              "{\"iter\":10,\"row_max_median\":%g,\"stream_cosine\":[1,%g]}\n",
              last, last);
-    scratch_write(in_run(name, "h_statistics.jsonl"), text, strlen(text));
+    scratch_write(run_path(name, "h_statistics.jsonl"), text, strlen(text));
 }
 
 /* Plots of H_res show means over seeds, in panels with one axis, which is fitted to them. */

@@ -131,10 +131,8 @@ UNIT_TEST(test_compare) {
 
 /* Writes a folder of prepared data, as far as hc_bench reads one, and returns its path. */
 static const char *data_of(const char *name, const char *meta) {
-    char file[80];
     assert_int_equal(mkdir(scratch_path(name), 0700), 0);
-    snprintf(file, sizeof file, "%s/meta.json", name);
-    scratch_write(file, meta, strlen(meta));
+    scratch_write(run_path(name, "meta.json"), meta, strlen(meta));
     return scratch_path(name);
 }
 

@@ -32,17 +32,14 @@ static void assert_refused(int status, int expected, const char *text) {
 /* ---- token files */
 
 static void write_data(const char *folder, size_t train_bytes, size_t val_bytes, uint8_t token) {
-    char name[64];
     uint8_t *bytes = calloc(train_bytes + val_bytes + 1, 1);
     assert_non_null(bytes);
     for (size_t i = 0; i < train_bytes + val_bytes; i += 2) {
         bytes[i] = token;
     }
     assert_int_equal(files_make_folder(scratch_path(folder)), 0);
-    snprintf(name, sizeof name, "%s/train.bin", folder);
-    scratch_write(name, bytes, train_bytes);
-    snprintf(name, sizeof name, "%s/val.bin", folder);
-    scratch_write(name, bytes, val_bytes);
+    scratch_write(run_path(folder, "train.bin"), bytes, train_bytes);
+    scratch_write(run_path(folder, "val.bin"), bytes, val_bytes);
     free(bytes);
 }
 
@@ -174,29 +171,22 @@ static size_t content_bytes;
 
 /* Puts a changed file into a copy of the run "whole" as "damaged"; name is that in its checkpoint. */
 static void copy_file(const char *name) {
-    char from[128], to[128];
     size_t bytes;
-    snprintf(from, sizeof from, "whole/ckpt-2/%s", name);
-    snprintf(to, sizeof to, "damaged/ckpt-2/%s", name);
-    const char *text = scratch_text(scratch_path(from), &bytes);
-    scratch_write(to, text, bytes);
+    const char *text = scratch_text(scratch_path(run_path("whole/ckpt-2", name)), &bytes);
+    scratch_write(run_path("damaged/ckpt-2", name), text, bytes);
 }
 
 static void take(const char *name) {
     static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
-    char path[128];
     assert_int_equal(files_make_folder(scratch_path("damaged/ckpt-2")), 0);
     for (size_t i = 0; i < 4; i++) {
         copy_file(names[i]);
     }
-    snprintf(path, sizeof path, "whole/ckpt-2/%s", name);
-    content = scratch_text(scratch_path(path), &content_bytes);
+    content = scratch_text(scratch_path(run_path("whole/ckpt-2", name)), &content_bytes);
 }
 
 static void put(const char *name, size_t bytes) {
-    char path[128];
-    snprintf(path, sizeof path, "damaged/ckpt-2/%s", name);
-    scratch_write(path, content, bytes);
+    scratch_write(run_path("damaged/ckpt-2", name), content, bytes);
 }
 
 /* Overwrites the first place of a text in the content. */
@@ -249,11 +239,9 @@ UNIT_TEST(truncated_files_are_refused) {
 UNIT_TEST(missing_files_are_named) {
     static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
     for (size_t i = 0; i < 4; i++) {
-        char path[64];
         take(names[i]);
         put(names[i], content_bytes);
-        snprintf(path, sizeof path, "damaged/ckpt-2/%s", names[i]);
-        unlink(scratch_path(path));
+        unlink(scratch_path(run_path("damaged/ckpt-2", names[i])));
         ASSERT_NOT_RESUMED(names[i]);
     }
 }
@@ -329,10 +317,8 @@ UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
 }
 
 static void make_config(const char *name) {
-    char path[64];
     assert_int_equal(files_make_folder(scratch_path(name)), 0);
-    snprintf(path, sizeof path, "%s/config.json", name);
-    scratch_write(path, "{}", 2);
+    scratch_write(run_path(name, "config.json"), "{}", 2);
 }
 
 /* A run directory in place of one of its checkpoints: what is there is named. */
@@ -357,10 +343,10 @@ UNIT_TEST(run_directories_are_no_checkpoints) {
 /* ---- standard output */
 
 UNIT_TEST(text_that_cannot_be_printed_is_an_error) {
-    static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices", "export"};
+    static const char *const programs[] = {"hc_train",   "hc_probe",   "hc_sample",
+                                           "hc_prepare", "hc_devices", "hc_export"};
     for (size_t i = 0; i < COUNT(programs); i++) {
-        char path[256];
-        snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);
+        const char *path = run_path(HC_PROGRAMS, programs[i]);
         assert_failed(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED,
                       "cannot write the help text: No space");
         assert_failed(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,

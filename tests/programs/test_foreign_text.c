@@ -6,6 +6,7 @@
 #include "tests/support/command.h"
 #include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
+#include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include <fcntl.h>
@@ -50,17 +51,14 @@ UNIT_TEST(tensors) {
 
 /* Puts a file of the run "run" into "damaged" with this text in place of another. */
 static void damage(const char *name, const char *old, const char *new) {
-    char path[128];
-    snprintf(path, sizeof path, "run/%s", name);
-    char *text = scratch_text(scratch_path(path), NULL);
+    char *text = scratch_text(scratch_path(run_path("run", name)), NULL);
     char *found = strstr(text, old);
     if (found == NULL) {
         fail_msg("'%s' is not in %s: %s", old, name, text);
     }
     *found = '\0';
     char *changed = memory_format("%s%s%s", text, new, found + strlen(old));
-    snprintf(path, sizeof path, "damaged/%s", name);
-    scratch_write(path, changed, strlen(changed));
+    scratch_write(run_path("damaged", name), changed, strlen(changed));
     free(changed);
 }
 
@@ -166,10 +164,8 @@ UNIT_TEST(names_of_results) {
 UNIT_TEST(reports) {
     static const char *const files[] = {"report.html", "figures/loss.csv", "figures/loss.gp"};
     for (size_t i = 0; i < COUNT(files); i++) {
-        char path[256];
         size_t bytes;
-        snprintf(path, sizeof path, "report-" NAME "/%s", files[i]);
-        const char *text = scratch_text(scratch_path(path), &bytes);
+        const char *text = scratch_text(scratch_path(run_path("report-" NAME, files[i])), &bytes);
         assert_int_equal(strlen(text), bytes);
         assert_null(strchr(text, '\x1b'));
         assert_null(strchr(text, '\r'));
