@@ -1,14 +1,15 @@
 /* GEMM (matrix multiplication) of row-major matrices on a compute's device, by one of these backends:
  *
- *   backend   | runs on                | types       | made of
- *   cblas     | CPUs (PoCL)            | fp32        | the host's BLAS in a native kernel, on the buffers
- *   clblast   | any device             | fp32        | CLBlast
- *   mma       | GPUs with matrix cores | bf16, fp16  | kernels of our own (gemm_mma.h); fp32 by CLBlast
- *   onednn    | Intel's GPUs, CPUs     | all         | oneDNN; what it does not take by CLBlast or cblas
- *   portable  | any device             | all on GPUs | kernels in plain OpenCL C (gemm_blocks.h, gemm_panels.h)
+ *   backend  | runs on                | types it reads                | bias, GELU | made of
+ *   cblas    | CPUs (PoCL)            | fp32                          | no         | the host's BLAS, natively
+ *   clblast  | any device             | fp32                          | no         | CLBlast
+ *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | 16 bits    | our kernels (gemm_mma.h)
+ *   onednn   | Intel's GPUs, CPUs     | all; else CLBlast or cblas    | no         | oneDNN
+ *   portable | any device             | all on GPUs, else fp32        | no         | our kernels (gemm_blocks.h,
+ *            |                        |                               |            | gemm_panels.h)
  *
- * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
- * copies, which gemm_run makes and takes back. Sums are fp32 either way. */
+ * The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run makes fp32
+ * copies of them, and converts the result back. Sums are fp32 either way. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -26,14 +27,15 @@ void gemm_close(struct compute *compute);
 /* compute_open, then gemm_open as the options say. */
 int gemm_compute_open(struct compute **opened, const struct compute_options *options);
 
-/* Launches the GEMM. Failures are kept in the compute. Extents are checked against the buffers. */
+/* Launches the GEMM. Failures are kept in the compute: a matrix that does not fit its buffer, or a bias or
+ * GELU where gemm_fuses is false. */
 void gemm_run(struct compute *compute, const struct gemm_call *call);
 
 /* ---- for memory plans */
 
 /* Whether all GEMMs of operands of this type work on fp32 copies: the backend lacks the type or computes it wrong.
- * Single ones may with "onednn", for matrices that begin at no multiple of some bytes. Copies are kept, one each
- * for A, B and C, as large as the largest. */
+ * Even if false, single GEMMs by oneDNN may, for a matrix whose offset is not a multiple of the alignment that the
+ * device needs. Copies stay allocated: one buffer each for A, B and C, of the largest size so far. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
 /* Bytes at most for sums that several work-groups share, in GEMMs of operands of this type. */
@@ -41,14 +43,16 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type);
 
 /* ---- what the backend does */
 
-/* Whether a bias, and GELU or its derivative, may be part of GEMMs of operands of this type. */
+/* Whether gemm_run can also add a bias and apply GELU or its derivative: "mma" can, for 16-bit types. Where this is
+ * false a call that asks for them fails: the caller launches them itself (linear.c uses bias_forward and
+ * activation_forward). */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
 
 /* Whether GEMMs of 16 bits run on the device's matrix cores, so that attention may, too. */
 bool gemm_uses_matrix_cores(const struct compute *compute);
 
-/* Iterations of loops that a work-item of the portable GEMM makes for sums of k, at most; 0 where another backend
- * or local memory divides the work. */
+/* The most loop iterations of one work-item for sums of k elements, for operations_check_loops. 0 unless the
+ * portable backend runs its kernels without local memory (gemm_panels.h): others divide the work. */
 size_t gemm_turns(const struct compute *compute, size_t k);
 
 /* The backend's name, and the same human-readable: also what it runs on, whether with given parameters, and why not

@@ -26,7 +26,7 @@ static const struct {
     {"vocab_size", offsetof(struct model_config, vocab_size)},
 };
 
-/* Its names for our two activations. */
+/* Its names for the activations of ours that it has. The first of each is written. */
 static const struct {
     const char *name;
     enum activation activation;
@@ -120,6 +120,27 @@ static int read_hugging_face(const json_t *json, struct model_config *config) {
     return model_config_check(config);
 }
 
+/* NULL if it has no such activation. */
+static const char *activation_name(int activation) {
+    for (size_t i = 0; i < COUNT(activations); i++) {
+        if ((int)activations[i].activation == activation) {
+            return activations[i].name;
+        }
+    }
+    return NULL;
+}
+
+int config_file_check_hugging_face(const struct model_config *config) {
+    if (!residual_is_plain(config->residual)) {
+        return error_set("residual = %s, which Hugging Face's GPT-2 cannot compute: give --format torch",
+                         config->residual->name);
+    }
+    return config->norm != NORM_LAYER || !activation_name(config->activation)
+               ? error_set(
+                     "the model has another norm or activation than Hugging Face's GPT-2: give --format torch")
+               : 0;
+}
+
 json_t *config_file_hugging_face(const struct model_config *config) {
     const bool gpt2 = strcmp(config->tokenizer, "gpt2") == 0 && config->vocab_size >= GPT2_TOKENS;
     return json_pack(
@@ -127,10 +148,9 @@ json_t *config_file_hugging_face(const struct model_config *config) {
         "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "n_layer", (json_int_t)config->n_layer, "n_head",
         (json_int_t)config->n_head, "n_embd", (json_int_t)config->n_embd, "n_positions",
         (json_int_t)config->block_size, "n_ctx", (json_int_t)config->block_size, "vocab_size",
-        (json_int_t)config->vocab_size, "n_inner", "activation_function",
-        config->activation == ACTIVATION_GELU_TANH ? "gelu_new" : "gelu", "layer_norm_epsilon", norm_epsilon,
-        "resid_pdrop", config->dropout, "embd_pdrop", config->dropout, "attn_pdrop", config->dropout,
-        "tie_word_embeddings", 1, "torch_dtype", "float32", "bos_token_id",
+        (json_int_t)config->vocab_size, "n_inner", "activation_function", activation_name(config->activation),
+        "layer_norm_epsilon", norm_epsilon, "resid_pdrop", config->dropout, "embd_pdrop", config->dropout,
+        "attn_pdrop", config->dropout, "tie_word_embeddings", 1, "torch_dtype", "float32", "bos_token_id",
         gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "eos_token_id",
         gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "tokenizer",
         *config->tokenizer ? config->tokenizer : NULL);

@@ -15,5 +15,9 @@ int config_file_parse(const json_t *json, struct model_config *config);
 /* Writes our <folder>/config.json. */
 int config_file_write(const char *folder, const struct model_config *config);
 
-/* Hugging Face's config.json of an rc model; a new reference. */
+/* Whether Hugging Face's GPT-2 computes what this model does, but for biases: 0, or -1 with an error that names the
+ * residual connection, norm or activation that it lacks. */
+int config_file_check_hugging_face(const struct model_config *config);
+
+/* Hugging Face's config.json of a model that passed config_file_check_hugging_face; a new reference. */
 json_t *config_file_hugging_face(const struct model_config *config);

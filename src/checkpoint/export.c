@@ -83,9 +83,8 @@ static int choose_model(const struct export_settings *settings, const struct mod
                         struct model_config *target) {
     *target = *source;
     if (settings->format == EXPORT_HUGGING_FACE) {
-        if (!residual_is_plain(source->residual)) {
-            return error_set("%s has residual = %s, which Hugging Face's GPT-2 cannot compute: give --format torch",
-                             settings->checkpoint, source->residual->name);
+        if (config_file_check_hugging_face(source)) {
+            return error_prefix("%s", settings->checkpoint);
         }
         target->bias = true; /* GPT-2 has no switch for it */
     }

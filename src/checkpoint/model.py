@@ -13,6 +13,7 @@ Needs torch (2.0 or later) and nothing else. Shapes: B sequences of T tokens, n 
 A sublayer is an attention or an MLP branch with its residual connection.
 """
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -68,17 +69,20 @@ class Attention(nn.Module):
         return functional.dropout(y, self.dropout, self.training)
 
 
+ACTIVATIONS = {"gelu": functional.gelu, "gelu_tanh": functools.partial(functional.gelu, approximate="tanh")}
+
+
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
         width = config["n_embd"]
-        self.approximate = "tanh" if config["activation"] == "gelu_tanh" else "none"
+        self.activation = ACTIVATIONS[config["activation"]]
         self.dropout = config["dropout"]
         self.c_fc = nn.Linear(width, 4 * width, bias=config["bias"])
         self.c_proj = nn.Linear(4 * width, width, bias=config["bias"])
 
     def forward(self, x):
-        y = self.c_proj(functional.gelu(self.c_fc(x), approximate=self.approximate))
+        y = self.c_proj(self.activation(self.c_fc(x)))
         return functional.dropout(y, self.dropout, self.training)
 
 
@@ -298,6 +302,10 @@ class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, bias = config["n_embd"], config["bias"]
+        if config.get("norm", "layernorm") != "layernorm":
+            raise ValueError("this file has no class for norm '%s': add one, and use it instead of LayerNorm" % config["norm"])
+        if config["activation"] not in ACTIVATIONS:
+            raise ValueError("this file has no function for activation '%s': add it to ACTIVATIONS" % config["activation"])
         if config["residual"] not in CONNECTIONS:
             raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
         connection = CONNECTIONS[config["residual"]]

@@ -23,7 +23,11 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
     };
 }
 
-/* ---- tokens -> embedding -> sublayers: enter, branch, leave -> final norm -> head -> loss, and backward */
+/* The order of the model's operations: tokens -> embedding -> sublayers (enter, branch, leave) -> final norm ->
+ * head -> loss, and backward. Decided elsewhere: all buffers' sizes, how many tokens have logits at a time
+ * (logit_rows), and whether GELU outputs are kept for the backward pass (keeps_activation): gpt_plan.c, with
+ * memory; whether frames are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM:
+ * linear.c. */
 
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
     return (struct embedding){{arena, gpt->parameters.token_embedding},
@@ -115,8 +119,8 @@ static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_
                 ((size_t)rows - first) * row);
 }
 
-/* Sets to zero the gradients that a first backward pass does not write: rows of the token embedding outside the
- * softmax, and rows of the position embedding behind the sequence. */
+/* Sets to zero the gradients that a first backward pass does not write: rows of the token embedding for ids >= V,
+ * which are not scored, and of the position embedding for positions past the batch's sequences. */
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     clear_rows(gpt, parameters->token_embedding, gpt->vocabulary, gpt->config.vocab_size);
@@ -129,17 +133,18 @@ void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     if (gradient && !gpt->parameters.accumulate) {
         clear_unreached(gpt);
     }
-    const float each = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
+    /* the loss is `scale` times the mean over all targets that are not -1 */
+    const float weight_per_target = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
     for (size_t first = 0; first < tokens; first += gpt->logit_rows) {
         const size_t rows = tokens - first < gpt->logit_rows ? tokens - first : gpt->logit_rows;
         head_logits(gpt, first, rows);
-        cross_entropy(&gpt->operations, first, rows, gpt->logits, gpt->targets, each * gpt->loss_scale.scale,
-                      gradient ? gpt->d_logits : NULL, gpt->losses);
+        cross_entropy(&gpt->operations, first, rows, gpt->logits, gpt->targets,
+                      weight_per_target * gpt->loss_scale.scale, gradient ? gpt->d_logits : NULL, gpt->losses);
         if (gradient) {
             head_backward(gpt, first, rows);
         }
     }
-    sum_total(&gpt->operations, gpt->losses, tokens, each, true, (struct span){gpt->loss, 0});
+    sum_total(&gpt->operations, gpt->losses, tokens, weight_per_target, true, (struct span){gpt->loss, 0});
 }
 
 static void notify(const struct gpt_listener *listener, int64_t sublayer) {
@@ -170,7 +175,9 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
     }
 }
 
-/* The backward pass of the embedding. The rows of the token embedding's gradient are added to it, or kept apart. */
+/* The backward pass of the embedding. Its rows are added to the token embedding's gradient, which the head has
+ * begun; or, with several ranks, written to a buffer of their own (row_gradients.h), so that the ranks can sum the
+ * head's part meanwhile. */
 static void embedding_part_backward(struct gpt *gpt) {
     const struct row_gradients *rows = &gpt->row_gradients;
     struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients);
@@ -204,7 +211,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     }
     compute_set_module(gpt->compute, "embedding");
     embedding_part_backward(gpt);
-    gpt->parameters.accumulate = true;
+    gpt->parameters.accumulate = true; /* later micro-batches of the step add; gpt_zero starts anew */
     notify(listener, -1);
 }
 

@@ -23,9 +23,10 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
     }
 }
 
-/* Other activations have no epilogue. */
+/* Whether the activation, or its derivative, can be part of a GEMM: only GELU can. */
 static bool is_gelu(const struct operations *operations) {
-    return operations->shape.activation <= ACTIVATION_GELU_TANH;
+    const int activation = operations->shape.activation;
+    return activation == ACTIVATION_GELU || activation == ACTIVATION_GELU_TANH;
 }
 
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,

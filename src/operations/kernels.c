@@ -25,8 +25,8 @@ size_t operations_scratch_bytes(const struct compute *compute, const struct oper
 /* ---- programs */
 
 /* Norms and activations: a next one is a file of cl/, norm_<name>.cl or activation_<name>.cl, and a row. */
-static const char *const norms[] = {"layer"};
-static const char *const activations[] = {"gelu", "gelu_tanh"};
+static const char *const norms[] = {[NORM_LAYER] = "layer"};
+static const char *const activations[] = {[ACTIVATION_GELU] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh"};
 
 static const char *list_names(const char *const *table, size_t count, const char *suffix, char names[256]) {
     for (size_t i = 0, used = 0; i < count; i++) {

@@ -12,13 +12,15 @@
 const char *norm_names(void);
 const char *activation_names(void);
 
-enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH }; /* those that GEMMs compute in their epilogue */
+/* The rows that other files know: GEMMs can compute both GELUs in their epilogue, and exports have these only. */
+enum norm { NORM_LAYER };
+enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t sublayers; /* of the model, for variants that use the depth */
     bool bias, norm_sum, scaled;
-    int norm, activation;   /* places in norm_names and activation_names; enum activation */
+    int norm, activation;   /* places in norm_names and activation_names */
     enum element_type type; /* of activations */
     const struct residual_variant *residual;
     struct residual_settings settings;

@@ -1,3 +1,6 @@
+/* The table of the residual variants, their parameters and settings. A variant's kernels are cl/hc_<name>.cl:
+ * hc_forward writes H_pre, H_post and H_res of one token from its projections z and its small parameters theta, and
+ * hc_backward their gradients; the top of cl/hc_gates.cl is their contract, and CONTRIBUTING.md lists the steps. */
 #include "src/variants/residual.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,12 +30,12 @@ static int64_t permutations(int64_t streams) {
     return count;
 }
 
-/* entries above the diagonal of a (streams - 1)-square skew-symmetric matrix */
+/* shc: m (m - 1) / 2 angles of a rotation of m = streams - 1 dimensions */
 static int64_t angles(int64_t streams) {
     return (streams - 1) * (streams - 2) / 2;
 }
 
-/* two for each of the factors, of which 2^factors are the streams */
+/* krom: 2 logits for each of the log2(streams) factors */
 static int64_t factor_logits(int64_t streams) {
     int64_t logits = 0;
     for (; streams > 1; streams /= 2) {
@@ -41,7 +44,7 @@ static int64_t factor_logits(int64_t streams) {
     return logits;
 }
 
-/* entries above the diagonal of a skew-symmetric matrix with two rows a stream */
+/* go_mhc: d (d - 1) / 2 angles of a rotation of d = 2 streams dimensions */
 static int64_t doubled_angles(int64_t streams) {
     return streams * (2 * streams - 1);
 }
@@ -64,10 +67,12 @@ CONSTANT(ones, 1.0f)
 CONSTANT(hundredth, 0.01f)
 CONSTANT(saturating, 4.0f)
 
+/* A sublayer starts by reading and writing mostly stream (sublayer mod streams): sigmoid(1) against sigmoid(-1). */
 static float gate_bias(int64_t index, const struct residual_place *place) {
     return index == place->sublayer % place->streams ? 1.0f : -1.0f;
 }
 
+/* hc: a sublayer starts by reading only stream (sublayer mod streams). */
 static float one_hot(int64_t index, const struct residual_place *place) {
     return index == place->sublayer % place->streams ? 1.0f : 0.0f;
 }
@@ -76,21 +81,24 @@ static float identity_matrix(int64_t index, const struct residual_place *place) 
     return index / place->streams == index % place->streams ? 1.0f : 0.0f;
 }
 
+/* mhc: H_res starts near the identity, since its entries are exp(0) against exp(-8) before they are normalised. */
 static float identity_logits(int64_t index, const struct residual_place *place) {
     return index / place->streams == index % place->streams ? 0.0f : -8.0f;
 }
 
+/* mhc_lite: a softmax gives nearly all weight to the first permutation, the identity. */
 static float first_logit(int64_t index, const struct residual_place *place) {
     (void)place;
     return index == 0 ? 0.0f : -8.0f;
 }
 
+/* krom: a softmax of each factor's two logits gives nearly all weight to the first, the identity. */
 static float second_logits(int64_t index, const struct residual_place *place) {
     (void)place;
     return index % 2 == 0 ? 0.0f : -8.0f;
 }
 
-/* Where all angles are zero no gradient reaches them. */
+/* go_mhc: not zero, since all gradients of the angles vanish there. */
 static float small_angles(int64_t index, const struct residual_place *place) {
     (void)index;
     return 0.4f / (float)(2 * place->streams);
@@ -109,7 +117,7 @@ static float small_angles(int64_t index, const struct residual_place *place) {
     }
 #define END {NULL, LEAF_SCALAR, NULL, NULL}
 
-/* All leaves of a variant whose H_res comes from alpha_res z + b_res, a vector of this width. */
+/* All leaves of a variant whose H_res is computed from alpha_res z + b_res, a vector of `width` numbers. */
 #define LOGIT_LEAVES(width, initial)                                                                               \
     GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, zeros}, GATE_BIASES,                                       \
         {"b_res", LEAF_VECTOR, width, initial}, {"alpha_res", LEAF_SCALAR, NULL, hundredth}, END
@@ -180,7 +188,8 @@ static const struct residual_setting shc_settings[] = {
 
 static const struct residual_setting circulant_settings[] = {
     {"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
-     "circulant: beta / (2 sublayers), at most 1, is the share of rotations in H_res", "CIRCULANT_BETA", false},
+     "circulant: rotations but the identity have at most beta / (2 * number of sublayers) of H_res",
+     "CIRCULANT_BETA", false},
     {.name = NULL},
 };
 

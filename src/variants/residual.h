@@ -1,5 +1,6 @@
-/* The residual variants: what each adds to a sublayer, and what people are told of it. A variant is a row of the
- * table in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one.
+/* The residual variants: what each adds to a sublayer, and its description for users. A variant is a row of the
+ * table in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl, whose functions the top of
+ * cl/hc_gates.cl describes; nothing else knows them one by one.
  * Options, --help, checks, pictures, build constants and scripts (hc_train --list-residuals) follow from the
  * rows. */
 #pragma once
@@ -38,7 +39,8 @@ struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
 };
 
-/* ---- parameters that a variant adds to a sublayer */
+/* ---- parameters that a variant adds to a sublayer. Every variant but rc has one LEAF_NORM and projections, since
+ * H depends on the token. */
 
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */

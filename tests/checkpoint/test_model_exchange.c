@@ -97,6 +97,17 @@ static void assert_weights(const char *folder, const struct model_config *config
     parameters_release(&parameters);
 }
 
+/* Rows of the tables of norms and activations that no other file knows, as somebody may add. */
+UNIT_TEST(other_norms_and_activations_are_not_exported_as_gpt2) {
+    struct model_config config = plain_config(true);
+    require(config_file_check_hugging_face(&config));
+    config.activation = ACTIVATION_GELU_TANH + 1;
+    assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
+    config.activation = ACTIVATION_GELU_TANH;
+    config.norm = NORM_LAYER + 1;
+    assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
+}
+
 UNIT_TEST(weights_come_back_from_hugging_faces_format) {
     for (int bias = 0; bias < 2; bias++) {
         struct model_config config = plain_config(bias != 0), back;
@@ -518,6 +529,7 @@ UNIT_TEST(training_starts_from_hugging_faces_folder) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_norms_and_activations_are_not_exported_as_gpt2),
         cmocka_unit_test(weights_come_back_from_hugging_faces_format),
         cmocka_unit_test(linear_layers_are_transposed_for_hugging_face),
         cmocka_unit_test(torch_folders_have_the_checkpoints_tensors_and_a_program),

@@ -99,7 +99,7 @@ def add_optimizer(tree):
     shutil.copy(os.path.join(tree, "tests/variants/mock/mock_sign.cl"), os.path.join(tree, "cl"))
     insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* operations_create", "    struct kernel mock_sign;\n"))
     insert(os.path.join(tree, "src/operations/kernels.c"),
-           ("};\n#define COUNT(array)", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
+           ("};\n\nstatic struct kernel *kernel_of(", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
     insert(os.path.join(tree, "src/model/optimizer.h"), ("    double grad_clip;", "    double mock_memory;\n"))
     insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <math.h>", '#include "src/operations/kernels.h"\n'),
            ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {"mock_sign", {"mock_sum"}, mock_options, mock_sign},\n'))
@@ -226,6 +226,12 @@ def try_norm_and_activation(tree):
             with open(os.path.join(tree.scratch, word, "ckpt-22/config.json"), encoding="utf-8") as file:
                 assert json.load(file)[option] == word
             shutil.rmtree(os.path.join(tree.scratch, word))
+        plain = (*run[:3], "--residual", "rc", "--n-streams", "1", "--eval-iters", "0", "--max-iters", "1", *MODEL)
+        tree.program(*plain, "--" + option, word, "--out-dir", "plain")
+        export = ("hc_export", "--checkpoint", "plain/ckpt-1", "--out", "no", "--format")
+        expect(tree.program(*export, "hf", status=1), "another norm or activation than Hugging Face's GPT-2")
+        assert not os.path.exists(os.path.join(tree.scratch, "no"))
+        shutil.rmtree(os.path.join(tree.scratch, "plain"))
 
 
 def try_programs(tree):
