@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds calls of the C library to the places that may make them (CTest's `calls`): files are opened by runtime/files, which waits for no
-named pipe, and text for people is printed by runtime/system/message.h, which obeys no control character in a name.
+"""Checks where functions of the C library are called (CTest's `calls`): only runtime/files opens files, since it does not wait for named
+pipes, and only runtime/system/message.h prints human-readable text, since it escapes control characters in names.
 
     ci/calls.py
 """

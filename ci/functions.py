@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Holds the functions of src/ and runtime/ to a size that one takes in at a glance (CTest's `functions`): at most 60 lines, the
-rows of tables in them not counted, and at most 8 parameters, but for types of other libraries' functions, and for OpenCL's own
-where runtime/vulkan has them. A kernel of cl/ has at most 16 parameters.
-Lines of kernels and of C files, tests included, have at most 116 columns.
+"""Checks sizes (CTest's `functions`): a function of src/ and runtime/ has at most 60 lines, without the rows of tables in it, and 8
+parameters; OpenCL's own functions in runtime/vulkan may have more. A kernel of cl/ has at most 16 parameters. Lines of kernels and
+of C files, tests included, have at most 116 columns.
 
     ci/functions.py
 """
