@@ -2,7 +2,7 @@
 """The same model in PyTorch, taking training steps when told to: what bench/vs_torch.py compares hctrain with.
 
 The model is src/checkpoint/model.py, plain modules as research code has them: the maps of a hyper-connection are matrix products
-and elementwise functions on whole tensors, attention is PyTorch's fused one; the optimiser is its fused AdamW. On CPU threads, or
+and elementwise functions on whole tensors, attention is PyTorch's fused one; the optimizer is its fused AdamW. On CPU threads, or
 on a GPU with --device cuda; float32, or mixed precision by autocast with --dtype; eager, or compiled (inductor) with --compile,
 which takes a minute before the first step. Lines on stdin and stdout as `hc_bench --step-on-demand` has them.
 """
@@ -38,7 +38,7 @@ if not hasattr(F, "scaled_dot_product_attention"):
     F.scaled_dot_product_attention = attend
 
 
-def make_optimiser(parameters):
+def make_optimizer(parameters):
     settings = {"lr": 6e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
     try:
         return torch.optim.AdamW(parameters, fused=True, **settings)
@@ -80,19 +80,19 @@ def make_scaler(settings, device):
     return torch.cuda.amp.GradScaler(enabled=enabled)  # before PyTorch 2.3
 
 
-def step(model, optimiser, scaler, settings, device):
+def step(model, optimizer, scaler, settings, device):
     shape = (settings.batch_size, settings.block_size)
     start = time.perf_counter()
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=True)
     for _ in range(settings.gradient_accumulation_steps):
         tokens = torch.randint(settings.vocab_size, shape, device=device)
         targets = torch.randint(settings.vocab_size, shape, device=device)
         with mixed_precision(settings, device):
             loss = model(tokens, targets)[1] / settings.gradient_accumulation_steps
         scaler.scale(loss).backward()
-    scaler.unscale_(optimiser)
+    scaler.unscale_(optimizer)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    scaler.step(optimiser)
+    scaler.step(optimizer)
     scaler.update()
     loss.item()
     synchronise(device)
@@ -130,14 +130,14 @@ def main():
     model = checkpoint_model.GPT(vars(settings))
     initialise(model)
     model.to(device)
-    optimiser = make_optimiser(model.parameters())
+    optimizer = make_optimizer(model.parameters())
     scaler = make_scaler(settings, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if settings.compile:
         model = torch.compile(model)
     say(torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters)
     for _ in sys.stdin:
-        print(json.dumps({"seconds": step(model, optimiser, scaler, settings, device)}), flush=True)
+        print(json.dumps({"seconds": step(model, optimizer, scaler, settings, device)}), flush=True)
     say(torch=torch.__version__, parameters=parameters, peak_bytes=peak_bytes(device))
 
 

@@ -1,5 +1,5 @@
 /* Causal attention on matrix cores, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout
- * are those of attention.cl; qkv, y and their gradients are 16-bit elements, products of them are summed in float,
+ * are those of attention.cl; qkv, y and their gradients are 16-bit elements, sums of their products are float,
  * and P and dS are rounded to 16 bits where they are factors. lse and delta are float.
  *
  *   forward           a group has ROWS queries; over blocks of KEYS keys: S = Q K^T, P = exp(S - highest), Y += P V
@@ -111,7 +111,7 @@ INLINED fragment_a stay_fragment(struct work_item me, const stay_t *stay, uint d
 #endif
 }
 
-/* ---- products */
+/* ---- GEMMs */
 
 /* A loop of memset in a function is not unrolled by clang 15, and the fragments stay in memory. */
 #define FRAGMENTS_CLEAR(c, count)                                                                                  \

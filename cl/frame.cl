@@ -1,4 +1,4 @@
-/* The whole frame of a hyper-connection around a branch in one kernel forward and one on the way back, for devices
+/* The whole frame of a hyper-connection around a branch in one kernel forward and one backward, for devices
  * on which a row is shared by many lanes: the streams pass between memory and registers once each way. What it
  * computes is that of stream_mix.cl, projections.cl and hc_map.cl; the last stands before this file with the
  * variant's own. A CPU, whose caches hold the streams between those kernels, keeps to them.

@@ -36,7 +36,7 @@ static inline float logistic(float x) {
 
 /* Entry of d_res for maps whose rows sum to one: a constant along a row then has no effect, and taking out the
  * row's first entry takes out the rounding that comes with it. Where all streams are equal, as in the first
- * sublayer, these gradients are exactly zero, which keeps the optimiser from stepping along noise. */
+ * sublayer, these gradients are exactly zero, which keeps the optimizer from stepping along noise. */
 static inline float row_gradient(__global const float *d_h, int i, int j) {
     __global const float *row = d_h + GATE_COLUMNS + i * STREAMS;
     return row[j] - row[0];

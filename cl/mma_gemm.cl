@@ -170,7 +170,7 @@ INLINED fragment_b tile_fragment_b(struct work_item me, __local const ushort *ti
                    : fragment_load_b(me, tile, B_WIDTH, k, column);
 }
 
-/* sum += the warp's part of the product of two tiles */
+/* sum += the warp's share of the matrix product of two tiles */
 INLINED void tiles_multiply(struct work_item me, __local const ushort *tile_a, __local const ushort *tile_b,
                             fragment_c sum[DOWN][ACROSS]) {
     const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;

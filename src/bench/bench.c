@@ -205,7 +205,7 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
     message_print(stdout, "  %-24s %10s %10s\n", "", "ms a step", "share");
     print_share("forward and backward", &result->timings[BENCH_COMPUTE], step);
     print_share("exposed communication", &result->timings[BENCH_EXPOSED], step);
-    print_share("optimiser and the rest", &result->timings[BENCH_REST], step);
+    print_share("optimizer and the rest", &result->timings[BENCH_REST], step);
     if (bench->model.ranks->count == 1) {
         return;
     }

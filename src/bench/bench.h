@@ -40,7 +40,7 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
  * As bench_run. */
 enum bench_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks);
 
-/* The roofline estimate: counts all launches of a micro-step and of the optimiser's step on a device known by its
+/* The roofline estimate: counts all launches of a micro-step and of the optimizer's step on a device known by its
  * data sheet, with the seconds that its roofline allows for each launch. Nothing runs, and no device has to be
  * there, unless settings->roofline_runs. Prints tables on stdout, and writes settings->json. One rank. */
 enum bench_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks);

@@ -36,7 +36,7 @@ void bench_model_release(struct bench_model *bench);
  * but for what sets the batch. */
 int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro);
 
-/* Forward, backward and optimiser step number `step`, over all ranks. Collective. */
+/* Forward, backward and optimizer step number `step`, over all ranks. Collective. */
 int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]);
 
 /* Tokens of a step, over all ranks. */

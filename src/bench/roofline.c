@@ -1,4 +1,4 @@
-/* The roofline estimate of a training step: all launches of a micro-step and of the optimiser's step, logged
+/* The roofline estimate of a training step: all launches of a micro-step and of the optimizer's step, logged
  * without a device or on one in the shape of another, and the seconds that a data sheet allows for each of them. */
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
@@ -43,7 +43,7 @@ struct estimate {
 struct roofline {
     struct bench_model bench;
     const struct gpu_model *model;
-    struct estimate micro_step, optimiser_step;
+    struct estimate micro_step, optimizer_step;
     json_t *schedule; /* see bench_schedule_add */
 };
 
@@ -172,7 +172,7 @@ static int log_step(struct roofline *roofline) {
         return -1;
     }
     gpt_zero(&bench->gpt);
-    estimate_make(&roofline->optimiser_step, roofline->model, log);
+    estimate_make(&roofline->optimizer_step, roofline->model, log);
     return compute_check(bench->compute);
 }
 
@@ -229,7 +229,7 @@ static void print(const struct roofline *roofline) {
     const double steps = (double)bench->micro_steps;
     const double tokens = (double)(bench->train->batch_size * bench->train->model.block_size);
     const double speed =
-        tokens / (micro_step->all.values[SECONDS] + roofline->optimiser_step.all.values[SECONDS] / steps);
+        tokens / (micro_step->all.values[SECONDS] + roofline->optimizer_step.all.values[SECONDS] / steps);
     const double peak = model->matrix_core_rate > 0.0 ? model->matrix_core_rate : model->rate;
     message_print(stdout, "roofline of %s, by its data sheet: %s\n", model->title,
                   bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
@@ -247,7 +247,7 @@ static void print(const struct roofline *roofline) {
                   1e-6 * frame_bytes(micro_step) / (double)(BRANCHES * bench->gpt.config.n_layer),
                   micro_step->narrow);
     print_estimate(micro_step, "a micro-step");
-    print_estimate(&roofline->optimiser_step, "the optimiser's step");
+    print_estimate(&roofline->optimizer_step, "the optimizer's step");
 }
 
 /* ---- for programs */
@@ -284,16 +284,16 @@ static void append_rows(json_t *list, const struct launch_table *table, const ch
 static int write_json(const char *path, struct roofline *roofline) {
     json_t *kernels = json_array(), *modules = json_array();
     append_rows(kernels, &roofline->micro_step.kernels, "micro_step", true);
-    append_rows(kernels, &roofline->optimiser_step.kernels, "optimiser_step", true);
+    append_rows(kernels, &roofline->optimizer_step.kernels, "optimiser_step", true);
     append_rows(modules, &roofline->micro_step.modules, "micro_step", false);
-    append_rows(modules, &roofline->optimiser_step.modules, "optimiser_step", false);
+    append_rows(modules, &roofline->optimizer_step.modules, "optimiser_step", false);
     return bench_model_write_json(&roofline->bench, path,
                                   json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:O}", "as",
                                             roofline->model->name, "title", roofline->model->title, "cores",
                                             (json_int_t)roofline->model->cores, "ran",
                                             !roofline->bench.compute->dry, "micro_step",
                                             totals_json(&roofline->micro_step), "optimiser_step",
-                                            totals_json(&roofline->optimiser_step), "parts", modules, "kernels",
+                                            totals_json(&roofline->optimizer_step), "parts", modules, "kernels",
                                             kernels, "schedule", roofline->schedule));
 }
 
@@ -329,8 +329,8 @@ enum bench_status bench_roofline_run(const struct bench_settings *settings, stru
     json_decref(roofline.schedule);
     free(roofline.micro_step.kernels.rows);
     free(roofline.micro_step.modules.rows);
-    free(roofline.optimiser_step.kernels.rows);
-    free(roofline.optimiser_step.modules.rows);
+    free(roofline.optimizer_step.kernels.rows);
+    free(roofline.optimizer_step.modules.rows);
     bench_model_release(&roofline.bench);
     return status ? BENCH_FAILED : BENCH_DONE;
 }

@@ -208,7 +208,7 @@ static int run_pass(struct gpt *gpt, const struct probe_settings *settings, cons
     return status ? -1 : 0;
 }
 
-/* ---- optimiser steps */
+/* ---- optimizer steps */
 
 static int train_step(struct gpt *gpt, const struct optimizer_settings *optimizer, const struct batches *batches,
                       int64_t iteration, float *loss, float *norm) {

@@ -1,4 +1,4 @@
-/* One forward and backward pass of a checkpoint on a given batch, everything dumped; or a few optimiser steps on
+/* One forward and backward pass of a checkpoint on a given batch, everything dumped; or a few optimizer steps on
  * given batches. Tests and other programs compare with it. */
 #pragma once
 

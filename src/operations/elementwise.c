@@ -1,4 +1,4 @@
-/* What works on elements or rows by themselves, whatever they mean: GELU, biases, dropout, products of few rows. */
+/* What works on elements or rows by themselves, whatever they mean: GELU, biases, dropout, GEMMs of few rows. */
 #include "runtime/system/random.h"
 #include "src/operations/kernels.h"
 #include <inttypes.h>

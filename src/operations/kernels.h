@@ -48,7 +48,7 @@ int attention_check(struct operations *operations);
 
 /* ---- sizes */
 
-#define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
+#define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose dot products few_rows_multiply has in registers */
 
 /* A row that the projections' norm runs over. */
 size_t norm_length(const struct operations *operations);

@@ -28,7 +28,7 @@ static struct program program = {
 static void bench_options(struct bench_settings *settings, struct option_table *table) {
     const struct option_spec own[] = {
         HEADING("Measuring"),
-        INT("steps", &settings->steps, "10", 1, 1e6, "optimiser steps to measure"),
+        INT("steps", &settings->steps, "10", 1, 1e6, "optimizer steps to measure"),
         INT("warmup", &settings->warmup, "2", 0, 1e6, "steps before those, not measured"),
         BOOL("ranks", &settings->ranks, "false",
              "split a step into computation, exposed communication and the rest"),

@@ -10,7 +10,7 @@
 static struct program program = {
     .info.name = "hc_probe",
     .info.summary = "Runs a checkpoint forward and backward on one given batch and writes loss, gradients, H "
-                    "matrices and, with --logits, logits to a safetensors file. With --train it runs optimiser "
+                    "matrices and, with --logits, logits to a safetensors file. With --train it runs optimizer "
                     "steps on given batches instead.",
     .info.usage = "--checkpoint DIR --batch FILE --out OUT [OPTIONS]",
     .info.examples =
@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
              "run the backward pass and write gradients; --no-grad leaves them out"),
         BOOL("streams", &settings.streams, "false", "write the streams that enter each sublayer, too"),
         BOOL("train", &settings.train, "false",
-             "run optimiser steps on the batches; writes model.safetensors and losses.json"),
+             "run optimizer steps on the batches; writes model.safetensors and losses.json"),
     };
     const struct option_spec last[] = {
         DEVICE_OPTIONS(&device),

@@ -113,7 +113,7 @@ static void test_transposed_load(void **state) {
     check_transposed_load(&two_warps);
 }
 
-/* Bias, and GELU or its way back, each with and without the other; C by elements, and in runs of 8. */
+/* Bias, and GELU or its derivative, each with and without the other; C by elements, and in runs of 8. */
 static const struct gemm_case epilogues[] = {
     {.bias = true},
     {.activated = true, .gelu_tanh = true},

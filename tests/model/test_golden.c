@@ -1,5 +1,5 @@
 /* hc_probe's way through the model against results of an independent implementation in double precision
- * (tests/golden): one pass, and some optimiser steps, for every variant, with both GEMM backends and with the
+ * (tests/golden): one pass, and some optimizer steps, for every variant, with both GEMM backends and with the
  * kernels as GPUs run them (several work-items for a row).
  *
  *   test_golden                    on PoCL, as CPUs run them
@@ -210,7 +210,7 @@ static void pass_in_16_bits_agrees(void **state) {
     compare_rounded(settings.out, golden);
 }
 
-/* ---- optimiser steps */
+/* ---- optimizer steps */
 
 static double number(const json_t *json, const char *name) {
     const json_t *value = json_object_get(json, name);

@@ -24,7 +24,7 @@ static const double STEP = 1e-5;               /* of central differences, L2 */
 /* In 16 bits an activation is rounded each time that it is stored: a sublayer's streams, packed projections, branch
  * input, wide, inner and output, weights twice; and the embedding's and head's. These errors, each up to the type's
  * unit roundoff, are independent, so that of the result grows as the root of their number; twice that is allowed
- * for what the model amplifies. A gradient has as many again from the way back, and its error along a normal
+ * for what the model amplifies. A gradient has as many again from the backward pass, and its error along a normal
  * direction is a normal number times its size, of which four deviations are allowed. */
 static const double ROUNDINGS_OF_SUBLAYER = 8, ROUNDINGS_OUTSIDE = 4, AMPLIFICATION = 2;
 static const double GRADIENT_AMPLIFICATION = 4 * 1.41;
@@ -187,7 +187,7 @@ static void model_agrees_with_the_reference(void **state) {
     compare_with_the_reference(&config, is_large(shape) ? 1 : 3, shape->type, shape->type == ELEMENT_FP32);
 }
 
-/* Products by a backend that takes 16 bits and does what follows them, as on a GPU: bias and both GELUs. */
+/* GEMMs by a backend that reads 16 bits and has an epilogue, as on a GPU: bias and both GELUs. */
 UNIT_TEST(matrix_units_agree_too) {
     const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
     struct model_config config = config_of(&shape);

@@ -48,7 +48,7 @@ UNIT_TEST(decisions_are_those_of_the_table) {
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_LACKS, false, 768},
          ELEMENT_FP32,
          "multiply bf16 in fp32: no oneDNN"},
-        /* products that are in fp32 in any case */
+        /* GEMMs that are in fp32 in any case */
         {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.name = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm clblast multiplies"},

@@ -158,7 +158,7 @@ static void run_totals(struct bench *bench) {
 
 OPERATION(totals, "totals", "reduce.cl", totals_describe, .reference = totals_reference, .forward = run_totals);
 
-/* ---- optimiser. Variations: what is in the table below. */
+/* ---- optimizer. Variations: what is in the table below. */
 
 static const struct adamw_case {
     struct adamw_settings settings;
@@ -233,7 +233,7 @@ static void adamw_reference(struct bench *bench) {
     }
 }
 
-/* The copy for products has the new weights, rounded once. */
+/* The copy for GEMMs has the new weights, rounded once. */
 static const char *adamw_check(const struct bench *bench) {
     for (size_t i = 0; bench->shape.type != ELEMENT_FP32 && i < (size_t)bench->shape.count; i++) {
         if (bench_values(bench, "operands")[i] !=

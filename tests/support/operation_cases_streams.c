@@ -217,7 +217,7 @@ static void run_map_backward(struct bench *bench) {
 OPERATION(map, "map", "hc_map.cl", map_describe, .prepare = map_prepare, .reference = map_reference,
           .forward = run_map_forward, .backward = run_map_backward);
 
-/* ---- the frame: width mix, depth mix, and the way back to the streams
+/* ---- the frame: width mix, depth mix, and the backward pass to the streams
  *
  * rms_scale of stream_backward is the cotangent of q_g = 1/2 sum_{s in g} |x_s|^2, which no kernel computes. */
 

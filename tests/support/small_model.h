@@ -39,7 +39,7 @@ float small_model_backward(struct small_model *model, struct gpt_pass pass);
 /* The same once more, for the sums of gradients and losses since small_model_backward. */
 float small_model_accumulate(struct small_model *model, struct gpt_pass pass);
 
-/* Optimiser steps on the batch; returns the last loss. */
+/* Optimizer steps on the batch; returns the last loss. */
 float small_model_train(struct small_model *model, int64_t steps, double rate);
 
 /* The arena of weights or gradients on the host, heap memory. */

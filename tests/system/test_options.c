@@ -43,7 +43,7 @@ static void fixture_fill(struct fixture *fixture) {
         INT("n_layer", &settings->n_layer, "12", 1, 1000, "layers"),
         INT("anything", &settings->anything, "-1", 0, 0, "no limits"),
         HEADING("Training"),
-        FLOAT("learning_rate", &settings->learning_rate, "6e-4", 0, 1, "step size of the optimiser"),
+        FLOAT("learning_rate", &settings->learning_rate, "6e-4", 0, 1, "step size of the optimizer"),
         FLOAT("any_number", &settings->any_number, "0", 0, 0, NULL),
         BOOL("bias", &settings->bias, "true", "biases"),
         BOOL("compile", &settings->compile, "false", NULL),
