@@ -489,7 +489,7 @@ UNIT_TEST(interrupted_job_resumes_from_its_last_checkpoint) {
 /* ---- what is refused */
 
 UNIT_TEST(work_that_cannot_be_divided_is_refused) {
-    assert_failed(RANKS("3", "undivided"), 2, "give 3 or 6");
+    assert_failed(RANKS("3", "undivided"), 2, "give 3 or a multiple of it");
     assert_failed(RANKS("3", "undivided", "--gradient-accumulation-steps", "1"), 2, "give 3 or a multiple of it");
     assert_false(files_exist(scratch_path("undivided")));
 }
