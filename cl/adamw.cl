@@ -34,9 +34,9 @@ __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __glo
     VEC_STORE(v, second_moments + moment);
     const vec_t updated = w - rate * corrections.x * m / (sqrt(v) * corrections.y + ADAM_EPSILON);
     VEC_STORE(updated, weights + i);
-#if ACT
-    ACT_STORE(updated, weights_lowp + i);
-#else
-    UNUSED_POINTER(weights_lowp);
-#endif
+    if (ACT) {
+        ACT_STORE(updated, weights_lowp + i);
+    } else {
+        UNUSED_POINTER(weights_lowp);
+    }
 }

@@ -15,22 +15,22 @@
  * Build constants: HEADS (H), HEAD_SIZE (D), KEY_VEC keys in a vector.
  */
 #define MODEL_WIDTH (HEADS * HEAD_SIZE)
-#define QKV_ROW     (3 * MODEL_WIDTH)
+#define QKV_ROW     (3 * MODEL_WIDTH) /* elements of a token in qkv: queries, then from */
+#define K_AT        MODEL_WIDTH       /* here on keys, */
+#define V_AT        (2 * MODEL_WIDTH) /* and here values */
 #define SCORE_SCALE rsqrt((float)HEAD_SIZE)
 
 #if KEY_VEC == 1
 typedef float keys_t;
 #define KEYS_LOAD(p)     (*(p))
 #define KEYS_STORE(v, p) (*(p) = (v))
-#define KEYS_SUM(v)      (v)
-#define KEYS_HIGHEST(v)  (v)
 #else
 typedef CONCAT(float, KEY_VEC) keys_t;
 #define KEYS_LOAD(p)     CONCAT(vload, KEY_VEC)(0, p)
 #define KEYS_STORE(v, p) CONCAT(vstore, KEY_VEC)(v, 0, p)
+#endif
 #define KEYS_SUM(v)      CONCAT(sum, KEY_VEC)(v)
 #define KEYS_HIGHEST(v)  CONCAT(highest, KEY_VEC)(v)
-#endif
 #define ACT_LOAD_KEYS(p) CONCAT(act_load, KEY_VEC)(p)
 
 struct dropout {

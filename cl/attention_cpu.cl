@@ -13,6 +13,25 @@
 #error blocks of queries lie across those of keys
 #endif
 
+/* k_t or v_t from qkv; part 1 is k, 2 is v. One work-item: KEY_VEC keys of a word, which is KEY_ELEMENTS channels,
+ * of one (batch, head). */
+__kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
+                                  __global act_t *transposed) {
+    const int words = HEAD_SIZE / KEY_ELEMENTS, word = get_global_id(0) % words;
+    const int block = get_global_id(0) / words % (padded / KEY_VEC), in_tile = block * KEY_VEC % KEYS;
+    const size_t head = get_global_id(0) / words / (padded / KEY_VEC);
+    if (head >= (size_t)batch * HEADS) {
+        return;
+    }
+    __global const act_t *from =
+        qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH + head % HEADS * HEAD_SIZE;
+    __global act_t *tile = transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE;
+    for (int k = 0; k < KEY_VEC; k++) {
+        const int key = block * KEY_VEC + k, to = word * KEYS + in_tile + k;
+        WORD_STORE(key < sequence ? WORD_LOAD(from + (size_t)key * QKV_ROW, word) : 0, tile, to);
+    }
+}
+
 static inline void sums_zero(float *sums, int rows) {
     for (int q = 0; q < rows; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -75,7 +94,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
             }
         }
         tile_accumulate(tile, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
-                        q_rows + 2 * MODEL_WIDTH + (size_t)start * QKV_ROW, QKV_ROW, out);
+                        q_rows + V_AT + (size_t)start * QKV_ROW, QKV_ROW, out);
     }
     for (int q = 0; q < QUERIES && first + q < sequence; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -172,18 +191,14 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
         tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, 1.0f, d_p);
         tile_backward(scores, d_p, KEYS, first, start, lse, delta, &dropout, head % HEADS);
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
-                        q_rows + MODEL_WIDTH + (size_t)start * QKV_ROW, QKV_ROW, d_query);
+                        q_rows + K_AT + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
     sums_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + (token + first) * QKV_ROW + column,
                QKV_ROW);
 }
 
 /* Where dq is added up while keys pass: in its own place where that has floats, otherwise in scratch of floats. */
-#if ACT == 0
-#define SUMS_ROW QKV_ROW
-#else
-#define SUMS_ROW MODEL_WIDTH
-#endif
+#define SUMS_ROW (ACT ? MODEL_WIDTH : QKV_ROW)
 
 /* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales and
  * stores. sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
@@ -259,12 +274,12 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
             tile_accumulate_keys(scores, count, d_out, d_values);
             tile_accumulate_keys(d_p, count, query, d_keys);
             if (whole_heads) {
-                queries_add(d_p, q_rows + MODEL_WIDTH, start, first, sequence,
-                            d_queries + token * SUMS_ROW + column, d_qkv + token * QKV_ROW + column);
+                queries_add(d_p, q_rows + K_AT, start, first, sequence, d_queries + token * SUMS_ROW + column,
+                            d_qkv + token * QKV_ROW + column);
             }
         }
         __global act_t *const row = d_qkv + (token + start) * QKV_ROW + column;
-        sums_store(d_keys, min(KEYS_BACKWARD, sequence - start), SCORE_FACTOR, row + MODEL_WIDTH, QKV_ROW);
-        sums_store(d_values, min(KEYS_BACKWARD, sequence - start), 1.0f, row + 2 * MODEL_WIDTH, QKV_ROW);
+        sums_store(d_keys, min(KEYS_BACKWARD, sequence - start), SCORE_FACTOR, row + K_AT, QKV_ROW);
+        sums_store(d_values, min(KEYS_BACKWARD, sequence - start), 1.0f, row + V_AT, QKV_ROW);
     }
 }

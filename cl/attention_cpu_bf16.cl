@@ -10,9 +10,11 @@
  * of 16, QUERIES and KEYS_BACKWARD of 8, KEYS of 32.
  */
 typedef uint row_t;
-#define ROW_ITEMS    (HEAD_SIZE / 2)
-#define KEY_ELEMENTS 2
-#define SCORE_FACTOR SCORE_SCALE
+#define ROW_ITEMS              (HEAD_SIZE / 2)
+#define KEY_ELEMENTS           2
+#define WORD_LOAD(row, i)      ((__global const uint *)(row))[i]
+#define WORD_STORE(v, tile, i) (((__global uint *)(tile))[i] = (v))
+#define SCORE_FACTOR           SCORE_SCALE
 
 /* sum + the products of both halves */
 INLINED float16 pairs_add(float16 sum, uint16 a, uint16 b) {
@@ -72,29 +74,6 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
 #define HEAD_WIDE (HEAD_SIZE % 32 ? 1 : 2)
 BLOCK_OF(scores_of, __global, 2)
 BLOCK_OF(channels_of, , HEAD_WIDE)
-
-/* k_t or v_t from qkv; part 1 is k, 2 is v. One work-item: KEY_VEC keys of two channels of one (batch, head). */
-__kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
-                                  __global act_t *transposed) {
-    const size_t item = get_global_id(0);
-    const int pair = item % (HEAD_SIZE / 2);
-    const int block = item / (HEAD_SIZE / 2) % (padded / KEY_VEC);
-    const size_t head = item / (HEAD_SIZE / 2) / (padded / KEY_VEC);
-    if (head >= (size_t)batch * HEADS) {
-        return;
-    }
-    __global const uint *from = (__global const uint *)(qkv + (head / HEADS) * sequence * QKV_ROW +
-                                                        part * MODEL_WIDTH + head % HEADS * HEAD_SIZE) +
-                                pair;
-    const int in_tile = block * KEY_VEC % KEYS;
-    __global uint *to =
-        (__global uint *)(transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE) +
-        pair * KEYS + in_tile;
-    for (int k = 0; k < KEY_VEC; k++) {
-        const int key = block * KEY_VEC + k;
-        to[k] = key < sequence ? from[(size_t)key * (QKV_ROW / 2)] : 0;
-    }
-}
 
 /* Rows first .. first + QUERIES - 1 of a [T, stride] matrix; rows past the end repeat the last one. */
 static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence,

@@ -1,33 +1,14 @@
 /* What cl/attention_cpu.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector
  * lanes are keys. Queries are scaled when they are loaded. */
 typedef float row_t;
-#define ROW_ITEMS    HEAD_SIZE
-#define KEY_ELEMENTS 1    /* of a key in a row of a transposed tile */
-#define SCORE_FACTOR 1.0f /* what scores and dk are still to be multiplied with */
+#define ROW_ITEMS              HEAD_SIZE
+#define KEY_ELEMENTS           1 /* of a key in a row of a transposed tile */
+#define WORD_LOAD(row, i)      ACT_LOAD_SCALAR((row) + (i))
+#define WORD_STORE(v, tile, i) ACT_STORE_SCALAR(v, (tile) + (i))
+#define SCORE_FACTOR           1.0f /* what scores and dk are still to be multiplied with */
 
 INLINED vec_t row_vec(const row_t *rows, int q, int d) {
     return VEC_LOAD(rows + q * HEAD_SIZE + d);
-}
-
-/* k_t or v_t from qkv; part 1 is k, 2 is v. One work-item: KEY_VEC keys of one (batch, head, d). */
-__kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
-                                  __global act_t *transposed) {
-    const size_t item = get_global_id(0);
-    const int d = item % HEAD_SIZE;
-    const int block = item / HEAD_SIZE % (padded / KEY_VEC);
-    const size_t head = item / HEAD_SIZE / (padded / KEY_VEC);
-    if (head >= (size_t)batch * HEADS) {
-        return;
-    }
-    __global const act_t *from =
-        qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH + head % HEADS * HEAD_SIZE + d;
-    const int in_tile = block * KEY_VEC % KEYS;
-    __global act_t *to =
-        transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE + d * KEYS + in_tile;
-    for (int k = 0; k < KEY_VEC; k++) {
-        const int key = block * KEY_VEC + k;
-        ACT_STORE_SCALAR(key < sequence ? ACT_LOAD_SCALAR(from + (size_t)key * QKV_ROW) : 0.0f, to + k);
-    }
 }
 
 /* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last
@@ -57,9 +38,7 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
                                  float factor, float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {
         keys_t sum[QUERIES];
-        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            sum[q] = (keys_t)(0.0f);
-        }
+        CLEAR(keys_t, sum, QUERIES);
         for (int d = 0; d < HEAD_SIZE; d++) {
             const keys_t column = ACT_LOAD_KEYS(columns + d * KEYS + k);
             UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {

@@ -214,9 +214,7 @@ INLINED void scores_multiply(const struct item *item, const struct rows *rows, c
     quad_t quads[SLICE_SHARE];
     slice_fetch(item, rows, columns, 0, quads);
     UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            scores[i][n] = 0.0f;
-        }
+        CLEAR(float, scores[i], 4);
     }
     ROLLED for (int slice = 0; slice < SLICES; slice++) {
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -294,9 +292,7 @@ INLINED void sums_add(const struct item *item, __local const float4 *tile, const
 
 INLINED void sums_clear(float4 (*sums)[SUM_ARRAY]) {
     UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
-            sums[i][n] = (float4)(0.0f);
-        }
+        CLEAR(float4, sums[i], SUM_QUADS);
     }
 }
 
@@ -464,8 +460,8 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, start, sequence);
-        const struct rows values = ROWS_OF(head + 2 * MODEL_WIDTH, QKV_ROW, start, sequence);
+        const struct rows keys = ROWS_OF(head + K_AT, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(head + V_AT, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         if (start + COLUMNS > place.first) {
             scores_mask(item, place.first, start, scores);
@@ -562,8 +558,8 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, start, sequence);
-        const struct rows values = ROWS_OF(head + 2 * MODEL_WIDTH, QKV_ROW, start, sequence);
+        const struct rows keys = ROWS_OF(head + K_AT, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(head + V_AT, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         scores_powers(scores, lse);
         if (start + COLUMNS > place.first) {
@@ -601,8 +597,8 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
     place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
     const size_t head_at = place.head * sequence, narrow = place.token * MODEL_WIDTH + place.column;
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, place.first, sequence);
-    const struct rows values = ROWS_OF(head + 2 * MODEL_WIDTH, QKV_ROW, place.first, sequence);
+    const struct rows keys = ROWS_OF(head + K_AT, QKV_ROW, place.first, sequence);
+    const struct rows values = ROWS_OF(head + V_AT, QKV_ROW, place.first, sequence);
     float of_columns[4], scores[ITEM_ROWS][4], factors[ITEM_ROWS];
     float4 d_keys[ITEM_ROWS][SUM_ARRAY], d_values[ITEM_ROWS][SUM_ARRAY];
     sums_clear(d_keys);
@@ -632,10 +628,10 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
     UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         factors[i] = SCALE;
     }
-    sums_store(item, d_keys, factors, d_rows + MODEL_WIDTH, QKV_ROW, place.count);
+    sums_store(item, d_keys, factors, d_rows + K_AT, QKV_ROW, place.count);
     UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         factors[i] = 1.0f;
     }
-    sums_store(item, d_values, factors, d_rows + 2 * MODEL_WIDTH, QKV_ROW, place.count);
+    sums_store(item, d_values, factors, d_rows + V_AT, QKV_ROW, place.count);
 }
 #endif

@@ -165,12 +165,11 @@ INLINED void rows_store(struct work_item me, const fragment_c *sum, float factor
         __global ushort *at = to + row * stride + fragment_column(me, i);
         FRAGMENT_UNROLL
         for (uint j = 0; j < ACROSS; j++) {
-#if FRAGMENT_PAIRS
-            *(__global uint *)(at + j * FRAGMENT_N) =
-                operand_round_pair(factor * sum[j].v[i], factor * sum[j].v[i + 1]);
-#else
-            at[j * FRAGMENT_N] = operand_round(factor * sum[j].v[i]);
-#endif
+            if (FRAGMENT_PAIRS)
+                *(__global uint *)(at + j * FRAGMENT_N) =
+                    operand_round_pair(factor * sum[j].v[i], factor * sum[j].v[i + FRAGMENT_PAIRS]);
+            else
+                at[j * FRAGMENT_N] = operand_round(factor * sum[j].v[i]);
         }
     }
 }

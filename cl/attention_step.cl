@@ -76,17 +76,15 @@ ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capa
     __global act_t *k_rows = keys + head * capacity * HEAD_SIZE, *v_rows = values + head * capacity * HEAD_SIZE;
     __global float *scores = all_scores + head * padded;
     for (int d = lane * VEC; d < HEAD_SIZE; d += LANES * VEC) {
-        ACT_STORE(ACT_LOAD(query + MODEL_WIDTH + d), k_rows + (size_t)position * HEAD_SIZE + d);
-        ACT_STORE(ACT_LOAD(query + 2 * MODEL_WIDTH + d), v_rows + (size_t)position * HEAD_SIZE + d);
+        ACT_STORE(ACT_LOAD(query + K_AT + d), k_rows + (size_t)position * HEAD_SIZE + d);
+        ACT_STORE(ACT_LOAD(query + V_AT + d), v_rows + (size_t)position * HEAD_SIZE + d);
     }
     GROUP_BARRIER();
     const float highest = GROUP_MAX(step_scores(query, k_rows, position, lane, scores), scratch);
     const float total = GROUP_SUM(step_exponentials(position, lane, highest, scores), scratch);
     GROUP_BARRIER();
     vec_t sums[PART_SLOTS];
-    UNROLL(PART_SLOTS) for (int slot = 0; slot < PART_SLOTS; slot++) {
-        sums[slot] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, sums, PART_SLOTS);
     for (int k = part; k <= position && part < PARTS; k += PARTS) {
         __global const act_t *row = v_rows + (size_t)k * HEAD_SIZE;
         UNROLL(PART_SLOTS) for (int slot = 0; slot < PART_SLOTS; slot++) {

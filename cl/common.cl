@@ -37,6 +37,12 @@
 #define UNROLL_LANES(n) UNROLL(n)
 #endif
 
+/* Sets the first `count` elements of a private array to zero. */
+#define CLEAR(type, array, count)                                                                                  \
+    UNROLL_LANES(count) for (int clear_i = 0; clear_i < (count); clear_i++) {                                      \
+        (array)[clear_i] = (type)(0.0f);                                                                           \
+    }
+
 /* For a private array that whole vectors are kept in: one that crosses a line of the cache costs twice. */
 #define ALIGNED __attribute__((aligned(64)))
 
@@ -130,39 +136,24 @@ OVERLOADED void vec_store(vec_t v, __private float *p) {
 #define VEC_STORE(v, p) VEC_STORE_ANY(v, p)
 #endif
 
-static inline float sum2(float2 v) {
-    return v.x + v.y;
-}
-static inline float sum4(float4 v) {
-    return sum2(v.lo + v.hi);
-}
-static inline float highest2(float2 v) {
-    return fmax(v.x, v.y);
-}
-static inline float highest4(float4 v) {
-    return highest2(fmax(v.lo, v.hi));
-}
+/* The sum and the highest of a vector's elements, by halves. */
+#define FOLD(n, half)                                                                                              \
+    static inline float sum##n(float##n v) {                                                                       \
+        return sum##half(v.lo + v.hi);                                                                             \
+    }                                                                                                              \
+    static inline float highest##n(float##n v) {                                                                   \
+        return highest##half(fmax(v.lo, v.hi));                                                                    \
+    }
+#define sum1(v)     (v)
+#define highest1(v) (v)
+FOLD(2, 1)
+FOLD(4, 2)
 #if VEC_MAX > 4 /* clspv refuses longer vectors wherever they stand */
-static inline float sum8(float8 v) {
-    return sum4(v.lo + v.hi);
-}
-static inline float sum16(float16 v) {
-    return sum8(v.lo + v.hi);
-}
-static inline float highest8(float8 v) {
-    return highest4(fmax(v.lo, v.hi));
-}
-static inline float highest16(float16 v) {
-    return highest8(fmax(v.lo, v.hi));
-}
+FOLD(8, 4)
+FOLD(16, 8)
 #endif
-#if VEC == 1
-#define VEC_SUM(v)     (v)
-#define VEC_HIGHEST(v) (v)
-#else
 #define VEC_SUM(v)     CONCAT(sum, VEC)(v)
 #define VEC_HIGHEST(v) CONCAT(highest, VEC)(v)
-#endif
 
 /* ---- activations: stored as act_t, computed in float
  *

@@ -5,14 +5,9 @@
  *
  * Build constants: STREAMS (S), CHANNELS (C), SCALED.
  */
-#define ROW_LENGTH (STREAMS * CHANNELS)
-#if SCALED
-#define SCALE(x, scale, s, c) ((x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)))
-#define DISTINCT              STREAMS /* streams that differ */
-#else
-#define SCALE(x, scale, s, c) (x)
-#define DISTINCT              1
-#endif
+#define ROW_LENGTH            (STREAMS * CHANNELS)
+#define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
+#define DISTINCT              (SCALED ? STREAMS : 1) /* streams that differ */
 
 /* Channels c .. of a token's row after dropout. */
 static inline vec_t embedding_dropped(vec_t x, float rate, ulong key, ulong row, int c) {
@@ -40,9 +35,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
     __global const float *place = parameters + wpe_at + position * CHANNELS;
     __global act_t *row = streams + token * ROW_LENGTH;
     vec_t sums[DISTINCT];
-    UNROLL(DISTINCT) for (int s = 0; s < DISTINCT; s++) {
-        sums[s] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, sums, DISTINCT);
     for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
         const vec_t x =
             embedding_dropped(VEC_LOAD(word + c) + VEC_LOAD(place + c), dropout, key, first_row + token, c);
@@ -69,9 +62,9 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
 ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, __global const float *parameters,
                                        ulong scale_at, float dropout, ulong key, ulong first_row,
                                        __global float *d_embedding) {
-#if !SCALED
-    UNUSED_POINTER(parameters);
-#endif
+    if (!SCALED) {
+        UNUSED_POINTER(parameters);
+    }
     const size_t token = get_group_id(0);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
         vec_t d = SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + c), parameters + scale_at, 0, c);
@@ -113,5 +106,30 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
             sum = VEC_LOAD(row + c) + sum;
         }
         VEC_STORE(sum, row + c);
+    }
+}
+
+/* Gradient of the gains, d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials [chunks, S, C], its
+ * part of the sum. */
+ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
+                                      ulong wpe_at, int sequence, float dropout, ulong key, ulong first_row,
+                                      __global const act_t *d_streams, ulong count, ulong per_chunk,
+                                      __global float *partials) {
+    const size_t first = get_group_id(0) * per_chunk;
+    const size_t last = min((ulong)(first + per_chunk), count);
+    for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
+        vec_t sums[STREAMS];
+        CLEAR(vec_t, sums, STREAMS);
+        for (size_t token = first; token < last; token++) {
+            const vec_t word = VEC_LOAD(parameters + wte_at + (size_t)tokens[token] * CHANNELS + c);
+            const vec_t place = VEC_LOAD(parameters + wpe_at + token % sequence * CHANNELS + c);
+            const vec_t x = embedding_dropped(word + place, dropout, key, first_row + token, c);
+            UNROLL(STREAMS) for (int s = 0; s < STREAMS; s++) {
+                sums[s] += ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c) * x;
+            }
+        }
+        UNROLL(STREAMS) for (int s = 0; s < STREAMS; s++) {
+            VEC_STORE(sums[s], partials + get_group_id(0) * ROW_LENGTH + s * CHANNELS + c);
+        }
     }
 }

@@ -26,9 +26,7 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, uint 
         for (uint first = first_row; first < end_row; first += BLOCK_ROWS) {
             vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
             UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
-                UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                    sums[r][b] = (vec_t)(0.0f);
-                }
+                CLEAR(vec_t, sums[r], BLOCK_COLUMNS);
             }
             for (int k = LANE * VEC; k < in; k += LANES * VEC) {
                 vec_t factors[BLOCK_COLUMNS];

@@ -141,9 +141,7 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     __global act_t *stored = mixed + token * ROW_LENGTH;
     vec_t y[STREAM_SLOTS];
     float sums[STREAMS];
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        sums[i] = 0.0f;
-    }
+    CLEAR(float, sums, STREAMS);
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
@@ -206,9 +204,9 @@ INLINED void norm_backward(__global const act_t *x, __global const float *h, __g
         sums[0] += VEC_SUM(d_u[slot]);
         sums[1] += VEC_SUM(d_u[slot] * normal[slot]);
         d_gain[slot] += d_y * normal[slot];
-#if BIAS
-        d_bias[slot] += d_y;
-#endif
+        if (BIAS) {
+            d_bias[slot] += d_y;
+        }
     }
     const float2 means = norm_means(sums[0], sums[1], scratch);
     LANE_STEPS(slot, c, CHANNELS) {
@@ -220,9 +218,7 @@ INLINED void norm_backward(__global const act_t *x, __global const float *h, __g
 INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec_t d_u[SLOTS(CHANNELS)],
                            __global const act_t *output, bool real, __global float *d_h, __local float *scratch) {
     float sums[SUMS];
-    UNROLL_LANES(SUMS) for (int i = 0; i < SUMS; i++) {
-        sums[i] = 0.0f;
-    }
+    CLEAR(float, sums, SUMS);
     LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
             const vec_t o = ACT_LOAD(output + c);
@@ -249,11 +245,7 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
 
 /* d_x = d_z packed: what comes back through `project`. */
 INLINED void project_back(__global const float *d_z, __global const act_t *packed, vec_t d_x[STREAM_SLOTS]) {
-    UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-        UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-            d_x[AT(j, slot)] = (vec_t)(0.0f);
-        }
-    }
+    CLEAR(vec_t, d_x, STREAM_SLOTS);
     UNROLL(1) for (int column = 0; column < COLUMNS; column++) {
         if (column % COLUMN_BLOCK == 0) {
             GROUP_BARRIER(); /* together, see above */
@@ -305,10 +297,10 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
         if (ROW == row) {
             LANE_STEPS(slot, c, CHANNELS) {
                 VEC_STORE(row ? VEC_LOAD(partial + c) + d_gain[slot] : d_gain[slot], partial + c);
-#if BIAS
-                VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot],
-                          partial + CHANNELS + c);
-#endif
+                if (BIAS) {
+                    VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot],
+                              partial + CHANNELS + c);
+                }
             }
         }
         GROUP_BARRIER(); /* the first: theta's rows are complete, too */
@@ -348,20 +340,15 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     __global float *d_theta = group_rows + ROW * THETA;
     __global float *d_h = group_rows + GROUP_ROWS * THETA + ROW * ROW_SCRATCH, *rms_scale = d_h + H_ROW;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-        d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
+    CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
     for (int k = LANE; k < THETA; k += LANES) {
         d_theta[k] = 0.0f;
     }
     for (size_t next = first; next < last; next += GROUP_ROWS) {
         FRAME_TOKEN(next, last);
         __global const float *h = h_all + token * H_ROW;
-#if ACT
-        __global float *d_z = rms_scale + RMS_GROUPS;
-#else
-        __global float *d_z = d_z_all + token * Z_COLUMNS;
-#endif
+        __global float *d_z = ACT ? rms_scale + RMS_GROUPS : (__global float *)d_z_all + token * Z_COLUMNS;
         __global const act_t *x = x_all + token * ROW_LENGTH;
         __global act_t *d = d_streams + token * ROW_LENGTH;
         vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS];
@@ -376,11 +363,11 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
                                z_all + token * Z_COLUMNS, h, d_h, d_z, rms_scale, d_theta WORK_ARGUMENT);
         }
         GROUP_BARRIER();
-#if ACT
-        for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
-            ACT_STORE_SCALAR(d_z[k], d_z_all + token * Z_COLUMNS + k);
+        if (ACT) {
+            for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
+                ACT_STORE_SCALAR(d_z[k], d_z_all + token * Z_COLUMNS + k);
+            }
         }
-#endif
         project_back(d_z, packed + SECOND_U64(rows_at), d_x);
         if (real) {
             frame_streams_backward(x, d, d_u, d_x, h, rms_scale, h_below + token * H_ROW,

@@ -110,9 +110,9 @@ INLINED void orthogonal_backward(__global const float *z, float gamma, float tau
     for (int k = 0; k < ANGLES; k++) {
         const float t = angle_tanh(z, tau, b, k);
         const float d = d_angles[k] * gamma * (1.0f - t * t);
-#if !FREEZE_GAMMA
-        *d_gamma += d_angles[k] * t;
-#endif
+        if (!FREEZE_GAMMA) {
+            *d_gamma += d_angles[k] * t;
+        }
         *d_tau += d * z[k];
         d_b[k] += d;
         d_z[k] = tau * d;

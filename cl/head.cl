@@ -5,13 +5,8 @@
  * Build constants: STREAMS (S), CHANNELS (C), NORM_SUM (1 or 0), BIAS.
  */
 #define ROW_LENGTH (STREAMS * CHANNELS)
-#if NORM_SUM
-#define NORMS  STREAMS /* rows normalised per token */
-#define SUMMED 1       /* streams summed into each */
-#else
-#define NORMS  1
-#define SUMMED STREAMS
-#endif
+#define NORMS      (NORM_SUM ? STREAMS : 1) /* rows normalised per token */
+#define SUMMED     (NORM_SUM ? 1 : STREAMS) /* streams summed into each */
 
 static inline vec_t norm_input(__global const act_t *x, int norm, int c) {
     vec_t u = ACT_LOAD(x + norm * CHANNELS + c);
@@ -29,9 +24,7 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
     const int lane = get_local_id(0);
     __global const act_t *x = streams + token * ROW_LENGTH;
     vec_t sum_normal[SLOTS(CHANNELS)];
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-        sum_normal[slot] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, sum_normal, SLOTS(CHANNELS));
     for (int norm = 0; norm < NORMS; norm++) {
         vec_t u[SLOTS(CHANNELS)];
         vec_t sum = (vec_t)(0.0f);
@@ -50,9 +43,9 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
     }
     LANE_STEPS(slot, c, CHANNELS) {
         vec_t y = sum_normal[slot] * VEC_LOAD(parameters + gain_at + c);
-#if BIAS
-        y += (float)NORMS * VEC_LOAD(parameters + bias_at + c);
-#endif
+        if (BIAS) {
+            y += (float)NORMS * VEC_LOAD(parameters + bias_at + c);
+        }
         ACT_STORE(y, output + token * CHANNELS + c);
     }
 }
@@ -66,9 +59,8 @@ ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global cons
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-        d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
+    CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
     for (size_t token = first; token < last; token++) {
         __global const act_t *x = streams + token * ROW_LENGTH;
         __global const act_t *d_y = d_output + token * CHANNELS;

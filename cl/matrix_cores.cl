@@ -59,29 +59,18 @@ struct work_item {
 };
 
 /* Elements of A and B: one that is rounded, its value, and two rounded ones in a word. */
-#if FP16
 INLINED ushort operand_round(float x) {
-    ushort bits;
-    vstore_half_rte(x, 0, (half *)&bits);
+    ushort bits = element_round_bf16(x);
+    if (FP16)
+        vstore_half_rte(x, 0, (half *)&bits);
     return bits;
 }
 
 INLINED float operand_value(ushort bits) {
-    return vload_half(0, (const half *)&bits);
+    return FP16 ? vload_half(0, (const half *)&bits) : as_float((uint)bits << 16);
 }
 
-#define operand_round_pair pair_round_fp16
-#else
-INLINED ushort operand_round(float x) {
-    return element_round_bf16(x);
-}
-
-INLINED float operand_value(ushort bits) {
-    return as_float((uint)bits << 16);
-}
-
-#define operand_round_pair pair_round_bf16
-#endif
+#define operand_round_pair(low, high) (FP16 ? pair_round_fp16(low, high) : pair_round_bf16(low, high))
 
 #define FRAGMENT_CLEAR(c)                                                                                          \
     do {                                                                                                           \

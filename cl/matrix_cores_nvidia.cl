@@ -6,25 +6,18 @@
 
 #define SHARED_ADDRESS(pointer) ((uint)(size_t)(pointer))
 
-/* Four 8 x 8 matrices; lane l gives where row l % 8 of matrix l / 8 is. */
-INLINED uint4 ptx_load(struct work_item me, __local const ushort *row) {
-    uint r0, r1, r2, r3;
-    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-                     : "r"(SHARED_ADDRESS(row))
-                     : "memory");
-    return (uint4)(r0, r1, r2, r3);
-}
-
-/* The same, each of the four transposed. */
-INLINED uint4 ptx_load_transposed(struct work_item me, __local const ushort *row) {
-    uint r0, r1, r2, r3;
-    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-                     : "r"(SHARED_ADDRESS(row))
-                     : "memory");
-    return (uint4)(r0, r1, r2, r3);
-}
+/* Four 8 x 8 matrices, each transposed by the second function; lane l gives where row l % 8 of matrix l / 8 is. */
+#define PTX_LOAD(name, instruction)                                                                                \
+    INLINED uint4 name(struct work_item me, __local const ushort *row) {                                           \
+        uint r0, r1, r2, r3;                                                                                       \
+        __asm__ volatile(instruction " {%0, %1, %2, %3}, [%4];"                                                    \
+                         : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)                                                  \
+                         : "r"(SHARED_ADDRESS(row))                                                                \
+                         : "memory");                                                                              \
+        return (uint4)(r0, r1, r2, r3);                                                                            \
+    }
+PTX_LOAD(ptx_load, "ldmatrix.sync.aligned.m8n8.x4.shared.b16")
+PTX_LOAD(ptx_load_transposed, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
 
 #if FP16
 #define PTX_TYPE "f16"
@@ -67,17 +60,14 @@ INLINED float ptx_exchange(float x, uint bit) {
     return as_float(other);
 }
 
-INLINED uint pair_round_fp16(float low, float high) {
-    uint pair;
-    __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
-INLINED uint pair_round_bf16(float low, float high) {
-    uint pair;
-    __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
+#define PAIR_ROUND(name, instruction)                                                                              \
+    INLINED uint name(float low, float high) {                                                                     \
+        uint pair;                                                                                                 \
+        __asm__(instruction " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));                                    \
+        return pair;                                                                                               \
+    }
+PAIR_ROUND(pair_round_fp16, "cvt.rn.f16x2.f32")
+PAIR_ROUND(pair_round_bf16, "cvt.rn.bf16x2.f32")
 
 INLINED float power_of_two(float x) {
     float y;

@@ -25,9 +25,9 @@ INLINED void norm_store(vec_t u[SLOTS(CHANNELS)], float2 row, __global const flo
                         __global const float *bias, __global act_t *y, __global float *statistics) {
     LANE_STEPS(slot, c, CHANNELS) {
         vec_t result = u[slot] * row.y * VEC_LOAD(gain + c);
-#if BIAS
-        result += VEC_LOAD(bias + c);
-#endif
+        if (BIAS) {
+            result += VEC_LOAD(bias + c);
+        }
         ACT_STORE(result, y + c);
     }
     if (LANE == 0) {

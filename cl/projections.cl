@@ -70,9 +70,7 @@ __kernel void projections_gradient(__global const act_t *x, __global const float
     for (int column = 0; column < COLUMNS; column += BLOCK_SUMS) {
         vec_t sums[BLOCK_SUMS][WIDE];
         UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
-            UNROLL(WIDE) for (int w = 0; w < WIDE; w++) {
-                sums[b][w] = (vec_t)(0.0f);
-            }
+            CLEAR(vec_t, sums[b], WIDE);
         }
         for (size_t row = 0; row < rows; row++) {
             vec_t in[WIDE];

@@ -23,19 +23,9 @@ ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_
 #define TARGETS                                                                                                    \
     int first0, int count0, ulong at0, int first1, int count1, ulong at1, int first2, int count2, ulong at2
 
-/* The k-th of all: its column, and its place. */
-static inline int target_column(int k, int first0, int count0, int first1, int count1, int first2) {
-    if (k < count0) {
-        return first0 + k;
-    }
-    return k < count0 + count1 ? first1 + k - count0 : first2 + k - count0 - count1;
-}
-static inline ulong target_place(int k, ulong at0, int count0, ulong at1, int count1, ulong at2) {
-    if (k < count0) {
-        return at0 + k;
-    }
-    return k < count0 + count1 ? at1 + k - count0 : at2 + k - count0 - count1;
-}
+/* Number k of all ranges together, which begin at these numbers: its column or its place. */
+#define IN_TARGET(k, at0, at1, at2)                                                                                \
+    ((k) < count0 ? (at0) + (k) : (k) < count0 + count1 ? (at1) + (k) - count0 : (at2) + (k) - count0 - count1)
 
 /* On a CPU one work-item a column; else a work-group takes LANES / PARTS columns, PARTS work-items each. */
 #if LANES == 1
@@ -43,12 +33,12 @@ __kernel void partials_add(__global const float *partials, ulong chunks, int wid
                            __global float *gradients) {
     const int k = get_global_id(0);
     if (k < count0 + count1 + count2) {
-        const int column = target_column(k, first0, count0, first1, count1, first2);
+        const int column = IN_TARGET(k, first0, first1, first2);
         float sum = 0.0f;
         for (size_t chunk = 0; chunk < chunks; chunk++) {
             sum += partials[chunk * width + column];
         }
-        __global float *place = gradients + target_place(k, at0, count0, at1, count1, at2);
+        __global float *place = gradients + IN_TARGET(k, at0, at1, at2);
         *place = keep ? *place + sum : sum;
     }
 }
@@ -60,7 +50,7 @@ ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int w
     const int columns = LANES / PARTS, part = LANE / columns;
     const int k = get_group_id(0) * columns + LANE % columns;
     const bool real = k < count0 + count1 + count2;
-    const int column = target_column(k, first0, count0, first1, count1, first2);
+    const int column = IN_TARGET(k, first0, first1, first2);
     float sum = 0.0f;
     UNROLL_LANES(4) for (size_t chunk = part; chunk < (real ? chunks : 0); chunk += PARTS) {
         sum += partials[chunk * width + column];
@@ -71,7 +61,7 @@ ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int w
         for (int other = 1; other < PARTS; other++) {
             sum += sums[LANE + other * columns];
         }
-        __global float *place = gradients + target_place(k, at0, count0, at1, count1, at2);
+        __global float *place = gradients + IN_TARGET(k, at0, at1, at2);
         *place = keep ? *place + sum : sum;
     }
 }

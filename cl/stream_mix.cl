@@ -16,15 +16,9 @@
 #define H_ROW      (STREAMS * (STREAMS + 2))
 #define ROW_LENGTH (STREAMS * CHANNELS)
 
-#if PLAIN
-#define PRE(s)    1.0f
-#define POST(s)   1.0f
-#define RES(i, j) 1.0f
-#else
-#define PRE(s)    h[s]
-#define POST(s)   h[STREAMS + (s)]
-#define RES(i, j) h[2 * STREAMS + (i) * STREAMS + (j)]
-#endif
+#define PRE(s)    (PLAIN ? 1.0f : h[s])
+#define POST(s)   (PLAIN ? 1.0f : h[STREAMS + (s)])
+#define RES(i, j) (PLAIN ? 1.0f : h[2 * STREAMS + (i) * STREAMS + (j)])
 
 /* What registers have room for: not a wide H and its sums, nor fp16's conversions, which are long where libraries
  * make them. */
@@ -40,33 +34,28 @@
 #endif
 
 /* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
-#if PLAIN
+#if PLAIN || !IN_REGISTERS
 #define H_OF_TOKEN(name, from)                                                                                     \
     __global const float *name = from;                                                                             \
-    UNUSED_POINTER(name)
+    if (PLAIN) {                                                                                                   \
+        UNUSED_POINTER(name);                                                                                      \
+    }
 #define H_POINTER __global const float *
-#elif !IN_REGISTERS
-#define H_OF_TOKEN(name, from) __global const float *name = from
-#define H_POINTER              __global const float *
 #else
 #define H_OF_TOKEN(name, from)                                                                                     \
     float name[H_ROW];                                                                                             \
     h_load(from, name)
 #define H_POINTER const float *
-static inline __attribute__((always_inline)) void h_load(__global const float *from, float h[H_ROW]) {
-#if H_ROW % 4 == 0 /* and so a token's row begins on a multiple of four */
-    UNROLL(H_ROW / 4) for (int k = 0; k < H_ROW; k += 4) {
-        const float4 four = *(__global const float4 *)(from + k);
-        h[k] = four.x;
-        h[k + 1] = four.y;
-        h[k + 2] = four.z;
-        h[k + 3] = four.w;
+INLINED void h_load(__global const float *from, float h[H_ROW]) {
+    if (H_ROW % 4 == 0) { /* and so a token's row begins on a multiple of four */
+        UNROLL(H_ROW / 4) for (int k = 0; k < H_ROW; k += 4) {
+            vstore4(*(__global const float4 *)(from + k), 0, h + k);
+        }
+        return;
     }
-#else
     UNROLL(H_ROW) for (int k = 0; k < H_ROW; k++) {
         h[k] = from[k];
     }
-#endif
 }
 #endif
 
@@ -109,9 +98,8 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-        d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
+    CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
     for (size_t token = first; token < last; token++) {
         __global const act_t *x = x_all + token * ROW_LENGTH;
         H_OF_TOKEN(h, h_all + token * H_ROW);
@@ -133,9 +121,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
         }
 #if !PLAIN
         products_t pre[STREAMS];
-        UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
-            pre[s] = (products_t)(0.0f);
-        }
+        CLEAR(products_t, pre, STREAMS);
         LANE_STEPS(slot, c, CHANNELS) {
             UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
                 pre[s] += PRODUCTS(d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c));
@@ -163,9 +149,7 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
     H_OF_TOKEN(h, h_all + token * H_ROW);
     __global act_t *y = mixed + token * ROW_LENGTH;
     vec_t sum[STREAMS];
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        sum[i] = (vec_t)(0.0f);
-    }
+    CLEAR(vec_t, sum, STREAMS);
     MIX_STEPS(c) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
@@ -202,9 +186,7 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
     __global const act_t *d_y = d_mixed + token * ROW_LENGTH;
     H_OF_TOKEN(h, h_all + token * H_ROW);
     products_t sums[D_H_SUMS];
-    UNROLL_LANES(D_H_SUMS) for (int k = 0; k < D_H_SUMS; k++) {
-        sums[k] = (products_t)(0.0f);
-    }
+    CLEAR(products_t, sums, D_H_SUMS);
     MIX_STEPS(c) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS], d_o = (vec_t)(0.0f);
@@ -238,15 +220,15 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *d_x = d_streams + token * ROW_LENGTH;
     H_OF_TOKEN(h, h_all + token * H_ROW);
-#if !PLAIN
     float rms[RMS_GROUPS];
-    UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
-        rms[group] = rms_scale[token * RMS_GROUPS + group];
+    if (PLAIN) {
+        UNUSED_POINTER(x);
+        UNUSED_POINTER(rms_scale);
+    } else {
+        UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
+            rms[group] = rms_scale[token * RMS_GROUPS + group];
+        }
     }
-#else
-    UNUSED_POINTER(x);
-    UNUSED_POINTER(rms_scale);
-#endif
     MIX_STEPS(c) {
         const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);
         vec_t d[STREAMS];
@@ -258,9 +240,9 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
             UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
                 sum += RES(i, j) * d[i];
             }
-#if !PLAIN
-            sum += rms[j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
-#endif
+            if (!PLAIN) {
+                sum += rms[j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+            }
             ACT_STORE(sum, d_x + j * CHANNELS + c);
         }
     }

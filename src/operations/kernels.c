@@ -46,7 +46,7 @@ const char *activation_names(void) {
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, SCALED_STREAMS };
+enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -68,11 +68,7 @@ static const struct program {
     {.files = {"embedding.cl"},
      .constants = "VEC STREAMS CHANNELS SCALED ACT",
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
-                 KERNEL(embedding_backward_positions)}},
-    {.files = {"embedding.cl", "stream_scale.cl"},
-     .constants = "VEC STREAMS CHANNELS SCALED ACT",
-     .need = SCALED_STREAMS,
-     .kernels = {KERNEL(stream_scale_backward)}},
+                 KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
     {.files = {"norm_%s.cl", "stream_mix.cl"},
      .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS ACT",
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
@@ -300,7 +296,6 @@ static bool is_needed(const struct operations *operations, const struct program 
         [ALWAYS] = true,
         [HYPER_CONNECTIONS] = !residual_is_plain(operations->shape.residual),
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
-        [SCALED_STREAMS] = operations->shape.scaled,
     };
     bool wanted = !file;
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
