@@ -4,7 +4,6 @@
 #include "src/operations/attention_matrix_cores.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,62 +189,50 @@ static int64_t number_of(const struct operations *operations, const char *name) 
     return -1;
 }
 
-struct constants {
-    char text[2304];
-    bool cut; /* they were too many for the text */
-};
-
-/* Appends " -D<name>=<value> ...". */
-__attribute__((format(printf, 2, 3))) static void define(struct constants *constants, const char *format, ...) {
-    const size_t used = strlen(constants->text);
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = vsnprintf(constants->text + used, sizeof constants->text - used, format, arguments);
-    va_end(arguments);
-    constants->cut |= length < 0 || (size_t)length >= sizeof constants->text - used;
-}
-
 /* What the residual variant's file reads: its settings, and P_<leaf>, where each small parameter is in a sublayer's
  * theta. */
-static void define_settings(struct constants *constants, const struct operations *operations) {
+static void define_settings(FILE *file, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
-    char settings[256];
     int64_t offset = 0;
-    constants->cut |= residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings) != 0;
-    define(constants, " -DCOLUMNS=%zu -DTHETA=%" PRId64 "%s", operations->columns,
-           residual_theta(shape->residual, shape->streams), settings);
+    fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64, operations->columns,
+            residual_theta(shape->residual, shape->streams));
+    residual_settings_define(shape->residual, &shape->settings, file);
     if (shape->residual->uses_depth) {
-        define(constants, " -DSUBLAYERS=%" PRId64, shape->sublayers);
+        fprintf(file, " -DSUBLAYERS=%" PRId64, shape->sublayers);
     }
     for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
         const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
         if (elements > 0) {
-            define(constants, " -DP_%s=%" PRId64, leaf->name, offset);
+            fprintf(file, " -DP_%s=%" PRId64, leaf->name, offset);
         }
         offset += elements;
     }
 }
 
-static void define_all(struct constants *constants, const struct operations *operations,
-                       const struct program *program) {
-    char words[192], *rest;
+/* " -D<name>=<value> ...", which the caller frees. */
+static char *define_all(const struct operations *operations, const struct program *program) {
+    char words[192], *rest, *text;
+    size_t bytes;
+    FILE *file = memory_open_stream(&text, &bytes);
     snprintf(words, sizeof words, "%s", program->constants);
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         const char *equals = strchr(word, '='), *value = equals ? equals + 1 : word;
         const int64_t number = number_of(operations, value);
         if (strcmp(word, "SETTINGS") == 0) {
-            define_settings(constants, operations);
+            define_settings(file, operations);
         } else if (strcmp(word, "SCALE") == 0) {
-            define(constants, " -DSCALE=%.9ef", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE")));
+            fprintf(file, " -DSCALE=%.9ef", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE")));
         } else if (number < 0) {
-            define(constants, " -D%s", word);
+            fprintf(file, " -D%s", word);
         } else {
-            define(constants, " -D%.*s=%" PRId64, (int)strcspn(word, "="), word, number);
+            fprintf(file, " -D%.*s=%" PRId64, (int)strcspn(word, "="), word, number);
         }
     }
-    define(constants, "%s",
-           device_registers_option(&operations->compute->device,
-                                   program->need == FUSED_FRAME ? REGISTERS_MANY : REGISTERS_AS_NEEDED));
+    fputs(device_registers_option(&operations->compute->device,
+                                  program->need == FUSED_FRAME ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
+          file);
+    memory_close_stream(file);
+    return text;
 }
 
 /* ---- building */
@@ -265,20 +252,16 @@ static void name_file(const struct operations *operations, const char *file, cha
 }
 
 static int build(struct operations *operations, const struct program *row) {
-    struct constants constants = {"", false};
     char names[COUNT(row->files)][64];
     const char *files[COUNT(row->files) + 2] = {"common.cl"};
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
         name_file(operations, row->files[i], names[i], sizeof names[i]);
         files[1 + i] = names[i];
     }
-    define_all(&constants, operations, row);
-    if (constants.cut) {
-        return error_set("the build constants of %s are too long, with residual '%s'", files[1],
-                         operations->shape.residual->name);
-    }
+    char *constants = define_all(operations, row);
     cl_program program = NULL;
-    int status = program_build(operations->compute, files, constants.text, &program);
+    int status = program_build(operations->compute, files, constants, &program);
+    free(constants);
     struct kernel *kernel;
     for (size_t i = 0; (kernel = kernel_of(operations, row, i)) && status == 0; i++) {
         status = kernel_create(operations->compute, program, row->kernels[i].name, kernel);

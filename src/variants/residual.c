@@ -422,25 +422,22 @@ struct residual_settings residual_settings_default(void) {
     return settings;
 }
 
-int residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
-                             char *text, size_t size) {
+void residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
+                              FILE *file) {
     const struct residual_setting *setting;
     const struct residual_variant *owner;
-    size_t length = 0;
-    *text = '\0';
-    for (size_t i = 0; length < size && (setting = residual_setting_at(i, &owner)); i++) {
+    for (size_t i = 0; (setting = residual_setting_at(i, &owner)); i++) {
         const union residual_value value = settings->values[i];
         if (owner != variant || !setting->constant) {
             continue;
         }
         if (setting->type == RESIDUAL_FLOAT) {
-            length += (size_t)snprintf(text + length, size - length, " -D%s=%.9ef", setting->constant, value.real);
+            fprintf(file, " -D%s=%.9ef", setting->constant, value.real);
         } else {
-            length += (size_t)snprintf(text + length, size - length, " -D%s=%" PRId64, setting->constant,
-                                       setting->type == RESIDUAL_BOOL ? value.flag : value.number);
+            fprintf(file, " -D%s=%" PRId64, setting->constant,
+                    setting->type == RESIDUAL_BOOL ? value.flag : value.number);
         }
     }
-    return length < size ? 0 : -1;
 }
 
 /* ---- sizes */

@@ -131,10 +131,9 @@ size_t residual_setting_find(const char *name);
 /* All settings at their defaults. */
 struct residual_settings residual_settings_default(void);
 
-/* Writes " -D<CONSTANT>=<value>" for each of the variant's settings that has a constant, as a text; -1 without
- * room. */
-int residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
-                             char *text, size_t size);
+/* Writes " -D<CONSTANT>=<value>" for each of the variant's settings that has a constant. */
+void residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
+                              FILE *file);
 
 /* ---- sizes */
 
