@@ -44,6 +44,38 @@ INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREA
     }
 }
 
+/* Entry n of line i: of column i if `columns`, else of row i. */
+#define LINE_ENTRY(matrix, columns, i, n) ((columns) ? (matrix)[n][i] : (matrix)[i][n])
+
+/* Half a step: factors of the columns (or rows) from those of the others. Returns the largest. */
+INLINED float factors_next(float k[STREAMS][STREAMS], const float others[STREAMS], bool columns,
+                           float factors[STREAMS]) {
+    float largest = 0.0f;
+    EACH(i, STREAMS) {
+        float sum = 0.0f;
+        EACH(n, STREAMS) {
+            sum += LINE_ENTRY(k, columns, i, n) * others[n];
+        }
+        factors[i] = 1.0f / sum;
+        largest = fmax(largest, factors[i]);
+    }
+    return largest;
+}
+
+INLINED void potentials_next(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns,
+                             float potentials[STREAMS]) {
+    EACH(i, STREAMS) {
+        float highest = -INFINITY, sum = 0.0f;
+        EACH(n, STREAMS) {
+            highest = fmax(highest, LINE_ENTRY(logits, columns, i, n) - others[n]);
+        }
+        EACH(n, STREAMS) {
+            sum += exp(LINE_ENTRY(logits, columns, i, n) - others[n] - highest);
+        }
+        potentials[i] = highest + log(sum);
+    }
+}
+
 /* kept may be null. */
 INLINED void scaling_keep(MAP_SPACE struct scaling *kept, int iteration, const float rows[STREAMS],
                           const float columns[STREAMS]) {
@@ -61,26 +93,8 @@ INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], fl
         rows[i] = 1.0f;
     }
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        EACH(j, STREAMS) {
-            columns[j] = 0.0f;
-        }
-        EACH(i, STREAMS) {
-            EACH(j, STREAMS) {
-                columns[j] += k[i][j] * rows[i];
-            }
-        }
-        EACH(j, STREAMS) {
-            columns[j] = 1.0f / columns[j];
-            largest = fmax(largest, columns[j]);
-        }
-        EACH(i, STREAMS) {
-            float sum = 0.0f;
-            EACH(j, STREAMS) {
-                sum += k[i][j] * columns[j];
-            }
-            rows[i] = 1.0f / sum;
-            largest = fmax(largest, rows[i]);
-        }
+        largest = fmax(largest, factors_next(k, rows, true, columns));
+        largest = fmax(largest, factors_next(k, columns, false, rows));
         scaling_keep(kept, iteration, rows, columns);
     }
     return largest <= FACTOR_LIMIT;
@@ -94,26 +108,8 @@ INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STRE
         rows[i] = 0.0f;
     }
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        EACH(j, STREAMS) {
-            float highest = -INFINITY, sum = 0.0f;
-            EACH(i, STREAMS) {
-                highest = fmax(highest, logits[i][j] - rows[i]);
-            }
-            EACH(i, STREAMS) {
-                sum += exp(logits[i][j] - rows[i] - highest);
-            }
-            columns[j] = highest + log(sum);
-        }
-        EACH(i, STREAMS) {
-            float highest = -INFINITY, sum = 0.0f;
-            EACH(j, STREAMS) {
-                highest = fmax(highest, logits[i][j] - columns[j]);
-            }
-            EACH(j, STREAMS) {
-                sum += exp(logits[i][j] - columns[j] - highest);
-            }
-            rows[i] = highest + log(sum);
-        }
+        potentials_next(logits, rows, true, columns);
+        potentials_next(logits, columns, false, rows);
         scaling_keep(kept, iteration, rows, columns);
     }
 }
@@ -143,51 +139,33 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     }
 }
 
-/* Through y = L - logsumexp(L) along every row: d_L = d_y - exp(y) sum(d_y). */
-INLINED void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+/* Through y = L - logsumexp(L) along every column (or row): d_L = d_y - exp(y) sum(d_y). */
+INLINED void lines_backward(float matrix[STREAMS][STREAMS], bool columns, float d[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
         float sum = 0.0f;
-        EACH(j, STREAMS) {
-            sum += d[i][j];
+        EACH(n, STREAMS) {
+            sum += LINE_ENTRY(d, columns, i, n);
         }
-        EACH(j, STREAMS) {
-            d[i][j] -= matrix[i][j] * sum;
-        }
-    }
-}
-
-INLINED void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
-    float sums[STREAMS];
-    EACH(j, STREAMS) {
-        sums[j] = 0.0f;
-    }
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            sums[j] += d[i][j];
-        }
-    }
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            d[i][j] -= matrix[i][j] * sums[j];
+        EACH(n, STREAMS) {
+            d[columns ? n : i][columns ? i : n] -= LINE_ENTRY(matrix, columns, i, n) * sum;
         }
     }
 }
 
-/* The matrix between iterations. */
-INLINED void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
-                           float matrix[STREAMS][STREAMS]) {
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            matrix[i][j] = k[i][j] * rows[i] * columns[j];
+/* The matrix after a half-step: from K and factors, or from logits and potentials. */
+INLINED void matrix_apply(bool factors, float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
+                          const float *rows, const float *columns, float matrix[STREAMS][STREAMS]) {
+    if (factors) {
+        EACH(i, STREAMS) {
+            EACH(j, STREAMS) {
+                matrix[i][j] = k[i][j] * rows[i] * columns[j];
+            }
         }
-    }
-}
-
-INLINED void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
-                              float matrix[STREAMS][STREAMS]) {
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            matrix[i][j] = exp(logits[i][j] - rows[i] - columns[j]);
+    } else {
+        EACH(i, STREAMS) {
+            EACH(j, STREAMS) {
+                matrix[i][j] = exp(logits[i][j] - rows[i] - columns[j]);
+            }
         }
     }
 }
@@ -204,15 +182,11 @@ INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][
             rows[i] = rows_at >= 0 ? s->rows[rows_at][i] : factors ? 1.0f : 0.0f; /* as it was before the first */
             columns[i] = s->columns[iteration][i];
         }
-        if (factors) {
-            factors_apply(k, rows, columns, matrix);
-        } else {
-            potentials_apply(logits, rows, columns, matrix);
-        }
+        matrix_apply(factors, logits, k, rows, columns, matrix);
         if (step % 2) {
-            rows_backward(matrix, d);
+            lines_backward(matrix, false, d);
         } else {
-            columns_backward(matrix, d);
+            lines_backward(matrix, true, d);
         }
     }
 }
