@@ -109,8 +109,8 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
     }
 }
 
-/* Gradient of the gains, d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials [chunks, S, C], its
- * part of the sum. */
+/* Gradient of the gains: d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials
+ * [chunks, S, C], its part of the sum. */
 ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
                                       ulong wpe_at, int sequence, float dropout, ulong key, ulong first_row,
                                       __global const act_t *d_streams, ulong count, ulong per_chunk,
