@@ -33,7 +33,7 @@ static void project(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->packed;
     if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
         few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
-    } else if (projections_are_few(&gpt->operations)) {
+    } else if (projections_avoid_gemm(&gpt->operations)) {
         projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->map.z);
     } else {
         linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
@@ -114,7 +114,7 @@ static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = row_length(gpt);
-    if (!is_fused(gpt) && projections_are_few(&gpt->operations)) {
+    if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
         projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
                              scratch->d_packed);
     } else {

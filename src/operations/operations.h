@@ -139,7 +139,7 @@ void projections_unpack(struct operations *operations, const struct buffer *weig
 
 /* True if projections_multiply and projections_gradient are faster than gemm_run here, since a normalised row has
  * few projections (policy.projection_columns). */
-bool projections_are_few(const struct operations *operations);
+bool projections_avoid_gemm(const struct operations *operations);
 
 /* z [N, norm_groups, columns] = streams packed^T, raw projections, float. */
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,

@@ -1,8 +1,7 @@
 /* The residual variants: what each adds to a sublayer, and its description for users. A variant is a row of the
  * table in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl, whose functions the top of
- * cl/hc_gates.cl describes; nothing else knows them one by one.
- * Options, --help, checks, pictures, build constants and scripts (hc_train --list-residuals) follow from the
- * rows. */
+ * cl/hc_gates.cl describes; nothing else knows them one by one. Options, --help, checks, plots, build constants and
+ * scripts (hc_train --list-residuals) follow from the rows. */
 #pragma once
 
 #include <stdbool.h>
