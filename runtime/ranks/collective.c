@@ -1,20 +1,22 @@
 #include "runtime/ranks/collective.h"
+#include "runtime/device/transfer.h"
 #include "runtime/ranks/job.h"
 #include "runtime/ranks/pairwise_sum.h"
-#include "runtime/ranks/range_memory.h"
 #include "runtime/ranks/range_messages.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define TAGS  4096                /* ranges under way have tags that differ modulo this */
-#define PIECE ((uint64_t)1 << 16) /* elements that a thread adds at a time */
+enum {
+    SLOTS = 4,      /* ranges under way at once: enough that the next one starts while the last waits */
+    TAGS = 4096,    /* ranges under way have tags that differ modulo this */
+    PIECE = 1 << 16 /* elements that a thread adds at a time */
+};
 
 /* The stages of an item, in their order. */
 enum stage {
@@ -29,8 +31,33 @@ enum stage {
     STAGE_DONE,
 };
 
+/* What a range under way uses. Only `messages` unless ranges are staged. */
+struct slot {
+    struct range_messages messages;
+    char *data;                 /* the range on the host */
+    struct host_memory memory;  /* holds `data` if there are other ranks on the node */
+    struct host_memory *others; /* [node.count] the other ranks' `memory`, see neighbours_map */
+    struct pinned *pinned;      /* [node.count] all of these for the driver, so that it can copy directly */
+    struct pinned bounce;       /* what it copies from and to if it cannot; else empty */
+    struct buffer packed;       /* the range in bfloat16 on the device; empty if it travels in float */
+    float *sums;                /* if packed: sums of this rank's shard of the node, in float */
+};
+
+/* A buffer with ranges, and the same buffer of the other ranks of the node, which they read if not staged. */
+struct shared_buffer {
+    const struct buffer *buffer;
+    struct host_memory *others; /* [node.count] */
+};
+
 struct item {
     struct collective_item what;
+    uint64_t number; /* of the range, from 1 at the beginning of the job */
+    struct slot *slot;
+    char *data; /* the range in this rank's host memory, and its other ranks' memory of the same layout */
+    const struct host_memory *others;
+    uint64_t origin;            /* the element of the buffer at which these begin */
+    struct element_range shard; /* this rank's shard of the node */
+    bool packed;                /* the device rounds the range to bfloat16, in which it then travels */
     enum stage stage;
     cl_event event; /* of the marker or copy that it waits for */
     double ready;   /* time at which the marker was found to be reached */
@@ -38,10 +65,14 @@ struct item {
 
 struct collective {
     struct compute *compute;
-    const struct ranks *ranks;
-    struct range_memory memory;
-    struct range_messages messages[RANGE_SLOTS];
-    size_t most;     /* most items of a round */
+    struct ranks *ranks;
+    uint64_t largest;              /* elements of a range */
+    bool bf16;                     /* gradients may travel in bfloat16 */
+    bool staged;                   /* ranges are copied to slots and back: a rank's device has other memory */
+    struct transfer reads, writes; /* two queues beside the compute's: copies both ways at a time */
+    struct slot slots[SLOTS];
+    struct shared_buffer *buffers; /* [buffer_count] */
+    size_t buffer_count;
     float **targets; /* [node.count] targets and addends of a sum */
     const void **addends;
     /* of the current round */
@@ -57,35 +88,102 @@ struct collective {
 
 /* ---- creation and release */
 
+/* Returns the elements of the largest shard of a range that a rank sums over its node. */
+static uint64_t largest_shard(const struct ranks *ranks, uint64_t largest) {
+    return range_shard((struct element_range){0, largest}, ranks->node.count, 0).count;
+}
+
 uint64_t collective_host_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
                                bool bf16) {
-    const uint64_t shard = range_memory_largest_shard(ranks, largest), sums = bf16 ? shard : 0;
+    const uint64_t shard = largest_shard(ranks, largest), sums = bf16 ? shard : 0;
     const uint64_t slot = compute->device.native_kernels ? 0 : (largest + sums) * sizeof(float);
-    return RANGE_SLOTS * (range_messages_bytes(ranks, shard, bf16) + slot);
+    return SLOTS * (range_messages_bytes(ranks, shard, bf16) + slot);
 }
 
 uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest, bool bf16) {
-    return compute->device.native_kernels || !bf16 ? 0 : RANGE_SLOTS * largest * sizeof(uint16_t);
+    return compute->device.native_kernels || !bf16 ? 0 : SLOTS * largest * sizeof(uint16_t);
+}
+
+/* Allocates what ranges in bfloat16 need. */
+static int make_packed(struct collective *collective, struct slot *slot) {
+    if (buffer_create(collective->compute, &slot->packed, collective->largest * sizeof(uint16_t))) {
+        return -1;
+    }
+    slot->packed.type = ELEMENT_BF16;
+    /* builds the kernels now, not while ranks wait */
+    transfer_convert(&collective->reads, (struct span){collective->buffers[0].buffer, 0},
+                     (struct span){&slot->packed, 0}, 1);
+    slot->sums = memory_allocate(largest_shard(collective->ranks, collective->largest), sizeof *slot->sums);
+    return compute_check(collective->compute);
+}
+
+/* Allocates a slot's host memory: the driver's pinned memory if no other rank reads it, else shared memory. */
+static int make_staging(struct collective *collective, struct slot *slot) {
+    const size_t bytes = collective->largest * sizeof(float);
+    if (collective->bf16 && make_packed(collective, slot)) {
+        return -1;
+    }
+    if (collective->ranks->node.count == 1) {
+        const int status = transfer_allocate(&collective->writes, &slot->pinned[0], bytes);
+        slot->data = slot->pinned[0].host;
+        return status;
+    }
+    if (!host_memory_create(&slot->memory, bytes, true)) {
+        memory_refused(bytes);
+    }
+    slot->data = slot->memory.data;
+    return 0;
 }
 
 /* The work of collective_create that needs no other rank. */
-static int make(struct collective *collective, const struct collective_settings *settings) {
+static int make(struct collective *collective) {
+    int status = transfer_create(collective->compute, &collective->reads) ||
+                 transfer_create(collective->compute, &collective->writes);
+    for (size_t i = 0; collective->staged && i < SLOTS && status == 0; i++) {
+        status = make_staging(collective, &collective->slots[i]);
+    }
+    return status;
+}
+
+/* Maps the memory of the node's other ranks, after all have made theirs. */
+static int map(struct collective *collective) {
     const struct ranks *ranks = collective->ranks;
-    const size_t node_count = (size_t)ranks->node.count;
-    collective->targets = memory_allocate(node_count, sizeof *collective->targets);
-    collective->addends = memory_allocate(node_count, sizeof *collective->addends);
-    if (settings->largest < 1 || settings->largest > (uint64_t)1 << 28) {
-        return error_set("a range of %" PRIu64 " elements cannot be summed", settings->largest);
+    int status = 0;
+    for (size_t i = 0; collective->staged && i < SLOTS && status == 0; i++) {
+        status = neighbours_map(ranks, &collective->slots[i].memory, collective->slots[i].others);
     }
-    for (size_t i = 0; i < RANGE_SLOTS; i++) {
-        range_messages_create(&collective->messages[i], ranks, range_memory_largest_shard(ranks, settings->largest),
-                              settings->bf16);
+    for (size_t i = 0; !collective->staged && i < collective->buffer_count && status == 0; i++) {
+        status = neighbours_map(ranks, &collective->buffers[i].buffer->pages, collective->buffers[i].others);
     }
-    return range_memory_make(&collective->memory, settings->buffers, settings->buffer_count);
+    return status;
+}
+
+/* Registers the memory of all slots with the driver for direct copies; where it refuses, allocates bounce buffers. */
+static int pin(struct collective *collective) {
+    const struct rank_group *node = &collective->ranks->node;
+    struct transfer *transfer = &collective->writes;
+    int status = 0;
+    for (struct slot *slot = collective->slots; slot < collective->slots + SLOTS && status == 0; slot++) {
+        bool taken = true;
+        for (int i = 0; i < node->count && taken; i++) {
+            const struct host_memory *memory = i == node->index ? &slot->memory : &slot->others[i];
+            taken = transfer_pin(transfer, &slot->pinned[i], memory->data, memory->bytes);
+        }
+        status = taken ? 0 : transfer_allocate(transfer, &slot->bounce, slot->memory.bytes);
+    }
+    return status;
+}
+
+static int share(struct collective *collective) {
+    return collective->ranks->node.count > 1 &&
+                   (map(collective) || ranks_agree(collective->ranks, collective->staged ? pin(collective) : 0))
+               ? -1
+               : 0;
 }
 
 int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
                       struct collective **created) {
+    const size_t node_count = (size_t)ranks->node.count;
     double staged = !compute->device.native_kernels;
     *created = NULL;
     if (ranks_sum(ranks, &staged, 1)) { /* all ranks use slots if one must */
@@ -95,13 +193,23 @@ int collective_create(struct compute *compute, struct ranks *ranks, const struct
         memory_zeroed(1, sizeof *collective + settings->items * sizeof *collective->items);
     collective->compute = compute;
     collective->ranks = ranks;
-    collective->most = settings->items;
-    collective->memory = (struct range_memory){.compute = compute,
-                                               .ranks = ranks,
-                                               .largest = settings->largest,
-                                               .bf16 = settings->bf16,
-                                               .staged = staged > 0.0};
-    if (ranks_agree(ranks, make(collective, settings)) || range_memory_share(&collective->memory)) {
+    collective->largest = settings->largest;
+    collective->bf16 = settings->bf16;
+    collective->staged = staged > 0.0;
+    collective->targets = memory_allocate(node_count, sizeof *collective->targets);
+    collective->addends = memory_allocate(node_count, sizeof *collective->addends);
+    for (struct slot *slot = collective->slots; slot < collective->slots + SLOTS; slot++) {
+        range_messages_create(&slot->messages, ranks, largest_shard(ranks, settings->largest), settings->bf16);
+        slot->others = memory_zeroed(node_count, sizeof *slot->others);
+        slot->pinned = memory_zeroed(node_count, sizeof *slot->pinned);
+    }
+    collective->buffer_count = settings->buffer_count;
+    collective->buffers = memory_allocate(settings->buffer_count, sizeof *collective->buffers);
+    for (size_t i = 0; i < settings->buffer_count; i++) {
+        collective->buffers[i] =
+            (struct shared_buffer){settings->buffers[i], memory_zeroed(node_count, sizeof(struct host_memory))};
+    }
+    if (ranks_agree(ranks, make(collective)) || share(collective)) {
         collective_release(collective);
         return -1;
     }
@@ -116,17 +224,43 @@ static void drop_event(struct item *item) {
     item->event = NULL;
 }
 
+static void release_others(const struct collective *collective, struct host_memory *others) {
+    for (int i = 0; i < collective->ranks->node.count; i++) {
+        host_memory_release(&others[i]);
+    }
+    free(others);
+}
+
+static void release_slot(struct collective *collective, struct slot *slot) {
+    range_messages_release(&slot->messages);
+    for (int i = 0; i < collective->ranks->node.count; i++) {
+        transfer_free(&collective->writes, &slot->pinned[i]);
+    }
+    free(slot->pinned);
+    transfer_free(&collective->writes, &slot->bounce);
+    release_others(collective, slot->others);
+    host_memory_release(&slot->memory);
+    buffer_release(collective->compute, &slot->packed);
+    free(slot->sums);
+}
+
 void collective_release(struct collective *collective) {
-    if (!collective || !range_memory_settle(&collective->memory)) {
+    /* memory that the device may still use stays */
+    if (!collective || !transfer_settle(&collective->reads) || !transfer_settle(&collective->writes)) {
         return;
     }
     for (size_t i = 0; i < collective->count; i++) {
         drop_event(&collective->items[i]);
     }
-    for (size_t i = 0; i < RANGE_SLOTS; i++) {
-        range_messages_release(&collective->messages[i]);
+    for (size_t i = 0; i < SLOTS; i++) {
+        release_slot(collective, &collective->slots[i]);
     }
-    range_memory_release(&collective->memory);
+    for (size_t i = 0; i < collective->buffer_count; i++) {
+        release_others(collective, collective->buffers[i].others);
+    }
+    free(collective->buffers);
+    transfer_release(&collective->reads);
+    transfer_release(&collective->writes);
     free(collective->targets);
     free(collective->addends);
     free(collective);
@@ -134,55 +268,31 @@ void collective_release(struct collective *collective) {
 
 /* ---- locations */
 
-/* Returns whether items need slots, of which there are RANGE_SLOTS: for copies between device and host, and for
+/* Returns whether items need slots, of which there are few: for copies between device and host, and for
  * messages. */
 static bool uses_slots(const struct collective *collective) {
-    return collective->memory.staged || collective->ranks->cross_node.count > 1;
-}
-
-static size_t slot_index(const struct collective *collective, size_t index) {
-    return (collective->before + index) % RANGE_SLOTS;
-}
-
-static struct range_slot *slot_of(struct collective *collective, size_t index) {
-    return &collective->memory.slots[slot_index(collective, index)];
-}
-
-static struct range_messages *messages_of(struct collective *collective, size_t index) {
-    return &collective->messages[slot_index(collective, index)];
+    return collective->staged || collective->ranks->cross_node.count > 1;
 }
 
 static struct element_range node_shard(const struct collective *collective, const struct item *item, int peer) {
     return range_shard(item->what.range, collective->ranks->node.count, peer);
 }
 
-/* Returns whether the device rounds the range to bfloat16, in which it then travels. */
-static bool is_packed(const struct collective *collective, const struct item *item) {
-    return collective->memory.bf16 && collective->memory.staged && item->what.kind != COLLECTIVE_ALL_GATHER;
-}
-
-static size_t element_bytes(const struct collective *collective, const struct item *item) {
-    return is_packed(collective, item) ? sizeof(uint16_t) : sizeof(float);
+static size_t element_bytes(const struct item *item) {
+    return item->packed ? sizeof(uint16_t) : sizeof(float);
 }
 
 /* Returns the address of an element of the item's range in the host memory of rank `peer` of the node. `element`
  * is its index in the buffer. */
-static void *place_at(struct collective *collective, size_t index, int peer, uint64_t element) {
-    const struct item *item = &collective->items[index];
-    const struct range_slot *slot = slot_of(collective, index);
-    const bool staged = collective->memory.staged, own = peer == collective->ranks->node.index;
-    const struct shared_memory *shared =
-        staged ? &slot->shared : range_memory_find(&collective->memory, item->what.buffer);
-    char *memory = !own ? shared->others[peer].data : staged ? slot->data : item->what.buffer->host;
-    return memory + (element - (staged ? item->what.range.offset : 0)) * element_bytes(collective, item);
+static void *place_at(const struct collective *collective, const struct item *item, int peer, uint64_t element) {
+    char *memory = peer == collective->ranks->node.index ? item->data : item->others[peer].data;
+    return memory + (element - item->origin) * element_bytes(item);
 }
 
 /* The sums of this rank's shard of the node, in float. */
-static float *own_sums(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
-    const int own = collective->ranks->node.index;
-    return is_packed(collective, item) ? slot_of(collective, index)->sums
-                                       : place_at(collective, index, own, node_shard(collective, item, own).offset);
+static float *own_sums(const struct collective *collective, const struct item *item) {
+    return item->packed ? item->slot->sums
+                        : place_at(collective, item, collective->ranks->node.index, item->shard.offset);
 }
 
 /* ---- sums and copies in host memory */
@@ -207,14 +317,13 @@ static int add_piece(void *context, size_t index) {
 /* Adds `count` arrays, collective->addends, into collective->targets [target_count]. All point to this rank's
  * shard. */
 static void add(struct collective *collective, const struct item *item, int count, int target_count) {
-    const uint64_t elements = node_shard(collective, item, collective->ranks->node.index).count;
-    const bool packed = is_packed(collective, item);
+    const uint64_t elements = item->shard.count;
     struct addition addition = {
-        .sum = {collective->addends, count, packed, -1, collective->targets, target_count},
+        .sum = {collective->addends, count, item->packed, -1, collective->targets, target_count},
         .count = elements,
     };
-    collective->times.moved += (double)elements * (double)(element_bytes(collective, item) * (size_t)count +
-                                                           sizeof(float) * (size_t)target_count);
+    collective->times.moved +=
+        (double)elements * (double)(element_bytes(item) * (size_t)count + sizeof(float) * (size_t)target_count);
     if (has_threads(collective)) {
         parallel_run((elements + PIECE - 1) / PIECE, add_piece, &addition);
     } else {
@@ -225,60 +334,44 @@ static void add(struct collective *collective, const struct item *item, int coun
 /* Returns whether this rank writes its sums into the memory of the node's other ranks, who then need not copy them.
  */
 static bool hands_out(const struct collective *collective, const struct item *item) {
-    return !collective->memory.staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER &&
-           collective->ranks->node.count > 1;
+    return !collective->staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER && collective->ranks->node.count > 1;
 }
 
 /* Appends this rank's shard in the memory of the node's other ranks to the targets; returns their number. */
-static int add_targets(struct collective *collective, size_t index, int count) {
+static int add_targets(struct collective *collective, const struct item *item, int count) {
     const struct rank_group *node = &collective->ranks->node;
-    const uint64_t first = node_shard(collective, &collective->items[index], node->index).offset;
     for (int i = 0; i < node->count; i++) {
         if (i != node->index) {
-            collective->targets[count++] = place_at(collective, index, i, first);
+            collective->targets[count++] = place_at(collective, item, i, item->shard.offset);
         }
     }
     return count;
 }
 
-static void add_node(struct collective *collective, size_t index) {
+static void add_node(struct collective *collective, const struct item *item) {
     const struct ranks *ranks = collective->ranks;
-    const struct item *item = &collective->items[index];
-    const uint64_t first = node_shard(collective, item, ranks->node.index).offset;
-    if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->node.count == 1 && !is_packed(collective, item))) {
+    if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->node.count == 1 && !item->packed)) {
         return;
     }
     for (int i = 0; i < ranks->node.count; i++) {
-        collective->addends[i] = place_at(collective, index, i, first);
+        collective->addends[i] = place_at(collective, item, i, item->shard.offset);
     }
-    collective->targets[0] = own_sums(collective, index);
+    collective->targets[0] = own_sums(collective, item);
     const bool at_once = hands_out(collective, item) && ranks->cross_node.count == 1;
-    add(collective, item, ranks->node.count, at_once ? add_targets(collective, index, 1) : 1);
+    add(collective, item, ranks->node.count, at_once ? add_targets(collective, item, 1) : 1);
 }
 
-/* Rounds the sums of this rank's shard to bfloat16, where the others read them. */
-static void round_sums(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
-    const int own = collective->ranks->node.index;
-    const struct element_range shard = node_shard(collective, item, own);
-    elements_to_bf16(own_sums(collective, index), shard.count, place_at(collective, index, own, shard.offset));
-}
-
-/* Writes sums, or weights of an all-gather, into the memory of the node's other ranks. */
-static void hand_out(struct collective *collective, size_t index) {
-    collective->addends[0] = own_sums(collective, index);
-    add(collective, &collective->items[index], 1, add_targets(collective, index, 0));
-}
-
-/* Publishes this rank's sums once they are complete. */
-static void publish(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
-    const bool handed =
-        item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->cross_node.count == 1; /* by add_node */
-    if (is_packed(collective, item) && item->what.kind == COLLECTIVE_ALL_REDUCE) {
-        round_sums(collective, index);
-    } else if (hands_out(collective, item) && !handed) {
-        hand_out(collective, index);
+/* Publishes this rank's sums once they are complete: rounds them where the others read them, or writes them, or
+ * weights of an all-gather, into the others' memory, unless add_node has done so. */
+static void publish(struct collective *collective, const struct item *item) {
+    const bool reduces = item->what.kind == COLLECTIVE_ALL_REDUCE;
+    if (item->packed && reduces) {
+        const int own = collective->ranks->node.index;
+        elements_to_bf16(own_sums(collective, item), item->shard.count,
+                         place_at(collective, item, own, item->shard.offset));
+    } else if (hands_out(collective, item) && !(reduces && collective->ranks->cross_node.count == 1)) {
+        collective->addends[0] = own_sums(collective, item);
+        add(collective, item, 1, add_targets(collective, item, 0));
     }
 }
 
@@ -291,103 +384,84 @@ static struct element_range wanted_of(const struct collective *collective, const
 }
 
 /* The address that the driver copies an element from or to: in a rank's shared memory, or in the bounce buffer. */
-static void *copied_at(struct collective *collective, size_t index, int peer, uint64_t element) {
-    const struct item *item = &collective->items[index];
-    const struct pinned *bounce = &slot_of(collective, index)->bounce;
-    return bounce->host
-               ? (char *)bounce->host + (element - item->what.range.offset) * element_bytes(collective, item)
-               : place_at(collective, index, peer, element);
+static void *copied_at(const struct collective *collective, const struct item *item, int peer, uint64_t element) {
+    char *bounce = item->slot->bounce.host;
+    return bounce ? bounce + (element - item->origin) * element_bytes(item)
+                  : place_at(collective, item, peer, element);
 }
 
-static void start_reading(struct collective *collective, size_t index) {
-    struct item *item = &collective->items[index];
-    struct range_slot *slot = slot_of(collective, index);
-    const struct buffer *buffer = item->what.buffer;
+/* Starts to copy the range from the device: all of it, or of an all-gather the shard that this rank owns. */
+static void start_reading(struct collective *collective, struct item *item) {
     const struct element_range wanted = wanted_of(collective, item);
-    void *memory = copied_at(collective, index, collective->ranks->node.index, wanted.offset);
+    const struct buffer *from = item->packed ? &item->slot->packed : item->what.buffer;
+    void *memory = copied_at(collective, item, collective->ranks->node.index, wanted.offset);
     if (wanted.count == 0) {
         return;
     }
-    if (is_packed(collective, item)) {
-        transfer_convert(&collective->memory.reads, (struct span){buffer, wanted.offset},
-                         (struct span){&slot->packed, 0}, wanted.count);
-        item->event =
-            transfer_read(&collective->memory.reads, &slot->packed, 0, wanted.count * sizeof(uint16_t), memory);
-    } else {
-        item->event = transfer_read(&collective->memory.reads, buffer, wanted.offset * sizeof(float),
-                                    wanted.count * sizeof(float), memory);
+    if (item->packed) {
+        transfer_convert(&collective->reads, (struct span){item->what.buffer, wanted.offset},
+                         (struct span){from, 0}, wanted.count);
     }
+    item->event = transfer_read(&collective->reads, from, item->packed ? 0 : wanted.offset * sizeof(float),
+                                wanted.count * element_bytes(item), memory);
 }
 
 /* Copies a shard of the range between a rank's shared memory and the bounce buffer. */
-static void bounce(struct collective *collective, size_t index, int peer, struct element_range shard, bool in) {
-    void *memory = place_at(collective, index, peer, shard.offset),
-         *copied = copied_at(collective, index, peer, shard.offset);
-    if (slot_of(collective, index)->bounce.host) {
-        memcpy(in ? memory : copied, in ? copied : memory,
-               shard.count * element_bytes(collective, &collective->items[index]));
+static void bounce(struct collective *collective, const struct item *item, int peer, struct element_range shard,
+                   bool in) {
+    void *memory = place_at(collective, item, peer, shard.offset),
+         *copied = copied_at(collective, item, peer, shard.offset);
+    if (memory != copied) {
+        memcpy(in ? memory : copied, in ? copied : memory, shard.count * element_bytes(item));
     }
 }
 
 static void write_shard(struct collective *collective, const struct buffer *buffer, size_t offset, const void *from,
                         size_t bytes) {
-    cl_event event = bytes ? transfer_write(&collective->memory.writes, buffer, offset, bytes, from) : NULL;
+    cl_event event = bytes ? transfer_write(&collective->writes, buffer, offset, bytes, from) : NULL;
     if (event) {
         clReleaseEvent(event);
     }
 }
 
 /* Copies the sums that this rank owns to the device. */
-static void write_own(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
+static void write_own(struct collective *collective, const struct item *item) {
     const struct element_range own = ranks_own_shard(collective->ranks, item->what.range);
-    const uint64_t first = node_shard(collective, item, collective->ranks->node.index).offset;
     write_shard(collective, item->what.buffer, own.offset * sizeof(float),
-                own_sums(collective, index) + (own.offset - first), own.count * sizeof(float));
+                own_sums(collective, item) + (own.offset - item->shard.offset), own.count * sizeof(float));
 }
 
 /* Copies each rank's shard from its memory to the device. */
-static void write_all(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
-    const struct range_slot *slot = slot_of(collective, index);
+static void write_all(struct collective *collective, const struct item *item) {
     const struct element_range range = item->what.range;
-    const size_t size = element_bytes(collective, item);
-    const bool packed = is_packed(collective, item);
+    const struct buffer *to = item->packed ? &item->slot->packed : item->what.buffer;
     for (int i = 0; i < collective->ranks->node.count; i++) {
         const struct element_range shard = node_shard(collective, item, i);
-        const uint64_t at = packed ? shard.offset - range.offset : shard.offset;
-        bounce(collective, index, i, shard, false);
-        write_shard(collective, packed ? &slot->packed : item->what.buffer, at * size,
-                    copied_at(collective, index, i, shard.offset), shard.count * size);
+        bounce(collective, item, i, shard, false);
+        write_shard(collective, to, (shard.offset - (item->packed ? range.offset : 0)) * element_bytes(item),
+                    copied_at(collective, item, i, shard.offset), shard.count * element_bytes(item));
     }
-    if (packed) {
-        transfer_convert(&collective->memory.writes, (struct span){&slot->packed, 0},
-                         (struct span){item->what.buffer, range.offset}, range.count);
+    if (item->packed) {
+        transfer_convert(&collective->writes, (struct span){to, 0}, (struct span){item->what.buffer, range.offset},
+                         range.count);
     }
 }
 
-static void start_writing(struct collective *collective, size_t index) {
-    struct item *item = &collective->items[index];
-    if (item->what.kind == COLLECTIVE_REDUCE_SCATTER) {
-        write_own(collective, index);
-    } else {
-        write_all(collective, index);
-    }
-    item->event = transfer_last(&collective->memory.writes);
+static void start_writing(struct collective *collective, struct item *item) {
+    (item->what.kind == COLLECTIVE_REDUCE_SCATTER ? write_own : write_all)(collective, item);
+    item->event = transfer_last(&collective->writes);
 }
 
 /* ---- the stages of an item */
 
-static void start_messages(struct collective *collective, size_t index, bool gathers) {
-    const struct item *item = &collective->items[index];
-    struct range_messages *messages = messages_of(collective, index);
-    const int own = collective->ranks->node.index;
-    messages->range = node_shard(collective, item, own);
-    messages->data = own_sums(collective, index);
-    messages->bf16 =
-        collective->memory.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights are not rounded */
-    messages->tag = (int)((collective->before + index) % TAGS);
-    collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
+static void start_messages(struct collective *collective, const struct item *item) {
+    struct range_messages *messages = &item->slot->messages;
+    messages->range = item->shard;
+    messages->data = own_sums(collective, item);
+    messages->bf16 = collective->bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights are not rounded */
+    messages->tag = (int)(item->number % TAGS);
+    collective->failed |=
+        range_messages_start(messages, item->stage == STAGE_GATHERING, &collective->times.sent) != 0;
 }
 
 /* Returns whether an item skips a stage, by its kind, the device and the ranks. */
@@ -395,7 +469,7 @@ static bool is_left_out(const struct collective *collective, const struct item *
     switch (item->stage) {
     case STAGE_READING:
     case STAGE_WRITING:
-        return !collective->memory.staged;
+        return !collective->staged;
     case STAGE_ADDING: /* add_node completed the sums at the end of STAGE_FILLED */
         return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->cross_node.count == 1;
     case STAGE_GATHERING:
@@ -405,21 +479,20 @@ static bool is_left_out(const struct collective *collective, const struct item *
     }
 }
 
-static void enter(struct collective *collective, size_t index) {
-    struct item *item = &collective->items[index];
+static void enter(struct collective *collective, struct item *item) {
     switch (item->stage) {
     case STAGE_READING:
-        start_reading(collective, index);
+        start_reading(collective, item);
         break;
     case STAGE_ADDING:
     case STAGE_GATHERING:
-        start_messages(collective, index, item->stage == STAGE_GATHERING);
+        start_messages(collective, item);
         break;
     case STAGE_SUMMED:
-        publish(collective, index);
+        publish(collective, item);
         break;
     case STAGE_WRITING:
-        start_writing(collective, index);
+        start_writing(collective, item);
         break;
     default:
         break;
@@ -427,35 +500,33 @@ static void enter(struct collective *collective, size_t index) {
 }
 
 static bool event_is_done(struct collective *collective, const struct item *item) {
-    return !item->event || transfer_done(&collective->memory.reads, item->event);
+    return !item->event || transfer_done(&collective->reads, item->event);
 }
 
 /* The number of the item that used the slot before; 0: none. */
-static uint64_t slot_before(const struct collective *collective, uint64_t number) {
-    return uses_slots(collective) && number > RANGE_SLOTS ? number - RANGE_SLOTS : 0;
+static uint64_t slot_before(const struct collective *collective, const struct item *item) {
+    return uses_slots(collective) && item->number > SLOTS ? item->number - SLOTS : 0;
 }
 
 /* Returns whether the item's current stage is complete. */
-static bool is_through(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
+static bool is_through(struct collective *collective, const struct item *item) {
     const struct ranks *ranks = collective->ranks;
-    const uint64_t number = collective->before + index + 1;
     bool done = false;
     switch (item->stage) {
     case STAGE_MARKED: /* and all ranks of the node have read the slot's earlier item */
         return event_is_done(collective, item) &&
-               neighbours_reached(ranks, NEIGHBOUR_TAKEN, slot_before(collective, number));
+               neighbours_reached(ranks, NEIGHBOUR_TAKEN, slot_before(collective, item));
     case STAGE_READING:
     case STAGE_WRITING:
         return event_is_done(collective, item);
     case STAGE_FILLED:
-        return neighbours_reached(ranks, NEIGHBOUR_FILLED, number);
+        return neighbours_reached(ranks, NEIGHBOUR_FILLED, item->number);
     case STAGE_ADDING:
     case STAGE_GATHERING:
-        collective->failed |= range_messages_advance(messages_of(collective, index), &done) != 0;
+        collective->failed |= range_messages_advance(&item->slot->messages, &done) != 0;
         return done;
     case STAGE_SUMMED:
-        return neighbours_reached(ranks, NEIGHBOUR_SUMMED, number);
+        return neighbours_reached(ranks, NEIGHBOUR_SUMMED, item->number);
     default:
         return false;
     }
@@ -471,30 +542,28 @@ static void begin_or_end(struct collective *collective, enum stage left, enum st
 }
 
 /* The work between a stage that is complete and the next one. */
-static void finish_stage(struct collective *collective, size_t index) {
-    const struct item *item = &collective->items[index];
+static void finish_stage(struct collective *collective, const struct item *item) {
     if (item->stage == STAGE_READING) {
-        bounce(collective, index, collective->ranks->node.index, wanted_of(collective, item), true);
+        bounce(collective, item, collective->ranks->node.index, wanted_of(collective, item), true);
     } else if (item->stage == STAGE_FILLED) {
-        add_node(collective, index);
+        add_node(collective, item);
     }
 }
 
 /* Moves the item to its next stage if the current one is complete; returns whether it did. */
-static bool advance(struct collective *collective, size_t index) {
-    struct item *item = &collective->items[index];
+static bool advance(struct collective *collective, struct item *item) {
     const enum stage before = item->stage;
-    if (before == STAGE_CLOSED || before == STAGE_DONE || !is_through(collective, index) || collective->failed ||
+    if (before == STAGE_CLOSED || before == STAGE_DONE || !is_through(collective, item) || collective->failed ||
         collective->compute->failure) {
         return false;
     }
     drop_event(item);
-    finish_stage(collective, index);
+    finish_stage(collective, item);
     do {
         item->stage++;
     } while (is_left_out(collective, item));
     begin_or_end(collective, before, item->stage);
-    enter(collective, index);
+    enter(collective, item);
     return true;
 }
 
@@ -525,9 +594,9 @@ static void see_marks(struct collective *collective) {
 static bool progress(struct collective *collective) {
     bool moved_on = false;
     see_marks(collective);
-    const size_t window_end = uses_slots(collective) ? collective->done + RANGE_SLOTS : collective->count;
+    const size_t window_end = uses_slots(collective) ? collective->done + SLOTS : collective->count;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
-        moved_on |= advance(collective, i);
+        moved_on |= advance(collective, &collective->items[i]);
     }
     neighbours_publish(collective->ranks, NEIGHBOUR_FILLED, reached(collective, STAGE_FILLED));
     neighbours_publish(collective->ranks, NEIGHBOUR_SUMMED, reached(collective, STAGE_SUMMED));
@@ -540,23 +609,32 @@ static bool progress(struct collective *collective) {
 
 /* ---- a round */
 
+static struct item begin_item(struct collective *collective, const struct collective_item *what, uint64_t number) {
+    const struct shared_buffer *shared = collective->buffers;
+    struct slot *slot = &collective->slots[number % SLOTS];
+    const bool staged = collective->staged;
+    while (shared->buffer != what->buffer) {
+        shared++;
+    }
+    return (struct item){
+        .what = *what,
+        .number = number,
+        .slot = slot,
+        .data = staged ? slot->data : what->buffer->host,
+        .others = staged ? slot->others : shared->others,
+        .origin = staged ? what->range.offset : 0,
+        .shard = range_shard(what->range, collective->ranks->node.count, collective->ranks->node.index),
+        .packed = collective->bf16 && staged && what->kind != COLLECTIVE_ALL_GATHER,
+    };
+}
+
 void collective_begin(struct collective *collective, const struct collective_item *items, size_t count) {
     collective->count = collective->marked = collective->seen = collective->done = collective->under_way = 0;
     collective->times = (struct collective_times){0};
     collective->device_done = 0.0;
     collective->before = *neighbours_ranges(collective->ranks);
-    if (count > collective->most) {
-        compute_fail(collective->compute, "%zu ranges are too many for one round", count);
-        return;
-    }
     for (size_t i = 0; i < count; i++) {
-        const struct collective_item *what = &items[i];
-        collective->items[i] = (struct item){.what = *what};
-        if (what->range.count > collective->memory.largest ||
-            !range_memory_find(&collective->memory, what->buffer)) {
-            compute_fail(collective->compute, "a range of %" PRIu64 " elements was not expected",
-                         what->range.count);
-        }
+        collective->items[i] = begin_item(collective, &items[i], collective->before + i + 1);
     }
     collective->count = count;
     *neighbours_ranges(collective->ranks) += count;
@@ -566,10 +644,10 @@ void collective_ready(struct collective *collective, size_t count) {
     if (count <= collective->marked || collective->failed || collective->compute->failure) {
         return;
     }
-    cl_event mark = transfer_mark(&collective->memory.reads);
+    cl_event mark = transfer_mark(&collective->reads);
     for (; mark && collective->marked < count; collective->marked++) {
         struct item *item = &collective->items[collective->marked];
-        item->event = transfer_share(&collective->memory.reads, mark);
+        item->event = transfer_share(&collective->reads, mark);
         if (!item->event) {
             break; /* the device has failed; compute keeps the error */
         }
@@ -584,19 +662,19 @@ void collective_ready(struct collective *collective, size_t count) {
 /* Names the ranks that keep the oldest item waiting. Where sums are missing their owner may itself be waiting, so
  * it is one of those named. */
 static int fail_late(struct collective *collective) {
-    const uint64_t number = collective->before + collective->done + 1;
-    const enum stage stage = collective->items[collective->done].stage;
+    const struct ranks *ranks = collective->ranks;
+    const struct item *item = &collective->items[collective->done];
     char names[128] = "";
-    if (stage == STAGE_ADDING || stage == STAGE_GATHERING) {
-        range_messages_name_late(messages_of(collective, collective->done), names);
-    } else if (stage == STAGE_FILLED || stage == STAGE_SUMMED) {
-        neighbours_name_late(collective->ranks, stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, number,
+    if (item->stage == STAGE_ADDING || item->stage == STAGE_GATHERING) {
+        range_messages_name_late(&item->slot->messages, names);
+    } else if (item->stage == STAGE_FILLED || item->stage == STAGE_SUMMED) {
+        neighbours_name_late(ranks, item->stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, item->number,
                              names);
-    } else if (stage == STAGE_MARKED) {
-        neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, slot_before(collective, number), names);
+    } else if (item->stage == STAGE_MARKED) {
+        neighbours_name_late(ranks, NEIGHBOUR_TAKEN, slot_before(collective, item), names);
     }
     return error_set("no answer from %s for %g seconds; is it stopped, or its host away?",
-                     *names ? names : "another rank", collective->ranks->timeout_seconds);
+                     *names ? names : "another rank", ranks->timeout_seconds);
 }
 
 /* Waits between two polls. A poll costs a CPU device about 20 microseconds of a core and the contents of its
@@ -641,7 +719,7 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         if (moved) {
             turns = 0;
         } else if (computing) {
-            transfer_wait(&collective->memory.reads, collective->items[collective->done].event);
+            transfer_wait(&collective->reads, collective->items[collective->done].event);
         } else {
             pause_polling(collective, &turns);
         }

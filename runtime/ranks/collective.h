@@ -31,12 +31,11 @@ struct collective_item {
 
 struct collective_settings {
     size_t items;     /* most items of a round */
-    uint64_t largest; /* most elements of a range; at most 2^28 */
+    uint64_t largest; /* most elements of a range, 1 .. 2^28 */
     /* Gradients travel as bfloat16 between nodes, and between device and host; each addend and each sum is rounded,
      * additions are in float. Ranks that read each other's memory read floats. */
     bool bf16;
-    const struct buffer *const
-        *buffers; /* [buffer_count] those of the items; shareable if they are in host memory */
+    const struct buffer *const *buffers; /* [buffer_count] of all items; shareable if they are in host memory */
     size_t buffer_count;
 };
 
