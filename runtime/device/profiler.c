@@ -1,5 +1,5 @@
 #include "runtime/device/profiler.h"
-#include "runtime/files/output_file.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
@@ -195,5 +195,5 @@ int profiler_write_trace(struct profiler *profiler, const char *path) {
         return error_prefix("the trace");
     }
     write_trace(profiler, file.stream);
-    return output_file_commit(&file) ? error_prefix("the trace") : 0;
+    return output_file_end(&file, 0) ? error_prefix("the trace") : 0;
 }

@@ -61,7 +61,7 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes);
  * and files of /proc, which have no size. A pipe cannot be read again. */
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes);
 
-/* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
+/* Writes a whole file as with files_stage_file: if that fails, the old file stays. */
 int files_write(const char *path, const void *data, size_t bytes);
 
 /* Flushes a stream. Also fails if an earlier write to it failed; `name` is for the error text. */
@@ -73,15 +73,28 @@ int files_sync(const char *path);
 int files_sync_all(const char *path);
 
 /* A folder or a file written aside and moved into place. files_stage_begin makes a fresh folder beside `path` (and
- * the folder that both are in, if it is missing), files_stage_file an empty file; destination.h says under which
- * names. The caller fills it. files_stage_commit syncs all of it, renames it to `path` and syncs the folder that it
- * is in; an older folder is replaced in one step where the file system can exchange names, and removed.
- * files_stage_abandon removes what was staged and leaves the error text as it is (NULL: nothing to do). *staging is
- * heap memory, freed by commit and abandon, also when commit fails. */
+ * the folder that both are in, if it is missing), files_stage_file an empty file; staging.c says under which names.
+ * The caller fills it. files_stage_end with status 0 syncs all of it, renames it to `path` and syncs the folder that
+ * it is in; an older folder is replaced in one step where the file system can exchange names, and removed. With
+ * another status, which it returns, or when it fails itself, it removes what was staged and leaves the error text as
+ * it is. *staging is heap memory, which files_stage_end frees. */
 int files_stage_begin(const char *path, char **staging);
 int files_stage_file(const char *path, char **staging);
-int files_stage_commit(const char *path, char *staging);
-void files_stage_abandon(char *staging);
+int files_stage_end(const char *path, char *staging, int status);
+
+/* Text written to a file that appears when it is complete, and not at all otherwise. Begin with all zero. */
+struct output_file {
+    const char *path;
+    char *staging; /* owned; NULL for standard output */
+    FILE *stream;  /* to write to; NULL: not open */
+};
+
+/* `path`, which stays the caller's and in use, may be "-" for standard output, of which nothing is held back. Anything
+ * but a regular file at `path` is refused. */
+int output_file_open(struct output_file *file, const char *path);
+
+/* Closes as files_stage_end does; fails also when an earlier write did. Returns the status if it is not open. */
+int output_file_end(struct output_file *file, int status);
 
 /* For folders that may hold other files too: syncs the folder `from`, then moves the files `names` (ends with NULL)
  * out of it into the existing `folder`, in this order, over older ones of their names. The older one of the last

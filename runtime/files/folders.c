@@ -1,4 +1,4 @@
-#include "runtime/files/destination.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <dirent.h>
 #include <errno.h>
@@ -10,34 +10,6 @@
 #include <unistd.h>
 
 enum { WALK_DESCRIPTORS = 16 }; /* that nftw may keep open */
-
-static bool is_folder(const char *path) {
-    struct stat status;
-    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-int files_make_folder(const char *path) {
-    if (is_folder(path)) {
-        return 0;
-    }
-    struct path place;
-    int result = destination_follow(path, &place);
-    for (char *end = place.text; result == 0 && end != NULL;) {
-        end = *end != '\0' ? strchr(end + 1, '/') : NULL;
-        if (end != NULL) {
-            *end = '\0';
-        }
-        const int reason = mkdir(place.text, 0777) == 0 ? 0 : errno;
-        if (reason != 0 && !is_folder(place.text)) {
-            errno = reason;
-            result = error_set_errno("cannot make folder %s", place.text);
-        }
-        if (end != NULL) {
-            *end = '/';
-        }
-    }
-    return result;
-}
 
 /* A visitor that has set the error text ends the walk with this; nftw's own failures are -1. */
 #define VISIT_FAILED 1

@@ -5,6 +5,8 @@
 #include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +18,11 @@
 enum {
     BLOCK_BYTES = 1 << 16, /* of the buffer for conversions */
     MOST_SHOWN = 100,      /* characters of a name from a file in an error text */
+};
+
+enum {
+    LENGTH_BYTES = 8,              /* of the header's length, in front of everything */
+    MOST_HEADER_BYTES = 100000000, /* the limit of the reference implementation */
 };
 
 enum kind { FLOATING, WHOLE, OTHER };
@@ -38,14 +45,6 @@ struct safetensors {
     struct tensor_info *infos; /* in the order of their bytes in the file */
     size_t count;
 };
-
-size_t tensor_type_bytes(enum tensor_type type) {
-    return (unsigned)type < TYPE_COUNT ? types[type].bytes : 0;
-}
-
-const char *tensor_type_name(enum tensor_type type) {
-    return (unsigned)type < TYPE_COUNT ? types[type].name : "unknown";
-}
 
 int tensor_measure(struct tensor_info *info) {
     uint64_t elements = 1;
@@ -178,7 +177,7 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     char *text = memory_allocate((size_t)bytes, 1);
     json_t *root = NULL;
     json_error_t error;
-    if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
+    if (read_at(file, text, bytes, LENGTH_BYTES) == 0) {
         root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
         if (root == NULL) {
             error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
@@ -195,18 +194,18 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
 
 static int read_header(struct safetensors *file, uint64_t size) {
     uint64_t header_bytes;
-    if (size < SAFETENSORS_LENGTH_BYTES) {
+    if (size < LENGTH_BYTES) {
         return error_set("%s has only %" PRIu64 " bytes; it is not a safetensors file", file->path.text, size);
     }
-    if (read_at(file, &header_bytes, SAFETENSORS_LENGTH_BYTES, 0) != 0) {
+    if (read_at(file, &header_bytes, LENGTH_BYTES, 0) != 0) {
         return -1;
     }
-    if (header_bytes > SAFETENSORS_MOST_HEADER_BYTES) {
+    if (header_bytes > MOST_HEADER_BYTES) {
         return error_set("%s: the header would have %" PRIu64
                          " bytes (at most %d are allowed); it is not a safetensors file",
-                         file->path.text, header_bytes, SAFETENSORS_MOST_HEADER_BYTES);
+                         file->path.text, header_bytes, MOST_HEADER_BYTES);
     }
-    if (header_bytes < 2 || header_bytes > size - SAFETENSORS_LENGTH_BYTES) {
+    if (header_bytes < 2 || header_bytes > size - LENGTH_BYTES) {
         return error_set("%s: the header of %" PRIu64 " bytes does not fit the file of %" PRIu64
                          "; it is cut short or not a safetensors file",
                          file->path.text, header_bytes, size);
@@ -215,7 +214,7 @@ static int read_header(struct safetensors *file, uint64_t size) {
     if (root == NULL) {
         return -1;
     }
-    const uint64_t data_offset = SAFETENSORS_LENGTH_BYTES + header_bytes;
+    const uint64_t data_offset = LENGTH_BYTES + header_bytes;
     const int result = parse_header(file, root, data_offset, size - data_offset);
     json_decref(root);
     return result;
@@ -337,4 +336,81 @@ int safetensors_read_f32(const struct safetensors *file, const struct tensor_inf
 int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, int32_t *values) {
     return read_values(file, info, first, count, WHOLE, values);
+}
+
+/* ---- writing */
+
+/* The header's text. Readers of the Python world refuse files that do not name a framework. */
+static char *make_header(const struct tensor_info *infos, size_t count) {
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    uint64_t offset = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct tensor_info info = infos[i];
+        json_t *shape = json_array();
+        for (unsigned axis = 0; axis < info.rank; axis++) {
+            json_array_append_new(shape, json_integer((json_int_t)info.shape[axis]));
+        }
+        tensor_measure(&info);
+        json_object_set_new(root, info.name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[info.type].name, "shape", shape,
+                                      "data_offsets", (json_int_t)offset, (json_int_t)(offset + info.bytes)));
+        offset += info.bytes;
+    }
+    char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    return text;
+}
+
+int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_piece *piece, void *context) {
+    const uint64_t most = (uint64_t)1 << 20;
+    float *values = memory_allocate(most, sizeof *values);
+    int status = 0;
+    for (size_t i = 0; i < count && status == 0; i++) {
+        struct tensor_info info = infos[i];
+        status = tensor_measure(&info) != 0 ? error_set("tensor '%s' is too large", info.name) : 0;
+        for (uint64_t done = 0; done < info.elements && status == 0; done += most) {
+            const uint64_t left = info.elements - done;
+            status = piece(context, i, done, left < most ? left : most, values);
+        }
+    }
+    free(values);
+    return status;
+}
+
+struct output {
+    const char *path;
+    const struct tensor_info *infos;
+    FILE *stream;
+    tensor_piece *piece;
+    void *context; /* piece's */
+};
+
+static int write_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct output *output = context;
+    if (output->piece(output->context, tensor, first, count, values) != 0) {
+        return -1;
+    }
+    return fwrite(values, types[output->infos[tensor].type].bytes, count, output->stream) == count
+               ? 0
+               : error_set_errno("cannot write %s", output->path);
+}
+
+int safetensors_write(const char *path, const struct tensor_info *infos, size_t count, tensor_piece *piece,
+                      void *context) {
+    struct output output = {path, infos, fopen(path, "wbe"), piece, context};
+    if (output.stream == NULL) {
+        return error_set_errno("cannot create %s", path);
+    }
+    char *header = make_header(infos, count);
+    const uint64_t padded = (strlen(header) + 7) / 8 * 8; /* by spaces */
+    const bool begun = fwrite(&padded, sizeof padded, 1, output.stream) == 1 &&
+                       fprintf(output.stream, "%-*s", (int)padded, header) >= 0;
+    int status =
+        begun ? tensors_each_piece(infos, count, write_piece, &output) : error_set_errno("cannot write %s", path);
+    if (status == 0 && (fflush(output.stream) != 0 || fsync(fileno(output.stream)) != 0)) {
+        status = error_set_errno("cannot write %s", path);
+    }
+    fclose(output.stream);
+    free(header);
+    return status;
 }

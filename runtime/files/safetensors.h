@@ -6,11 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    SAFETENSORS_LENGTH_BYTES = 8,              /* of the header's length, in front of everything */
-    SAFETENSORS_MOST_HEADER_BYTES = 100000000, /* the limit of the reference implementation */
-};
-
 #define TENSOR_MAX_RANK 8
 
 enum tensor_type {
@@ -35,10 +30,6 @@ struct tensor_info {
     uint64_t bytes;
 };
 
-/* 0 and "unknown" for numbers that are no type. */
-size_t tensor_type_bytes(enum tensor_type type);
-const char *tensor_type_name(enum tensor_type type);
-
 /* Works out elements and bytes from type, rank and shape; -1, without an error text, when they overflow. */
 int tensor_measure(struct tensor_info *info);
 
@@ -62,25 +53,6 @@ int safetensors_read_f32(const struct safetensors *file, const struct tensor_inf
 int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, int32_t *values);
 
-/* ---- writing: declare all tensors, then write their bytes in that order; the header is 8-byte aligned */
-
-struct safetensors_writer;
-
-/* `path` is created; on any failure the caller removes it. Tensors are laid out in the order of `infos` (name,
- * type, rank and shape are used). */
-int safetensors_create(const char *path, const struct tensor_info *infos, size_t count,
-                       struct safetensors_writer **created);
-
-/* Appends the next bytes; a tensor may come in several pieces, and pieces may not cross tensors' total. */
-int safetensors_append(struct safetensors_writer *writer, const void *data, uint64_t bytes);
-
-/* Checks that all bytes came, flushes, syncs, closes and frees, also on failure. */
-int safetensors_finish(struct safetensors_writer *writer);
-
-/* Closes and frees an unfinished file, which the caller removes (NULL: nothing to do); the error text stays that of
- * what went wrong. */
-void safetensors_abandon(struct safetensors_writer *writer);
-
 /* ---- float tensors in pieces: large ones need not be in memory as a whole */
 
 /* Elements [first, first + count) of tensor number `tensor`; it sets the values, or takes them. 0 to go on, or -1
@@ -91,6 +63,7 @@ typedef int tensor_piece(void *context, size_t tensor, uint64_t first, uint64_t 
  * tensor at a time. The values have the same place in memory in all calls. */
 int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_piece *piece, void *context);
 
-/* Writes a file whose tensors, all F32, `piece` sets. On any failure the caller removes it. */
+/* Writes a file of tensors in the order of `infos`, of types of at most 32 bits, whose elements `piece` sets;
+ * syncs it. On any failure the caller removes it. */
 int safetensors_write(const char *path, const struct tensor_info *infos, size_t count, tensor_piece *piece,
                       void *context);

@@ -2,13 +2,14 @@
  * ".tmp-<name>-<identity>-<process>-<number>", so that it tells who made a leftover. The identity is that of a
  * space of process numbers: a boot of a host, or a container. Only there can it be asked whether the process is
  * still alive, and only what such a dead process left is ever removed, by files_stage_clean. */
-#include "runtime/files/destination.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,7 +17,107 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_ATTEMPTS = 10000 }; /* at a free name */
+enum {
+    MOST_ATTEMPTS = 10000, /* at a free name */
+    MOST_LINKS = 40,       /* followed one after the other, as Linux does */
+};
+
+/* ---- what a path leads to */
+
+/* Where a path will be written. If a user has put a symbolic link there, its target is written and the link stays. */
+struct destination {
+    struct path path;   /* no link, and without slashes at its end */
+    struct path parent; /* the folder that it is in */
+    const char *name;   /* its last component, in `path` */
+};
+
+/* Puts what a link at `path` leads to, one step, in its place. */
+static int read_link(struct path *path) {
+    char target[PATH_MAX];
+    const ssize_t length = readlink(path->text, target, sizeof target - 1);
+    if (length < 0) {
+        return error_set_errno("cannot read the link %s", path->text);
+    }
+    const char *slash = strrchr(path->text, '/');
+    target[length] = '\0';
+    *path = *target == '/' || slash == NULL ? path_of("%s", target)
+                                            : path_of("%.*s/%s", (int)(slash - path->text), path->text, target);
+    return 0;
+}
+
+/* Follows symbolic links in the last component of `path`, also to a target that does not exist yet. */
+static int follow(const char *path, struct path *followed) {
+    *followed = path_of("%s", path);
+    for (int steps = 0; steps <= MOST_LINKS; steps++) {
+        for (size_t end = strlen(followed->text); end > 1 && followed->text[end - 1] == '/'; end--) {
+            followed->text[end - 1] = '\0';
+        }
+        struct stat status;
+        if (lstat(followed->text, &status) != 0 || !S_ISLNK(status.st_mode)) {
+            return 0;
+        }
+        if (steps < MOST_LINKS && read_link(followed) != 0) {
+            return -1;
+        }
+    }
+    return error_set("cannot write %s: its symbolic links lead in a circle", path);
+}
+
+/* The same, split into parent and name. Names like "." or "/" are refused. */
+static int find_destination(const char *path, struct destination *destination) {
+    if (follow(path, &destination->path) != 0) {
+        return -1;
+    }
+    const char *text = destination->path.text, *slash = strrchr(text, '/');
+    destination->name = slash != NULL ? slash + 1 : text;
+    if (*destination->name == '\0' || strcmp(destination->name, ".") == 0 || strcmp(destination->name, "..") == 0) {
+        return error_set("'%s' does not end in a name", text);
+    }
+    destination->parent = slash == NULL   ? path_of(".")
+                          : slash == text ? path_of("/")
+                                          : path_of("%.*s", (int)(slash - text), text);
+    return 0;
+}
+
+/* An error if something other than a regular file is at `path`: renaming over a device or a pipe would take it from
+ * its users. */
+static int check_file(const char *path) {
+    struct stat status;
+    return stat(path, &status) != 0 || S_ISREG(status.st_mode)
+               ? 0
+               : error_set("cannot write %s: it is %s", path,
+                           S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
+}
+
+static bool is_folder(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+int files_make_folder(const char *path) {
+    if (is_folder(path)) {
+        return 0;
+    }
+    struct path place;
+    int result = follow(path, &place);
+    for (char *end = place.text; result == 0 && end != NULL;) {
+        end = *end != '\0' ? strchr(end + 1, '/') : NULL;
+        if (end != NULL) {
+            *end = '\0';
+        }
+        const int reason = mkdir(place.text, 0777) == 0 ? 0 : errno;
+        if (reason != 0 && !is_folder(place.text)) {
+            errno = reason;
+            result = error_set_errno("cannot make folder %s", place.text);
+        }
+        if (end != NULL) {
+            *end = '/';
+        }
+    }
+    return result;
+}
+
+/* ---- temporary names */
 
 static char identity[17]; /* hexadecimal */
 
@@ -44,7 +145,7 @@ static const char *own_identity(void) {
  * permissions by the umask. Returns its path as a heap string; NULL with an error text. */
 static char *make_temporary(const struct destination *destination, int *descriptor) {
     static unsigned number;
-    if (descriptor != NULL && destination_check_file(destination->path.text) != 0) {
+    if (descriptor != NULL && check_file(destination->path.text) != 0) {
         return NULL;
     }
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
@@ -136,51 +237,11 @@ static int move(const struct destination *to, const char *staging) {
                                 : error_set("there is something else than a folder of this name");
 }
 
-/* Moves what was staged into place, or removes it if something failed before or does now. Frees `staging`. */
-static int settle(const struct destination *to, char *staging, int result) {
-    if (result == 0) {
-        result = move(to, staging);
-    }
-    if (result == 0) {
-        free(staging);
-        result = files_sync(to->parent.text);
-    } else {
-        files_stage_abandon(staging);
-    }
-    return result;
-}
-
-/* ---- files in one go */
-
-/* Closes the descriptor. */
-static int write_synced(int descriptor, const char *path, const void *data, size_t bytes) {
-    int result = 0;
-    if (files_write_all(descriptor, data, bytes) != 0) {
-        result = error_set_errno("cannot write %s", path);
-    } else if (fsync(descriptor) != 0) {
-        result = error_set_errno("cannot write %s to disk", path);
-    }
-    if (close(descriptor) != 0 && result == 0) {
-        result = error_set_errno("cannot write %s", path);
-    }
-    return result;
-}
-
-int files_write(const char *path, const void *data, size_t bytes) {
-    struct destination to;
-    int descriptor = -1;
-    char *temporary = destination_find(path, &to) == 0 ? make_temporary(&to, &descriptor) : NULL;
-    const int result = temporary != NULL ? write_synced(descriptor, to.path.text, data, bytes) : -1;
-    return settle(&to, temporary, result);
-}
-
-/* ---- what the caller fills */
-
 static int begin(const char *path, bool folder, char **staging) {
     struct destination to;
     int descriptor = -1;
     *staging = NULL;
-    if (destination_find(path, &to) == 0 && (!folder || files_make_folder(to.parent.text) == 0)) {
+    if (find_destination(path, &to) == 0 && (!folder || files_make_folder(to.parent.text) == 0)) {
         files_stage_clean(to.parent.text);
         *staging = make_temporary(&to, folder ? NULL : &descriptor);
     }
@@ -198,19 +259,62 @@ int files_stage_file(const char *path, char **staging) {
     return begin(path, false, staging);
 }
 
-int files_stage_commit(const char *path, char *staging) {
+int files_stage_end(const char *path, char *staging, int status) {
     struct destination to;
-    const int result = destination_find(path, &to) != 0 || files_sync_all(staging) != 0 ? -1 : 0;
-    return settle(&to, staging, result) == 0 ? 0 : error_prefix("cannot write %s", path);
-}
-
-void files_stage_abandon(char *staging) {
-    if (staging != NULL) {
+    if (status == 0) {
+        status = find_destination(path, &to) != 0 || files_sync_all(staging) != 0 || move(&to, staging) != 0
+                     ? error_prefix("cannot write %s", path)
+                     : files_sync(to.parent.text);
+    }
+    if (status != 0) {
         char *kept = error_keep(); /* a removal that fails sets the message */
         files_remove(staging);
         error_restore(kept);
-        free(staging);
     }
+    free(staging);
+    return status;
+}
+
+/* ---- files that are written whole */
+
+static int open_staged(struct output_file *file, const char *path) {
+    *file = (struct output_file){.path = path};
+    if (files_stage_file(path, &file->staging) != 0) {
+        return -1;
+    }
+    file->stream = fopen(file->staging, "we");
+    return file->stream != NULL ? 0
+                                : files_stage_end(path, file->staging, error_set_errno("cannot write %s", path));
+}
+
+int output_file_open(struct output_file *file, const char *path) {
+    if (strcmp(path, "-") != 0) {
+        return open_staged(file, path);
+    }
+    *file = (struct output_file){.path = "to standard output", .stream = stdout};
+    return 0;
+}
+
+int output_file_end(struct output_file *file, int status) {
+    const struct output_file ended = *file;
+    *file = (struct output_file){0};
+    if (status == 0 && ended.stream != NULL) {
+        status = files_flush(ended.stream, ended.path);
+    }
+    if (ended.stream == NULL || ended.staging == NULL) {
+        return status;
+    }
+    fclose(ended.stream);
+    return files_stage_end(ended.path, ended.staging, status);
+}
+
+int files_write(const char *path, const void *data, size_t bytes) {
+    struct output_file file;
+    if (open_staged(&file, path) != 0) {
+        return -1;
+    }
+    fwrite(data, 1, bytes, file.stream); /* output_file_end reports a failure */
+    return output_file_end(&file, 0);
 }
 
 /* ---- what is to go */
@@ -266,7 +370,7 @@ int files_discard_members(const char *folder, const char *const *names) {
     if (others != 0) {
         return others < 0 ? -1 : remove_members(folder, names);
     }
-    char *aside = destination_find(folder, &from) == 0 ? make_temporary(&from, NULL) : NULL;
+    char *aside = find_destination(folder, &from) == 0 ? make_temporary(&from, NULL) : NULL;
     if (aside == NULL) {
         return error_prefix("cannot remove %s", folder);
     }
@@ -292,8 +396,8 @@ static int is_waiting(const char *source, bool *waits) {
 
 static int check_move(const char *source, const char *target) {
     bool waits;
-    return is_waiting(source, &waits) != 0 || destination_check_file(target) != 0 ? -1
-           : waits || access(target, F_OK) == 0                                   ? 0
+    return is_waiting(source, &waits) != 0 || check_file(target) != 0 ? -1
+           : waits || access(target, F_OK) == 0                       ? 0
                                                 : error_set_errno("cannot move the new %s into place", target);
 }
 

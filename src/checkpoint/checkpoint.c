@@ -164,13 +164,6 @@ static int check_older(const char *path) {
     return own < 0 ? -1 : others;
 }
 
-/* Moves the files into a folder with other files, which stay. */
-static int move_into(const char *path, char *staging, bool optimizer) {
-    const int status = files_move_into(path, staging, optimizer ? checkpoint_files : files_without_moments);
-    files_stage_abandon(staging);
-    return status;
-}
-
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content) {
     char *staging = NULL;
     const int others = check_older(path);
@@ -179,12 +172,16 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     }
     if (fill(staging, gpt, content)) {
         error_prefix("cannot save checkpoint %s (what was there before is untouched)", path);
-        files_stage_abandon(staging);
-        return -1;
+        return files_stage_end(path, staging, -1);
     }
-    return (others ? move_into(path, staging, content->optimizer) : files_stage_commit(path, staging))
-               ? error_prefix("cannot save checkpoint %s", path)
-               : 0;
+    int status = 0;
+    if (others) { /* they stay */
+        status = files_move_into(path, staging, content->optimizer ? checkpoint_files : files_without_moments);
+        files_stage_end(path, staging, -1); /* what is left of it */
+    } else {
+        status = files_stage_end(path, staging, 0);
+    }
+    return status ? error_prefix("cannot save checkpoint %s", path) : 0;
 }
 
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {

@@ -163,12 +163,9 @@ static int write_folder(struct export *export, const char *out) {
     if (files_stage_begin(out, &staging)) {
         return -1;
     }
-    if (write_config(export, staging) || write_weights(export, staging) ||
-        (export->format == EXPORT_TORCH && write_program(staging))) {
-        files_stage_abandon(staging);
-        return -1;
-    }
-    return files_stage_commit(out, staging);
+    const bool failed = write_config(export, staging) || write_weights(export, staging) ||
+                        (export->format == EXPORT_TORCH && write_program(staging));
+    return files_stage_end(out, staging, failed ? -1 : 0);
 }
 
 int export_run(const struct export_settings *settings, struct export_report *report) {

@@ -1,7 +1,6 @@
 #include "src/evaluation/eval.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
-#include "runtime/files/output_file.h"
 #include "runtime/files/token_file.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -209,7 +208,7 @@ static int write_json(struct evaluation *evaluation, json_t *results) {
         return 0;
     }
     return json_file_print_line(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json)
-                                                             : output_file_commit(&evaluation->json);
+                                                             : output_file_end(&evaluation->json, 0);
 }
 
 static bool prints(const struct evaluation *evaluation) {
@@ -322,7 +321,7 @@ static int report_documents(struct evaluation *evaluation) {
     }
     json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
     perplexity_put(&evaluation->total, results);
-    if (output_file_commit(&evaluation->per_document)) {
+    if (output_file_end(&evaluation->per_document, 0)) {
         json_decref(results);
         return -1;
     }
@@ -368,8 +367,8 @@ static int run(struct evaluation *evaluation) {
 }
 
 static void tear_down(struct evaluation *evaluation) {
-    output_file_abandon(&evaluation->json);
-    output_file_abandon(&evaluation->per_document);
+    output_file_end(&evaluation->json, -1);
+    output_file_end(&evaluation->per_document, -1);
     gpt_release(&evaluation->gpt);
     compute_close(evaluation->compute);
     tokenizer_close(evaluation->tokenizer);

@@ -97,13 +97,12 @@ static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
     if (files_stage_file(path, &temporary)) {
         return -1;
     }
-    if (dump ? safetensors_write(temporary, dump->infos, dump->count, take_values, dump)
-             : checkpoint_write_weights(temporary, gpt)) {
-        error_prefix("cannot write %s (what was there before is untouched)", path);
-        files_stage_abandon(temporary);
-        return -1;
+    int status = dump ? safetensors_write(temporary, dump->infos, dump->count, take_values, dump)
+                      : checkpoint_write_weights(temporary, gpt);
+    if (status) {
+        status = error_prefix("cannot write %s (what was there before is untouched)", path);
     }
-    return files_stage_commit(path, temporary);
+    return files_stage_end(path, temporary, status);
 }
 
 /* One sublayer's h [N, S (S + 2)] split into h_pre, h_post [B, T, S] and h_res [B, T, S, S]. */

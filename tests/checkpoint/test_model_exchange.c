@@ -241,10 +241,7 @@ static void copy_changed(const char *from, const char *to, const struct change *
         }
         infos[kept] = *info;
         infos[kept].name = (char *)(uintptr_t)name;
-        if (i == count) {
-            infos[kept].type = change->type;
-            infos[kept].bytes = info->elements * tensor_type_bytes(change->type);
-        }
+        infos[kept].type = i < count ? info->type : change->type;
         if (change->cut && strncmp(name, change->cut, strlen(change->cut)) == 0) {
             infos[kept].name += strlen(change->cut);
         }
@@ -256,14 +253,11 @@ static void copy_changed(const char *from, const char *to, const struct change *
         values[kept++][0] += i < count ? 0.0f : change->shift;
     }
     char path[96];
-    struct safetensors_writer *writer;
     snprintf(path, sizeof path, "%s/model.safetensors", to);
-    require(safetensors_create(scratch_path(path), infos, kept, &writer));
+    require(safetensors_write(scratch_path(path), infos, kept, tensors_take, values));
     for (size_t i = 0; i < kept; i++) {
-        require(safetensors_append(writer, values[i], infos[i].bytes));
         free(values[i]);
     }
-    require(safetensors_finish(writer));
     safetensors_close(file);
 }
 

@@ -233,13 +233,9 @@ static void test_replace(void **state) {
         fputs("new", file);
         assert_int_equal(fclose(file), 0);
         assert_content(path, "old");
-        if (whole) {
-            assert_int_equal(files_stage_commit(path, temporary), 0);
-        } else {
-            error_set("disk full");
-            files_stage_abandon(temporary);
-            assert_string_equal(error_text(), "disk full");
-        }
+        error_set("disk full");
+        assert_int_equal(files_stage_end(path, temporary, whole - 1), whole - 1);
+        assert_string_equal(error_text(), "disk full");
         assert_content(path, whole ? "new" : "old");
         assert_int_equal(scratch_entries(scratch_path("replace")), 1);
     }
@@ -268,16 +264,15 @@ static void test_stage(void **state) {
     const char *path = scratch_path("stage/parent/ckpt-1");
     char *staging = fill_stage(path, "first");
     assert_false(files_exist(path));
-    assert_int_equal(files_stage_commit(path, staging), 0);
+    assert_int_equal(files_stage_end(path, staging, 0), 0);
     assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "first");
 
     staging = fill_stage(path, "second");
     assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "first");
-    assert_int_equal(files_stage_commit(path, staging), 0);
+    assert_int_equal(files_stage_end(path, staging, 0), 0);
     assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "second");
 
-    files_stage_abandon(fill_stage(path, "third"));
-    files_stage_abandon(NULL);
+    files_stage_end(path, fill_stage(path, "third"), -1);
     assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "second");
     assert_int_equal(scratch_entries(scratch_path("stage/parent")), 1);
 }
@@ -288,15 +283,15 @@ static void test_stage_through_links(void **state) {
     scratch_write("aside/real/old", "old", 3);
     assert_int_equal(symlink("real", scratch_path("aside/link")), 0);
     const char *path = scratch_path("aside/link");
-    assert_int_equal(files_stage_commit(path, fill_stage(path, "first")), 0);
+    assert_int_equal(files_stage_end(path, fill_stage(path, "first"), 0), 0);
     assert_link("aside/link");
     assert_content(scratch_path("aside/real/sub/file"), "first");
     assert_int_equal(scratch_entries(scratch_path("aside/real")), 1);
     /* a folder in one that is reached through a link */
     path = scratch_path("aside/link/ckpt");
-    assert_int_equal(files_stage_commit(path, fill_stage(path, "second")), 0);
+    assert_int_equal(files_stage_end(path, fill_stage(path, "second"), 0), 0);
     assert_content(scratch_path("aside/real/ckpt/sub/file"), "second");
-    files_stage_abandon(fill_stage(scratch_path("aside/link"), "third"));
+    files_stage_end(scratch_path("aside/link"), fill_stage(scratch_path("aside/link"), "third"), -1);
     assert_content(scratch_path("aside/real/sub/file"), "first");
     assert_int_equal(scratch_entries(scratch_path("aside/real")), 2);
     assert_int_equal(scratch_entries(scratch_path("aside")), 2);
@@ -306,7 +301,7 @@ static void test_stage_over_a_file(void **state) {
     (void)state;
     assert_int_equal(files_make_folder(scratch_path("over")), 0);
     const char *path = scratch_write("over/ckpt", "file", 4);
-    assert_int_equal(files_stage_commit(path, fill_stage(path, "x")), -1);
+    assert_int_equal(files_stage_end(path, fill_stage(path, "x"), 0), -1);
     assert_error_text("over/ckpt");
     assert_content(path, "file");
     assert_int_equal(scratch_entries(scratch_path("over")), 1);
@@ -413,13 +408,13 @@ static void test_clean(void **state) {
     files_stage_clean(parent);
     assert_true(files_exist(mine));
     assert_int_equal(scratch_entries(parent), FOREIGN + 1);
-    files_stage_abandon(mine);
+    files_stage_end(scratch_path("clean/ckpt-2"), mine, -1);
     /* beginning cleans, too */
     die_staging(scratch_path("clean/ckpt-1"));
     assert_int_equal(scratch_entries(parent), FOREIGN + 1);
     assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-1"), &mine), 0);
     assert_int_equal(scratch_entries(parent), FOREIGN + 1);
-    files_stage_abandon(mine);
+    files_stage_end(scratch_path("clean/ckpt-1"), mine, -1);
     assert_int_equal(scratch_entries(parent), FOREIGN);
     files_stage_clean(scratch_path("no-such-folder"));
 }

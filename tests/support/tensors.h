@@ -17,6 +17,9 @@ double tensors_distance(const float *a, const float *b, size_t count); /* L2; Na
 double tensors_largest(const float *x, size_t count);
 double tensors_largest_difference(const float *a, const float *b, size_t count); /* NaN if any is */
 
+/* For safetensors_write: the tensors' elements are in memory, and context is an array of pointers to them. */
+int tensors_take(void *context, size_t tensor, uint64_t first, uint64_t count, float *values);
+
 /* Writes x and y, I32 of this shape, to "<folder>/<name>"; y_shape may differ for tests of bad input. */
 struct tensors_ids {
     unsigned rank;
