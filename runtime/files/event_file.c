@@ -4,8 +4,8 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,14 +121,7 @@ static int write_record(struct event_file *file, struct message *message) {
 }
 
 bool event_file_is_name(const char *name) {
-    regex_t form;
-    if (regcomp(&form, "^events\\.out\\.tfevents\\.[0-9]+\\..+\\.[0-9]+\\.[0-9]+$", REG_EXTENDED | REG_NOSUB) !=
-        0) {
-        return false;
-    }
-    const bool is_name = regexec(&form, name, 0, NULL, 0) == 0;
-    regfree(&form);
-    return is_name;
+    return fnmatch("events.out.tfevents.+([0-9]).?*.+([0-9]).+([0-9])", name, FNM_EXTMATCH) == 0;
 }
 
 /* An event's first fields. */

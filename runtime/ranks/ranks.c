@@ -141,31 +141,20 @@ int ranks_sum(const struct ranks *ranks, double *values, size_t count) {
     return status;
 }
 
-int ranks_merge(const struct ranks *ranks, float *values, size_t count) {
-    const bool first = ranks->index == 0;
+int ranks_merge(const struct ranks *ranks, void *words, size_t count, bool everywhere) {
     for (size_t done = 0; ranks->count > 1 && done < count; done += PIECE) {
         const int piece = (int)(count - done < PIECE ? count - done : PIECE);
+        uint32_t *at = (uint32_t *)words + done;
+        const void *own = everywhere || ranks->index == 0 ? MPI_IN_PLACE : at;
         MPI_Request request;
-        const int code = MPI_Ireduce(first ? MPI_IN_PLACE : values + done, first ? values + done : NULL, piece,
-                                     MPI_UINT32_T, MPI_BOR, 0, MPI_COMM_WORLD, &request);
-        if (complete(code, &request, ranks, "cannot bring the ranks' shards together")) {
+        const int code = everywhere
+                             ? MPI_Iallreduce(own, at, piece, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request)
+                             : MPI_Ireduce(own, at, piece, MPI_UINT32_T, MPI_BOR, 0, MPI_COMM_WORLD, &request);
+        if (complete(code, &request, ranks, "cannot bring together what the ranks have")) {
             return -1;
         }
     }
     return 0;
-}
-
-int ranks_unite(const struct ranks *ranks, uint32_t *words, size_t count) {
-    MPI_Request request;
-    if (ranks->count == 1) {
-        return 0;
-    }
-    if (count > PIECE) {
-        return error_set("%zu words are too many to unite", count);
-    }
-    const int code =
-        MPI_Iallreduce(MPI_IN_PLACE, words, (int)count, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
-    return complete(code, &request, ranks, "cannot unite what the ranks have");
 }
 
 void ranks_add_name(char names[128], int rank) {

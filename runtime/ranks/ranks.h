@@ -58,12 +58,10 @@ int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes);
 /* Collective: `all` [count * bytes] becomes every rank's data [bytes], in the order of the ranks. */
 int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all);
 
-/* Collective: words [count] become the bitwise or of all ranks' words, everywhere. */
-int ranks_unite(const struct ranks *ranks, uint32_t *words, size_t count);
-
-/* Collective: on rank 0 values [count] become the bitwise or of all ranks' values. For numbers of which each is on
- * one rank, and zero bits on the others: they arrive as they are, negative zeros included. */
-int ranks_merge(const struct ranks *ranks, float *values, size_t count);
+/* Collective: 32-bit words [count] become the bitwise or of all ranks' words, on rank 0 or `everywhere`. For bits, and
+ * for floats of which each is on one rank, and zero bits on the others: they arrive as they are, negative zeros
+ * included. */
+int ranks_merge(const struct ranks *ranks, void *words, size_t count, bool everywhere);
 
 /* Measures how long other ranks have kept this one waiting. ranks_late is called at every poll, with whether
  * something moved since the last; it returns true once nothing has moved for ranks->timeout_seconds. If this rank

@@ -128,8 +128,9 @@ static int read_merged(const struct moment_share *share, struct compute *compute
     if (status) { /* the others expect this rank all the same; rank 0 must not take its shard for zeros */
         memset(values, 0xff, count * sizeof *values);
     }
-    return ranks_merge(buckets->ranks, values, count) || status || find_broken(buckets->ranks, values, count) ? -1
-                                                                                                              : 0;
+    return ranks_merge(buckets->ranks, values, count, false) || status || find_broken(buckets->ranks, values, count)
+               ? -1
+               : 0;
 }
 
 static int write_own(const struct moment_share *share, struct compute *compute, const struct buffer *moments,

@@ -189,7 +189,7 @@ static int separate_rows(struct data_parallel *parallel) {
     compute_flush(gpt->compute); /* the device goes on while ranks wait for each other */
     memset(parallel->tokens, 0, words * sizeof *parallel->tokens);
     row_gradients_mark(gpt, parallel->tokens);
-    if (ranks_unite(parallel->ranks, parallel->tokens, words)) {
+    if (ranks_merge(parallel->ranks, parallel->tokens, words, true)) {
         return -1;
     }
     row_gradients_begin(gpt, parallel->tokens);

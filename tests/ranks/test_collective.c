@@ -272,7 +272,7 @@ static void collectives_bring_ranks_together(void **state) {
     }
     assert_true(sums[0] == ranks.count * (ranks.count - 1) / 2.0 && sums[1] == tenths);
     float parts[2] = {ranks.index == ranks.count - 1 ? -0.0f : 0.0f, ranks.index == 0 ? 3.5f : 0.0f};
-    require(ranks_merge(&ranks, parts, 2));
+    require(ranks_merge(&ranks, parts, 2, false));
     assert_true(ranks.index != 0 || (signbit(parts[0]) && parts[1] == 3.5f));
     char word[4] = "";
     memcpy(word, ranks.index == 0 ? "yes" : "no ", 4);
