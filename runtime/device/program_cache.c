@@ -48,7 +48,7 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
     char checksum[CHECKSUM_SIZE];
     off_t size;
     if (!file_is_ours(file, &size) || size > ENTRY_LIMIT || size <= (off_t)sizeof(header) ||
-        files_read_all(file, &header, sizeof(header)) != (ssize_t)sizeof(header)) {
+        files_read_all(file, &header, sizeof(header), -1) != (ssize_t)sizeof(header)) {
         return false;
     }
     *bytes = (size_t)size - sizeof(header);
@@ -57,8 +57,8 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
         return false;
     }
     *binary = memory_allocate(*bytes, 1);
-    if (files_read_all(file, *binary, *bytes) == (ssize_t)*bytes && !checksum_memory(*binary, *bytes, checksum) &&
-        !memcmp(header.checksum, checksum, DIGITS)) {
+    if (files_read_all(file, *binary, *bytes, -1) == (ssize_t)*bytes &&
+        !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS)) {
         return true;
     }
     free(*binary);

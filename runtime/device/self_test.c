@@ -31,9 +31,7 @@ static int make_key(const struct compute *compute, const char *what, char key[CH
     for (const struct kernel_source *source = kernel_sources; source->name; source++) {
         checksum_update(checksum, source->text, strlen(source->text) + 1);
     }
-    const int status = checksum_finish(checksum, key);
-    checksum_free(checksum);
-    return status;
+    return checksum_finish(checksum, key);
 }
 
 bool self_test_passed(const struct compute *compute, const char *what, char key[CHECKSUM_SIZE]) {

@@ -27,17 +27,6 @@ void checksum_update(struct checksum *checksum, const void *data, size_t bytes) 
     checksum->failed = checksum->failed || EVP_DigestUpdate(checksum->context, data, bytes) == 0;
 }
 
-int checksum_finish(struct checksum *checksum, char digest[CHECKSUM_SIZE]) {
-    unsigned char raw[EVP_MAX_MD_SIZE];
-    if (checksum->failed || EVP_DigestFinal_ex(checksum->context, raw, NULL) == 0) {
-        return error_set("cannot compute a SHA-256 checksum: OpenSSL refuses");
-    }
-    for (size_t i = 0; i < (CHECKSUM_SIZE - 1) / 2; i++) {
-        snprintf(digest + 2 * i, 3, "%02x", raw[i]);
-    }
-    return 0;
-}
-
 void checksum_free(struct checksum *checksum) {
     if (checksum != NULL) {
         EVP_MD_CTX_free(checksum->context);
@@ -45,16 +34,20 @@ void checksum_free(struct checksum *checksum) {
     }
 }
 
-static int finish_and_free(struct checksum *checksum, char digest[CHECKSUM_SIZE]) {
-    const int status = checksum_finish(checksum, digest);
+int checksum_finish(struct checksum *checksum, char digest[CHECKSUM_SIZE]) {
+    unsigned char raw[EVP_MAX_MD_SIZE];
+    const bool failed = checksum->failed || EVP_DigestFinal_ex(checksum->context, raw, NULL) == 0;
     checksum_free(checksum);
-    return status;
+    for (size_t i = 0; !failed && i < (CHECKSUM_SIZE - 1) / 2; i++) {
+        snprintf(digest + 2 * i, 3, "%02x", raw[i]);
+    }
+    return failed ? error_set("cannot compute a SHA-256 checksum: OpenSSL refuses") : 0;
 }
 
 int checksum_memory(const void *data, size_t bytes, char digest[CHECKSUM_SIZE]) {
     struct checksum *checksum = checksum_create();
     checksum_update(checksum, data, bytes);
-    return finish_and_free(checksum, digest);
+    return checksum_finish(checksum, digest);
 }
 
 int checksum_strings(const char *const *strings, size_t count, char digest[CHECKSUM_SIZE]) {
@@ -62,7 +55,7 @@ int checksum_strings(const char *const *strings, size_t count, char digest[CHECK
     for (size_t i = 0; i < count; i++) {
         checksum_update(checksum, strings[i], strlen(strings[i]) + 1);
     }
-    return finish_and_free(checksum, digest);
+    return checksum_finish(checksum, digest);
 }
 
 int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
@@ -78,5 +71,5 @@ int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
     }
     const int status = ferror(file) ? error_set_errno("cannot read") : 0;
     fclose(file);
-    return finish_and_free(checksum, digest) == 0 && status == 0 ? 0 : error_prefix("checksum of %s", path);
+    return checksum_finish(checksum, digest) == 0 && status == 0 ? 0 : error_prefix("checksum of %s", path);
 }

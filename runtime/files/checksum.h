@@ -19,6 +19,6 @@ struct checksum;
 struct checksum *checksum_create(void);
 void checksum_update(struct checksum *checksum, const void *data, size_t bytes);
 
-/* Sets the digest of all data so far. Only checksum_free may follow. */
+/* Sets the digest of all data, and frees. checksum_free is for one that is not finished (NULL: nothing to do). */
 int checksum_finish(struct checksum *checksum, char digest[CHECKSUM_SIZE]);
-void checksum_free(struct checksum *checksum); /* NULL: nothing to do */
+void checksum_free(struct checksum *checksum);

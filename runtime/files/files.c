@@ -1,12 +1,15 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,14 +58,13 @@ int files_refuse_members(const char *folder, const char *const *names, const cha
 
 /* ---- descriptors */
 
-/* offset: where to read, or -1 for where the descriptor is. */
-static ssize_t read_until(int descriptor, void *data, size_t bytes, off_t offset) {
+ssize_t files_read_all(int descriptor, void *data, size_t bytes, int64_t offset) {
     size_t done = 0;
     while (done < bytes) {
         char *at = (char *)data + done;
         const size_t left = bytes - done;
         const ssize_t got =
-            offset < 0 ? read(descriptor, at, left) : pread(descriptor, at, left, offset + (off_t)done);
+            offset < 0 ? read(descriptor, at, left) : pread(descriptor, at, left, (off_t)offset + (off_t)done);
         if (got < 0 && errno != EINTR) {
             return -1;
         }
@@ -72,14 +74,6 @@ static ssize_t read_until(int descriptor, void *data, size_t bytes, off_t offset
         done += got > 0 ? (size_t)got : 0;
     }
     return (ssize_t)done;
-}
-
-ssize_t files_read_all(int descriptor, void *data, size_t bytes) {
-    return read_until(descriptor, data, bytes, -1);
-}
-
-ssize_t files_read_at(int descriptor, void *data, size_t bytes, uint64_t offset) {
-    return read_until(descriptor, data, bytes, (off_t)offset);
 }
 
 int files_write_all(int descriptor, const void *data, size_t bytes) {
@@ -147,7 +141,7 @@ FILE *files_open_stream(const char *path) {
 static int take(int descriptor, const char *path, size_t least, size_t most, size_t limit, char **text,
                 size_t *bytes) {
     char *data = memory_allocate(most + 1, 1);
-    const ssize_t got = files_read_all(descriptor, data, most);
+    const ssize_t got = files_read_all(descriptor, data, most, -1);
     const int status =
         got < 0               ? error_set_errno("cannot read %s", path)
         : (size_t)got < least ? error_set("%s became shorter while it was read", path)
@@ -187,4 +181,88 @@ int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     return descriptor < 0 ? error_set_errno("cannot open %s", path)
                           : take(descriptor, path, 0, limit + 1, limit, text, bytes);
+}
+
+/* ---- folders */
+
+enum { WALK_DESCRIPTORS = 16 }; /* that nftw may keep open */
+
+/* A visitor that has set the error text ends the walk with this; nftw's own failures are -1. */
+#define VISIT_FAILED 1
+
+/* Visits a file, or everything in a folder, the folder itself last. An error text of before survives success. */
+static int walk(const char *path, int (*visit)(const char *, const struct stat *, int, struct FTW *)) {
+    const int result = nftw(path, visit, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+    if (result == -1) {
+        return error_set_errno("cannot go through %s", path);
+    }
+    return result == 0 ? 0 : -1;
+}
+
+static int sync_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)place;
+    return (S_ISREG(status->st_mode) || kind == FTW_DP) && files_sync(path) != 0 ? VISIT_FAILED : 0;
+}
+
+int files_sync_all(const char *path) {
+    return walk(path, sync_visited);
+}
+
+static int remove_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    if (remove(path) != 0) {
+        error_set_errno("cannot remove %s", path);
+        return VISIT_FAILED;
+    }
+    return 0;
+}
+
+int files_remove(const char *path) {
+    return walk(path, remove_visited);
+}
+
+int files_remove_folder(const char *path) {
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return error_set_errno("cannot remove %s", path);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return error_set("cannot remove %s: it is not a folder", path);
+    }
+    return files_remove(path);
+}
+
+int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context) {
+    DIR *stream = opendir(folder);
+    int result = stream != NULL ? 0 : error_set_errno("cannot read the folder %s", folder);
+    while (result == 0) {
+        errno = 0; /* readdir tells of the end and of a failure by the same result */
+        const struct dirent *entry = readdir(stream);
+        if (entry == NULL) {
+            result = errno == 0 ? 0 : error_set_errno("cannot read the folder %s", folder);
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            result = visit(context, entry->d_name);
+        }
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    return result;
+}
+
+int files_lock_folder(const char *path, int *descriptor) {
+    *descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*descriptor < 0) {
+        return error_set_errno("cannot open the folder %s", path);
+    }
+    if (flock(*descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(*descriptor);
+        *descriptor = -1;
+        return error_set("another process is writing to %s: wait for it, stop it, or choose another folder", path);
+    }
+    return 0;
 }

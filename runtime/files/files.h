@@ -39,13 +39,11 @@ int files_make_folder(const char *path);
  * then the result. It is also an error if the folder cannot be read to its end. */
 int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context);
 
-/* As read and write, but of all bytes, however often signals interrupt them. files_read_all returns the bytes read,
- * fewer only at the end of the file. On failure both return -1 and set errno, not the error text. */
-ssize_t files_read_all(int descriptor, void *data, size_t bytes);
+/* As pread (`offset` -1: read) and write, but of all bytes, however often signals interrupt them. files_read_all
+ * returns the bytes read, fewer only at the end of the file. On failure both return -1 and set errno, not the error
+ * text. */
+ssize_t files_read_all(int descriptor, void *data, size_t bytes, int64_t offset);
 int files_write_all(int descriptor, const void *data, size_t bytes);
-
-/* The same from byte `offset` of a regular file on. */
-ssize_t files_read_at(int descriptor, void *data, size_t bytes, uint64_t offset);
 
 /* Opens a regular file for reading: its descriptor, and its size in *bytes; -1 with an error text that calls it
  * `name`. Folders are refused, and pipes, which are not waited for. */

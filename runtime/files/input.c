@@ -179,17 +179,15 @@ static int begin_form(struct input *input) {
     if (next_block(input) || refuse_other_forms(input)) {
         return -1;
     }
-    bool begun = true;
-    input->form = FORM_PLAIN;
-    if (begins_with(input, gzip_magic)) {
-        begun = inflateInit2(&input->gzip, GZIP_WINDOW) == Z_OK;
-        input->form = FORM_GZIP;
-    } else if (begins_with(input, zstd_magic)) {
-        begun = (input->zstd = ZSTD_createDStream()) != NULL;
-        input->form = FORM_ZSTD;
+    input->form = begins_with(input, gzip_magic)   ? FORM_GZIP
+                  : begins_with(input, zstd_magic) ? FORM_ZSTD
+                                                   : FORM_PLAIN;
+    if ((input->form == FORM_GZIP && inflateInit2(&input->gzip, GZIP_WINDOW) != Z_OK) ||
+        (input->form == FORM_ZSTD && (input->zstd = ZSTD_createDStream()) == NULL)) {
+        memory_refused(0);
     }
     input->in_member = input->form != FORM_PLAIN;
-    return begun ? 0 : error_set("cannot read %s: out of memory", input->name.text);
+    return 0;
 }
 
 /* ---- decompressed */
@@ -311,5 +309,7 @@ uint64_t input_stored_bytes(const struct input *input) {
 }
 
 int input_digest(struct input *input, char digest[CHECKSUM_SIZE]) {
-    return checksum_finish(input->checksum, digest);
+    struct checksum *checksum = input->checksum;
+    input->checksum = NULL;
+    return checksum_finish(checksum, digest);
 }

@@ -61,7 +61,7 @@ int tensor_measure(struct tensor_info *info) {
 
 /* Reads exactly `bytes` at `offset`. */
 static int read_at(const struct safetensors *file, void *data, uint64_t bytes, uint64_t offset) {
-    const ssize_t got = files_read_at(file->descriptor, data, bytes, offset);
+    const ssize_t got = files_read_all(file->descriptor, data, bytes, (int64_t)offset);
     if (got < 0) {
         return error_set_errno("cannot read %s", file->path.text);
     }

@@ -127,7 +127,7 @@ static void find_identity(void) {
     gethostname(host, sizeof host - 1);
     const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (file >= 0) {
-        files_read_all(file, boot, sizeof boot - 1);
+        files_read_all(file, boot, sizeof boot - 1, -1);
         close(file);
     }
     stat("/proc/self/ns/pid", &space);

@@ -73,7 +73,7 @@ static int fail_shorter(const struct token_file *file) {
 static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                        unsigned char *bytes) {
     const size_t wanted = (size_t)(2 * count);
-    const ssize_t got = files_read_at(file->descriptor, bytes, wanted, 2 * first);
+    const ssize_t got = files_read_all(file->descriptor, bytes, wanted, (int64_t)(2 * first));
     if (got < (ssize_t)wanted) {
         return got < 0 ? error_set_errno("cannot read token file %s", file->path.text) : fail_shorter(file);
     }

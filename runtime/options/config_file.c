@@ -1,4 +1,3 @@
-#include "runtime/files/files.h"
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -182,22 +181,17 @@ static void write_spec(const struct option_spec *spec, FILE *file) {
     fputc('\n', file);
 }
 
-int options_write(const struct option_spec *specs, size_t count, FILE *file) {
-    for (size_t i = 0; i < count; i++) {
-        if (specs[i].type == OPTION_HEADING) {
-            fprintf(file, "%s# %s\n", i > 0 ? "\n" : "", specs[i].help);
-        } else if (!specs[i].transient) {
-            write_spec(&specs[i], file);
-        }
-    }
-    return files_flush(file, "the settings");
-}
-
 char *options_text(const struct option_spec *specs, size_t count) {
     char *text;
     size_t bytes;
     FILE *stream = memory_open_stream(&text, &bytes);
-    options_write(specs, count, stream);
+    for (size_t i = 0; i < count; i++) {
+        if (specs[i].type == OPTION_HEADING) {
+            fprintf(stream, "%s# %s\n", i > 0 ? "\n" : "", specs[i].help);
+        } else if (!specs[i].transient) {
+            write_spec(&specs[i], stream);
+        }
+    }
     memory_close_stream(stream);
     return text;
 }

@@ -24,7 +24,7 @@ struct option_spec {
     double minimum, maximum;   /* INT and FLOAT, both inclusive; equal: no limits */
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */
-    bool transient;            /* of one process only: options_write leaves it out */
+    bool transient;            /* of one process only: options_text leaves it out */
     const char *follows;       /* --help's text for a default that depends on other options, or NULL */
     const char *former;        /* an older name, accepted but not shown, or NULL */
     unsigned given; /* out: which source set it, 0 for none. A later one, which wins, has a larger number: config
@@ -87,11 +87,8 @@ int options_apply_text(struct option_spec *specs, size_t count, const char *name
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program);
 
-/* Writes all settings as a config file that reproduces them: `name = value` lines with their headings as comments.
- */
-int options_write(const struct option_spec *specs, size_t count, FILE *file);
-
-/* The same text as a heap string. */
+/* All settings but transient ones as the text of a config file that reproduces them: lines `name = value`, with
+ * headings as comments. The caller frees it. */
 char *options_text(const struct option_spec *specs, size_t count);
 
 /* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE:

@@ -11,7 +11,7 @@ NO_FAILURE = r"""
     |strto(d|l|ll|ul|ull)|v?s?n?printf|vsnprintf|sprintf|qsort(_r)?|versionsort|free|feof|ferror|fileno|rewind|closedir|regfree|regexec|fnmatch|getenv|unsetenv
     |getpid|getppid|geteuid|kill|signal|sigemptyset|time|clock_gettime|nanosleep|sched_yield|munmap|dladdr|dlerror
     |cos|sin|sincos|tan|exp|erf|f(max|min)|frexpf|ldexpf|nearbyintf|hypot|log|log10|pow|sqrt|tanh
-    |pthread_(once|join|mutex_(lock|unlock|destroy)|cond_(broadcast|destroy|signal|wait))|posix_spawn_file_actions_destroy
+    |pthread_(once|join|mutex_(lock|unlock|destroy)|cond_(broadcast|destroy|signal|wait))|sem_(destroy|init|post|wait)|posix_spawn_file_actions_destroy
     |json_\w+
     |EVP_(EncodeBlock|MD_CTX_free|sha256)|ZSTD_(freeDStream|getErrorCode|getErrorName|isError)|inflateEnd|crc32_z
     |pcre2_(code_free|get_ovector_pointer|match_data_free)_8

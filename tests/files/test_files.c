@@ -84,14 +84,14 @@ static void test_open(void **state) {
     const int descriptor = files_open(path, "the places", &bytes);
     assert_true(descriptor >= 0);
     assert_int_equal(bytes, 10);
-    assert_int_equal(files_read_at(descriptor, data, 3, 4), 3);
+    assert_int_equal(files_read_all(descriptor, data, 3, 4), 3);
     assert_string_equal(data, "456");
-    assert_int_equal(files_read_at(descriptor, data, 8, 8), 2);
-    assert_int_equal(files_read_at(descriptor, data, 8, 20), 0);
-    assert_int_equal(files_read_all(descriptor, data, 2), 2); /* its place is where it was */
+    assert_int_equal(files_read_all(descriptor, data, 8, 8), 2);
+    assert_int_equal(files_read_all(descriptor, data, 8, 20), 0);
+    assert_int_equal(files_read_all(descriptor, data, 2, -1), 2); /* its place is where it was */
     assert_memory_equal(data, "01", 2);
     close(descriptor);
-    assert_int_equal(files_read_at(descriptor, data, 1, 0), -1);
+    assert_int_equal(files_read_all(descriptor, data, 1, 0), -1);
     assert_int_equal(files_open(scratch_path("none"), "the places", &bytes), -1);
     assert_error_text("cannot open the places: No such file");
     assert_int_equal(files_open(scratch_path("."), "the places", &bytes), -1);
@@ -210,14 +210,14 @@ static void test_descriptors(void **state) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(files_write_all(ends[1], "one", 3), 0);
-    assert_int_equal(files_read_all(ends[0], data, 2), 2);
+    assert_int_equal(files_read_all(ends[0], data, 2, -1), 2);
     assert_int_equal(files_write_all(ends[1], "two", 3), 0);
     close(ends[1]);
-    assert_int_equal(files_read_all(ends[0], data + 2, 6), 4);
+    assert_int_equal(files_read_all(ends[0], data + 2, 6, -1), 4);
     assert_string_equal(data, "onetwo");
-    assert_int_equal(files_read_all(ends[0], data, 1), 0);
+    assert_int_equal(files_read_all(ends[0], data, 1, -1), 0);
     close(ends[0]);
-    assert_int_equal(files_read_all(ends[0], data, 1), -1);
+    assert_int_equal(files_read_all(ends[0], data, 1, -1), -1);
     assert_int_equal(files_write_all(ends[1], data, 1), -1);
 }
 
