@@ -59,7 +59,7 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes);
  * and files of /proc, which have no size. A pipe cannot be read again. */
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes);
 
-/* Writes a whole file as with files_stage_file: if that fails, the old file stays. */
+/* Writes a whole file as with files_stage_begin: if that fails, the old file stays. */
 int files_write(const char *path, const void *data, size_t bytes);
 
 /* Flushes a stream. Also fails if an earlier write to it failed; `name` is for the error text. */
@@ -71,13 +71,12 @@ int files_sync(const char *path);
 int files_sync_all(const char *path);
 
 /* A folder or a file written aside and moved into place. files_stage_begin makes a fresh folder beside `path` (and
- * the folder that both are in, if it is missing), files_stage_file an empty file; staging.c says under which names.
- * The caller fills it. files_stage_end with status 0 syncs all of it, renames it to `path` and syncs the folder that
+ * the folder that both are in, if it is missing), or an empty file; staging.c says under which names. The caller
+ * fills it. files_stage_end with status 0 syncs all of it, renames it to `path` and syncs the folder that
  * it is in; an older folder is replaced in one step where the file system can exchange names, and removed. With
  * another status, which it returns, or when it fails itself, it removes what was staged and leaves the error text as
  * it is. *staging is heap memory, which files_stage_end frees. */
-int files_stage_begin(const char *path, char **staging);
-int files_stage_file(const char *path, char **staging);
+int files_stage_begin(const char *path, bool folder, char **staging);
 int files_stage_end(const char *path, char *staging, int status);
 
 /* Text written to a file that appears when it is complete, and not at all otherwise. Begin with all zero. */
@@ -106,8 +105,8 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
 int files_lock_folder(const char *path, int *descriptor);
 
 /* Removes from `parent` the temporary files and folders of this user whose process, of this boot of this host (and
- * this container), no longer runs. Leftovers of other hosts, or from before a restart, stay. files_stage_begin and
- * files_stage_file call it. */
+ * this container), no longer runs. Leftovers of other hosts, or from before a restart, stay. files_stage_begin
+ * calls it. */
 void files_stage_clean(const char *parent);
 
 /* Removes a file, or a folder with its contents; does not follow links. files_remove_folder refuses anything but a

@@ -38,15 +38,10 @@ int json_file_print_line(json_t *json, FILE *stream, size_t flags) {
     return result;
 }
 
-int json_file_write(const char *path, const json_t *json, size_t flags) {
+int json_file_write(const char *path, json_t *json, size_t flags) {
     char *text = json_file_text(json, flags);
     const int result = text != NULL ? files_write(path, text, strlen(text)) : error_prefix("cannot write %s", path);
     free(text);
-    return result;
-}
-
-int json_file_write_new(const char *path, json_t *json, size_t flags) {
-    const int result = json_file_write(path, json, flags);
     json_decref(json);
     return result;
 }

@@ -14,11 +14,10 @@ enum { JSON_FILE_INVALID = -2 }; /* the file was read, but it is not JSON */
  * repeated. A file that is not JSON gives JSON_FILE_INVALID with the error text "<path>:<line>: <text>". */
 int json_file_read(const char *path, size_t limit, json_t **json);
 
-/* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write. `json` may be NULL, as jansson's
- * functions return it for a text that is not UTF-8 or a number that is not finite; that is an error of the
- * functions below. json_file_write_new releases it. */
-int json_file_write(const char *path, const json_t *json, size_t flags);
-int json_file_write_new(const char *path, json_t *json, size_t flags);
+/* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write, and releases `json`. That may be
+ * NULL, as jansson's functions return it for a text that is not UTF-8 or a number that is not finite; that is an error
+ * of the functions below. */
+int json_file_write(const char *path, json_t *json, size_t flags);
 
 /* The text of an object, which the caller frees; NULL with an error text. */
 char *json_file_text(const json_t *json, size_t flags);

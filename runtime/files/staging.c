@@ -237,7 +237,7 @@ static int move(const struct destination *to, const char *staging) {
                                 : error_set("there is something else than a folder of this name");
 }
 
-static int begin(const char *path, bool folder, char **staging) {
+int files_stage_begin(const char *path, bool folder, char **staging) {
     struct destination to;
     int descriptor = -1;
     *staging = NULL;
@@ -249,14 +249,6 @@ static int begin(const char *path, bool folder, char **staging) {
         close(descriptor);
     }
     return *staging != NULL ? 0 : -1;
-}
-
-int files_stage_begin(const char *path, char **staging) {
-    return begin(path, true, staging);
-}
-
-int files_stage_file(const char *path, char **staging) {
-    return begin(path, false, staging);
 }
 
 int files_stage_end(const char *path, char *staging, int status) {
@@ -279,7 +271,7 @@ int files_stage_end(const char *path, char *staging, int status) {
 
 static int open_staged(struct output_file *file, const char *path) {
     *file = (struct output_file){.path = path};
-    if (files_stage_file(path, &file->staging) != 0) {
+    if (files_stage_begin(path, false, &file->staging) != 0) {
         return -1;
     }
     file->stream = fopen(file->staging, "we");

@@ -69,9 +69,8 @@ static enum options_result take_option(struct options_given *line, char *const *
     if (spec == NULL && !config && !asks) {
         return refuse_name(line, argument, length);
     }
-    enum options_result page;
-    if (help && value != NULL && option_page_named(value, &page)) {
-        return page;
+    if (help && value != NULL && (strcmp(value, "man") == 0 || strcmp(value, "bash") == 0)) {
+        return *value == 'm' ? OPTIONS_MAN : OPTIONS_BASH;
     }
     if (value != NULL && (asks || negated)) {
         error_set("%.*s takes no value", (int)length + 2, argument);

@@ -250,11 +250,6 @@ static void print_bash(const struct option_spec *specs, size_t count, const stru
 
 /* ---- */
 
-bool option_page_named(const char *word, enum options_result *page) {
-    *page = strcmp(word, "man") == 0 ? OPTIONS_MAN : OPTIONS_BASH;
-    return *page == OPTIONS_MAN || strcmp(word, "bash") == 0;
-}
-
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program) {
     if (asked == OPTIONS_VERSION) {

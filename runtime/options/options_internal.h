@@ -21,8 +21,5 @@ void option_copy_name(char *copy, size_t bytes, const char *name, char from, cha
 /* The number of the source that is read next, for option_spec.given: one more than the largest so far. */
 unsigned option_next_source(const struct option_spec *specs, size_t count);
 
-/* What --help=WORD asks for with "man" or "bash"; false: the word is none of them. */
-bool option_page_named(const char *word, enum options_result *page);
-
 /* The limits of a number as text: "1 .. 8", "at least 1", or "" without any. Returns `text`. */
 const char *option_range(const struct option_spec *spec, char *text, size_t bytes);

@@ -22,10 +22,9 @@ static void append(const char *more) {
 /* Makes the message of the formatted text, and of what stands behind it after a colon (NULL: nothing). */
 __attribute__((format(printf, 1, 0))) static void compose(const char *format, va_list arguments,
                                                           const char *behind) {
-    message_format(draft, TEXT_SIZE, format, arguments);
+    const size_t length = message_format(draft, TEXT_SIZE, format, arguments);
     if (behind != NULL) {
-        append(": ");
-        append(behind);
+        message_write(draft + length, TEXT_SIZE - length, ": %s", behind);
     }
     memcpy(text, draft, TEXT_SIZE);
 }

@@ -45,16 +45,6 @@ static void *map_pages(size_t length, int file) {
     return data;
 }
 
-/* -1 where the system has no files without a name, or allows none. */
-static int create_file(size_t length) {
-    const int file = memfd_create("hctrain", MFD_CLOEXEC);
-    if (file >= 0 && ftruncate(file, (off_t)length) != 0) {
-        close(file);
-        return -1;
-    }
-    return file;
-}
-
 /* Takes over the file, and closes it on failure. */
 static bool map_memory(struct host_memory *memory, size_t length, int file) {
     void *data = map_pages(length, file);
@@ -67,7 +57,12 @@ static bool map_memory(struct host_memory *memory, size_t length, int file) {
 
 bool host_memory_create(struct host_memory *memory, size_t bytes, bool shareable) {
     const size_t length = whole_pages(bytes);
-    return map_memory(memory, length, shareable && length ? create_file(length) : -1);
+    int file = shareable && length ? memfd_create("hctrain", MFD_CLOEXEC) : -1;
+    if (file >= 0 && ftruncate(file, (off_t)length) != 0) {
+        close(file);
+        file = -1;
+    }
+    return map_memory(memory, length, file);
 }
 
 void host_memory_release(struct host_memory *memory) {

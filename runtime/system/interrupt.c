@@ -18,9 +18,8 @@ static void handle(int signal_number) {
 }
 
 void interrupt_install(void) {
-    /* SA_RESETHAND: the second signal has its default action */
     if (requested) {
-        return; /* the second signal must find the default action */
+        return; /* the second signal must find the default action, by SA_RESETHAND */
     }
     if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         ends[0] = ends[1] = -1; /* signals are still seen by those who ask */

@@ -300,7 +300,7 @@ static int write_json(const struct comparison *all) {
         json_array_append_new(cases, more);
     }
     json = json_pack("{s:I, s:o}", "steps", (json_int_t)all->settings->steps, "cases", cases);
-    return json_file_write_new(all->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    return json_file_write(all->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 }
 
 static int measure(struct comparison *all, int argc, char **argv) {

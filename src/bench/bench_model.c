@@ -191,7 +191,7 @@ json_t *bench_model_facts(struct bench_model *bench) {
 int bench_model_write_json(struct bench_model *bench, const char *path, json_t *more) {
     json_t *json = bench_model_facts(bench);
     json_object_update_new(json, more);
-    return json_file_write_new(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    return json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
 }
 
 void bench_schedule_add(json_t *schedule, uint64_t elements, double seconds, bool of_tokens) {

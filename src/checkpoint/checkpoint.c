@@ -167,7 +167,7 @@ static int check_older(const char *path) {
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content) {
     char *staging = NULL;
     const int others = check_older(path);
-    if (others < 0 || files_stage_begin(path, &staging)) {
+    if (others < 0 || files_stage_begin(path, true, &staging)) {
         return error_prefix("cannot save checkpoint %s", path);
     }
     if (fill(staging, gpt, content)) {

@@ -61,7 +61,7 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
                           "train", state->train_digest, "val", state->val_digest, "settings", settings, "checksums",
                           checksums));
     free(settings);
-    return json_file_write_new(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
+    return json_file_write(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
 }
 
 int checkpoint_update(const char *folder, const struct training_state *state) {
@@ -70,7 +70,7 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
     int status = json_file_read(path.text, MOST_STATE_BYTES, &json);
     if (status == 0) {
         merge(json, evaluation_json(state));
-        status = json_file_write_new(path.text, json, STATE_FORMAT);
+        status = json_file_write(path.text, json, STATE_FORMAT);
     }
     return status ? error_prefix("cannot save the evaluation in checkpoint %s", folder) : 0;
 }

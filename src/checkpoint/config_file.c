@@ -205,6 +205,6 @@ int config_file_read(const char *folder, struct model_config *config) {
 }
 
 int config_file_write(const char *folder, const struct model_config *config) {
-    return json_file_write_new(path_of("%s/config.json", folder).text, model_config_to_json(config),
-                               JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    return json_file_write(path_of("%s/config.json", folder).text, model_config_to_json(config),
+                           JSON_INDENT(1) | JSON_REAL_PRECISION(17));
 }

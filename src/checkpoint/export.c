@@ -122,8 +122,7 @@ static int write_config(const struct export *export, const char *folder) {
     json_t *json = export->format == EXPORT_HUGGING_FACE ? config_file_hugging_face(&export->config)
                                                          : model_config_to_json(&export->config);
     json_object_set_new(json, mark, json_string("hctrain " HC_VERSION));
-    return json_file_write_new(path_of("%s/config.json", folder).text, json,
-                               JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    return json_file_write(path_of("%s/config.json", folder).text, json, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
 }
 
 /* A parameter that the source lacks is zero. */
@@ -160,7 +159,7 @@ static int write_program(const char *folder) {
 
 static int write_folder(struct export *export, const char *out) {
     char *staging = NULL;
-    if (files_stage_begin(out, &staging)) {
+    if (files_stage_begin(out, true, &staging)) {
         return -1;
     }
     const bool failed = write_config(export, staging) || write_weights(export, staging) ||

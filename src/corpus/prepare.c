@@ -203,8 +203,8 @@ static int save_state(struct preparation *preparation) {
     }
     json_t *state = json_pack("{s:O, s:o, s:o}", "task", preparation->task, "reader",
                               corpus_reader_save(preparation->reader), "writer", writer);
-    if (json_file_write_new(path_of("%s/state.json", preparation->work).text, state,
-                            JSON_INDENT(1) | JSON_REAL_PRECISION(17))) {
+    if (json_file_write(path_of("%s/state.json", preparation->work).text, state,
+                        JSON_INDENT(1) | JSON_REAL_PRECISION(17))) {
         return -1;
     }
     preparation->saved = true;
@@ -352,8 +352,8 @@ static int write_meta(const struct preparation *preparation) {
                   status.sources, "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL,
                   "order_sha256", settings->order ? preparation->order_digest : NULL, "val_source",
                   settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
-    return json_file_write_new(path_of("%s/meta.json", preparation->work).text, meta,
-                               JSON_INDENT(2) | JSON_REAL_PRECISION(10))
+    return json_file_write(path_of("%s/meta.json", preparation->work).text, meta,
+                           JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)
                : 0;
 }
@@ -392,7 +392,7 @@ static int finish(struct preparation *preparation) {
     }
     json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", val);
     preparation->saved = true;
-    return json_file_write_new(path_of("%s/state.json", preparation->work).text, state, JSON_REAL_PRECISION(17)) ||
+    return json_file_write(path_of("%s/state.json", preparation->work).text, state, JSON_REAL_PRECISION(17)) ||
                    move_results(preparation, val)
                ? -1
                : 0;

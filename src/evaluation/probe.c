@@ -94,7 +94,7 @@ static int take_values(void *context, size_t tensor, uint64_t first, uint64_t co
 /* The dump, or where that is NULL the weights. */
 static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
     char *temporary;
-    if (files_stage_file(path, &temporary)) {
+    if (files_stage_begin(path, false, &temporary)) {
         return -1;
     }
     int status = dump ? safetensors_write(temporary, dump->infos, dump->count, take_values, dump)
@@ -246,7 +246,7 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
         json_array_append_new(norms, perplexity_number((double)norm));
     }
     status = status || write_file(path_of("%s/%s", settings->out, WEIGHTS_FILE).text, gpt, NULL) ||
-             json_file_write(path_of("%s/losses.json", settings->out).text, json,
+             json_file_write(path_of("%s/losses.json", settings->out).text, json_incref(json),
                              JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(json);
     return status ? -1 : 0;

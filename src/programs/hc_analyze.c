@@ -35,10 +35,10 @@ struct settings {
     int64_t watch;
 };
 
-static int write_results(const struct settings *settings, const json_t *json) {
+static int write_results(const struct settings *settings, json_t *json) {
     const struct path path = path_of("%s/analysis.json", settings->out);
     return files_make_folder(settings->out) ||
-                   json_file_write(path.text, json, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
+                   json_file_write(path.text, json_incref(json), JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
                    report_write(json, settings->out, settings->watch)
                ? -1
                : 0;

@@ -227,7 +227,7 @@ static void test_replace(void **state) {
     assert_int_equal(files_make_folder(scratch_path("replace")), 0);
     const char *path = scratch_write("replace/f", "old", 3);
     for (int whole = 0; whole <= 1; whole++) {
-        assert_int_equal(files_stage_file(path, &temporary), 0);
+        assert_int_equal(files_stage_begin(path, false, &temporary), 0);
         FILE *file = fopen(temporary, "w");
         assert_non_null(file);
         fputs("new", file);
@@ -240,7 +240,7 @@ static void test_replace(void **state) {
         assert_int_equal(scratch_entries(scratch_path("replace")), 1);
     }
     mkfifo(scratch_path("replace/pipe"), 0600);
-    assert_int_equal(files_stage_file(scratch_path("replace/pipe"), &temporary), -1);
+    assert_int_equal(files_stage_begin(scratch_path("replace/pipe"), false, &temporary), -1);
     assert_null(temporary);
     assert_error_text("pipe: it is not a regular file");
     assert_int_equal(files_write(scratch_path("replace/pipe"), "x", 1), -1);
@@ -249,7 +249,7 @@ static void test_replace(void **state) {
 
 static char *fill_stage(const char *path, const char *text) {
     char *staging, *file;
-    assert_int_equal(files_stage_begin(path, &staging), 0);
+    assert_int_equal(files_stage_begin(path, true, &staging), 0);
     file = memory_format("%s/sub", staging);
     assert_int_equal(mkdir(file, 0777), 0);
     free(file);
@@ -306,9 +306,9 @@ static void test_stage_over_a_file(void **state) {
     assert_content(path, "file");
     assert_int_equal(scratch_entries(scratch_path("over")), 1);
     char *staging;
-    assert_int_equal(files_stage_begin("/", &staging), -1);
+    assert_int_equal(files_stage_begin("/", true, &staging), -1);
     assert_null(staging);
-    assert_int_equal(files_stage_begin(scratch_path("over/ckpt/below"), &staging), -1);
+    assert_int_equal(files_stage_begin(scratch_path("over/ckpt/below"), true, &staging), -1);
     assert_null(staging);
 }
 
@@ -352,7 +352,7 @@ static void die_staging(const char *path) {
     assert_true(child >= 0);
     if (child == 0) {
         char *staging;
-        _exit(files_stage_begin(path, &staging) == 0 ? 0 : 1);
+        _exit(files_stage_begin(path, true, &staging) == 0 ? 0 : 1);
     }
     int status = 1;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -395,7 +395,7 @@ static void test_clean(void **state) {
     enum { FOREIGN = COUNT(foreign) + 2 }; /* and a folder, and a name of another identity */
     const char *parent = scratch_path("clean");
     char *mine;
-    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), &mine), 0);
+    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), true, &mine), 0);
     die_staging(scratch_path("clean/ckpt-1"));
     leave_with_other_identity(parent);
     for (size_t i = 0; i < COUNT(foreign); i++) {
@@ -412,7 +412,7 @@ static void test_clean(void **state) {
     /* beginning cleans, too */
     die_staging(scratch_path("clean/ckpt-1"));
     assert_int_equal(scratch_entries(parent), FOREIGN + 1);
-    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-1"), &mine), 0);
+    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-1"), true, &mine), 0);
     assert_int_equal(scratch_entries(parent), FOREIGN + 1);
     files_stage_end(scratch_path("clean/ckpt-1"), mine, -1);
     assert_int_equal(scratch_entries(parent), FOREIGN);

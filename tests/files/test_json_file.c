@@ -10,7 +10,7 @@ static void test_round_trip(void **state) {
     (void)state;
     const char *path = scratch_path("numbers.json");
     json_t *json = json_pack("{s:i, s:f}", "whole", 3, "third", 1.0 / 3.0), *read;
-    assert_int_equal(json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), 0);
+    assert_int_equal(json_file_write(path, json_incref(json), JSON_INDENT(1) | JSON_REAL_PRECISION(17)), 0);
     assert_int_equal(json_file_read(path, 100, &read), 0);
     assert_true(json_equal(json, read));
     json_decref(read);
@@ -50,10 +50,10 @@ static void test_what_is_refused(void **state) {
 static void test_failed_writing(void **state) {
     (void)state;
     json_t *json = json_object();
-    assert_int_equal(json_file_write(scratch_path("no/such.json"), json, 0), -1);
+    assert_int_equal(json_file_write(scratch_path("no/such.json"), json_incref(json), 0), -1);
     assert_error_text("no/such.json");
     json_t *no_text = json_pack("{s:s}", "name", "\xff");
-    assert_int_equal(json_file_write(scratch_path("name.json"), no_text, 0), -1);
+    assert_int_equal(json_file_write(scratch_path("name.json"), json_incref(no_text), 0), -1);
     assert_error_text("name.json: JSON cannot hold");
     json_decref(json);
 }
