@@ -72,10 +72,10 @@ int files_sync_all(const char *path);
 
 /* A folder or a file written aside and moved into place. files_stage_begin makes a fresh folder beside `path` (and
  * the folder that both are in, if it is missing), or an empty file; staging.c says under which names. The caller
- * fills it. files_stage_end with status 0 syncs all of it, renames it to `path` and syncs the folder that
- * it is in; an older folder is replaced in one step where the file system can exchange names, and removed. With
- * another status, which it returns, or when it fails itself, it removes what was staged and leaves the error text as
- * it is. *staging is heap memory, which files_stage_end frees. */
+ * fills it. files_stage_end with status 0 syncs all of it, renames it to `path` and syncs the folder that it is in;
+ * an older folder is replaced in one step where the file system can exchange names, and removed. With another
+ * status, which it returns, or when it fails itself, it removes what was staged and leaves the error text as it is.
+ * *staging is heap memory, which files_stage_end frees. */
 int files_stage_begin(const char *path, bool folder, char **staging);
 int files_stage_end(const char *path, char *staging, int status);
 
@@ -86,8 +86,8 @@ struct output_file {
     FILE *stream;  /* to write to; NULL: not open */
 };
 
-/* `path`, which stays the caller's and in use, may be "-" for standard output, of which nothing is held back. Anything
- * but a regular file at `path` is refused. */
+/* `path`, which stays the caller's and in use, may be "-" for standard output, of which nothing is held back.
+ * Anything but a regular file at `path` is refused. */
 int output_file_open(struct output_file *file, const char *path);
 
 /* Closes as files_stage_end does; fails also when an earlier write did. Returns the status if it is not open. */

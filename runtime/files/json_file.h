@@ -15,8 +15,8 @@ enum { JSON_FILE_INVALID = -2 }; /* the file was read, but it is not JSON */
 int json_file_read(const char *path, size_t limit, json_t **json);
 
 /* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write, and releases `json`. That may be
- * NULL, as jansson's functions return it for a text that is not UTF-8 or a number that is not finite; that is an error
- * of the functions below. */
+ * NULL, as jansson's functions return it for a text that is not UTF-8 or a number that is not finite; that is an
+ * error of the functions below. */
 int json_file_write(const char *path, json_t *json, size_t flags);
 
 /* The text of an object, which the caller frees; NULL with an error text. */

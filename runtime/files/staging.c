@@ -24,7 +24,7 @@ enum {
 
 /* ---- what a path leads to */
 
-/* Where a path will be written. If a user has put a symbolic link there, its target is written and the link stays. */
+/* Where a path will be written. If it is a symbolic link, the link's target is written and the link stays. */
 struct destination {
     struct path path;   /* no link, and without slashes at its end */
     struct path parent; /* the folder that it is in */

@@ -158,7 +158,7 @@ static int map(struct collective *collective) {
     return status;
 }
 
-/* Registers the memory of all slots with the driver for direct copies; where it refuses, allocates bounce buffers. */
+/* Registers the memory of all slots with the driver for direct copies, or allocates bounce buffers. */
 static int pin(struct collective *collective) {
     const struct rank_group *node = &collective->ranks->node;
     struct transfer *transfer = &collective->writes;

@@ -58,8 +58,8 @@ int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes);
 /* Collective: `all` [count * bytes] becomes every rank's data [bytes], in the order of the ranks. */
 int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all);
 
-/* Collective: 32-bit words [count] become the bitwise or of all ranks' words, on rank 0 or `everywhere`. For bits, and
- * for floats of which each is on one rank, and zero bits on the others: they arrive as they are, negative zeros
+/* Collective: 32-bit words [count] become the bitwise or of all ranks' words, on rank 0 or `everywhere`. For bits,
+ * and for floats of which each is on one rank, and zero bits on the others: they arrive as they are, negative zeros
  * included. */
 int ranks_merge(const struct ranks *ranks, void *words, size_t count, bool everywhere);
 
