@@ -1,7 +1,6 @@
 #include "runtime/device/device.h"
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
-#include "runtime/system/host.h"
 #include "runtime/system/memory.h"
 #include <stdint.h>
 #include <stdio.h>

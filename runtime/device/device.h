@@ -2,7 +2,7 @@
  * mean. */
 #pragma once
 
-#include "runtime/system/cpu_instructions.h"
+#include "runtime/system/host.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>

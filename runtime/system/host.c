@@ -194,3 +194,47 @@ size_t host_memory(void) {
     const size_t space = host_address_space(&command);
     return share < space ? share : space;
 }
+
+/* ---- instructions */
+
+static bool has_word(const char *line, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = line; *at; at += strcspn(at, " \t\n")) {
+        at += strspn(at, " \t\n");
+        if (strcspn(at, " \t\n") == length && !strncmp(at, word, length)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void cpu_instructions_read(const char *path, struct cpu_instructions *found) {
+    /* As Linux names them, and as their makers do. The widest first. */
+    static const struct {
+        const char *feature, *name;
+        enum element_type type;
+    } rows[] = {
+        {"amx_bf16", "AMX_BF16", ELEMENT_BF16}, {"avx512_bf16", "AVX512_BF16", ELEMENT_BF16},
+        {"svebf16", "SVE BF16", ELEMENT_BF16},  {"bf16", "NEON BF16", ELEMENT_BF16},
+        {"amx_fp16", "AMX_FP16", ELEMENT_FP16}, {"avx512_fp16", "AVX512_FP16", ELEMENT_FP16},
+    };
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t capacity = 0;
+    *found = (struct cpu_instructions){0};
+    for (bool lists = false; file && !lists && getline(&line, &capacity, file) >= 0;) {
+        lists = strchr(line, ':') &&
+                (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)); /* on x86, and on Arm */
+        for (size_t i = 0; lists && i < COUNT(rows); i++) {
+            if (has_word(line, rows[i].feature)) {
+                char *name = found->names[rows[i].type];
+                const size_t used = strlen(name);
+                snprintf(name + used, CPU_INSTRUCTIONS_NAME - used, "%s%s", used ? ", " : "", rows[i].name);
+            }
+        }
+    }
+    free(line);
+    if (file) {
+        fclose(file);
+    }
+}

@@ -1,7 +1,9 @@
-/* The cores and the memory of the host that this process may use; the ranks of a job on one host divide them. All
- * of it comes from the environment and the system, so that it is known before MPI and OpenCL start. */
+/* The cores and the memory of the host that this process may use, which the ranks of a job on one host divide, and
+ * the processor's instructions. All of it comes from the environment and the system, so that it is known before MPI
+ * and OpenCL start. */
 #pragma once
 
+#include "runtime/system/element.h"
 #include <stddef.h>
 
 /* This rank's number among those of its host, and how many there are; 0 and 1 without a launcher. */
@@ -23,3 +25,14 @@ size_t host_address_space(const char **command);
 /* Bytes of memory available now, or left in the control group, divided by the number of ranks on this host, and at
  * most the address space; 0 when unknown. */
 size_t host_memory(void);
+
+/* The processor's instructions for 16-bit matrix multiplication: human-readable names by enum element_type,
+ * "AVX512_BF16" or "AMX_BF16, AVX512_BF16"; "" if there are none, and for fp32. */
+enum { CPU_INSTRUCTIONS_NAME = 48 };
+struct cpu_instructions {
+    char names[ELEMENT_FP16 + 1][CPU_INSTRUCTIONS_NAME];
+};
+
+/* Reads a file like /proc/cpuinfo. Its first line of features counts, since all cores are taken to be alike. All
+ * names are "" if it cannot be read. */
+void cpu_instructions_read(const char *path, struct cpu_instructions *found);

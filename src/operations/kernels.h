@@ -29,7 +29,7 @@ int operations_build(struct operations *operations, const char *file);
 
 /* ---- attention */
 
-#define ATTENTION_BF16_INSTRUCTIONS "AVX512_BF16" /* as runtime/system/cpu_instructions.h has it */
+#define ATTENTION_BF16_INSTRUCTIONS "AVX512_BF16" /* as runtime/system/host.h has it */
 
 /* Whether operations->attention is the algorithm of this name, and makes it that (for tests: nothing is built). */
 bool attention_is(const struct operations *operations, const char *name);
