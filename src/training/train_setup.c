@@ -375,15 +375,12 @@ static int take_out_dir(struct trainer *trainer) {
 /* With the program's version and the device's name as comments, of one line each whatever the driver calls it.
  * Another version may have other defaults. */
 static int write_settings(const struct trainer *trainer, const char *folder) {
-    char *text, *options = options_text(trainer->settings->specs, trainer->settings->spec_count);
-    size_t bytes;
-    FILE *lines = memory_open_stream(&text, &bytes);
-    message_print(lines, "# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n",
+    char head[1024], *options = options_text(trainer->settings->specs, trainer->settings->spec_count);
+    message_write(head, sizeof head, "# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n",
                   trainer->compute->device.name);
-    fputs(options, lines);
-    memory_close_stream(lines);
+    char *text = memory_format("%s%s", head, options);
+    const int status = files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text));
     free(options);
-    const int status = files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, bytes);
     free(text);
     return status;
 }
