@@ -137,9 +137,9 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;
 }
 
-size_t gemm_turns(const struct compute *compute, size_t k) {
+size_t gemm_iterations(const struct compute *compute, size_t k) {
     return gemm_state(compute)->backend == &gemm_backend_portable && !gemm_blocks_suit(compute)
-               ? gemm_panels_turns(compute, k)
+               ? gemm_panels_iterations(compute, k)
                : 0;
 }
 

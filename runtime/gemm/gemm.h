@@ -53,7 +53,7 @@ bool gemm_uses_matrix_cores(const struct compute *compute);
 
 /* The most loop iterations of one work-item for sums of k elements, for operations_check_loops. 0 unless the
  * portable backend runs its kernels without local memory (gemm_panels.h): others divide the work. */
-size_t gemm_turns(const struct compute *compute, size_t k);
+size_t gemm_iterations(const struct compute *compute, size_t k);
 
 /* The backend's name, and the same human-readable: also what it runs on, whether with given parameters, and why not
  * on matrix cores if "auto" wanted some. */

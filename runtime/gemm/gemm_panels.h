@@ -20,4 +20,4 @@ bool gemm_panels_are_faster(const struct gemm_call *call);
 void gemm_panels_run(struct compute *compute, struct gemm_panels *panels, const struct gemm_call *call);
 
 /* Iterations of loops that a work-item makes for sums of k, at most. */
-size_t gemm_panels_turns(const struct compute *compute, size_t k);
+size_t gemm_panels_iterations(const struct compute *compute, size_t k);

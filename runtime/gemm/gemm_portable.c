@@ -17,7 +17,7 @@ bool gemm_panels_suit(const struct compute *compute) {
 }
 
 /* For each step of k a row of the panel is copied, and then multiplied in each tile of rows. */
-size_t gemm_panels_turns(const struct compute *compute, size_t k) {
+size_t gemm_panels_iterations(const struct compute *compute, size_t k) {
     return k * ((size_t)PANEL_VECTORS * compute->vector + MOST_ROWS / TILE_ROWS);
 }
 

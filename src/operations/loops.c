@@ -4,12 +4,12 @@
 #include "src/operations/kernels.h"
 
 enum {
-    MANY = 1 << 15, /* turns of a work-item that any device makes */
+    MANY = 1 << 15, /* loop iterations of a work-item that any device makes */
     OUTER = 256,
-    INNER = 512,           /* of the self-test, 2^17 together */
-    TURNS_PER_COLUMN = 32, /* of a token's map, at most: mhc_lite makes 18 to 22 a permutation */
-    TURNS_PER_VECTOR = 4,  /* of a row, at most: kernels walk it a few times */
-    TURNS_PER_CHANNEL = 4, /* of a head and position, about: attention with a work-item for a block of keys */
+    INNER = 512,                /* of the self-test, 2^17 together */
+    ITERATIONS_PER_COLUMN = 32, /* of a token's map, at most: mhc_lite makes 18 to 22 a permutation */
+    ITERATIONS_PER_VECTOR = 4,  /* of a row, at most: kernels walk it a few times */
+    ITERATIONS_PER_CHANNEL = 4, /* of a head and position, about: attention with a work-item for a block of keys */
 };
 
 static size_t larger(size_t a, size_t b) {
@@ -17,11 +17,11 @@ static size_t larger(size_t a, size_t b) {
 }
 
 /* Of a work-item that goes over all positions of a head. */
-static size_t attention_turns(const struct operations *operations, struct token_shape tokens) {
+static size_t attention_iterations(const struct operations *operations, struct token_shape tokens) {
     const struct operation_shape *shape = &operations->shape;
     return attention_is(operations, "gpu")
                ? 0
-               : (size_t)(tokens.sequence * (shape->channels / shape->heads)) * TURNS_PER_CHANNEL;
+               : (size_t)(tokens.sequence * (shape->channels / shape->heads)) * ITERATIONS_PER_CHANNEL;
 }
 
 /* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the
@@ -31,21 +31,21 @@ static size_t most_k(const struct operation_shape *shape, size_t tokens) {
     return larger(larger(tokens, (size_t)shape->vocabulary), widest);
 }
 
-/* Turns of the work-item that makes most of them, at most. */
-static size_t most_turns(const struct operations *operations, struct token_shape batch, size_t parameters) {
+/* The most loop iterations that a single work-item makes. */
+static size_t most_iterations(const struct operations *operations, struct token_shape batch, size_t parameters) {
     const size_t tokens = token_count(batch);
     const struct compute *compute = operations->compute;
     const struct operation_shape *shape = &operations->shape;
-    const size_t step = (size_t)compute->vector * compute->lanes; /* elements of a row in a turn */
+    const size_t step = (size_t)compute->vector * compute->lanes; /* elements of a row in an iteration */
     const size_t row = groups_for((size_t)(shape->streams * shape->channels), step);
     const size_t map = chunk_rows(tokens, operations->policy.map_chunks).per_chunk * operations->columns;
     const size_t mix = chunk_rows(tokens, operations->policy.row_chunks).per_chunk * row;
     const size_t logits = groups_for((size_t)shape->vocabulary, step);
     const size_t norm = groups_for(parameters, operations->policy.square_chunks * step);
-    const size_t attention = attention_turns(operations, batch);
-    const size_t gemm = gemm_turns(compute, most_k(shape, tokens));
-    const size_t rows =
-        larger(larger(map * TURNS_PER_COLUMN, mix * TURNS_PER_VECTOR), larger(logits * TURNS_PER_VECTOR, norm));
+    const size_t attention = attention_iterations(operations, batch);
+    const size_t gemm = gemm_iterations(compute, most_k(shape, tokens));
+    const size_t rows = larger(larger(map * ITERATIONS_PER_COLUMN, mix * ITERATIONS_PER_VECTOR),
+                               larger(logits * ITERATIONS_PER_VECTOR, norm));
     return larger(rows, larger(attention, gemm));
 }
 
@@ -77,19 +77,19 @@ static int check(struct compute *compute) {
 
 int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters) {
     struct compute *compute = operations->compute;
-    const size_t turns = most_turns(operations, tokens, parameters);
+    const size_t iterations = most_iterations(operations, tokens, parameters);
     char key[CHECKSUM_SIZE];
-    if (turns < MANY || self_test_passed(compute, "loops", key)) {
+    if (iterations < MANY || self_test_passed(compute, "loops", key)) {
         return 0;
     }
     const int status = check(compute);
     if (status == 0) {
         self_test_keep(compute, key);
     } else if (status > 0) {
-        error_set("a work-item of this model makes up to %zu turns of loops, and %d do not come out right (Mesa's "
-                  "llvmpipe "
-                  "and lavapipe of 22.3 leave all loops after 65535)",
-                  turns, OUTER * INNER);
+        error_set("a work-item of this model needs up to %zu loop iterations, and the device computes wrong after "
+                  "%d: Mesa's "
+                  "llvmpipe and lavapipe of release 22.3 end all loops of a work-item after 65535",
+                  iterations, OUTER * INNER);
         return self_test_refuse(compute, "a long loop", "a smaller model or batch, ");
     }
     return status;

@@ -37,7 +37,7 @@ static void long_loops_are_tried_where_a_model_has_some(void **state) {
     assert_int_equal(check("mhc_lite", 6, 254), leaves_loops() ? -1 : 0);
     if (leaves_loops()) {
         assert_non_null(strstr(error_text(), "driver 22."));
-        assert_non_null(strstr(error_text(), "leave all loops after 65535"));
+        assert_non_null(strstr(error_text(), "end all loops of a work-item after 65535"));
     }
     assert_int_equal(compute_check(compute), 0);
 }
@@ -58,7 +58,7 @@ static void portable_gemm_has_long_loops(void **state) {
     (void)state;
     const struct operation_shape shape = {
         .streams = 1, .channels = 8, .heads = 2, .vocabulary = 20000, .residual = residual_find("rc")};
-    const bool is_long = gemm_turns(compute, 20000) > 20000;
+    const bool is_long = gemm_iterations(compute, 20000) > 20000;
     assert_int_equal(is_long, compute->lanes == 1);
     assert_int_equal(check_shape(&shape, (struct token_shape){1, 16}), is_long && leaves_loops() ? -1 : 0);
 }
