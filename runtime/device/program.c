@@ -264,6 +264,7 @@ void programs_release(struct compute *compute) {
 
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct recipe recipe = {0};
+    cl_int code;
     int status = recipe_make(compute, files, options, &recipe);
     *program = status ? NULL : find_built(compute, recipe.key);
     if (status == 0 && !*program && !compute->dry && (status = obtain(compute, &recipe, program)) == 0) {
@@ -272,8 +273,9 @@ int program_build(struct compute *compute, const char *const *files, const char 
         strcpy(built->key, recipe.key);
         compute->programs = built;
     }
-    if (*program) {
-        clRetainProgram(*program);
+    if (*program && (code = clRetainProgram(*program)) != CL_SUCCESS) {
+        *program = NULL;
+        status = error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
     }
     free(recipe.text);
     free(recipe.options);
