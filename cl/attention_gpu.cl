@@ -28,7 +28,7 @@
  *
  * Build constants, besides those of attention.cl: ACROSS and DOWN, powers of two from 8 on; SCALE =
  * 1/sqrt(HEAD_SIZE); KEYS_STAY: 1 if a group has a block of keys and goes over queries (attention_backward_keys), 0
- * if it has a block of queries and goes over keys (the other two). */
+ * if it has a block of queries and goes over keys (the other two); the file is built once for each. */
 #define INLINED static inline __attribute__((always_inline))
 
 #define ITEMS       (ACROSS * DOWN)
@@ -123,7 +123,7 @@ struct rows {
 #define ROWS_OF(matrix, stride, first, sequence)                                                                   \
     {(matrix) + (size_t)(first) * (stride), (stride), (sequence) - 1 - (first)}
 
-/* Loads a quad of row `row` + `more`, or of the last row if that is smaller. `more` must be the same for all
+/* Loads a quad of row `row` + `more`, or of the last row if there is no such row. `more` must be the same for all
  * work-items. For a quad past the row's end the result is arbitrary. */
 INLINED quad_t rows_quad(const struct rows *rows, int row, int more, int quad) {
     const int in_row = min(quad, HEAD_QUADS - 1);
@@ -207,8 +207,8 @@ INLINED void slice_multiply(const struct item *item, __local const float4 *stage
     }
 }
 
-/* scores = rows columns^T. It begins with a barrier, so other work-items may still read `stage` before. They may
- * still read it afterwards: whoever writes `stage` next must begin with a barrier, too. */
+/* scores = rows columns^T. Callers need no barrier before it. It ends without one: code that writes `stage` next
+ * must begin with a barrier. */
 INLINED void scores_multiply(const struct item *item, const struct rows *rows, const struct rows *columns,
                              __local float4 *stage, float (*scores)[4]) {
     quad_t quads[SLICE_SHARE];
@@ -268,8 +268,8 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
     }
 }
 
-/* sums += tile rows, with COLUMNS rows. It begins with a barrier, so the tile may just have been written, and
- * others may still read `stage`. Others may still read both afterwards. */
+/* sums += tile rows, with COLUMNS rows. Callers need no barrier before it. It ends without one: code that
+ * writes the tile or `stage` next must begin with a barrier. */
 INLINED void sums_add(const struct item *item, __local const float4 *tile, const struct rows *rows,
                       __local float4 *stage, float4 (*sums)[SUM_ARRAY]) {
     quad_t quads[CHUNK_SHARE];

@@ -305,7 +305,9 @@ int files_write(const char *path, const void *data, size_t bytes) {
     if (open_staged(&file, path) != 0) {
         return -1;
     }
-    fwrite(data, 1, bytes, file.stream); /* output_file_end reports a failure */
+    if (bytes > 0) {
+        fwrite(data, 1, bytes, file.stream); /* output_file_end reports a failure */
+    }
     return output_file_end(&file, 0);
 }
 

@@ -1,15 +1,16 @@
 /* GEMM (matrix multiplication) of row-major matrices on a compute's device, by one of these backends:
  *
- *   backend  | runs on                | types it reads                | bias, GELU | made of
+ *   backend  | runs on                | types it reads                | fuses      | made of
  *   cblas    | CPUs (PoCL)            | fp32                          | no         | the host's BLAS, natively
  *   clblast  | any device             | fp32                          | no         | CLBlast
- *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | 16 bits    | our kernels (gemm_mma.h)
+ *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | in 16 bits | our kernels (gemm_mma.h)
  *   onednn   | Intel's GPUs, CPUs     | all; else CLBlast or cblas    | no         | oneDNN
  *   portable | any device             | all on GPUs, else fp32        | no         | our kernels (gemm_blocks.h,
  *            |                        |                               |            | gemm_panels.h)
  *
- * The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run makes fp32
- * copies of them, and converts the result back. Sums are fp32 either way. */
+ * "fuses": computes a bias and GELU in the GEMM. The types of the three buffers say what is stored in them. If a
+ * backend does not read them, gemm_run makes fp32 copies of them, and converts the result back. Sums are fp32
+ * either way. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -34,8 +35,8 @@ void gemm_run(struct compute *compute, const struct gemm_call *call);
 /* ---- for memory plans */
 
 /* Whether all GEMMs of operands of this type work on fp32 copies: the backend lacks the type or computes it wrong.
- * Even if false, single GEMMs by oneDNN may, for a matrix whose offset is not a multiple of the alignment that the
- * device needs. Copies stay allocated: one buffer each for A, B and C, of the largest size so far. */
+ * Even if false, oneDNN copies a matrix whose offset is not aligned as the device needs. Copies stay allocated: one
+ * buffer each for A, B and C, of the largest size so far. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
 /* Bytes at most for sums that several work-groups share, in GEMMs of operands of this type. */

@@ -1,4 +1,4 @@
-/* A GEMM as it is asked for, and what backends do with any. */
+/* The arguments of gemm_run, and functions that all backends share. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -10,8 +10,9 @@ struct matrix {
 };
 
 /* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
- * not read C. m, n or k of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias, and either
- * activated = GELU(C) of C before it is rounded, or C = C * GELU'(gelu_of) as the last step. */
+ * not read C. m, n or k of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias; then, if
+ * `activated` is set, activated = GELU(C) of C before it is rounded; or, if `gelu_of` is set, C = C *
+ * GELU'(gelu_of). Not both. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     size_t m, n, k;
@@ -40,12 +41,12 @@ double gemm_call_flops(const struct gemm_call *call);
  * compute. */
 bool gemm_reserve(struct compute *compute, struct buffer *buffer, size_t bytes, const char *what);
 
-/* Logs a GEMM that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
- * run, too. */
+/* Logs a GEMM of a library as one launch, even if it enqueues several kernels. True if the GEMM must be run,
+ * too. */
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);
 
-/* Behind it, for GEMMs of several commands: a marker in the queue while profiling, else NULL. Two of them, before
- * and after, go to gemm_call_profile, which takes both over. */
+/* Enqueues a marker while profiling, else returns NULL. A GEMM of several commands is measured between two: both go
+ * to gemm_call_profile, which releases them. */
 cl_event gemm_call_mark(struct compute *compute);
 void gemm_call_profile(struct compute *compute, const struct gemm_call *call, cl_event begin, cl_event end);
 

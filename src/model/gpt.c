@@ -25,8 +25,8 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
 
 /* The order of the model's operations: tokens -> embedding -> sublayers (enter, branch, leave) -> final norm ->
  * head -> loss, and backward. Decided elsewhere: all buffers' sizes, how many tokens have logits at a time
- * (logit_rows), and whether GELU outputs are kept for the backward pass (keeps_activation): gpt_plan.c, with
- * memory; whether frames are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM:
+ * (logit_rows), and whether the activation's outputs are kept for the backward pass (keeps_activation): gpt_plan.c,
+ * with memory; whether frames are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM:
  * linear.c. */
 
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
@@ -56,7 +56,8 @@ static void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
     drop(gpt, sublayer, sublayer->mix.output);
 }
 
-/* Keeps the Gram matrices of the sublayer's input streams where recomputing overwrites these. */
+/* Computes the Gram matrices of the sublayer's input streams now if the pass observes them: with --recompute the
+ * streams are overwritten later. */
 static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.observe && sublayer->gram) {
         stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, sublayer->gram);

@@ -7,9 +7,9 @@
  * the weights that GEMMs read, have the shape's type (act_t in the kernels); all else is float. Parameters are
  * spans of the arena of weights, their gradients are spans of the arena of gradients. Gradients of parameters are
  * overwritten in the first backward pass of a step (`accumulate` false) and added to in later ones (true); all
- * other outputs are overwritten. Kernels move whole aligned vectors: buffers begin at a multiple of a vector's
- * size, as OpenCL's do, and offsets of spans are multiples of 64 elements or of C; only theta is read number by
- * number. tests/operations/test_operations.c compares each operation with a plain reference in double.
+ * other outputs are overwritten. Kernels load aligned vectors: buffers begin at a multiple of a vector's size,
+ * as OpenCL's do, and offsets of spans are multiples of 64 elements or of C. Only spans of theta may begin
+ * anywhere. tests/operations/test_operations.c compares each operation with a plain reference in double.
  *
  * A "leaf" is a parameter tensor that the residual variant adds to a sublayer (src/variants/residual.h); "theta"
  * are a sublayer's small leaves, one after the other. Norms and activations are files of cl/, norm_<name>.cl and
@@ -51,7 +51,7 @@ void operations_release(struct operations *operations);
  * type (runtime/device/self_test.h). */
 int attention_open(struct operations *operations);
 
-/* Self-test for a bug of Mesa 22.3's CPU drivers, which leave all loops of a work-item after 65535 iterations. If
+/* Self-test for a bug of Mesa 22.3's CPU drivers, which end all loops of a work-item after 65535 iterations. If
  * one work-item may need 32768 or more for a batch of this shape and so many parameters, a loop of 131072 runs on
  * the device, once per device and driver. 0: the model can run; -1: the loop gave a wrong result, with advice in
  * the error, or it could not run. */
@@ -204,7 +204,8 @@ void stream_backward(struct operations *operations, size_t tokens, const struct 
 
 /* Whether this device and shape use the fused kernels below instead of the separate ones above. policy_make decides
  * (frame_rows in policy.c): not for plain residuals, on CPUs, with more than 4 streams, or where a token's streams,
- * projections or theta are too large for registers and local memory. `hc_devices --verbose` prints the decision.
+ * projections or theta are too large for registers and local memory. `hc_devices --verbose` prints the decision
+ * for GPT-2 small in bf16 with mhc and 4 streams.
  * Generation with a key/value cache uses the separate kernels in any case (is_fused in hyper_connection.c). */
 bool frame_is_fused(const struct operations *operations);
 
@@ -215,8 +216,9 @@ struct stream_frame {
     struct span packed;
 };
 
-/* Defers the depth mix after a branch, except the last one's: it only stores `from`. The next frame_enter computes
- * it and its own work in one kernel (frame_between), so `from` and its buffers must stay valid until then. */
+/* Defers the depth mix after a branch: it only stores `from`. The next frame_enter computes it and its own work in
+ * one kernel (frame_between), so `from` and its buffers must stay valid until then. Not after the last branch,
+ * where the caller runs depth_mix_forward. */
 void frame_leave(struct operations *operations, const struct stream_mix *from);
 
 /* Projections, map and width mix: z, h, normed and statistics from streams and squares. After a frame_leave it
@@ -237,8 +239,9 @@ struct frame_gradients {
     struct span d_theta;
 };
 
-/* The backward pass of this sublayer's depth mix and of its frame_enter, without the gradients of the projection
- * matrices. It also computes d_output of the sublayer before. */
+/* Gradients of this sublayer's mixes and map, without those of the projection matrices, and d_output of the
+ * sublayer before, whose branch runs backward next. This sublayer's own d_output comes from the call before, or
+ * from frame_output_gradient. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
@@ -329,7 +332,7 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
                          const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
                          bool accumulate);
 
-/* logits [rows, V], float, for targets[first ..]: losses[first ..] are written. d_logits [rows, V], of the
+/* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. d_logits [rows, V], of the
  * activations' type, becomes scale * (softmax - one-hot), unless it is NULL; if activations are fp32, it may be the
  * same buffer as logits. A target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,

@@ -38,8 +38,8 @@ struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
 };
 
-/* ---- parameters that a variant adds to a sublayer. Every variant but rc has one LEAF_NORM and projections, since
- * H depends on the token. */
+/* ---- parameters that a variant adds to a sublayer. Every variant with leaves must have exactly one
+ * LEAF_NORM and at least one projection: H depends on the token. */
 
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */
@@ -65,8 +65,7 @@ struct residual_leaf {
 
 /* ---- the rows */
 
-/* What holds of every H_res of a variant, whatever its parameters are, and of their products (a norm where sums are
- * promised). */
+/* What holds of every H_res of a variant, whatever its parameters are, and of their products. */
 enum residual_promise {
     PROMISE_ROW_SUMS = 1,    /* rows sum to one */
     PROMISE_COLUMN_SUMS = 2, /* columns sum to one */
@@ -124,7 +123,7 @@ const char *residual_streams_text(const struct residual_variant *variant, char *
  * whose. */
 const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner);
 
-/* The number of the setting of this name; that of the first which does not exist if there is none. */
+/* Index of the setting of this name; if there is none, the number of settings. */
 size_t residual_setting_find(const char *name);
 
 /* All settings at their defaults. */
