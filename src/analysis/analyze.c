@@ -173,7 +173,7 @@ static void warn_of_damage(const json_t *record) {
     const json_t *damage;
     size_t i;
     json_array_foreach(json_object_get(record, "damaged"), i, damage) {
-        message_print(stderr, "warning  %s: left out lines that are no records of a run: %.0f, first line %.0f\n",
+        message_print(stderr, "warning  %s: lines that cannot be read are left out: %.0f; the first is line %.0f\n",
                       json_string_value(json_object_get(damage, "path")), run_number(damage, "lines"),
                       run_number(damage, "first"));
     }

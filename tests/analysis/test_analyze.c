@@ -400,11 +400,11 @@ UNIT_TEST(bad_records_are_named) {
     scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
     assert_int_equal(ANALYZE(scratch_path("bad")), 0);
     assert_holds(child_message(),
-                 "bad/metrics.jsonl: left out lines that are no records of a run: 1, first line 2");
+                 "bad/metrics.jsonl: lines that cannot be read are left out: 1; the first is line 2");
     scratch_write("bad/metrics.jsonl", "{\"loss\":1}\n", 11);
     assert_int_equal(ANALYZE(scratch_path("bad")), 1);
     assert_holds(child_message(),
-                 "bad/metrics.jsonl: left out lines that are no records of a run: 1, first line 1");
+                 "bad/metrics.jsonl: lines that cannot be read are left out: 1; the first is line 1");
     clean(state);
     scratch_write("bad/metrics.jsonl", "", 0);
     scratch_write("bad/eval-x.json", "{", 1);
