@@ -65,7 +65,7 @@ static void assert_holds(const char *text, const char *part) {
     }
 }
 
-UNIT_TEST(records_become_numbers_tables_and_plots) {
+UNIT_TEST_BETWEEN(NULL, records_become_numbers_tables_and_plots, clean) {
     static const char *const pictures[] = {"loss.svg", "loss.png", "loss.gp", "loss.csv", "gradient_norm.svg"};
     make_run("one");
     make_run("two");
@@ -94,7 +94,7 @@ UNIT_TEST(records_become_numbers_tables_and_plots) {
 }
 
 /* Runs that differ in the seed alone, or in when they write what, are of one kind and have one entry in legends. */
-UNIT_TEST(repeats_are_of_one_kind) {
+UNIT_TEST_BETWEEN(NULL, repeats_are_of_one_kind, clean) {
     static const struct {
         const char *name, *settings;
         int kind;
@@ -149,7 +149,7 @@ static const json_t *difference_of(const json_t *variant, const char *baseline) 
 /* Differences of 0.01 to 0.03 between runs of the same seed have a deviation of 0.01 and, at t = 4.3027, an
  * interval of 0.0248, though seeds are 0.1 apart. Of two kinds of rc the one that has as large a rate is the
  * baseline. */
-UNIT_TEST(variants_are_compared_at_the_same_seed) {
+UNIT_TEST_BETWEEN(NULL, variants_are_compared_at_the_same_seed, clean) {
     static const struct {
         const char *name, *settings;
         int last;
@@ -200,7 +200,7 @@ UNIT_TEST(variants_are_compared_at_the_same_seed) {
 }
 
 /* Runs whose batches do not depend on the seed are not said to, and are not compared with those of others. */
-UNIT_TEST(evaluation_batches_are_the_same) {
+UNIT_TEST_BETWEEN(NULL, evaluation_batches_are_the_same, clean) {
     make_seed("fixed-1", "residual = \"rc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 3.0);
     make_seed("fixed-2", "residual = \"hc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 4.0);
     const char *first = scratch_path("fixed-1"), *second = scratch_path("fixed-2"), *third = scratch_path("shc-1");
@@ -231,7 +231,7 @@ static const char compared[] = "<td>+1.0000 (one pair)</td>";
 
 /* A baseline may have other settings of the residual connection and of what does not change training, and another
  * learning rate, which the report says; with others that differ there is no number, and the report says why. */
-UNIT_TEST(baselines_are_of_runs_that_compare) {
+UNIT_TEST_BETWEEN(NULL, baselines_are_of_runs_that_compare, clean) {
     static const struct {
         const char *rc, *hc, *says;
         bool has_number;
@@ -269,7 +269,7 @@ UNIT_TEST(baselines_are_of_runs_that_compare) {
 }
 
 /* Runs that name one folder of data by two paths are of one kind. */
-UNIT_TEST(data_have_several_paths) {
+UNIT_TEST_BETWEEN(NULL, data_have_several_paths, clean) {
     make_folder("paths");
     make_seed("paths/rc-1", "residual = \"rc\"\nseed = 1\ndata_dir = \"/dev/..\"\n", 9, 3.0);
     make_seed("paths/rc-2", "residual = \"rc\"\nseed = 2\ndata_dir = \"/\"\n", 9, 3.5);
@@ -282,7 +282,7 @@ UNIT_TEST(data_have_several_paths) {
 
 /* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has
  * none. */
-UNIT_TEST(baselines_are_of_the_same_size) {
+UNIT_TEST_BETWEEN(NULL, baselines_are_of_the_same_size, clean) {
     make_folder("sizes");
     make_seed("sizes/rc-M", "residual = \"rc\"\nseed = 1\nn_layer = 12\nlearning_rate = 1\n", 9, 3.0);
     make_seed("sizes/hc-L", "residual = \"hc\"\nseed = 1\nn_layer = 24\nlearning_rate = 1\n", 9, 2.0);
@@ -314,7 +314,7 @@ static size_t read_labels(const char *picture, char labels[][32], size_t most) {
 }
 
 /* Neighbours differ, and not all would without their last digit. */
-UNIT_TEST(labels_tell_tics_apart) {
+UNIT_TEST_BETWEEN(NULL, labels_tell_tics_apart, clean) {
     static const double cases[][2] = {{1, 1e-9}, {1, 3e-8},   {1, 4e-7},   {1, 2e-6},     {1, 1e-4}, {0.5, 3e-7},
                                       {5, 1e-2}, {300, 1e-5}, {300, 2e-7}, {12345, 3e-4}, {2, 0}};
     char labels[64][32];
@@ -357,7 +357,7 @@ static void make_statistics(const char *name, const char *residual, int seed, do
 }
 
 /* Plots of H_res show means over seeds, in panels with one axis, which is fitted to them. */
-UNIT_TEST(plots_of_h_are_over_all_seeds) {
+UNIT_TEST_BETWEEN(NULL, plots_of_h_are_over_all_seeds, clean) {
     make_folder("h");
     make_statistics("h/mhc-1", "mhc", 1, 0.97);
     make_statistics("h/shc-1", "shc", 1, 0.90);
@@ -376,7 +376,7 @@ UNIT_TEST(plots_of_h_are_over_all_seeds) {
 
 /* Beside all iterations stand the later two thirds, where means over seeds have an axis of their own, and there is
  * a form of the picture for phones. */
-UNIT_TEST(later_losses_have_a_plot) {
+UNIT_TEST_BETWEEN(NULL, later_losses_have_a_plot, clean) {
     assert_int_equal(ANALYZE(scratch_path("h")), 0);
     const char *script = read_out("figures/loss.gp"), *page = read_out("report.html");
     assert_holds(script, "later = 83.3333333\n");
@@ -387,7 +387,7 @@ UNIT_TEST(later_losses_have_a_plot) {
     assert_holds(page, "<source media=\"(max-width: 40rem)\" width=\"350\"");
 }
 
-UNIT_TEST(names_cannot_write_the_page) {
+UNIT_TEST_BETWEEN(NULL, names_cannot_write_the_page, clean) {
     make_run("<b>'$x");
     assert_int_equal(ANALYZE(scratch_path("<b>'$x")), 0);
     const char *page = read_out("report.html");
@@ -395,7 +395,7 @@ UNIT_TEST(names_cannot_write_the_page) {
     assert_holds(page, "<td>?b???x</td>");
 }
 
-UNIT_TEST(bad_records_are_named) {
+UNIT_TEST_BETWEEN(NULL, bad_records_are_named, clean) {
     make_folder("bad");
     scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
     assert_int_equal(ANALYZE(scratch_path("bad")), 0);
@@ -416,7 +416,7 @@ UNIT_TEST(bad_records_are_named) {
     assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_analyze", scratch_path("bad")), 2);
 }
 
-UNIT_TEST(a_run_that_has_not_begun_is_a_row) {
+UNIT_TEST_BETWEEN(NULL, a_run_that_has_not_begun_is_a_row, clean) {
     make_folder("begun");
     scratch_write("begun/settings.conf", "seed = 1\n# device: cpu-x <b>\n", 28);
     assert_int_equal(ANALYZE(scratch_path("begun")), 0);
@@ -428,7 +428,7 @@ UNIT_TEST(a_run_that_has_not_begun_is_a_row) {
 
 /* Checkpoints with streams have matrices that only data can measure; without streams, or without a checkpoint,
  * there is nothing to say. */
-UNIT_TEST(a_report_without_data_reports_what_it_lacks) {
+UNIT_TEST_BETWEEN(NULL, a_report_without_data_reports_what_it_lacks, clean) {
     static const char config[] = "{\"residual\": \"%s\", \"n_streams\": %d, \"n_layer\": 1, \"n_head\": 1, "
                                  "\"n_embd\": 8, \"block_size\": 8, \"vocab_size\": 256}";
     static const char words[] = "H_res was not measured: give --data-dir DIR with the token files of these runs\n";
@@ -446,7 +446,7 @@ UNIT_TEST(a_report_without_data_reports_what_it_lacks) {
 }
 
 /* Of a folder, the runs in it, numbers in their names by value; where there is nothing, what was looked for. */
-UNIT_TEST(a_folder_of_runs_stands_for_them) {
+UNIT_TEST_BETWEEN(NULL, a_folder_of_runs_stands_for_them, clean) {
     make_folder("all");
     make_folder("all/other");
     make_run("all/shc-10");
@@ -467,7 +467,7 @@ UNIT_TEST(a_folder_of_runs_stands_for_them) {
 }
 
 /* A folder of evaluations of documents alone is a run, unless runs are in it. */
-UNIT_TEST(evaluations_of_documents_are_a_run) {
+UNIT_TEST_BETWEEN(NULL, evaluations_of_documents_are_a_run, clean) {
     static const char evaluation[] = "{\"word_perplexity\": 123.456}";
     make_folder("documents");
     scratch_write("documents/eval-wiki.json", evaluation, strlen(evaluation));
@@ -500,7 +500,7 @@ static void await_report(pid_t child, const char *part) {
 }
 
 /* --watch waits for runs whose folders are not there or are empty, and for what will be in them. */
-UNIT_TEST(watching_begins_before_the_run) {
+UNIT_TEST_BETWEEN(NULL, watching_begins_before_the_run, clean) {
     make_folder("empty");
     const char *out = scratch_path("out"), *folder = scratch_path("new"), *empty = scratch_path("empty");
     const char *const arguments[] = {HC_PROGRAMS "/hc_analyze", "--out", out, "--watch", "1", folder, empty, NULL};
@@ -519,7 +519,7 @@ UNIT_TEST(watching_begins_before_the_run) {
     assert_holds(child_message(), "empty: no run is here yet");
 }
 
-UNIT_TEST(without_gnuplot_there_are_numbers) {
+UNIT_TEST_BETWEEN(NULL, without_gnuplot_there_are_numbers, clean) {
     char *path = strdup(getenv("PATH"));
     make_run("three");
     setenv("PATH", "/nowhere", 1);
@@ -531,26 +531,4 @@ UNIT_TEST(without_gnuplot_there_are_numbers) {
     read_out("analysis.json");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(records_become_numbers_tables_and_plots, clean),
-        cmocka_unit_test_teardown(repeats_are_of_one_kind, clean),
-        cmocka_unit_test_teardown(variants_are_compared_at_the_same_seed, clean),
-        cmocka_unit_test_teardown(evaluation_batches_are_the_same, clean),
-        cmocka_unit_test_teardown(baselines_are_of_runs_that_compare, clean),
-        cmocka_unit_test_teardown(baselines_are_of_the_same_size, clean),
-        cmocka_unit_test_teardown(data_have_several_paths, clean),
-        cmocka_unit_test_teardown(labels_tell_tics_apart, clean),
-        cmocka_unit_test_teardown(plots_of_h_are_over_all_seeds, clean),
-        cmocka_unit_test_teardown(later_losses_have_a_plot, clean),
-        cmocka_unit_test_teardown(names_cannot_write_the_page, clean),
-        cmocka_unit_test_teardown(bad_records_are_named, clean),
-        cmocka_unit_test_teardown(a_run_that_has_not_begun_is_a_row, clean),
-        cmocka_unit_test_teardown(a_report_without_data_reports_what_it_lacks, clean),
-        cmocka_unit_test_teardown(a_folder_of_runs_stands_for_them, clean),
-        cmocka_unit_test_teardown(evaluations_of_documents_are_a_run, clean),
-        cmocka_unit_test_teardown(watching_begins_before_the_run, clean),
-        cmocka_unit_test_teardown(without_gnuplot_there_are_numbers, clean),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

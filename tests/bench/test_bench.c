@@ -207,16 +207,4 @@ UNIT_TEST(test_errors) {
     assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_three_ranks_that_share_memory),
-        cmocka_unit_test(test_three_ranks_across),
-        cmocka_unit_test(test_recomputing_needs_less_memory),
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_step_on_demand),
-        cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

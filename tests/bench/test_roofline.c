@@ -378,13 +378,4 @@ static int set_up(void **state) {
     return scratch_begin(state) || child_keep_no_programs();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_by_hand),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_shc_is_what_the_queue_gets),
-        cmocka_unit_test(test_fp32_is_what_the_queue_gets),
-    };
-    return cmocka_run_group_tests(tests, set_up, scratch_end);
-}
+UNIT_TEST_MAIN(set_up, scratch_end)

@@ -113,12 +113,4 @@ UNIT_TEST(test_other_files_stay) {
     assert_newest("notes", "ckpt-0");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_names_are_no_checkpoints),
-        cmocka_unit_test(test_files_are_no_checkpoints_and_links_stay),
-        cmocka_unit_test(test_what_is_no_checkpoint_stays),
-        cmocka_unit_test(test_other_files_stay),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

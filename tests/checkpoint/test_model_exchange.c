@@ -521,25 +521,4 @@ UNIT_TEST(training_starts_from_hugging_faces_folder) {
     assert_true(files_exist(scratch_path("tuned/ckpt-2")));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_norms_and_activations_are_not_exported_as_gpt2),
-        cmocka_unit_test(weights_come_back_from_hugging_faces_format),
-        cmocka_unit_test(linear_layers_are_transposed_for_hugging_face),
-        cmocka_unit_test(torch_folders_have_the_checkpoints_tensors_and_a_program),
-        cmocka_unit_test(padding_of_the_vocabulary_is_left_out),
-        cmocka_unit_test(added_tokens_get_the_mean_of_the_others),
-        cmocka_unit_test(other_ways_to_write_the_same_model_are_read),
-        cmocka_unit_test(other_models_are_refused),
-        cmocka_unit_test(truncated_and_absent_weights_are_named),
-        cmocka_unit_test(configs_that_cannot_be_computed_are_refused),
-        cmocka_unit_test(what_configs_leave_out_is_gpt2s),
-        cmocka_unit_test(only_exports_are_replaced),
-        cmocka_unit_test(exports_that_fail_leave_nothing_behind),
-        cmocka_unit_test(broken_checkpoints_are_named),
-        cmocka_unit_test(export_program_says_what_is_wrong),
-        cmocka_unit_test(imported_models_compute_the_same_bits),
-        cmocka_unit_test(training_starts_from_hugging_faces_folder),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

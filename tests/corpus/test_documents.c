@@ -290,13 +290,4 @@ UNIT_TEST(test_disk_full) {
     scratch_limit_file_size(UINT64_MAX);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shuffled),   cmocka_unit_test(test_kept_order),
-        cmocka_unit_test(test_sources),    cmocka_unit_test(test_listed_order),
-        cmocka_unit_test(test_val_source), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_bytes),      cmocka_unit_test(test_no_white_space),
-        cmocka_unit_test(test_bad_input),  cmocka_unit_test(test_disk_full),
-    };
-    return cmocka_run_group_tests(tests, prepared_begin, prepared_end);
-}
+UNIT_TEST_MAIN(prepared_begin, prepared_end)

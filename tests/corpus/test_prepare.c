@@ -335,18 +335,4 @@ UNIT_TEST(test_interrupt) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_share_and_seed),
-        cmocka_unit_test(test_share_of_compressed_text),
-        cmocka_unit_test(test_several_sources_and_stdin),
-        cmocka_unit_test(test_val_file),
-        cmocka_unit_test(test_pipe),
-        cmocka_unit_test(test_all_bytes_without_lines),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_interrupt),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -259,15 +259,4 @@ UNIT_TEST(test_stopped) {
     prepared_remove();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_while_sorting),
-        cmocka_unit_test(test_killed_in_running_text),
-        cmocka_unit_test(test_left_by_others),
-        cmocka_unit_test(test_killed_in_the_move),
-        cmocka_unit_test(test_place_taken),
-        cmocka_unit_test(test_stopped),
-    };
-    return cmocka_run_group_tests(tests, prepared_begin, prepared_end);
-}
+UNIT_TEST_MAIN(prepared_begin, prepared_end)

@@ -81,8 +81,7 @@ static void assert_same_value(float value, double expected) {
 }
 
 /* Each of the 65536 to float, exactly, and back to the same bits. */
-static void test_every_number(void **state) {
-    (void)state;
+UNIT_TEST(test_every_number) {
     enum { COUNT = 65536 };
     uint16_t *bits = malloc(COUNT * sizeof *bits);
     float *values = malloc(COUNT * sizeof *values);
@@ -109,8 +108,7 @@ static void test_every_number(void **state) {
 }
 
 /* Between each two neighbours of one sign, infinity as the last: the tie, and the floats beside it. */
-static void test_ties(void **state) {
-    (void)state;
+UNIT_TEST(test_ties) {
     enum { MOST = 3 * 32768 };
     float *values = malloc(MOST * sizeof *values);
     assert_non_null(values);
@@ -133,8 +131,7 @@ static void test_ties(void **state) {
 }
 
 /* Floats of all kinds, with those at the ends. */
-static void test_any_floats(void **state) {
-    (void)state;
+UNIT_TEST(test_any_floats) {
     enum { COUNT = 200001 }; /* no whole number of vectors */
     const uint32_t ends[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7f7fffff, 0xff7fffff,
                              0x7fc00000, 0x7f800001, 0xffffffff, 0x7fffffff, 0x00000001, 0x007fffff};
@@ -152,8 +149,7 @@ static void test_any_floats(void **state) {
     free(values);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_refused) {
     struct compute *own;
     const struct compute_options options = {.device = "pocl", .cache_dir = ""};
     assert_int_equal(gemm_compute_open(&own, &options), 0);
@@ -173,12 +169,6 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_number),
-        cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_any_floats),
-        cmocka_unit_test(test_refused),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, begin, end);
+    return unit_tests_run(begin, end);
 }

@@ -24,8 +24,7 @@ static int free_devices(void **state) {
     return 0;
 }
 
-static void test_description(void **state) {
-    (void)state;
+UNIT_TEST(test_description) {
     for (size_t i = 0; i < device_count; i++) {
         const struct device *device = &devices[i];
         assert_true(*device->name && *device->platform_name && *device->version);
@@ -35,8 +34,7 @@ static void test_description(void **state) {
     }
 }
 
-static void test_index(void **state) {
-    (void)state;
+UNIT_TEST(test_index) {
     struct device chosen;
     for (size_t i = 0; i < device_count; i++) {
         char word[32];
@@ -46,8 +44,7 @@ static void test_index(void **state) {
     }
 }
 
-static void test_substring(void **state) {
-    (void)state;
+UNIT_TEST(test_substring) {
     struct device chosen;
     char part[256];
     snprintf(part, sizeof(part), "%s", devices[0].platform_name + 1);
@@ -68,8 +65,7 @@ static void check_missing(const char *word) {
     }
 }
 
-static void test_missing(void **state) {
-    (void)state;
+UNIT_TEST(test_missing) {
     check_missing("no-such-device");
     check_missing("987654");
     check_missing("99999999999999999999999999");
@@ -77,8 +73,7 @@ static void test_missing(void **state) {
     check_missing("");
 }
 
-static void test_words(void **state) {
-    (void)state;
+UNIT_TEST(test_words) {
     struct device chosen, again;
     size_t order[DEVICE_MOST];
     size_t gpus = device_order_gpus(devices, device_count, order);
@@ -136,8 +131,7 @@ static void check_order(const struct device *list, size_t count, const uintptr_t
 
 #define CHECK_ORDER(list, ...) check_order((list), COUNT(list), (const uintptr_t[]){__VA_ARGS__, 0})
 
-static void discrete_gpus_come_before_integrated_ones(void **state) {
-    (void)state;
+UNIT_TEST(discrete_gpus_come_before_integrated_ones) {
     const struct device list[] = {host, integrated, {MADE(2, "NVIDIA CUDA", 200), .is_gpu = true, AT(0x41)}};
     struct device chosen;
     CHECK_ORDER(list, 200);
@@ -149,8 +143,7 @@ static void discrete_gpus_come_before_integrated_ones(void **state) {
     assert_ptr_equal(chosen.id, host.id);
 }
 
-static void integrated_gpus_are_taken_where_there_are_no_others(void **state) {
-    (void)state;
+UNIT_TEST(integrated_gpus_are_taken_where_there_are_no_others) {
     const struct device one[] = {host, integrated};
     const struct device two[] = {integrated,
                                  host,
@@ -159,8 +152,7 @@ static void integrated_gpus_are_taken_where_there_are_no_others(void **state) {
     CHECK_ORDER(two, 100, 200);
 }
 
-static void a_card_of_two_platforms_counts_once(void **state) {
-    (void)state;
+UNIT_TEST(a_card_of_two_platforms_counts_once) {
     const struct device nvidia[2] = {{MADE(1, "NVIDIA CUDA", 101), .is_gpu = true, AT(0x41)},
                                      {MADE(1, "NVIDIA CUDA", 102), .is_gpu = true, AT(0x42)}};
     const struct device mesa[2] = {{MADE(2, "rusticl", 201), .is_gpu = true, AT(0x42)},
@@ -187,8 +179,7 @@ static void a_card_of_two_platforms_counts_once(void **state) {
     CHECK_ORDER(twice, 101, 102);
 }
 
-static void equal_cards_are_told_apart(void **state) {
-    (void)state;
+UNIT_TEST(equal_cards_are_told_apart) {
     struct device list[] = {{MADE(1, "NVIDIA CUDA", 101), .is_gpu = true, AT(0x41)},
                             {MADE(1, "NVIDIA CUDA", 102), .is_gpu = true, AT(0x61)}};
     CHECK_ORDER(list, 101, 102);
@@ -196,8 +187,7 @@ static void equal_cards_are_told_apart(void **state) {
     CHECK_ORDER(list, 101, 102);
 }
 
-static void eight_ranks_get_eight_cards(void **state) {
-    (void)state;
+UNIT_TEST(eight_ranks_get_eight_cards) {
     struct device list[18] = {host, integrated};
     for (unsigned i = 0; i < 8; i++) {
         const struct device mesa = {MADE(2, "rusticl", 201 + i), .is_gpu = true, AT(0xc0 - 0x10 * i)};
@@ -209,8 +199,7 @@ static void eight_ranks_get_eight_cards(void **state) {
     CHECK_ORDER(list, 301, 302, 303, 304, 305, 306, 307, 308);
 }
 
-static void without_an_address_cards_are_different(void **state) {
-    (void)state;
+UNIT_TEST(without_an_address_cards_are_different) {
     const struct device list[] = {{MADE(1, "NVIDIA CUDA", 101), .is_gpu = true},
                                   {MADE(2, "rusticl", 201), .is_gpu = true},
                                   {MADE(2, "rusticl", 202), .is_gpu = true, AT(0x41)}};
@@ -218,8 +207,7 @@ static void without_an_address_cards_are_different(void **state) {
 }
 
 /* Clouds give each card a domain of its own, and the same bus. */
-static void domains_count_where_they_are_known(void **state) {
-    (void)state;
+UNIT_TEST(domains_count_where_they_are_known) {
     struct device list[] = {{MADE(1, "AMD Accelerated Parallel Processing", 101), .is_gpu = true, AT_BUS_ONLY(1)},
                             {MADE(1, "AMD Accelerated Parallel Processing", 102), .is_gpu = true, AT_BUS_ONLY(1)},
                             {MADE(2, "rusticl", 201), .is_gpu = true, AT(1)},
@@ -231,8 +219,7 @@ static void domains_count_where_they_are_known(void **state) {
     CHECK_ORDER(list, 101, 102, 202);
 }
 
-static void no_gpu_is_none(void **state) {
-    (void)state;
+UNIT_TEST(no_gpu_is_none) {
     struct device chosen;
     const struct device two[] = {host, {MADE(1, "FPGA", 100)}};
     assert_int_equal(device_choose_from(two, 2, "gpu", 0, &chosen), -1);
@@ -248,8 +235,7 @@ static void no_gpu_is_none(void **state) {
 }
 
 /* Vulkan on a CPU is for whoever names it; Vulkan on a card is a driver like others, and the last choice. */
-static void simulated_vulkan_is_chosen_by_name_only(void **state) {
-    (void)state;
+UNIT_TEST(simulated_vulkan_is_chosen_by_name_only) {
     struct device chosen;
     struct device list[] = {{MADE(3, "hctrain Vulkan", 301), .is_cpu = true, .is_gpu = true,
                              .shares_host_memory = true},
@@ -272,8 +258,7 @@ static void simulated_vulkan_is_chosen_by_name_only(void **state) {
 
 /* "vulkan" deals out cards as "gpu" does, whoever else offers them; without a compiler only its words choose
  * one. */
-static void vulkan_is_dealt_out_and_numbered(void **state) {
-    (void)state;
+UNIT_TEST(vulkan_is_dealt_out_and_numbered) {
     struct device chosen;
     struct device list[] = {{MADE(2, "NVIDIA CUDA", 200), .is_gpu = true, AT(1)},
                             {MADE(3, "hctrain Vulkan", 300), .is_cpu = true, .is_gpu = true,
@@ -355,8 +340,7 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, vo
     return next(id, what, capacity, value, bytes);
 }
 
-static void addresses_are_read_as_each_driver_reports_them(void **state) {
-    (void)state;
+UNIT_TEST(addresses_are_read_as_each_driver_reports_them) {
     for (size_t i = 0; i < COUNT(addresses); i++) {
         struct device *list;
         size_t count;
@@ -374,8 +358,7 @@ static void addresses_are_read_as_each_driver_reports_them(void **state) {
 /* ---- the environment, and names of errors */
 
 /* Without a home, PoCL's cache goes to a private folder; what the user set stays. */
-static void test_environment(void **state) {
-    (void)state;
+UNIT_TEST(test_environment) {
     char folder[] = "/tmp/hc-test-device-XXXXXX", trap[256];
     struct stat status;
     assert_non_null(mkdtemp(folder));
@@ -407,8 +390,7 @@ static void test_environment(void **state) {
     assert_string_equal(getenv("POCL_CACHE_DIR"), "/nowhere");
 }
 
-static void test_error_names(void **state) {
-    (void)state;
+UNIT_TEST(test_error_names) {
     assert_string_equal(device_error_name(CL_SUCCESS), "CL_SUCCESS");
     assert_string_equal(device_error_name(CL_OUT_OF_RESOURCES), "CL_OUT_OF_RESOURCES");
     assert_string_equal(device_error_name(CL_INVALID_WORK_GROUP_SIZE), "CL_INVALID_WORK_GROUP_SIZE");
@@ -416,26 +398,6 @@ static void test_error_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_description),
-        cmocka_unit_test(test_index),
-        cmocka_unit_test(test_substring),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(discrete_gpus_come_before_integrated_ones),
-        cmocka_unit_test(integrated_gpus_are_taken_where_there_are_no_others),
-        cmocka_unit_test(a_card_of_two_platforms_counts_once),
-        cmocka_unit_test(equal_cards_are_told_apart),
-        cmocka_unit_test(eight_ranks_get_eight_cards),
-        cmocka_unit_test(without_an_address_cards_are_different),
-        cmocka_unit_test(domains_count_where_they_are_known),
-        cmocka_unit_test(no_gpu_is_none),
-        cmocka_unit_test(simulated_vulkan_is_chosen_by_name_only),
-        cmocka_unit_test(vulkan_is_dealt_out_and_numbered),
-        cmocka_unit_test(addresses_are_read_as_each_driver_reports_them),
-        cmocka_unit_test(test_error_names),
-        cmocka_unit_test(test_environment),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, list_devices, free_devices);
+    return unit_tests_run(list_devices, free_devices);
 }

@@ -35,16 +35,14 @@ static int train_with(const char *fault, const char *run) {
     return train_where("HC_FAULT", fault, run);
 }
 
-static void no_memory_is_reported_with_advice(void **state) {
-    (void)state;
+UNIT_TEST(no_memory_is_reported_with_advice) {
     assert_failed(train_with("clCreateBuffer -4 20", "full"), 1, "choose a smaller batch_size");
     assert_failed(train_with("clCreateBuffer -4 20", "full"), 1, "CL_MEM_OBJECT_ALLOCATION_FAILURE");
     assert_failed(train_with("clEnqueueNDRangeKernel -5 9", "full"), 1, "cannot run kernel");
 }
 
 /* In the eighth of 20 iterations, when there is a checkpoint. */
-static void lost_device_leaves_a_checkpoint(void **state) {
-    (void)state;
+UNIT_TEST(lost_device_leaves_a_checkpoint) {
     assert_failed(train_with("adamw -36 8", "lost"), 1, "the device was lost");
     assert_int_equal(newest("lost", 0), 5);
     assert_failed(train_with("adamw -36 8", "lost-again"), 1, "--init-from resume goes on from there");
@@ -53,13 +51,11 @@ static void lost_device_leaves_a_checkpoint(void **state) {
     assert_same_checkpoint("lost", "unharmed", "ckpt-20");
 }
 
-static void failure_while_waiting_is_reported(void **state) {
-    (void)state;
+UNIT_TEST(failure_while_waiting_is_reported) {
     assert_failed(train_with("clFinish -9999 3", "waiting"), 1, "the device was lost");
 }
 
-static void texts_of_devices_and_compilers_are_shown(void **state) {
-    (void)state;
+UNIT_TEST(texts_of_devices_and_compilers_are_shown) {
     setenv("XDG_CACHE_HOME", scratch_path("empty-cache"), 1); /* where no program is */
     train_where("HC_NAME", "a device" HOSTILE_TEXT, "named");
     assert_shown(child_message());
@@ -107,8 +103,7 @@ static void check_refused(const char *kernel, const char *failed, const char *co
     train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
         scratch_path("nonsense"), "--start-over"
 
-static void nonsense_is_refused_in_every_class_of_kernels(void **state) {
-    (void)state;
+UNIT_TEST(nonsense_is_refused_in_every_class_of_kernels) {
     CHECK_REFUSED("gemm_panels", "matrix multiplication by cblas of device ", NEW_RUN, "--gemm", "cblas");
     CHECK_REFUSED("gemm_panels", "matrix multiplication by portable of device ", NEW_RUN, "--gemm", "portable");
     CHECK_REFUSED("XgemmDirectTN", "matrix multiplication by clblast of device ", NEW_RUN, "--gemm", "clblast");
@@ -119,8 +114,7 @@ static void nonsense_is_refused_in_every_class_of_kernels(void **state) {
     CHECK_REFUSED("loop_turns", "a long loop of device ", NEW_RUN, "--residual", "mhc_lite", "--n-streams", "6");
 }
 
-static void every_program_refuses_nonsense(void **state) {
-    (void)state;
+UNIT_TEST(every_program_refuses_nonsense) {
     const char *checkpoint = scratch_path("healthy/ckpt-20"), *failed = "matrix multiplication by ";
     CHECK_REFUSED("gemm_panels", failed, HC_PROGRAMS "/hc_bench", "--config", scratch_path("tiny.conf"));
     CHECK_REFUSED("gemm_panels", failed, HC_PROGRAMS "/hc_eval", "--checkpoint", checkpoint, "--data",
@@ -131,8 +125,7 @@ static void every_program_refuses_nonsense(void **state) {
 }
 
 /* What passed is not tested again, until the driver changes; --plan-only computes nothing. */
-static void a_verdict_is_kept_for_a_driver(void **state) {
-    (void)state;
+UNIT_TEST(a_verdict_is_kept_for_a_driver) {
     static const char fault[] = "attention_forward 0 1";
     forget_verdicts();
     assert_done(TRAIN("healthy-again"));
@@ -150,8 +143,7 @@ static void a_verdict_is_kept_for_a_driver(void **state) {
 }
 
 /* Nor is it where CLBlast is another file, as after an update. */
-static void a_verdict_is_kept_for_a_library(void **state) {
-    (void)state;
+UNIT_TEST(a_verdict_is_kept_for_a_library) {
     const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
     void *function, *loaded = dlopen("libclblast.so.1", RTLD_NOW);
     Dl_info place;
@@ -181,16 +173,4 @@ static int set_up(void **state) {
            setenv("POCL_CACHE_DIR", scratch_path("kernels"), 1) || TRAIN("healthy");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_memory_is_reported_with_advice),
-        cmocka_unit_test(lost_device_leaves_a_checkpoint),
-        cmocka_unit_test(failure_while_waiting_is_reported),
-        cmocka_unit_test(texts_of_devices_and_compilers_are_shown),
-        cmocka_unit_test(nonsense_is_refused_in_every_class_of_kernels),
-        cmocka_unit_test(every_program_refuses_nonsense),
-        cmocka_unit_test(a_verdict_is_kept_for_a_driver),
-        cmocka_unit_test(a_verdict_is_kept_for_a_library),
-    };
-    return cmocka_run_group_tests(tests, set_up, scratch_end);
-}
+UNIT_TEST_MAIN(set_up, scratch_end)

@@ -38,8 +38,7 @@ static void assert_entry(const struct launch_entry *entry, const char *name, con
     assert_true(entry->launches == launches && entry->waits == waits);
 }
 
-static void test_entries(void **state) {
-    (void)state;
+UNIT_TEST(test_entries) {
     struct dry dry = open_dry();
     struct compute *compute = dry.compute;
     const struct span half = {&dry.buffer, 8};
@@ -84,8 +83,7 @@ static void check_outside(size_t offset, size_t count, const char *words) {
     close_dry(&dry);
 }
 
-static void test_extents_are_inside(void **state) {
-    (void)state;
+UNIT_TEST(test_extents_are_inside) {
     struct dry dry = open_dry();
     const struct span last = {&dry.buffer, ELEMENTS - 1}, end = {&dry.buffer, ELEMENTS};
     KERNEL_RUN(dry.compute, &dry.kernel, 1, 64, ARG_IN(&dry.buffer, ELEMENTS), ARG_SPAN_OUT(last, 1),
@@ -110,8 +108,7 @@ static void assert_seconds(struct gpu_work work, double expected) {
 }
 
 /* RTX A6000: 84 cores, 768 GB/s, 38.7 TFLOP/s, 154.8 on units; four groups of 128 a core at a time. */
-static void test_seconds(void **state) {
-    (void)state;
+UNIT_TEST(test_seconds) {
     const double launch = 2.5e-6, ms = 1e-3;
     assert_seconds((struct gpu_work){.groups = 1, .local = 64}, launch);
     assert_seconds((struct gpu_work){.bytes = 768e6}, ms / 0.85 + launch);
@@ -137,8 +134,7 @@ static void assert_known_as(const char *driver, const char *name) {
     assert_string_equal(model->name, name);
 }
 
-static void test_names(void **state) {
-    (void)state;
+UNIT_TEST(test_names) {
     const struct device unknown = {.name = "cpu-haswell"};
     assert_known_as("NVIDIA RTX A6000", "a6000");
     assert_known_as("NVIDIA H100 80GB HBM3", "h100");
@@ -155,8 +151,7 @@ static void test_names(void **state) {
 
 /* Memory and compute units as the makers' drivers report them: clinfo of ROCm and of Intel's, whose EUs are made
  * cores. */
-static void test_drivers(void **state) {
-    (void)state;
+UNIT_TEST(test_drivers) {
     static const struct {
         const char *name;
         unsigned compute_units, percent; /* of the memory that a buffer may have */
@@ -168,11 +163,4 @@ static void test_drivers(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_entries), cmocka_unit_test(test_extents_are_inside),
-        cmocka_unit_test(test_seconds), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_drivers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

@@ -615,33 +615,4 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows_are_those_of_the_convention),
-        cmocka_unit_test(test_words_are_counted_as_python_does),
-        cmocka_unit_test(test_metrics_without_a_divisor_are_none),
-        cmocka_unit_test(test_memory_for_long_sequences_is_used_for_short_ones),
-        cmocka_unit_test(test_documents_have_the_metrics_of_the_plain_model),
-        cmocka_unit_test(test_batches_change_rounding_only),
-        cmocka_unit_test(test_forms_of_input_are_alike),
-        cmocka_unit_test(test_words_and_bytes_may_be_those_of_another_field),
-        cmocka_unit_test(test_what_is_not_utf8_can_be_replaced),
-        cmocka_unit_test(test_a_split_has_the_loss_of_the_plain_model),
-        cmocka_unit_test(test_weights_that_are_not_finite_are_an_error),
-        cmocka_unit_test(test_places_of_batches_are_named),
-        cmocka_unit_test(test_batches_by_seed_are_those_of_training),
-        cmocka_unit_test(test_a_checkpoint_names_its_tokenizer),
-#ifdef HC_MPIRUN
-        cmocka_unit_test(test_metrics_do_not_depend_on_the_number_of_ranks),
-        cmocka_unit_test(test_an_error_of_rank_0_is_everybodys),
-#endif
-        cmocka_unit_test(test_wrong_usage_is_explained),
-        cmocka_unit_test(test_bad_documents_leave_nothing),
-        cmocka_unit_test(test_an_interrupted_evaluation_leaves_nothing),
-        cmocka_unit_test(test_waiting_for_text_can_be_interrupted),
-        cmocka_unit_test(test_a_truncated_file_is_refused),
-        cmocka_unit_test(test_bad_places_are_refused),
-        cmocka_unit_test(test_tokenizers_are_looked_for),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+UNIT_TEST_MAIN(begin, end)

@@ -22,8 +22,7 @@ static uint32_t crc32c(const void *data, size_t bytes) {
 }
 
 /* RFC 3720, B.4, and the check value of the CRC catalogue. */
-static void test_crc32c(void **state) {
-    (void)state;
+UNIT_TEST(test_crc32c) {
     unsigned char bytes[32];
     assert_int_equal(crc32c("", 0), 0);
     assert_int_equal(crc32c("123456789", 9), 0xE3069283);
@@ -160,8 +159,7 @@ static void find_events(const char *folder, char *path, size_t bytes) {
     assert_int_equal(found, 1);
 }
 
-static void test_events(void **state) {
-    (void)state;
+UNIT_TEST(test_events) {
     char folder[512], path[1024];
     snprintf(folder, sizeof folder, "%s", scratch_path("events"));
     mkdir(folder, 0777);
@@ -246,8 +244,7 @@ static double value_of_entry(struct piece session, size_t index, const char *nam
 }
 
 /* Settings are a text, and a row of hyperparameters with a type each. */
-static void test_settings(void **state) {
-    (void)state;
+UNIT_TEST(test_settings) {
     char folder[512], path[1024];
     snprintf(folder, sizeof folder, "%s", scratch_path("settings"));
     mkdir(folder, 0777);
@@ -280,8 +277,7 @@ static void test_settings(void **state) {
     free(text);
 }
 
-static void test_files_are_exclusive(void **state) {
-    (void)state;
+UNIT_TEST(test_files_are_exclusive) {
     const char *folder = scratch_path("two");
     struct event_file *first, *second;
     mkdir(folder, 0777);
@@ -293,8 +289,7 @@ static void test_files_are_exclusive(void **state) {
     assert_int_equal(event_file_close(NULL), 0);
 }
 
-static void test_names(void **state) {
-    (void)state;
+UNIT_TEST(test_names) {
     assert_true(event_file_is_name("events.out.tfevents.1700000000.host.example.123.0"));
     static const char *const others[] = {"",
                                          "events.out.tfevents.",
@@ -310,8 +305,7 @@ static void test_names(void **state) {
     }
 }
 
-static void test_failures(void **state) {
-    (void)state;
+UNIT_TEST(test_failures) {
     struct event_file *file;
     assert_int_equal(event_file_create(scratch_path("no/such"), &file), -1);
     assert_null(file);
@@ -333,11 +327,4 @@ static void test_failures(void **state) {
     scratch_limit_file_size(UINT64_MAX);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c),   cmocka_unit_test(test_events),
-        cmocka_unit_test(test_settings), cmocka_unit_test(test_files_are_exclusive),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_failures),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -22,8 +22,7 @@ static void assert_content(const char *path, const char *expected) {
     free(text);
 }
 
-static void test_paths(void **state) {
-    (void)state;
+UNIT_TEST(test_paths) {
     char folder[PATH_MAX];
     memset(folder, 'a', sizeof folder);
     memcpy(folder, "/../", 4); /* what is cut off must not lead to another file */
@@ -38,8 +37,7 @@ static void test_paths(void **state) {
     assert_false(files_exist(scratch_path("nothing")));
 }
 
-static void test_make_folder(void **state) {
-    (void)state;
+UNIT_TEST(test_make_folder) {
     struct stat status;
     assert_int_equal(files_make_folder(scratch_path("a/b//c/")), 0);
     assert_int_equal(stat(scratch_path("a/b/c"), &status), 0);
@@ -54,8 +52,7 @@ static void test_make_folder(void **state) {
     assert_int_equal(files_make_folder(""), -1);
 }
 
-static void test_read(void **state) {
-    (void)state;
+UNIT_TEST(test_read) {
     char *text;
     size_t bytes;
     assert_int_equal(files_read(scratch_write("r", "a\0b", 3), 3, &text, &bytes), 0);
@@ -76,8 +73,7 @@ static void test_read(void **state) {
     assert_error_text("not a regular file");
 }
 
-static void test_open(void **state) {
-    (void)state;
+UNIT_TEST(test_open) {
     char data[8] = "";
     uint64_t bytes = 0;
     const char *path = scratch_write("places", "0123456789", 10);
@@ -101,8 +97,7 @@ static void test_open(void **state) {
     assert_error_text("cannot read the places: it is not a regular file");
 }
 
-static void test_read_stream(void **state) {
-    (void)state;
+UNIT_TEST(test_read_stream) {
     char *text;
     size_t bytes;
     const char *path = scratch_path("stream");
@@ -131,8 +126,7 @@ static void test_read_stream(void **state) {
     free(text);
 }
 
-static void test_write(void **state) {
-    (void)state;
+UNIT_TEST(test_write) {
     struct stat status;
     assert_int_equal(files_make_folder(scratch_path("w")), 0);
     const mode_t old_mask = umask(027);
@@ -162,8 +156,7 @@ static void assert_link(const char *name) {
     assert_true(S_ISLNK(status.st_mode));
 }
 
-static void test_write_through_links(void **state) {
-    (void)state;
+UNIT_TEST(test_write_through_links) {
     assert_int_equal(files_make_folder(scratch_path("linked/real")), 0);
     scratch_write("linked/real/f", "old", 3);
     assert_int_equal(symlink("real", scratch_path("linked/folder")), 0);
@@ -182,8 +175,7 @@ static void test_write_through_links(void **state) {
     assert_int_equal(scratch_entries(scratch_path("linked")), 4);
 }
 
-static void test_failed_writes_leave_the_old_file(void **state) {
-    (void)state;
+UNIT_TEST(test_failed_writes_leave_the_old_file) {
     static char large[20000];
     assert_int_equal(files_make_folder(scratch_path("full")), 0);
     assert_int_equal(files_write(scratch_path("full/f"), "old", 3), 0);
@@ -204,8 +196,7 @@ static void test_failed_writes_leave_the_old_file(void **state) {
     assert_int_equal(scratch_entries(scratch_path("full")), 1);
 }
 
-static void test_descriptors(void **state) {
-    (void)state;
+UNIT_TEST(test_descriptors) {
     char data[8] = "";
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -221,8 +212,7 @@ static void test_descriptors(void **state) {
     assert_int_equal(files_write_all(ends[1], data, 1), -1);
 }
 
-static void test_replace(void **state) {
-    (void)state;
+UNIT_TEST(test_replace) {
     char *temporary;
     assert_int_equal(files_make_folder(scratch_path("replace")), 0);
     const char *path = scratch_write("replace/f", "old", 3);
@@ -259,8 +249,7 @@ static char *fill_stage(const char *path, const char *text) {
     return staging;
 }
 
-static void test_stage(void **state) {
-    (void)state;
+UNIT_TEST(test_stage) {
     const char *path = scratch_path("stage/parent/ckpt-1");
     char *staging = fill_stage(path, "first");
     assert_false(files_exist(path));
@@ -277,8 +266,7 @@ static void test_stage(void **state) {
     assert_int_equal(scratch_entries(scratch_path("stage/parent")), 1);
 }
 
-static void test_stage_through_links(void **state) {
-    (void)state;
+UNIT_TEST(test_stage_through_links) {
     assert_int_equal(files_make_folder(scratch_path("aside/real")), 0);
     scratch_write("aside/real/old", "old", 3);
     assert_int_equal(symlink("real", scratch_path("aside/link")), 0);
@@ -297,8 +285,7 @@ static void test_stage_through_links(void **state) {
     assert_int_equal(scratch_entries(scratch_path("aside")), 2);
 }
 
-static void test_stage_over_a_file(void **state) {
-    (void)state;
+UNIT_TEST(test_stage_over_a_file) {
     assert_int_equal(files_make_folder(scratch_path("over")), 0);
     const char *path = scratch_write("over/ckpt", "file", 4);
     assert_int_equal(files_stage_end(path, fill_stage(path, "x"), 0), -1);
@@ -312,8 +299,7 @@ static void test_stage_over_a_file(void **state) {
     assert_null(staging);
 }
 
-static void test_move_into(void **state) {
-    (void)state;
+UNIT_TEST(test_move_into) {
     static const char *const names[] = {"a", "b", NULL};
     const char *folder = scratch_path("into"), *from = scratch_path("into/.set");
     assert_int_equal(files_make_folder(from), 0);
@@ -389,8 +375,7 @@ static void leave_with_other_identity(const char *parent) {
     leave_foreign(name);
 }
 
-static void test_clean(void **state) {
-    (void)state;
+UNIT_TEST(test_clean) {
     static const char *const foreign[] = {".tmp-recent", ".tmp-", ".tmp-a-b-c", ".tmp-old-00000000-1-1", "kept"};
     enum { FOREIGN = COUNT(foreign) + 2 }; /* and a folder, and a name of another identity */
     const char *parent = scratch_path("clean");
@@ -419,8 +404,7 @@ static void test_clean(void **state) {
     files_stage_clean(scratch_path("no-such-folder"));
 }
 
-static void test_remove(void **state) {
-    (void)state;
+UNIT_TEST(test_remove) {
     assert_int_equal(files_make_folder(scratch_path("old/deep")), 0);
     scratch_write("old/deep/file", "x", 1);
     const char *kept = scratch_write("kept", "kept", 4), *link = scratch_path("link-to-kept");
@@ -434,8 +418,7 @@ static void test_remove(void **state) {
     assert_error_text("old: No such file");
 }
 
-static void test_remove_folder(void **state) {
-    (void)state;
+UNIT_TEST(test_remove_folder) {
     assert_int_equal(files_make_folder(scratch_path("gone/deep/er")), 0);
     scratch_write("gone/deep/file", "x", 1);
     scratch_write("outside", "kept", 4);
@@ -450,8 +433,7 @@ static void test_remove_folder(void **state) {
     assert_error_text("not a folder");
 }
 
-static void test_discard_members(void **state) {
-    (void)state;
+UNIT_TEST(test_discard_members) {
     static const char *const names[] = {"a", "b", "c", NULL};
     const char *parent = scratch_path("discards");
     assert_int_equal(files_make_folder(scratch_path("discards/one")), 0);
@@ -489,8 +471,7 @@ static int count_name(void *context, const char *name) {
     return strcmp(name, "stop") == 0 ? 7 : 0;
 }
 
-static void test_each(void **state) {
-    (void)state;
+UNIT_TEST(test_each) {
     unsigned count = 0;
     assert_int_equal(files_make_folder(scratch_path("each/.hidden")), 0);
     scratch_write("each/a", "", 0);
@@ -503,8 +484,7 @@ static void test_each(void **state) {
 }
 
 /* What cannot be looked at is there: nobody may take it for free. */
-static void test_exist(void **state) {
-    (void)state;
+UNIT_TEST(test_exist) {
     const char *circle = scratch_path("circle");
     assert_int_equal(symlink("circle", circle), 0);
     assert_true(files_exist(circle));
@@ -513,28 +493,4 @@ static void test_exist(void **state) {
     assert_true(files_exist(scratch_path("plain")));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_make_folder),
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_read_stream),
-        cmocka_unit_test(test_write),
-        cmocka_unit_test(test_write_through_links),
-        cmocka_unit_test(test_failed_writes_leave_the_old_file),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_replace),
-        cmocka_unit_test(test_stage),
-        cmocka_unit_test(test_stage_through_links),
-        cmocka_unit_test(test_stage_over_a_file),
-        cmocka_unit_test(test_move_into),
-        cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_remove_folder),
-        cmocka_unit_test(test_discard_members),
-        cmocka_unit_test(test_each),
-        cmocka_unit_test(test_exist),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -81,8 +81,7 @@ static void check(const char *name, size_t stored_bytes, const char *expected, s
     }
 }
 
-static void test_plain(void **state) {
-    (void)state;
+UNIT_TEST(test_plain) {
     memcpy(stored, text, TEXT_BYTES);
     check("plain", TEXT_BYTES, text, TEXT_BYTES);
     check("empty", 0, text, 0);
@@ -103,8 +102,7 @@ static void check_members(compressor compress) {
     check("nothing", compress(text, 0, stored), text, 0);
 }
 
-static void test_compressed(void **state) {
-    (void)state;
+UNIT_TEST(test_compressed) {
     check_members(compress_gzip);
     check_members(compress_zstd);
 }
@@ -131,22 +129,19 @@ static void check_damage(compressor compress) {
     check_fails("damaged", stored, bytes, "damaged");
 }
 
-static void test_damaged(void **state) {
-    (void)state;
+UNIT_TEST(test_damaged) {
     check_damage(compress_gzip);
     check_damage(compress_zstd);
 }
 
-static void test_other_forms(void **state) {
-    (void)state;
+UNIT_TEST(test_other_forms) {
     check_fails("a.xz", "\xfd\x37\x7aXZ\0\0", 7, "xz -dc FILE");
     check_fails("a.bz2", "BZh91AY", 7, "bzip2 -dc FILE");
     check_fails("a.parquet", "PAR1....", 8, "parquet_lines.py");
     check_fails("a.zip", "PK\x03\x04....", 8, "unpack it first");
 }
 
-static void test_examine(void **state) {
-    (void)state;
+UNIT_TEST(test_examine) {
     struct input_status status;
     struct input *input;
     assert_int_equal(input_examine(scratch_write("seen", "abc", 3), &status), 0);
@@ -159,8 +154,7 @@ static void test_examine(void **state) {
 }
 
 /* Somebody truncates the file while it is read: what there is left is not the input. */
-static void test_became_shorter(void **state) {
-    (void)state;
+UNIT_TEST(test_became_shorter) {
     static char got[TEXT_BYTES];
     size_t count;
     struct input *input;
@@ -180,11 +174,4 @@ static int begin(void **state) {
     return scratch_begin(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),   cmocka_unit_test(test_compressed),
-        cmocka_unit_test(test_damaged), cmocka_unit_test(test_other_forms),
-        cmocka_unit_test(test_examine), cmocka_unit_test(test_became_shorter),
-    };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)

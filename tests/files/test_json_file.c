@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_round_trip(void **state) {
-    (void)state;
+UNIT_TEST(test_round_trip) {
     const char *path = scratch_path("numbers.json");
     json_t *json = json_pack("{s:i, s:f}", "whole", 3, "third", 1.0 / 3.0), *read;
     assert_int_equal(json_file_write(path, json_incref(json), JSON_INDENT(1) | JSON_REAL_PRECISION(17)), 0);
@@ -35,8 +34,7 @@ static void refused(const char *content, const char *expected) {
     refused_by(JSON_FILE_INVALID, content, expected);
 }
 
-static void test_what_is_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_what_is_refused) {
     refused("", "bad.json:1: ");
     refused("{\n\"a\": x}", "bad.json:2: ");
     refused("{} {}", "bad.json:1: ");
@@ -47,8 +45,7 @@ static void test_what_is_refused(void **state) {
     assert_error_text("none: No such file");
 }
 
-static void test_failed_writing(void **state) {
-    (void)state;
+UNIT_TEST(test_failed_writing) {
     json_t *json = json_object();
     assert_int_equal(json_file_write(scratch_path("no/such.json"), json_incref(json), 0), -1);
     assert_error_text("no/such.json");
@@ -58,11 +55,4 @@ static void test_failed_writing(void **state) {
     json_decref(json);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_failed_writing),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

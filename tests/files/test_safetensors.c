@@ -54,8 +54,7 @@ static void refused(const char *path, const char *expected) {
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 #define ONE(dtype, shape, offsets) "{" ENTRY("a", dtype, shape, offsets) "}"
 
-static void test_hostile_headers(void **state) {
-    (void)state;
+UNIT_TEST(test_hostile_headers) {
     static const struct {
         const char *header;
         size_t data_bytes;
@@ -111,8 +110,7 @@ static void test_hostile_headers(void **state) {
     refused(make_file("{\"a\0\":1}", 9, 0), "not valid JSON");
 }
 
-static void test_deep_header(void **state) {
-    (void)state;
+UNIT_TEST(test_deep_header) {
     enum { DEPTH = 1000000 };
     char *deep = malloc(DEPTH + 8);
     assert_non_null(deep);
@@ -122,8 +120,7 @@ static void test_deep_header(void **state) {
     free(deep);
 }
 
-static void test_long_name_in_message(void **state) {
-    (void)state;
+UNIT_TEST(test_long_name_in_message) {
     enum { LENGTH = 100000 };
     char *header = malloc(LENGTH + 32);
     assert_non_null(header);
@@ -135,8 +132,7 @@ static void test_long_name_in_message(void **state) {
     free(header);
 }
 
-static void test_hostile_files(void **state) {
-    (void)state;
+UNIT_TEST(test_hostile_files) {
     static const unsigned char largest[16] = {255, 255, 255, 255, 255, 255, 255, 255, '{', '}'};
     static const unsigned char too_large[16] = {0x01, 0xE1, 0xF5, 0x05, 0, 0, 0, 0, '{', '}'}; /* 100,000,001 */
     static const unsigned char beyond[16] = {9, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
@@ -155,8 +151,7 @@ static void test_hostile_files(void **state) {
     refused(scratch_path("dangling"), "No such file");
 }
 
-static void test_unusual_but_valid(void **state) {
-    (void)state;
+UNIT_TEST(test_unusual_but_valid) {
     struct safetensors *file;
     const char *path = make_file("{}      ", 8, 0);
     assert_int_equal(safetensors_open(path, &file), 0);
@@ -189,8 +184,7 @@ static void test_unusual_but_valid(void **state) {
     safetensors_close(file);
 }
 
-static void test_conversion_to_float(void **state) {
-    (void)state;
+UNIT_TEST(test_conversion_to_float) {
     static const uint16_t half[] = {0x3C00, 0xC000, 0x0001, 0x8000, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x03FF, 0x3555};
     static const uint16_t brain[] = {0x3F80, 0xC000, 0x0001, 0x7F80};
     static const double wide[] = {1.0 / 3, -1e300};
@@ -222,8 +216,7 @@ static void test_conversion_to_float(void **state) {
     safetensors_close(file);
 }
 
-static void test_conversion_to_int(void **state) {
-    (void)state;
+UNIT_TEST(test_conversion_to_int) {
     static const int64_t wide[] = {-1, INT32_MIN, INT32_MAX, INT64_C(1) << 31};
     static const uint16_t narrow[] = {0, 65535};
     int32_t values[4];
@@ -243,8 +236,7 @@ static void test_conversion_to_int(void **state) {
     safetensors_close(file);
 }
 
-static void test_ranges(void **state) {
-    (void)state;
+UNIT_TEST(test_ranges) {
     static const float data[] = {1, 2, 3};
     float values[3];
     struct safetensors *file =
@@ -271,8 +263,7 @@ static const struct tensor_info written[] = {
     {.name = "x", .type = TENSOR_I32, .rank = 8, .shape = {1, 1, 1, 1, 1, 1, 1, 2}},
 };
 
-static void test_round_trip(void **state) {
-    (void)state;
+UNIT_TEST(test_round_trip) {
     static float weights[3000], weights_read[3000];
     static const int32_t integers[2] = {-7, 8};
     const void *values[4] = {weights, NULL, weights + 1, integers};
@@ -307,8 +298,7 @@ static void test_round_trip(void **state) {
     safetensors_close(file);
 }
 
-static void test_failed_writing(void **state) {
-    (void)state;
+UNIT_TEST(test_failed_writing) {
     static float data[25000];
     const void *values[] = {data};
     const struct tensor_info info = {.name = "a", .rank = 1, .shape = {sizeof data / sizeof *data}};
@@ -332,8 +322,7 @@ static int give_numbers(void *context, size_t tensor, uint64_t first, uint64_t c
     return 0;
 }
 
-static void test_written_in_pieces(void **state) {
-    (void)state;
+UNIT_TEST(test_written_in_pieces) {
     const char *path = scratch_path("pieces");
     const struct tensor_info infos[] = {{.name = "none", .rank = 1, .shape = {0}},
                                         {.name = "scalar"},
@@ -362,15 +351,4 @@ static void test_written_in_pieces(void **state) {
     assert_error_text("No space left on device");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_headers),      cmocka_unit_test(test_deep_header),
-        cmocka_unit_test(test_long_name_in_message), cmocka_unit_test(test_hostile_files),
-        cmocka_unit_test(test_unusual_but_valid),    cmocka_unit_test(test_conversion_to_float),
-        cmocka_unit_test(test_conversion_to_int),    cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_round_trip),
-
-        cmocka_unit_test(test_failed_writing),       cmocka_unit_test(test_written_in_pieces),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -12,8 +12,7 @@
 
 static time_t time_of_change = 1000;
 
-static void test_reading(void **state) {
-    (void)state;
+UNIT_TEST(test_reading) {
     const unsigned char bytes[] = {1, 0, 0x34, 0x12, 0xFF, 0xFF, 0, 0};
     struct token_file *file;
     int32_t tokens[4];
@@ -30,8 +29,7 @@ static void test_reading(void **state) {
     token_file_close(NULL);
 }
 
-static void test_ranges_and_vocabulary(void **state) {
-    (void)state;
+UNIT_TEST(test_ranges_and_vocabulary) {
     const unsigned char bytes[] = {1, 0, 0x34, 0x12};
     struct token_file *file;
     int32_t tokens[4];
@@ -57,8 +55,7 @@ static void refused(const char *path, const char *expected) {
     }
 }
 
-static void test_refused_files(void **state) {
-    (void)state;
+UNIT_TEST(test_refused_files) {
     refused(scratch_path("missing.bin"), "No such file");
     refused(scratch_write("empty.bin", "", 0), "empty");
     refused(scratch_write("odd.bin", "abc", 3), "odd size");
@@ -67,8 +64,7 @@ static void test_refused_files(void **state) {
     refused(scratch_path("pipe"), "not a regular file");
 }
 
-static void test_link_is_followed(void **state) {
-    (void)state;
+UNIT_TEST(test_link_is_followed) {
     struct token_file *file;
     assert_int_equal(symlink(scratch_write("target.bin", "ab", 2), scratch_path("link.bin")), 0);
     assert_int_equal(token_file_open(scratch_path("link.bin"), &file), 0);
@@ -85,8 +81,7 @@ static void write_over(const char *path, const char token[2]) {
 }
 
 /* The content decides where it is known; the times where it is not. */
-static void test_changes(void **state) {
-    (void)state;
+UNIT_TEST(test_changes) {
     struct token_file *file;
     char digest[CHECKSUM_SIZE];
     char path[512], link_path[512];
@@ -127,11 +122,4 @@ static void test_changes(void **state) {
     token_file_close(file);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading),       cmocka_unit_test(test_ranges_and_vocabulary),
-        cmocka_unit_test(test_refused_files), cmocka_unit_test(test_link_is_followed),
-        cmocka_unit_test(test_changes),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

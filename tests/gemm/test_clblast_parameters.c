@@ -29,8 +29,7 @@ static const char *write_file(const char *name, const char *family, const char *
     return scratch_write(name, text, (size_t)length);
 }
 
-static void test_kernels(void **state) {
-    (void)state;
+UNIT_TEST(test_kernels) {
     static const struct {
         const char *family, *parameters;
         size_t kernel, first;
@@ -57,8 +56,7 @@ static void test_kernels(void **state) {
 }
 
 /* Of several for a kernel the fastest; others are passed over. */
-static void test_folder(void **state) {
-    (void)state;
+UNIT_TEST(test_folder) {
     struct clblast_parameters read;
     assert_int_equal(files_make_folder(scratch_path("folder")), 0);
     write_file("folder/a.json", "xgemm_1", "32", "3.0", XGEMM);
@@ -85,8 +83,7 @@ static void check_refused(const char *path, const char *expected) {
     }
 }
 
-static void test_hostile_files(void **state) {
-    (void)state;
+UNIT_TEST(test_hostile_files) {
     static const char *const texts[][2] = {
         {"", "hostile.json"},
         {"{\"best_parameters\"", "hostile.json:1"},
@@ -124,8 +121,7 @@ static void test_hostile_files(void **state) {
 }
 
 /* A number of XGEMM or DIRECT that is changed. */
-static void test_numbers(void **state) {
-    (void)state;
+UNIT_TEST(test_numbers) {
     static const struct {
         const char *old, *changed; /* NULL: nothing is wrong with it */
         const char *expected;
@@ -183,8 +179,7 @@ static bool is_verified(const char *bound) {
 }
 
 /* Once for each set of numbers. */
-static void test_verified_once(void **state) {
-    (void)state;
+UNIT_TEST(test_verified_once) {
     assert_true(is_verified("XGEMM_MIN_INDIRECT_SIZE=64"));
     assert_false(is_verified("XGEMM_MIN_INDIRECT_SIZE=64"));
     assert_true(is_verified("XGEMM_MIN_INDIRECT_SIZE=128"));
@@ -192,9 +187,5 @@ static void test_verified_once(void **state) {
 
 int main(void) {
     device_prepare_environment();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_folder),        cmocka_unit_test(test_hostile_files),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_verified_once),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+    return unit_tests_run(scratch_begin, scratch_end);
 }

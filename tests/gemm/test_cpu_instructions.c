@@ -11,8 +11,7 @@
 
 /* ---- what the system says */
 
-static void features_have_names(void **state) {
-    (void)state;
+UNIT_TEST(features_have_names) {
     static const struct {
         const char *features, *bf16, *fp16;
     } cases[] = {
@@ -43,8 +42,7 @@ static void check_file(const char *text, const char *bf16) {
     assert_string_equal(units.names[ELEMENT_BF16], bf16);
 }
 
-static void features_are_found_in_the_systems_file(void **state) {
-    (void)state;
+UNIT_TEST(features_are_found_in_the_systems_file) {
     struct cpu_instructions units;
     check_file("processor\t: 0\nmodel name\t: EPYC bf16\nflags\t\t: fpu avx512_bf16\nbugs\t: x\n", "AVX512_BF16");
     check_file("processor\t: 0\nFeatures\t: fp bf16\n\nprocessor\t: 1\nFeatures\t: fp svebf16\n", "NEON BF16");
@@ -88,8 +86,7 @@ static int check(struct compute *compute, enum element_type operands, enum eleme
 }
 
 /* fp32 is left to the host's BLAS: the library would spoil it. */
-static void units_multiply_16_bits_and_nothing_else(void **state) {
-    (void)state;
+UNIT_TEST(units_multiply_16_bits_and_nothing_else) {
     unsetenv("PLAIN_ONEDNN");
     struct compute *compute = open_told("auto", "AVX512_BF16");
     assert_string_equal(gemm_description(compute), "onednn on the CPU, library 3.9.0");
@@ -116,15 +113,13 @@ static void check_refused(const char *how, const char *reason) {
     compute_close(compute);
 }
 
-static void a_library_that_does_not_do_is_not_taken(void **state) {
-    (void)state;
+UNIT_TEST(a_library_that_does_not_do_is_not_taken) {
     check_refused("ref", "oneDNN 3.9.0 has only plain loops for this device");
     check_refused("wrong", "self-test with bf16");
     check_refused("lacking", "no such GEMM for this device");
 }
 
-static void without_units_there_is_no_library(void **state) {
-    (void)state;
+UNIT_TEST(without_units_there_is_no_library) {
     struct compute *compute = open_told("auto", "");
     assert_string_equal(gemm_description(compute), "cblas");
     assert_null(gemm_matrix_cores(compute).refusal);
@@ -133,8 +128,7 @@ static void without_units_there_is_no_library(void **state) {
 
 /* Where the library has no GEMMs of bf16, or wrong ones, memory plans have fp32 copies, whatever the CPU has
  * instructions for. */
-static void copies_are_planned_where_the_library_lacks_a_type(void **state) {
-    (void)state;
+UNIT_TEST(copies_are_planned_where_the_library_lacks_a_type) {
     const struct {
         const char *how;
         bool copies;
@@ -151,8 +145,7 @@ static void copies_are_planned_where_the_library_lacks_a_type(void **state) {
 }
 
 /* Asked for by name it does fp32, too, and says what it has no units for. */
-static void by_name_the_library_does_everything(void **state) {
-    (void)state;
+UNIT_TEST(by_name_the_library_does_everything) {
     setenv("PLAIN_ONEDNN", "lacking", 1);
     struct compute *compute = open_told("onednn", "AVX512_BF16");
     assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "no such GEMM for this device"));
@@ -168,15 +161,6 @@ static void by_name_the_library_does_everything(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(features_have_names),
-        cmocka_unit_test(features_are_found_in_the_systems_file),
-        cmocka_unit_test(units_multiply_16_bits_and_nothing_else),
-        cmocka_unit_test(a_library_that_does_not_do_is_not_taken),
-        cmocka_unit_test(without_units_there_is_no_library),
-        cmocka_unit_test(copies_are_planned_where_the_library_lacks_a_type),
-        cmocka_unit_test(by_name_the_library_does_everything),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+    return unit_tests_run(scratch_begin, scratch_end);
 }

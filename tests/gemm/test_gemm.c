@@ -126,19 +126,16 @@ static void check_backend(const char *gemm) {
     }
 }
 
-static void test_cblas(void **state) {
-    (void)state;
+UNIT_TEST(test_cblas) {
     check_backend("cblas");
 }
 
-static void test_clblast(void **state) {
-    (void)state;
+UNIT_TEST(test_clblast) {
     check_backend("clblast");
 }
 
 /* With parameters from a file, which has CLBlast take its kernel for large GEMMs always. */
-static void test_clblast_parameters(void **state) {
-    (void)state;
+UNIT_TEST(test_clblast_parameters) {
     static const char *const files[][2] = {
         {"tuned/clblast_xgemm_2_32.json", "{\"kernel_family\": \"xgemm_2\", \"precision\": \"32\", \"best_time\": "
                                           "\"4.01\", \"best_parameters\": \"GEMMK=0 KREG=1 "
@@ -167,8 +164,7 @@ static void test_clblast_parameters(void **state) {
     compute_close(compute);
 }
 
-static void test_own_plain(void **state) {
-    (void)state;
+UNIT_TEST(test_own_plain) {
     check_backend("portable");
 }
 
@@ -247,8 +243,7 @@ static void check_blocks(struct compute *compute, const struct block_case *wante
     }
 }
 
-static void test_own_blocks(void **state) {
-    (void)state;
+UNIT_TEST(test_own_blocks) {
     const size_t count = device_count();
     for (size_t i = 0; i < count; i++) {
         struct compute *compute = open_backend(i, "portable", i % 2 == 0);
@@ -286,8 +281,7 @@ static const struct {
     {3000, 256, 32768, 1024, 1024, 16384, 32, 1024, 4, 4096},
 };
 
-static void test_own_blocks_choice(void **state) {
-    (void)state;
+UNIT_TEST(test_own_blocks_choice) {
     for (size_t i = 0; i < COUNT(choices); i++) {
         const struct device device = {.compute_units = choices[i].units,
                                       .max_work_group = choices[i].items,
@@ -303,8 +297,7 @@ static void test_own_blocks_choice(void **state) {
 }
 
 /* On our driver for Vulkan the portable GEMM is what "auto" takes; others are there by name. */
-static void test_own_blocks_on_vulkan(void **state) {
-    (void)state;
+UNIT_TEST(test_own_blocks_on_vulkan) {
     if (!asked_device() || strcmp(asked_device(), "vulkan")) {
         skip();
     }
@@ -317,8 +310,7 @@ static void test_own_blocks_on_vulkan(void **state) {
 }
 
 /* A, B and C in one buffer, as parameters and gradients are. */
-static void test_one_buffer(void **state) {
-    (void)state;
+UNIT_TEST(test_one_buffer) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
@@ -335,8 +327,7 @@ static void test_one_buffer(void **state) {
     compute_close(compute);
 }
 
-static void test_empty(void **state) {
-    (void)state;
+UNIT_TEST(test_empty) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
@@ -370,8 +361,7 @@ static void check_refused(struct gemm_call call, const char *expected) {
     compute_close(compute);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_refused) {
     const struct gemm_call good = {.m = 10, .n = 10, .k = 10, .a.stride = 10, .b.stride = 10, .c.stride = 10};
     struct gemm_call call = good;
     call.a.offset = 1;
@@ -400,8 +390,7 @@ static void test_refused(void **state) {
     check_refused(call, "cannot add a bias or activate");
 }
 
-static void test_unknown_backend(void **state) {
-    (void)state;
+UNIT_TEST(test_unknown_backend) {
     struct compute *compute;
     struct compute_options options = {.gemm = "abacus", .cache_dir = ""};
     assert_int_equal(gemm_compute_open(&compute, &options), -1);
@@ -410,8 +399,7 @@ static void test_unknown_backend(void **state) {
     assert_non_null(strstr(error_text(), "clblast"));
 }
 
-static void test_rate(void **state) {
-    (void)state;
+UNIT_TEST(test_rate) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     double rate = 0.0;
@@ -429,25 +417,11 @@ static void test_rate(void **state) {
 
 /* With an argument only the tests that it matches, or behind "not" the others: test_gemm not test_own_blocks */
 int main(int count, char **words) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cblas),
-        cmocka_unit_test(test_clblast),
-        cmocka_unit_test(test_own_plain),
-        cmocka_unit_test(test_one_buffer),
-        cmocka_unit_test(test_own_blocks),
-        cmocka_unit_test(test_own_blocks_choice),
-        cmocka_unit_test(test_own_blocks_on_vulkan),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unknown_backend),
-        cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_clblast_parameters),
-    };
     device_prepare_environment();
     if (count > 2 && !strcmp(words[1], "not")) {
         cmocka_set_skip_filter(words[2]);
     } else {
         cmocka_set_test_filter(count > 1 ? words[1] : NULL);
     }
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+    return unit_tests_run(scratch_begin, scratch_end);
 }

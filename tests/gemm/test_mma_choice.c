@@ -136,8 +136,7 @@ static void check_whole(const struct gemm_call *call, const struct mma_choice *c
 }
 
 /* Sizes of all kinds, on devices of all sizes. */
-static void test_sizes(void **state) {
-    (void)state;
+UNIT_TEST(test_sizes) {
     static const size_t sizes[] = {1, 31, 32, 33, 768, 4099, 50257, 1 << 20};
     enum { SIZES = COUNT(sizes) };
     struct mma_device device = a6000();
@@ -156,8 +155,7 @@ static void test_sizes(void **state) {
     }
 }
 
-static void test_model(void **state) {
-    (void)state;
+UNIT_TEST(test_model) {
     const struct mma_device device = a6000();
     double before = 0.0, after = 0.0;
     printf("| GEMM | m x n x k | tiles before | us | tiles | whole | divided | us | us at 75 %% of the rate |\n"
@@ -179,10 +177,4 @@ static void test_model(void **state) {
     assert_true(after < before);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

@@ -65,8 +65,7 @@ static void check_type(struct compute *compute, enum element_type operands, enum
     }
 }
 
-static void gemms_of_fp32_are_right(void **state) {
-    (void)state;
+UNIT_TEST(gemms_of_fp32_are_right) {
     struct compute *compute = open_onednn(ELEMENT_FP32);
     check_type(compute, ELEMENT_FP32, ELEMENT_FP32, 0);
     compute_close(compute);
@@ -81,8 +80,7 @@ static void check_copies(struct compute *compute) {
 }
 
 /* On a CPU without instructions for bf16 the library has no such GEMMs: they become fp32. */
-static void gemms_of_bf16_are_right(void **state) {
-    (void)state;
+UNIT_TEST(gemms_of_bf16_are_right) {
     struct compute *compute = open_onednn(ELEMENT_BF16);
     check_copies(compute);
     check_type(compute, ELEMENT_BF16, ELEMENT_BF16, 2);
@@ -102,8 +100,7 @@ static void gemms_of_bf16_are_right(void **state) {
 }
 
 /* GEMMs of bf16 that fail the self-test run on fp32 copies, also where the library was asked for by name. */
-static void wrong_gemms_of_bf16_are_not_used(void **state) {
-    (void)state;
+UNIT_TEST(wrong_gemms_of_bf16_are_not_used) {
     if (!is_mocked()) {
         skip(); /* tests/gemm/test_cpu_instructions.c has a library that is wrong on CPUs */
     }
@@ -121,8 +118,7 @@ static void wrong_gemms_of_bf16_are_not_used(void **state) {
 
 /* Large GEMMs that begin where the library takes none are another backend's, whose code for them is verified,
  * too. */
-static void what_is_left_to_others_is_verified(void **state) {
-    (void)state;
+UNIT_TEST(what_is_left_to_others_is_verified) {
     struct compute *compute = open_onednn(ELEMENT_FP32);
     const struct gemm_state *gemm = gemm_state(compute);
     assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
@@ -135,8 +131,7 @@ static void what_is_left_to_others_is_verified(void **state) {
 }
 
 /* More shapes than are kept, twice: the first ones again after they were forgotten. */
-static void any_number_of_shapes_can_come(void **state) {
-    (void)state;
+UNIT_TEST(any_number_of_shapes_can_come) {
     struct compute *compute = open_onednn(ELEMENT_FP32);
     for (size_t round = 0; round < 2 && !is_mocked(); round++) { /* which compiles a program for each */
         for (size_t m = 1; m <= 300; m++) {
@@ -147,8 +142,7 @@ static void any_number_of_shapes_can_come(void **state) {
 }
 
 /* On a GPU "auto" tries the library, and says why it does without: this device's GEMMs are plain loops. */
-static void auto_takes_no_plain_loops(void **state) {
-    (void)state;
+UNIT_TEST(auto_takes_no_plain_loops) {
     struct compute *compute = open_device("auto", ELEMENT_FP32, false);
     assert_non_null(compute);
     assert_string_not_equal(gemm_name(compute), "onednn");
@@ -158,8 +152,7 @@ static void auto_takes_no_plain_loops(void **state) {
     compute_close(compute);
 }
 
-static void other_drivers_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(other_drivers_are_refused) {
     const struct device intel = {.platform_name = "Intel(R) OpenCL HD Graphics"};
     struct gemm_state gemm = {0};
     struct compute compute = {.device = {.platform_name = "rusticl"}, .attached = &gemm};
@@ -181,16 +174,7 @@ static bool library_is_here(void) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemms_of_fp32_are_right),
-        cmocka_unit_test(gemms_of_bf16_are_right),
-        cmocka_unit_test(wrong_gemms_of_bf16_are_not_used),
-        cmocka_unit_test(any_number_of_shapes_can_come),
-        cmocka_unit_test(what_is_left_to_others_is_verified),
-        cmocka_unit_test(auto_takes_no_plain_loops),
-        cmocka_unit_test(other_drivers_are_refused),
-    };
     device_prepare_environment();
     setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 1); /* what one test spoils is not for the others */
-    return library_is_here() ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
+    return library_is_here() ? unit_tests_run(NULL, NULL) : SKIPPED;
 }

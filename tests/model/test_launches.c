@@ -241,11 +241,4 @@ UNIT_TEST(test_cpu) {
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_gpu_with_matrix_units),
-        cmocka_unit_test(test_cpu),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

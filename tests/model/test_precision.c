@@ -208,17 +208,6 @@ UNIT_TEST(shc_keeps_norm_and_sums) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_types_are_not_scaled),
-        cmocka_unit_test(scale_halves_at_once_and_doubles_after_2000_good_steps),
-        cmocka_unit_test(scale_has_limits),
-        cmocka_unit_test(damaged_scales_are_not_valid),
-        cmocka_unit_test(overflowing_step_changes_nothing),
-        cmocka_unit_test(scale_is_taken_out_of_norm_and_step),
-        cmocka_unit_test(plan_knows_all_memory),
-        cmocka_unit_test(training_follows_fp32),
-        cmocka_unit_test(shc_keeps_norm_and_sums),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, begin, end);
+    return unit_tests_run(begin, end);
 }

@@ -113,11 +113,4 @@ UNIT_TEST(too_many_tokens_are_not_kept_apart) {
     small_model_release(&model);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_join_to_the_whole),
-        cmocka_unit_test(other_ranks_tokens_add_nothing),
-        cmocka_unit_test(too_many_tokens_are_not_kept_apart),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+UNIT_TEST_MAIN(begin, end)

@@ -59,11 +59,4 @@ UNIT_TEST(zero_identity_and_diagonal_are_exact) {
     assert_true(stream_matrix_norm(matrix, 8) == 5.0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_matrices_agree_with_lapack),
-        cmocka_unit_test(nearly_singular_matrices_agree_with_lapack),
-        cmocka_unit_test(zero_identity_and_diagonal_are_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

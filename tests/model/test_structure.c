@@ -417,25 +417,6 @@ static int end(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(promises_are_kept_at_initialisation),
-        cmocka_unit_test(promises_are_kept_for_random_parameters),
-        cmocka_unit_test(promises_are_kept_after_training),
-        cmocka_unit_test(products_over_48_sublayers_keep_promises),
-        cmocka_unit_test(mhc_lite_is_doubly_stochastic_with_many_streams),
-        cmocka_unit_test(broken_promise_is_named),
-        cmocka_unit_test(shc_starts_within_tanh_4_of_the_identity),
-        cmocka_unit_test(shc_entries_become_negative_in_training),
-        cmocka_unit_test(shc_reaches_far_from_the_identity),
-        cmocka_unit_test(mhc_columns_are_not_exact),
-        cmocka_unit_test(mhc_starts_doubly_stochastic),
-        cmocka_unit_test(hc_is_the_identity_at_first_and_unconstrained_later),
-        cmocka_unit_test(identity_is_the_identity),
-        cmocka_unit_test(gates_are_in_their_ranges),
-        cmocka_unit_test(gates_start_at_one_stream),
-        cmocka_unit_test(spectral_norm_is_the_largest_singular_value),
-        cmocka_unit_test(reported_statistics_agree),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, begin, end);
+    return unit_tests_run(begin, end);
 }

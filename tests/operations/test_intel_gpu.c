@@ -36,8 +36,7 @@ cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *dev
     return CL_BUILD_PROGRAM_FAILURE;
 }
 
-static void compute_units_are_cores(void **state) {
-    (void)state;
+UNIT_TEST(compute_units_are_cores) {
     static const struct {
         cl_device_type type;
         cl_uint engines, engines_of_core;
@@ -70,8 +69,7 @@ static struct device device_of(const char *platform, bool is_gpu) {
     return device;
 }
 
-static void option_is_for_intels_compiler(void **state) {
-    (void)state;
+UNIT_TEST(option_is_for_intels_compiler) {
     const struct device gpu = device_of(INTEL, true), older = device_of("Intel(R) OpenCL HD Graphics", true);
     assert_string_equal(device_registers_option(&gpu, REGISTERS_MANY), MANY);
     assert_string_equal(device_registers_option(&gpu, REGISTERS_AS_NEEDED), AS_NEEDED);
@@ -138,8 +136,7 @@ static void check_programs(struct compute *compute, bool expected) {
     mma_release(&mma);
 }
 
-static void programs_that_need_them_ask_for_registers(void **state) {
-    (void)state;
+UNIT_TEST(programs_that_need_them_ask_for_registers) {
     struct compute *compute;
     const struct compute_options options = {.device = "pocl", .cache_dir = ""};
     if (compute_open(&compute, &options)) {
@@ -156,11 +153,6 @@ static void programs_that_need_them_ask_for_registers(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compute_units_are_cores),
-        cmocka_unit_test(option_is_for_intels_compiler),
-        cmocka_unit_test(programs_that_need_them_ask_for_registers),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_tests_run(NULL, NULL);
 }

@@ -30,8 +30,7 @@ static bool leaves_loops(void) {
     return strstr(compute->device.name, "llvmpipe") && !strncmp(compute->device.driver, "22.", 3);
 }
 
-static void long_loops_are_tried_where_a_model_has_some(void **state) {
-    (void)state;
+UNIT_TEST(long_loops_are_tried_where_a_model_has_some) {
     assert_int_equal(check("rc", 1, 254), 0);
     assert_int_equal(check("shc", 4, 254), 0);
     assert_int_equal(check("mhc_lite", 6, 254), leaves_loops() ? -1 : 0);
@@ -42,8 +41,7 @@ static void long_loops_are_tried_where_a_model_has_some(void **state) {
     assert_int_equal(compute_check(compute), 0);
 }
 
-static void attention_of_long_rows_has_long_loops(void **state) {
-    (void)state;
+UNIT_TEST(attention_of_long_rows_has_long_loops) {
     struct operation_shape shape = {
         .streams = 1, .channels = 128, .heads = 2, .vocabulary = 3, .residual = residual_find("rc")};
     const bool is_long =
@@ -54,8 +52,7 @@ static void attention_of_long_rows_has_long_loops(void **state) {
 }
 
 /* By the vocabulary, over which the head sums its input's gradient. */
-static void portable_gemm_has_long_loops(void **state) {
-    (void)state;
+UNIT_TEST(portable_gemm_has_long_loops) {
     const struct operation_shape shape = {
         .streams = 1, .channels = 8, .heads = 2, .vocabulary = 20000, .residual = residual_find("rc")};
     const bool is_long = gemm_iterations(compute, 20000) > 20000;
@@ -64,9 +61,6 @@ static void portable_gemm_has_long_loops(void **state) {
 }
 
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(long_loops_are_tried_where_a_model_has_some),
-                                       cmocka_unit_test(attention_of_long_rows_has_long_loops),
-                                       cmocka_unit_test(portable_gemm_has_long_loops)};
     const struct compute_options options = {.device = count > 1 ? arguments[1] : "pocl",
                                             .gemm = "portable",
                                             .cache_dir = ""};
@@ -75,7 +69,7 @@ int main(int count, char **arguments) {
         printf("%s\n", error_text());
         return SKIPPED;
     }
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failures = unit_tests_run(NULL, NULL);
     compute_close(compute);
     return failures;
 }

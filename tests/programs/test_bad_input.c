@@ -444,31 +444,4 @@ static int begin(void **state) {
                      "--out-dir", scratch_path("whole"), "--max-iters", "2");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_token_files_are_named),
-        cmocka_unit_test(empty_and_odd_token_files_are_refused),
-        cmocka_unit_test(held_out_tokens_are_not_needed_without_evaluation),
-        cmocka_unit_test(tokens_beyond_the_vocabulary_are_refused),
-        cmocka_unit_test(vocabulary_must_be_known_and_large_enough),
-        cmocka_unit_test(vocabulary_that_is_too_large_is_said),
-        cmocka_unit_test(wrong_options_are_named),
-        cmocka_unit_test(wrong_config_lines_are_named_with_their_file),
-        cmocka_unit_test(shapes_that_cannot_be_are_refused),
-        cmocka_unit_test(unknown_device_lists_those_there_are),
-        cmocka_unit_test(model_too_large_for_memory_is_refused_before_it_is_allocated),
-        cmocka_unit_test(batch_too_large_for_memory_is_refused),
-        cmocka_unit_test(flipped_bit_is_found_by_the_checksum),
-        cmocka_unit_test(truncated_files_are_refused),
-        cmocka_unit_test(missing_files_are_named),
-        cmocka_unit_test(tensors_of_another_model_are_named),
-        cmocka_unit_test(config_that_is_no_config_is_refused),
-        cmocka_unit_test(tokens_of_another_tokenizer_are_refused),
-        cmocka_unit_test(run_directories_are_no_checkpoints),
-        cmocka_unit_test(text_that_cannot_be_printed_is_an_error),
-        cmocka_unit_test(wrong_batches_are_refused),
-        cmocka_unit_test(probe_that_cannot_write_leaves_the_old_results),
-        cmocka_unit_test(batch_of_floats_is_refused),
-    };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)

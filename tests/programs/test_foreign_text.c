@@ -201,12 +201,4 @@ static int begin(void **state) {
     return command_run(&train, NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors),          cmocka_unit_test(settings),
-        cmocka_unit_test(checkpoints),      cmocka_unit_test(names_of_files),
-        cmocka_unit_test(names_of_results), cmocka_unit_test(reports),
-        cmocka_unit_test(data_folders),     cmocka_unit_test(samples_on_a_terminal),
-    };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)

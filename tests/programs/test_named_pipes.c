@@ -189,14 +189,4 @@ static int begin(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs),
-        cmocka_unit_test(checkpoints),
-        cmocka_unit_test(data_folders),
-        cmocka_unit_test(unfinished_preparations),
-        cmocka_unit_test(exported_models),
-        cmocka_unit_test(files_that_are_named),
-    };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)

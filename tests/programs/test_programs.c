@@ -61,10 +61,4 @@ UNIT_TEST(bench_takes_its_options_from_config_files) {
     assert_non_null(strstr(child_message(), "bench.conf:1: steps = 'x' is not a whole number"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_and_version_leave_no_trace),
-        cmocka_unit_test(bench_takes_its_options_from_config_files),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -209,19 +209,16 @@ static void run_rounds(bool narrow) {
     buffer_release(compute, &buffers[1]);
 }
 
-static void ranges_are_reduced_and_gathered(void **state) {
-    (void)state;
+UNIT_TEST(ranges_are_reduced_and_gathered) {
     run_rounds(false);
 }
 
-static void ranges_are_reduced_and_gathered_in_bfloat16(void **state) {
-    (void)state;
+UNIT_TEST(ranges_are_reduced_and_gathered_in_bfloat16) {
     run_rounds(true);
 }
 
 /* Every element has one owner, and parts begin at multiples of 64. */
-static void parts_cover_their_range(void **state) {
-    (void)state;
+UNIT_TEST(parts_cover_their_range) {
     for (int count = 1; count < 70; count += 3) {
         for (uint64_t size = 1; size < 5000; size += 97) {
             uint64_t next = 128;
@@ -236,8 +233,7 @@ static void parts_cover_their_range(void **state) {
     }
 }
 
-static void ranks_are_sorted_by_host(void **state) {
-    (void)state;
+UNIT_TEST(ranks_are_sorted_by_host) {
     static const int dealt[] = {0, 1, 0, 1}, uneven[] = {0, 0, 2, 3}, last[] = {0, 0, 2}, apart[] = {0, 1, 2};
     static const int by_host[] = {0, 2, 1, 3}, identity[] = {0, 1, 2, 3};
     int order[4];
@@ -251,8 +247,7 @@ static void ranks_are_sorted_by_host(void **state) {
     assert_memory_equal(order, identity, 3 * sizeof *identity);
 }
 
-static void bfloat16_is_rounded_to_nearest_even(void **state) {
-    (void)state;
+UNIT_TEST(bfloat16_is_rounded_to_nearest_even) {
     const float up = 1.0f + 3.0f / 256.0f, down = 1.0f + 1.0f / 256.0f;
     assert_true(bf16(1.0f) == 1.0f && bf16(-0.5f) == -0.5f && bf16(up) == 1.015625f && bf16(down) == 1.0f);
     assert_true(isinf(bf16(3.4e38f)) && isinf(bf16(INFINITY)) && isnan(bf16(NAN)));
@@ -262,8 +257,7 @@ static void bfloat16_is_rounded_to_nearest_even(void **state) {
     assert_true(isnan(bf16(almost_infinite)));
 }
 
-static void collectives_bring_ranks_together(void **state) {
-    (void)state;
+UNIT_TEST(collectives_bring_ranks_together) {
     double sums[2] = {ranks.index, 0.1 * ranks.index};
     require(ranks_sum(&ranks, sums, 2));
     double tenths = 0.0;
@@ -280,8 +274,7 @@ static void collectives_bring_ranks_together(void **state) {
     assert_string_equal(word, "yes");
 }
 
-static void failures_are_shared(void **state) {
-    (void)state;
+UNIT_TEST(failures_are_shared) {
     assert_int_equal(ranks_agree(&ranks, 0), 0);
     assert_false(ranks.agreed);
     error_set("burnt");
@@ -296,15 +289,6 @@ static void failures_are_shared(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cover_their_range),
-        cmocka_unit_test(ranks_are_sorted_by_host),
-        cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
-        cmocka_unit_test(collectives_bring_ranks_together),
-        cmocka_unit_test(failures_are_shared),
-        cmocka_unit_test(ranges_are_reduced_and_gathered),
-        cmocka_unit_test(ranges_are_reduced_and_gathered_in_bfloat16),
-    };
     device = argc > 1 ? argv[1] : device;
     device_prepare_environment();
     if (job_start(&ranks)) {
@@ -319,7 +303,7 @@ int main(int argc, char **argv) {
     }
     ranks.timeout_seconds = 60.0;
     make_table();
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = unit_tests_run(NULL, NULL);
     compute_close(compute);
     if (failed) {
         ranks_abort(); /* the others may wait for this one */

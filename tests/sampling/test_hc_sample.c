@@ -221,13 +221,6 @@ UNIT_TEST(wrong_settings_are_refused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_come_as_they_are),       cmocka_unit_test(samples_come_one_after_the_other),
-        cmocka_unit_test(a_stop_text_ends_samples),     cmocka_unit_test(prompts_come_from_files),
-        cmocka_unit_test(an_interrupted_text_is_ended), cmocka_unit_test(text_is_utf8),
-        cmocka_unit_test(the_end_of_text_ends_samples), cmocka_unit_test(vocabularies_that_are_not_there_are_named),
-        cmocka_unit_test(wrong_settings_are_refused),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, begin, scratch_end);
+    return unit_tests_run(begin, scratch_end);
 }

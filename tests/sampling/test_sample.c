@@ -386,19 +386,6 @@ static int end(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_tokens_have_their_probability),
-        cmocka_unit_test(top_k_keeps_the_likeliest),
-        cmocka_unit_test(top_p_keeps_the_fewest_that_have_it),
-        cmocka_unit_test(of_equal_logits_the_smaller_tokens_count_as_likelier),
-        cmocka_unit_test(choices_are_those_of_a_plain_one),
-        cmocka_unit_test(logits_that_are_no_numbers_are_refused),
-        cmocka_unit_test(text_ends_before_the_stop),
-        cmocka_unit_test(characters_are_whole),
-        cmocka_unit_test(samples_are_those_of_whole_passes),
-        cmocka_unit_test(samples_do_not_depend_on_the_batch),
-        cmocka_unit_test(samples_of_no_tokens_and_failures),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, begin, end);
+    return unit_tests_run(begin, end);
 }

@@ -173,15 +173,4 @@ UNIT_TEST(test_probe) {
     assert_same_file("open/losses.json", "given/losses.json");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_open_follows),
-        cmocka_unit_test(test_what_was_given_stays),
-        cmocka_unit_test(test_what_was_given_earlier_follows),
-        cmocka_unit_test(test_no_iterations),
-        cmocka_unit_test(test_resumed_runs_keep_theirs),
-        cmocka_unit_test(test_rates_that_rise),
-        cmocka_unit_test(test_probe),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

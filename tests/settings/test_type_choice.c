@@ -196,15 +196,6 @@ static int set_up(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decisions_are_those_of_the_table),
-        cmocka_unit_test(narrow_models_are_told_the_limit),
-        cmocka_unit_test(all_ranks_take_one_type),
-        cmocka_unit_test(other_products_are_warned_of),
-        cmocka_unit_test(cpus_are_opened_as_for_fp32),
-        cmocka_unit_test(device_that_is_not_there_is_an_error),
-        cmocka_unit_test(line_is_printed_unless_the_type_was_given),
-    };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, set_up, scratch_end);
+    return unit_tests_run(set_up, scratch_end);
 }

@@ -68,18 +68,17 @@ void assert_same_run(const char *first, const char *second,
 
 /* ---- the tests of a program
  *
- * UNIT_TEST(name) {...}, and RUN_TESTS(TEST(name), ...) at the end. An argument of the program is a pattern of
- * names. Beside the corpus the tests find "base", a run with two checkpoints, and "short.txt". */
+ * RUN_TEST(name) {...}, and RUN_TEST_MAIN at the end. An argument of the program is a pattern of names. Beside the
+ * corpus the tests find "base", a run with two checkpoints, and "short.txt". */
 
 int run_control_begin(void **state);
 int run_control_stop(void **state); /* ends what a failed test has left running */
 
-#define TEST(name) cmocka_unit_test_teardown(name, run_control_stop)
-#define RUN_TESTS(...)                                                                                             \
+#define RUN_TEST(name) UNIT_TEST_BETWEEN(NULL, name, run_control_stop)
+#define RUN_TEST_MAIN                                                                                              \
     int main(int argc, char **argv) {                                                                              \
-        const struct CMUnitTest tests[] = {__VA_ARGS__};                                                           \
         if (argc > 1) {                                                                                            \
             cmocka_set_test_filter(argv[1]);                                                                       \
         }                                                                                                          \
-        return cmocka_run_group_tests(tests, run_control_begin, scratch_end);                                      \
+        return unit_tests_run(run_control_begin, scratch_end);                                                     \
     }

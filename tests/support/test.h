@@ -1,17 +1,60 @@
-/* cmocka, behind the headers that it needs, and the head of a test. */
+/* cmocka, behind the headers that it needs, and tests that list themselves:
+ *
+ *     UNIT_TEST(sums_are_right) {
+ *         assert_int_equal(1 + 1, 2);
+ *     }
+ *
+ *     UNIT_TEST_MAIN(scratch_begin, scratch_end)
+ */
 #pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
-#define UNIT_TEST(name) static void name(__attribute__((unused)) void **state)
-
 #include "runtime/system/error.h"
 #include <string.h>
+
+/* The tests of this file in the order of their lines: constructors may run in any order. */
+static struct CMUnitTest unit_tests[64];
+static int unit_test_lines[COUNT(unit_tests)];
+static size_t unit_test_count;
+
+static inline void unit_test_add(int line, struct CMUnitTest test) {
+    size_t place = unit_test_count++;
+    if (place == COUNT(unit_tests)) {
+        abort();
+    }
+    for (; place > 0 && unit_test_lines[place - 1] > line; place--) {
+        unit_test_lines[place] = unit_test_lines[place - 1];
+        unit_tests[place] = unit_tests[place - 1];
+    }
+    unit_test_lines[place] = line;
+    unit_tests[place] = test;
+}
+
+/* A test, and one between two functions of cmocka's type CMFixtureFunction, which may be NULL. */
+#define UNIT_TEST(name) UNIT_TEST_BETWEEN(NULL, name, NULL)
+#define UNIT_TEST_BETWEEN(set_up, name, tear_down)                                                                 \
+    static void name(void **state);                                                                                \
+    __attribute__((constructor)) static void list_##name(void) {                                                   \
+        unit_test_add(__LINE__, (struct CMUnitTest){#name, name, set_up, tear_down, NULL});                        \
+    }                                                                                                              \
+    static void name(__attribute__((unused)) void **state)
+
+/* Runs all tests between two functions for the whole group, which may be NULL. Returns the number of failures. */
+static inline int unit_tests_run(CMFixtureFunction set_up, CMFixtureFunction tear_down) {
+    return _cmocka_run_group_tests("tests", unit_tests, unit_test_count, set_up, tear_down);
+}
+
+#define UNIT_TEST_MAIN(set_up, tear_down)                                                                          \
+    int main(void) {                                                                                               \
+        return unit_tests_run(set_up, tear_down);                                                                  \
+    }
 
 /* Fails unless the error text has these words. */
 static inline void assert_error_text(const char *words) {

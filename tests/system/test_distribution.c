@@ -67,8 +67,7 @@ static void check(int kind, size_t count) {
     distribution_end(&halves[1]);
 }
 
-static void test_quantiles(void **state) {
-    (void)state;
+UNIT_TEST(test_quantiles) {
     for (int kind = 0; kind < 5; kind++) {
         check(kind, 1);
         check(kind, 2);
@@ -77,8 +76,7 @@ static void test_quantiles(void **state) {
     }
 }
 
-static void test_none_and_infinite(void **state) {
-    (void)state;
+UNIT_TEST(test_none_and_infinite) {
     struct distribution distribution;
     distribution_begin(&distribution);
     assert_true(isnan(distribution_mean(&distribution)) && isnan(distribution_quantile(&distribution, 0.5)));
@@ -100,8 +98,7 @@ static int fail_at_7(void *context, size_t index) {
     return index == 7 ? error_set("piece 7 is broken") : 0;
 }
 
-static void test_parallel(void **state) {
-    (void)state;
+UNIT_TEST(test_parallel) {
     static unsigned counts[1000];
     assert_int_equal(parallel_run(1000, count_piece, counts), 0);
     assert_int_equal(parallel_run(0, count_piece, counts), 0);
@@ -119,8 +116,7 @@ static void assert_near(double actual, double expected, double tolerance) {
 }
 
 /* Of n values whose deviation is d the half width is t(n - 1) d / sqrt(n). */
-static void half_widths_are_those_of_tables(void **state) {
-    (void)state;
+UNIT_TEST(half_widths_are_those_of_tables) {
     static const struct {
         size_t degrees;
         double quantile;
@@ -136,8 +132,7 @@ static void half_widths_are_those_of_tables(void **state) {
     }
 }
 
-static void means_and_deviations(void **state) {
-    (void)state;
+UNIT_TEST(means_and_deviations) {
     const double numbers[] = {0.01, 0.02, 0.03, 0.04, 0.05};
     const struct mean_interval five = mean_interval_of(numbers, 5), one = mean_interval_of(numbers, 1),
                                none = mean_interval_of(numbers, 0);
@@ -148,13 +143,4 @@ static void means_and_deviations(void **state) {
     assert_true(isnan(one.deviation) && isnan(one.half_width) && isnan(none.mean));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half_widths_are_those_of_tables),
-        cmocka_unit_test(means_and_deviations),
-        cmocka_unit_test(test_quantiles),
-        cmocka_unit_test(test_none_and_infinite),
-        cmocka_unit_test(test_parallel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

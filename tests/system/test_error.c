@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_set(void **state) {
-    (void)state;
+UNIT_TEST(test_set) {
     error_clear();
     assert_string_equal(error_text(), "");
     assert_int_equal(error_set("cannot open %s: line %d", "a.json", 7), -1);
@@ -18,8 +17,7 @@ static void test_set(void **state) {
     assert_string_equal(error_text(), "");
 }
 
-static void test_prefix(void **state) {
-    (void)state;
+UNIT_TEST(test_prefix) {
     error_set("no such tensor");
     assert_int_equal(error_prefix("cannot load %s", "ckpt-1"), -1);
     error_prefix("hc_eval");
@@ -27,8 +25,7 @@ static void test_prefix(void **state) {
 }
 
 /* The message may be an argument of the next. */
-static void test_own_text(void **state) {
-    (void)state;
+UNIT_TEST(test_own_text) {
     error_set("inner");
     error_set("outer (%s, %s)", error_text(), error_text());
     assert_string_equal(error_text(), "outer (inner, inner)");
@@ -36,15 +33,13 @@ static void test_own_text(void **state) {
     assert_string_equal(error_text(), "again outer (inner, inner): outer (inner, inner)");
 }
 
-static void test_errno(void **state) {
-    (void)state;
+UNIT_TEST(test_errno) {
     errno = ENOENT;
     assert_int_equal(error_set_errno("cannot open %s", "x"), -1);
     assert_string_equal(error_text(), "cannot open x: No such file or directory");
 }
 
-static void test_replace(void **state) {
-    (void)state;
+UNIT_TEST(test_replace) {
     error_set("/a/b: no /a/b/c in /a/b");
     assert_int_equal(error_replace("/a/b", "out"), -1);
     assert_string_equal(error_text(), "out: no out/c in out");
@@ -56,8 +51,7 @@ static void test_replace(void **state) {
 }
 
 /* Text that is too long is cut, never written outside. */
-static void test_long(void **state) {
-    (void)state;
+UNIT_TEST(test_long) {
     size_t size = 100000;
     char *text = malloc(size);
     assert_non_null(text);
@@ -81,8 +75,7 @@ static void *set_in_thread(void *argument) {
     return NULL;
 }
 
-static void test_threads(void **state) {
-    (void)state;
+UNIT_TEST(test_threads) {
     pthread_t thread;
     int wrong = 1;
     error_set("mine");
@@ -93,8 +86,7 @@ static void test_threads(void **state) {
 }
 
 /* Clean-up after a failure sets messages of its own. */
-static void test_keep(void **state) {
-    (void)state;
+UNIT_TEST(test_keep) {
     error_set("disk %d is full", 3);
     char *kept = error_keep();
     error_set("cannot remove the rest either");
@@ -109,8 +101,7 @@ static void test_keep(void **state) {
 
 static const char sha256_of_abc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-static void test_checksum(void **state) {
-    (void)state;
+UNIT_TEST(test_checksum) {
     char digest[CHECKSUM_SIZE], path[] = "/tmp/hc-test-checksum-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -137,11 +128,4 @@ static void test_checksum(void **state) {
     assert_int_equal(checksum_file("/tmp", digest), -1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix),  cmocka_unit_test(test_own_text),
-        cmocka_unit_test(test_errno), cmocka_unit_test(test_long),    cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_keep),  cmocka_unit_test(test_replace), cmocka_unit_test(test_checksum),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

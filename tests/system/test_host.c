@@ -34,16 +34,14 @@ static unsigned cores_allowed(void) {
     return (unsigned)CPU_COUNT(&set);
 }
 
-static void test_alone(void **state) {
-    (void)state;
+UNIT_TEST_BETWEEN(without_launcher, test_alone, NULL) {
     assert_int_equal(host_local_rank(), 0);
     assert_int_equal(host_local_count(), 1);
     assert_int_equal(host_cores(), cores_allowed());
     assert_true(host_memory() > 0);
 }
 
-static void test_launchers(void **state) {
-    (void)state;
+UNIT_TEST_BETWEEN(without_launcher, test_launchers, NULL) {
     setenv("SLURM_LOCALID", "5", 1); /* a job's script has it too, so a launcher inside it wins */
     setenv("SLURM_STEP_TASKS_PER_NODE", "8(x2),3", 1);
     assert_int_equal(host_local_rank(), 5);
@@ -58,8 +56,7 @@ static void test_launchers(void **state) {
     assert_int_equal(host_local_count(), 2);
 }
 
-static void test_nonsense_is_passed_over(void **state) {
-    (void)state;
+UNIT_TEST_BETWEEN(without_launcher, test_nonsense_is_passed_over, NULL) {
     static const char *const nonsense[] = {"", "x", "-1", "99999999999", "3x"};
     for (size_t i = 0; i < COUNT(nonsense); i++) {
         setenv("OMPI_COMM_WORLD_LOCAL_RANK", nonsense[i], 1);
@@ -73,8 +70,7 @@ static void test_nonsense_is_passed_over(void **state) {
 
 /* Every core is somebody's and nobody's share is empty. Depends on the parent having the same cores, as under
  * CTest. */
-static void test_cores_and_memory_are_divided(void **state) {
-    (void)state;
+UNIT_TEST_BETWEEN(without_launcher, test_cores_and_memory_are_divided, NULL) {
     const size_t all_memory = host_memory();
     for (unsigned ranks = 2; ranks <= 5; ranks++) {
         const unsigned all = cores_allowed();
@@ -117,8 +113,7 @@ static unsigned claimed_when_bound(void) {
     return (unsigned)WEXITSTATUS(status);
 }
 
-static void test_only_a_default_binding_is_widened(void **state) {
-    (void)state;
+UNIT_TEST_BETWEEN(without_launcher, test_only_a_default_binding_is_widened, NULL) {
     if (cores_allowed() < 2 || cores_allowed() > 255) {
         skip();
     }
@@ -134,13 +129,4 @@ static void test_only_a_default_binding_is_widened(void **state) {
     assert_int_equal(claimed_when_bound(), cores_allowed() / 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_alone, without_launcher),
-        cmocka_unit_test_setup(test_launchers, without_launcher),
-        cmocka_unit_test_setup(test_nonsense_is_passed_over, without_launcher),
-        cmocka_unit_test_setup(test_cores_and_memory_are_divided, without_launcher),
-        cmocka_unit_test_setup(test_only_a_default_binding_is_widened, without_launcher),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

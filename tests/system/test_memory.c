@@ -7,8 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void gives_what_is_asked_for(void **state) {
-    (void)state;
+UNIT_TEST(gives_what_is_asked_for) {
     char *text = memory_format("%d streams", 4), *copy = memory_string(text), *part = memory_string_part(text, 3);
     int *zeros = memory_zeroed(1000, sizeof *zeros);
     assert_string_equal(copy, "4 streams");
@@ -57,8 +56,7 @@ static int refused(size_t count, size_t size, char message[256]) {
     return WEXITSTATUS(status);
 }
 
-static void ends_the_program_without_memory(void **state) {
-    (void)state;
+UNIT_TEST(ends_the_program_without_memory) {
     char message[256];
     assert_int_equal(refused((size_t)1 << 60, 1, message), 1);
     assert_non_null(strstr(message, "test_memory: out of memory: the system refused 1152921504606846976 bytes"));
@@ -67,10 +65,4 @@ static void ends_the_program_without_memory(void **state) {
     assert_non_null(strstr(message, "out of memory"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_what_is_asked_for),
-        cmocka_unit_test(ends_the_program_without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

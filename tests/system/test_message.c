@@ -18,8 +18,7 @@
         assert_string_equal(text, expected);                                                                       \
     } while (false)
 
-static void conversions_are_those_of_printf(void **state) {
-    (void)state;
+UNIT_TEST(conversions_are_those_of_printf) {
     SAME("no conversion");
     SAME("%d %i %5d|%-5d|%05d|%+d|% d %.3d", 1, -2, 3, 4, 5, 6, 7, 8);
     SAME("%ld %lld %" PRId64 " %jd", -1L, -2LL, INT64_MIN, (intmax_t)4);
@@ -42,8 +41,7 @@ static void conversions_are_those_of_printf(void **state) {
         assert_string_equal(written, expected);                                                                    \
     } while (false)
 
-static void arguments_are_shown_and_not_obeyed(void **state) {
-    (void)state;
+UNIT_TEST(arguments_are_shown_and_not_obeyed) {
     SHOWN("a\x1b[2Jb", "a\\x1b[2Jb");
     SHOWN("a\r\nb", "a\\r\\nb");
     SHOWN("\x07\x08\x7f", "\\x07\\x08\\x7f");
@@ -59,8 +57,7 @@ static void arguments_are_shown_and_not_obeyed(void **state) {
     assert_string_equal(text, "ours\ntheirs\\n\n");
 }
 
-static void quoted_lines_can_be_told_from_others(void **state) {
-    (void)state;
+UNIT_TEST(quoted_lines_can_be_told_from_others) {
     error_set("%s failed", "it" HOSTILE_TEXT);
     error_quote("first" HOSTILE_TEXT "\r\nlast");
     error_prefix("%s", "where" HOSTILE_TEXT);
@@ -70,8 +67,7 @@ static void quoted_lines_can_be_told_from_others(void **state) {
     assert_non_null(strstr(error_text(), "\n" MESSAGE_QUOTE "last)"));
 }
 
-static void long_text_loses_its_middle(void **state) {
-    (void)state;
+UNIT_TEST(long_text_loses_its_middle) {
     enum { LONG = 1 << 20 };
     char *text = malloc(LONG + 1);
     assert_non_null(text);
@@ -92,8 +88,7 @@ static void long_text_loses_its_middle(void **state) {
     free(text);
 }
 
-static void text_of_a_model_keeps_its_lines(void **state) {
-    (void)state;
+UNIT_TEST(text_of_a_model_keeps_its_lines) {
     static const char text[] = "a\tb\nc\x1b[31m\r\xff\0d\n";
     char *printed = NULL;
     size_t bytes;
@@ -104,8 +99,7 @@ static void text_of_a_model_keeps_its_lines(void **state) {
     free(printed);
 }
 
-static void capacities_are_kept(void **state) {
-    (void)state;
+UNIT_TEST(capacities_are_kept) {
     char text[9];
     memset(text, '#', sizeof text);
     for (size_t capacity = 1; capacity <= 8; capacity++) {
@@ -118,14 +112,4 @@ static void capacities_are_kept(void **state) {
     assert_string_equal(text, "1234567");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conversions_are_those_of_printf),
-        cmocka_unit_test(arguments_are_shown_and_not_obeyed),
-        cmocka_unit_test(quoted_lines_can_be_told_from_others),
-        cmocka_unit_test(long_text_loses_its_middle),
-        cmocka_unit_test(text_of_a_model_keeps_its_lines),
-        cmocka_unit_test(capacities_are_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

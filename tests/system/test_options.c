@@ -93,8 +93,7 @@ static void release(struct fixture *fixture) {
     assert_null(fixture->settings.out_dir);
 }
 
-static void test_defaults(void **state) {
-    (void)state;
+UNIT_TEST(test_defaults) {
     struct fixture fixture;
     assert_int_equal(parse(&fixture, (const char *const[]){NULL}), OPTIONS_OK);
     assert_int_equal(fixture.settings.n_layer, 12);
@@ -110,8 +109,7 @@ static void test_defaults(void **state) {
     release(&fixture);
 }
 
-static void test_command_line(void **state) {
-    (void)state;
+UNIT_TEST(test_command_line) {
     struct fixture fixture;
     assert_int_equal(PARSE(&fixture, "one", "--n-layer", "3", "--n_layer=4", "-", "--anything", "-5", "--no-bias",
                            "--compile=True", "--init_from=a b", "--residual", "mhc_lite", "--", "--three"),
@@ -132,8 +130,7 @@ static void test_command_line(void **state) {
     release(&fixture);
 }
 
-static void test_wrong_command_lines(void **state) {
-    (void)state;
+UNIT_TEST(test_wrong_command_lines) {
     static const struct {
         const char *arguments[3];
         const char *error;
@@ -184,8 +181,7 @@ static void test_wrong_command_lines(void **state) {
     }
 }
 
-static void test_config_files(void **state) {
-    (void)state;
+UNIT_TEST(test_config_files) {
     static const char first[] = "# a comment\r\n\r\n"
                                 "  n_layer=5   # five\r\n"
                                 "learning_rate\t=\t1e-3\r\n"
@@ -218,8 +214,7 @@ static void test_config_files(void **state) {
 
 static char long_line[100000];
 
-static void test_wrong_config_files(void **state) {
-    (void)state;
+UNIT_TEST(test_wrong_config_files) {
     memset(long_line, 'x', sizeof long_line - 1);
     static const struct {
         const char *text;
@@ -274,8 +269,7 @@ static void test_wrong_config_files(void **state) {
     release(&fixture);
 }
 
-static void test_long_values(void **state) {
-    (void)state;
+UNIT_TEST(test_long_values) {
     static char text[100100];
     memset(long_line, 'x', sizeof long_line - 1);
     snprintf(text, sizeof text, "out_dir = %s\n", long_line);
@@ -292,8 +286,7 @@ static void test_long_values(void **state) {
     release(&fixture);
 }
 
-static void test_written_settings_read_back(void **state) {
-    (void)state;
+UNIT_TEST(test_written_settings_read_back) {
     static const char odd[] = " \"\\ # = \n\r\tx\x01\xFF ";
     struct fixture fixture, again;
     assert_int_equal(PARSE(&fixture, "--learning-rate=0.1", "--any-number=-4.9406564584124654e-324", "--no-bias",
@@ -336,8 +329,7 @@ static char *printed(const char *argument) {
     return scratch_read(scratch_path("printed"), &bytes);
 }
 
-static void test_help(void **state) {
-    (void)state;
+UNIT_TEST(test_help) {
     static const char *const expected[] = {"A program to test options.",
                                            "Usage: hc_test [OPTIONS] FILE...",
                                            "Model:\n",
@@ -364,8 +356,7 @@ static void test_help(void **state) {
 }
 
 /* Mistakes of those who write tables are found by whoever runs the program, whatever the command line says. */
-static void test_wrong_tables(void **state) {
-    (void)state;
+UNIT_TEST(test_wrong_tables) {
     int64_t number;
     struct option_spec wrong_default = INT("n", &number, "x", 0, 0, NULL);
     struct option_spec hyphen = INT("tune-minutes", &number, "6", 0, 0, NULL);
@@ -377,17 +368,4 @@ static void test_wrong_tables(void **state) {
     assert_error_text("'tune-minutes' where names have underscores");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_command_line),
-        cmocka_unit_test(test_wrong_command_lines),
-        cmocka_unit_test(test_config_files),
-        cmocka_unit_test(test_wrong_config_files),
-        cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_written_settings_read_back),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_wrong_tables),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

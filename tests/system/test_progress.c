@@ -37,8 +37,7 @@ static void assert_says(struct progress *progress, const char *expected) {
     free(text);
 }
 
-static void test_text(void **state) {
-    (void)state;
+UNIT_TEST(test_text) {
     struct progress progress;
     progress_start(&progress, 0);
     progress.terminal = false;
@@ -52,8 +51,7 @@ static void test_text(void **state) {
     assert_says(&progress, "");
 }
 
-static void test_text_on_a_terminal(void **state) {
-    (void)state;
+UNIT_TEST(test_text_on_a_terminal) {
     struct progress progress;
     progress_start(&progress, 0);
     progress.terminal = true;
@@ -64,8 +62,7 @@ static void show(struct progress *progress) {
     progress_show(progress, "iter", 5, 10, "loss 2.0", true);
 }
 
-static void test_bar(void **state) {
-    (void)state;
+UNIT_TEST(test_bar) {
     struct progress progress;
     progress_start(&progress, 5);
     progress.terminal = false;
@@ -80,8 +77,7 @@ static void show_hostile(struct progress *progress) {
     progress_text(progress, "compiling" HOSTILE_TEXT);
 }
 
-static void test_names(void **state) {
-    (void)state;
+UNIT_TEST(test_names) {
     struct progress progress;
     progress_start(&progress, 5);
     progress.terminal = false;
@@ -128,8 +124,7 @@ static void print_name(struct progress *progress) {
 #define ERASED "\r\033[K"
 
 /* The last column stays free. The bar gives way first. */
-static void test_width_of_a_terminal(void **state) {
-    (void)state;
+UNIT_TEST(test_width_of_a_terminal) {
     assert_string_equal(printed_to_terminal(show_training, 120),
                         ERASED "iter 0/2000 [....................] "
                                "loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
@@ -143,8 +138,7 @@ static void test_width_of_a_terminal(void **state) {
 }
 
 /* A terminal without a size has what COLUMNS says, or 80. */
-static void test_width_of_the_environment(void **state) {
-    (void)state;
+UNIT_TEST(test_width_of_the_environment) {
     assert_int_equal(setenv("COLUMNS", "24", 1), 0);
     assert_string_equal(printed_to_terminal(show_training, 0), ERASED "iter 0/2000 loss 2.1234");
     assert_string_equal(printed_to_terminal(show_training, 7), ERASED "iter 0");
@@ -155,8 +149,7 @@ static void test_width_of_the_environment(void **state) {
 }
 
 /* Characters stay whole; those of two columns count as two. */
-static void test_width_of_characters(void **state) {
-    (void)state;
+UNIT_TEST(test_width_of_characters) {
     static const char *const cut[] = {"",       "п",       "пр",      "про",       "прог",      "прого",
                                       "прогон", "прогон-", "прогон-", "прогон-実", "прогон-実", "прогон-実験"};
     for (unsigned short width = 0; width < 12; width++) {
@@ -167,15 +160,4 @@ static void test_width_of_characters(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_text_on_a_terminal),
-        cmocka_unit_test(test_bar),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_width_of_a_terminal),
-        cmocka_unit_test(test_width_of_the_environment),
-        cmocka_unit_test(test_width_of_characters),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

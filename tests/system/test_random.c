@@ -4,8 +4,7 @@
 #include <math.h>
 
 /* Random123 1.14, kat_vectors, philox4x32 10. */
-static void test_known_answers(void **state) {
-    (void)state;
+UNIT_TEST(test_known_answers) {
     static const struct {
         uint32_t counter[4], key[2], words[4];
     } cases[] = {
@@ -22,16 +21,14 @@ static void test_known_answers(void **state) {
     }
 }
 
-static void test_keys_differ(void **state) {
-    (void)state;
+UNIT_TEST(test_keys_differ) {
     assert_true(random_key(1, "a") != random_key(1, "b"));
     assert_true(random_key(1, "a") != random_key(2, "a"));
     assert_true(random_key(0, "") != random_key(1, ""));
     assert_true(random_key(7, "dropout") == random_key(7, "dropout"));
 }
 
-static void test_below(void **state) {
-    (void)state;
+UNIT_TEST(test_below) {
     enum { DRAWS = 70000, BOUND = 7 };
     const uint64_t key = random_key(3, "below");
     unsigned counts[BOUND] = {0};
@@ -55,8 +52,7 @@ static void test_below(void **state) {
     assert_true(random_below(key, UINT64_MAX, UINT64_MAX) < UINT64_MAX);
 }
 
-static void test_uniform(void **state) {
-    (void)state;
+UNIT_TEST(test_uniform) {
     enum { DRAWS = 100000 };
     const uint64_t key = random_key(3, "uniform");
     double sum = 0, squares = 0;
@@ -71,8 +67,7 @@ static void test_uniform(void **state) {
     assert_true(fabs(squares / DRAWS - 1.0 / 3) < 5 * 0.2981 / sqrt(DRAWS));
 }
 
-static void test_normal_moments(void **state) {
-    (void)state;
+UNIT_TEST(test_normal_moments) {
     enum { DRAWS = 100000 };
     static float values[DRAWS];
     random_normal(random_key(3, "normal"), 0, DRAWS, 2.0, 0.5, values);
@@ -90,8 +85,7 @@ static void test_normal_moments(void **state) {
     assert_true(fabs(powers[4] - 3) < 5 * sqrt(96.0 / DRAWS));
 }
 
-static void test_normal_does_not_depend_on_the_split(void **state) {
-    (void)state;
+UNIT_TEST(test_normal_does_not_depend_on_the_split) {
     enum { COUNT = 101 };
     float whole[COUNT], parts[COUNT];
     const uint64_t key = random_key(3, "split"), first = 12345;
@@ -104,11 +98,4 @@ static void test_normal_does_not_depend_on_the_split(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),  cmocka_unit_test(test_keys_differ),
-        cmocka_unit_test(test_below),          cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_normal_moments), cmocka_unit_test(test_normal_does_not_depend_on_the_split),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

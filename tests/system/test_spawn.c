@@ -66,16 +66,14 @@ static int say(const char *line, char said[256]) {
     return code;
 }
 
-static void test_place(void **state) {
-    (void)state;
+UNIT_TEST(test_place) {
     char said[256];
     assert_int_equal(say("pwd; echo wrong >&2; cat", said), 0);
     assert_string_equal(said, "/proc\nwrong\n");
 }
 
 /* Nothing is started where one of its five arrangements fails: not in another folder, not with our input. */
-static void test_failures(void **state) {
-    (void)state;
+UNIT_TEST(test_failures) {
     char said[256];
     for (int call = 1; call <= 5; call++) {
         calls_left = call;
@@ -89,8 +87,7 @@ static void test_failures(void **state) {
     calls_left = 0;
 }
 
-static void test_no_program(void **state) {
-    (void)state;
+UNIT_TEST(test_no_program) {
     char name[] = "/nonexistent/program";
     char *const arguments[] = {name, NULL};
     pid_t child;
@@ -98,11 +95,4 @@ static void test_no_program(void **state) {
                      ENOENT);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_place),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_no_program),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

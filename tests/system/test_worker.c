@@ -34,8 +34,7 @@ static void *ask(void *context) {
 }
 
 /* Each asker has its answer when worker_do returns, and one thread has given all of them. */
-static void one_thread_works_for_many(void **state) {
-    (void)state;
+UNIT_TEST(one_thread_works_for_many) {
     struct worker *worker;
     pthread_t askers[ASKERS];
     void *failed;
@@ -53,16 +52,11 @@ static void one_thread_works_for_many(void **state) {
     assert_false(pthread_equal(seen.thread, pthread_self()));
 }
 
-static void it_ends_without_work(void **state) {
-    (void)state;
+UNIT_TEST(it_ends_without_work) {
     struct worker *worker;
     assert_int_equal(worker_start(&worker), 0);
     worker_stop(worker);
     worker_stop(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_thread_works_for_many),
-                                       cmocka_unit_test(it_ends_without_work)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

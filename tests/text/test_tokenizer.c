@@ -387,11 +387,4 @@ UNIT_TEST(test_vocab_bpe) {
     bpe_close(bpe);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges),    cmocka_unit_test(test_long_piece),     cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_cuts),      cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_end_of_text),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_vocab_bpe),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+UNIT_TEST_MAIN(begin, end)

@@ -103,12 +103,4 @@ UNIT_TEST(test_spaces) {
     assert_true(utf8_is_space(0x3000) && utf8_is_space(0x85) && !utf8_is_space(0x200b) && !utf8_is_space(0x180e));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_characters),
-        cmocka_unit_test(test_boundary_bytes),
-        cmocka_unit_test(test_replace),
-        cmocka_unit_test(test_spaces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

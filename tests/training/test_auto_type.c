@@ -226,17 +226,4 @@ static int set_up(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) || child_keep_no_programs();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpu_with_units_takes_bf16_and_its_run_keeps_it),
-        cmocka_unit_test(cpu_takes_fp32_and_its_run_keeps_it),
-        cmocka_unit_test(run_without_a_type_is_in_fp32),
-        cmocka_unit_test(units_that_fail_are_warned_of),
-        cmocka_unit_test(what_is_wrong_in_bf16_is_trained_in_fp32),
-        cmocka_unit_test(other_programs_say_it_beside_their_data),
-        cmocka_unit_test(hc_probe_asks_to_be_told),
-        cmocka_unit_test(hc_devices_says_which_gpu_is_whose),
-        cmocka_unit_test(ranks_take_what_all_can_do),
-    };
-    return cmocka_run_group_tests(tests, set_up, scratch_end);
-}
+UNIT_TEST_MAIN(set_up, scratch_end)

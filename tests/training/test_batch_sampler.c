@@ -69,11 +69,4 @@ UNIT_TEST(test_too_few_tokens_are_refused) {
     assert_non_null(strstr(error_text(), "too few for block_size = 1000"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_are_counted_over_the_run),
-        cmocka_unit_test(test_rows_that_cannot_be_counted_are_refused),
-        cmocka_unit_test(test_too_few_tokens_are_refused),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+UNIT_TEST_MAIN(begin, end)

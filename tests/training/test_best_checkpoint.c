@@ -1,7 +1,7 @@
 /* ckpt-best has the weights with the lowest validation loss, whatever is resumed, lost or exchanged. */
 #include "tests/support/run_control.h"
 
-UNIT_TEST(weights_that_training_made_worse_are_kept) {
+RUN_TEST(weights_that_training_made_worse_are_kept) {
     assert_done(TRAIN("worse", "--residual", "rc", "--learning-rate", "10", "--min-lr", "10", "--grad-clip", "0",
                       "--warmup-iters", "0", "--max-iters", "2", "--eval-interval", "1", "--eval-iters", "2"));
     json_t *lines = metrics("worse");
@@ -11,7 +11,7 @@ UNIT_TEST(weights_that_training_made_worse_are_kept) {
     assert_int_equal(saved_integer("worse/ckpt-best/state.json", "iteration"), 0);
 }
 
-UNIT_TEST(failing_best_checkpoint_does_not_cost_the_run) {
+RUN_TEST(failing_best_checkpoint_does_not_cost_the_run) {
     assert_int_equal(files_make_folder(scratch_path("no-best")), 0);
     assert_done(TRAIN("no-best", "--max-iters", "2"));
     scratch_write("no-best/ckpt-best", "", 0);
@@ -27,7 +27,7 @@ UNIT_TEST(failing_best_checkpoint_does_not_cost_the_run) {
 
 /* The best weights stay when an earlier checkpoint is resumed, which may know of no evaluation; on other data they
  * are the best no more. */
-UNIT_TEST(best_weights_of_a_later_iteration_stay) {
+RUN_TEST(best_weights_of_a_later_iteration_stay) {
     assert_done(TRAIN("later-best", "--max-iters", "5"));
     assert_done(TRAIN("later-best", "--max-iters", "15", "--init-from", "resume", "--eval-interval", "15",
                       "--eval-iters", "2", "--checkpoint-interval", "1000"));
@@ -52,7 +52,7 @@ UNIT_TEST(best_weights_of_a_later_iteration_stay) {
 }
 
 /* Losses on val.bin compare as long as it is the same file. */
-UNIT_TEST(best_loss_is_that_of_the_validation_data) {
+RUN_TEST(best_loss_is_that_of_the_validation_data) {
     copy_data("half-changing");
     assert_done(TRAIN("half-changed", "--data-dir", scratch_path("half-changing"), "--max-iters", "4",
                       "--eval-interval", "100", "--eval-iters", "2"));
@@ -67,7 +67,7 @@ UNIT_TEST(best_loss_is_that_of_the_validation_data) {
 }
 
 /* As after a kill between two renames, where a file system cannot replace a folder in one step. */
-UNIT_TEST(best_weights_that_are_gone_are_replaced) {
+RUN_TEST(best_weights_that_are_gone_are_replaced) {
     assert_done(TRAIN("best-gone", "--max-iters", "4", "--eval-interval", "100", "--eval-iters", "2"));
     json_t *saved = read_json("best-gone/ckpt-4/state.json");
     json_object_set_new(saved, "best_val_loss", json_real(0.001));
@@ -81,7 +81,7 @@ UNIT_TEST(best_weights_that_are_gone_are_replaced) {
 }
 
 /* An evaluation that is made up for changes what the checkpoint says and nothing else in its folder. */
-UNIT_TEST(made_up_evaluation_leaves_the_checkpoint_alone) {
+RUN_TEST(made_up_evaluation_leaves_the_checkpoint_alone) {
     assert_done(TRAIN("noted", "--max-iters", "2"));
     scratch_write("noted/ckpt-2/notes.txt", "mine", 4);
     assert_done(RESUME("noted", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "1"));
@@ -90,6 +90,4 @@ UNIT_TEST(made_up_evaluation_leaves_the_checkpoint_alone) {
     assert_done(TRAIN("noted", "--max-iters", "4", "--init-from", "resume"));
 }
 
-RUN_TESTS(TEST(weights_that_training_made_worse_are_kept), TEST(failing_best_checkpoint_does_not_cost_the_run),
-          TEST(best_weights_of_a_later_iteration_stay), TEST(best_loss_is_that_of_the_validation_data),
-          TEST(best_weights_that_are_gone_are_replaced), TEST(made_up_evaluation_leaves_the_checkpoint_alone))
+RUN_TEST_MAIN

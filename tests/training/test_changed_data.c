@@ -1,7 +1,7 @@
 /* Token files that move, change or become shorter under a run. */
 #include "tests/support/run_control.h"
 
-UNIT_TEST(name_of_the_data_may_be_any_bytes) {
+RUN_TEST(name_of_the_data_may_be_any_bytes) {
     copy_data("data-\xff");
     assert_done(TRAIN("oddly-named", "--data-dir", scratch_path("data-\xff"), "--max-iters", "10"));
     assert_done(RESUME("oddly-named", "--max-iters", "20"));
@@ -9,7 +9,7 @@ UNIT_TEST(name_of_the_data_may_be_any_bytes) {
     assert_same_run("oddly-named", "plainly-named", "ckpt-20");
 }
 
-UNIT_TEST(exchanged_data_must_be_accepted) {
+RUN_TEST(exchanged_data_must_be_accepted) {
     copy_data("changing");
     assert_done(TRAIN("exchanged", "--data-dir", scratch_path("changing"), "--max-iters", "10"));
     turn_round("changing/train.bin");
@@ -23,7 +23,7 @@ UNIT_TEST(exchanged_data_must_be_accepted) {
     assert_failed(RESUME("exchanged", "--max-iters", "25"), FAILED, "--accept-new-data");
 }
 
-UNIT_TEST(data_may_move) {
+RUN_TEST(data_may_move) {
     copy_data("data-here");
     assert_done(TRAIN("data-moved", "--data-dir", scratch_path("data-here"), "--max-iters", "10"));
     assert_int_equal(rename(scratch_path("data-here"), scratch_path("data-there")), 0);
@@ -33,7 +33,7 @@ UNIT_TEST(data_may_move) {
     assert_same_run("data-moved", "data-stayed", "ckpt-20");
 }
 
-UNIT_TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint) {
+RUN_TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint) {
     struct stat status;
     copy_data("shrinking");
     start(TRAIN_ARGUMENTS("shortened", "--data-dir", scratch_path("shrinking"), "--max-iters", "100000",
@@ -52,7 +52,7 @@ UNIT_TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint) {
 
 /* No step is made with what was written, so that the run goes on as if nothing had happened once the file is back.
  * Times alone do not matter. */
-UNIT_TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint) {
+RUN_TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint) {
     copy_data("rewritten");
     start(TRAIN_ARGUMENTS("overwritten", "--data-dir", scratch_path("rewritten"), "--max-iters", "100000",
                           "--checkpoint-interval", "100000"));
@@ -71,6 +71,4 @@ UNIT_TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint) {
     assert_same_run("overwritten", "not-overwritten", checkpoint(at + 3));
 }
 
-RUN_TESTS(TEST(name_of_the_data_may_be_any_bytes), TEST(exchanged_data_must_be_accepted), TEST(data_may_move),
-          TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint),
-          TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint))
+RUN_TEST_MAIN

@@ -124,11 +124,4 @@ static int begin(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) || TRAIN("source", "--max-iters", "2") ? -1 : 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seeds_are_scored_on_the_same_tokens), cmocka_unit_test(places_may_depend_on_the_seed),
-        cmocka_unit_test(a_small_split_is_scored_whole),       cmocka_unit_test(older_runs_go_on_as_they_were),
-        cmocka_unit_test(best_loss_is_of_the_same_tokens),
-    };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)

@@ -7,7 +7,7 @@ static void assert_not_prepared_over(const char *out, const char *input) {
     assert_int_equal(scratch_entries(scratch_path("tokens")), 1);
 }
 
-UNIT_TEST(tokens_are_not_prepared_over_their_input) {
+RUN_TEST(tokens_are_not_prepared_over_their_input) {
     assert_int_equal(files_make_folder(scratch_path("tokens")), 0);
     copy("data/train.bin", "tokens/train.bin");
     link_to("tokens/train.bin", "soft-link");
@@ -20,7 +20,7 @@ UNIT_TEST(tokens_are_not_prepared_over_their_input) {
     assert_not_prepared_over("tokens", "tokens-link/train.bin");
 }
 
-UNIT_TEST(evaluation_is_not_written_over_its_input) {
+RUN_TEST(evaluation_is_not_written_over_its_input) {
     static const char *const options[] = {"--json", "--per-document"};
     link_to("scored.txt", "scored-link");
     for (int i = 0; i < 2; i++) {
@@ -32,7 +32,7 @@ UNIT_TEST(evaluation_is_not_written_over_its_input) {
 }
 
 /* The checkpoint and the token files are inputs too. */
-UNIT_TEST(evaluation_is_not_written_over_what_it_scores) {
+RUN_TEST(evaluation_is_not_written_over_what_it_scores) {
     copy_data("evaluated");
     assert_done(TRAIN("evaluating", "--max-iters", "2"));
     copy("evaluating/ckpt-2/config.json", "config.json");
@@ -46,7 +46,7 @@ UNIT_TEST(evaluation_is_not_written_over_what_it_scores) {
     assert_same_file("evaluated/val.bin", "data/val.bin");
 }
 
-UNIT_TEST(checkpoint_is_not_exported_over_itself) {
+RUN_TEST(checkpoint_is_not_exported_over_itself) {
     struct stat before, after;
     assert_done(EXPORT("base/ckpt-2", "exported"));
     assert_int_equal(stat(scratch_path("exported/model.safetensors"), &before), 0);
@@ -60,5 +60,4 @@ UNIT_TEST(checkpoint_is_not_exported_over_itself) {
     assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
 }
 
-RUN_TESTS(TEST(tokens_are_not_prepared_over_their_input), TEST(evaluation_is_not_written_over_its_input),
-          TEST(evaluation_is_not_written_over_what_it_scores), TEST(checkpoint_is_not_exported_over_itself))
+RUN_TEST_MAIN

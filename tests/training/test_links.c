@@ -7,7 +7,7 @@ static void assert_link(const char *name) {
     assert_true(S_ISLNK(status.st_mode));
 }
 
-UNIT_TEST(run_directory_may_be_a_link) {
+RUN_TEST(run_directory_may_be_a_link) {
     assert_int_equal(files_make_folder(scratch_path("real-run")), 0);
     link_to("real-run", "link-run");
     assert_done(TRAIN("link-run", "--max-iters", "2"));
@@ -17,7 +17,7 @@ UNIT_TEST(run_directory_may_be_a_link) {
     assert_link("link-run");
 }
 
-UNIT_TEST(token_files_may_go_through_a_link) {
+RUN_TEST(token_files_may_go_through_a_link) {
     assert_int_equal(files_make_folder(scratch_path("real-data")), 0);
     link_to("real-data", "link-data");
     assert_done(PREPARE("--out", scratch_path("link-data"), scratch_path("text.txt")));
@@ -28,7 +28,7 @@ UNIT_TEST(token_files_may_go_through_a_link) {
     assert_link("link-data");
 }
 
-UNIT_TEST(evaluation_may_be_written_through_a_link) {
+RUN_TEST(evaluation_may_be_written_through_a_link) {
     assert_int_equal(files_make_folder(scratch_path("real-eval")), 0);
     scratch_write("real-eval/old.json", "old", 3);
     link_to("real-eval", "link-eval");
@@ -44,7 +44,7 @@ UNIT_TEST(evaluation_may_be_written_through_a_link) {
     assert_int_equal(scratch_entries(scratch_path("real-eval")), 2);
 }
 
-UNIT_TEST(export_may_be_replaced_through_a_link) {
+RUN_TEST(export_may_be_replaced_through_a_link) {
     assert_done(EXPORT("base/ckpt-1", "real-export"));
     assert_done(EXPORT("base/ckpt-2", "export-2"));
     link_to("real-export", "link-export");
@@ -53,7 +53,7 @@ UNIT_TEST(export_may_be_replaced_through_a_link) {
     assert_same_file("real-export/model.safetensors", "export-2/model.safetensors");
 }
 
-UNIT_TEST(analysis_may_go_through_a_link) {
+RUN_TEST(analysis_may_go_through_a_link) {
     assert_int_equal(files_make_folder(scratch_path("real-report")), 0);
     link_to("real-report", "link-report");
     assert_done(ANALYZE("--out", scratch_path("link-report"), scratch_path("base")));
@@ -62,7 +62,7 @@ UNIT_TEST(analysis_may_go_through_a_link) {
 }
 
 /* Going on with one of them leaves the other one as it is. */
-UNIT_TEST(hard_linked_copy_of_a_run_is_its_own) {
+RUN_TEST(hard_linked_copy_of_a_run_is_its_own) {
     static const char *const files[] = {"metrics.jsonl", "h_statistics.jsonl", "settings.conf",
                                         "ckpt-6/state.json"};
     assert_done(TRAIN("linked", "--max-iters", "6", "--checkpoint-interval", "3", "--statistics-interval", "1"));
@@ -85,7 +85,7 @@ UNIT_TEST(hard_linked_copy_of_a_run_is_its_own) {
 }
 
 /* Nothing is written through links, whatever they lead to. */
-UNIT_TEST(links_in_a_run_are_refused) {
+RUN_TEST(links_in_a_run_are_refused) {
     static const char *const names[] = {"metrics.jsonl", "h_statistics.jsonl", "settings.conf", "trace.json"};
     assert_done(TRAIN("links", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "1"));
     for (int i = 0; i < 4; i++) {
@@ -106,7 +106,7 @@ UNIT_TEST(links_in_a_run_are_refused) {
 }
 
 /* A checkpoint that is a link is resumed, and not written to. */
-UNIT_TEST(linked_checkpoint_is_only_read) {
+RUN_TEST(linked_checkpoint_is_only_read) {
     assert_done(TRAIN("lender", "--max-iters", "2"));
     copy("lender/ckpt-2/state.json", "lent.json");
     assert_int_equal(files_make_folder(scratch_path("borrower")), 0);
@@ -120,7 +120,4 @@ UNIT_TEST(linked_checkpoint_is_only_read) {
     assert_failed(TRAIN("borrower", "--init-from", "resume"), FAILED, "is of iteration 2");
 }
 
-RUN_TESTS(TEST(run_directory_may_be_a_link), TEST(token_files_may_go_through_a_link),
-          TEST(evaluation_may_be_written_through_a_link), TEST(export_may_be_replaced_through_a_link),
-          TEST(analysis_may_go_through_a_link), TEST(hard_linked_copy_of_a_run_is_its_own),
-          TEST(links_in_a_run_are_refused), TEST(linked_checkpoint_is_only_read))
+RUN_TEST_MAIN

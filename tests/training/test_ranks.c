@@ -579,35 +579,8 @@ static int begin(void **state) {
 
 /* The argument is a pattern of names of tests. */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_do_not_depend_on_the_number_of_ranks),
-        cmocka_unit_test(dropout_does_not_depend_on_it_either),
-        cmocka_unit_test(same_ranks_twice_are_bit_identical),
-        cmocka_unit_test(hosts_do_not_change_a_bit),
-        cmocka_unit_test(one_rank_under_mpirun_is_one_process),
-        cmocka_unit_test(shared_moments_are_the_same_moments),
-        cmocka_unit_test(so_they_are_in_fp16),
-        cmocka_unit_test(bfloat16_sums_are_near),
-        cmocka_unit_test(ranks_may_talk_over_tcp_only),
-        cmocka_unit_test(observations_are_those_of_all_ranks),
-        cmocka_unit_test(runs_resume_on_other_numbers_of_ranks),
-        cmocka_unit_test(shared_moments_resume_anywhere),
-        cmocka_unit_test(killed_rank_ends_the_job_and_it_resumes),
-        cmocka_unit_test(many_kills_leave_no_trace),
-        cmocka_unit_test(stopped_rank_is_named_once),
-        cmocka_unit_test(failing_rank_ends_the_job_with_one_message),
-        cmocka_unit_test(unwritable_metrics_end_the_job_with_a_checkpoint),
-        cmocka_unit_test(data_written_over_ends_the_job_with_a_checkpoint),
-        cmocka_unit_test(signal_to_one_rank_saves_and_stops_all),
-        cmocka_unit_test(interrupted_job_resumes_from_its_last_checkpoint),
-        cmocka_unit_test(work_that_cannot_be_divided_is_refused),
-        cmocka_unit_test(ranks_that_differ_are_refused),
-        cmocka_unit_test(missing_data_on_one_host_is_named),
-        cmocka_unit_test(failing_set_up_ends_the_job),
-        cmocka_unit_test(one_rank_speaks),
-    };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
     }
-    return cmocka_run_group_tests(tests, begin, scratch_end);
+    return unit_tests_run(begin, scratch_end);
 }

@@ -11,7 +11,7 @@ static void assert_has(const char *name, const char *wanted) {
     free(text);
 }
 
-UNIT_TEST(run_resumes_without_its_settings_file) {
+RUN_TEST(run_resumes_without_its_settings_file) {
     static const char *const runs[] = {"settings-removed", "settings-emptied"};
     assert_done(TRAIN("settings-kept", UNUSUAL, "--max-iters", "20"));
     assert_has("settings-kept/settings.conf", "# Settings of a run of hctrain " HC_VERSION "\n");
@@ -25,7 +25,7 @@ UNIT_TEST(run_resumes_without_its_settings_file) {
     }
 }
 
-UNIT_TEST(run_without_any_settings_is_refused) {
+RUN_TEST(run_without_any_settings_is_refused) {
     assert_done(TRAIN("unset", "--max-iters", "2"));
     json_t *saved = read_json("unset/ckpt-2/state.json");
     json_object_del(saved, "settings");
@@ -36,7 +36,7 @@ UNIT_TEST(run_without_any_settings_is_refused) {
     assert_failed(TRAIN("unset", "--init-from", "resume"), 1, "neither state.json nor settings.conf");
 }
 
-UNIT_TEST(first_evaluation_outlives_an_interruption) {
+RUN_TEST(first_evaluation_outlives_an_interruption) {
     assert_done(TRAIN("begun", "--max-iters", "0", "--eval-interval", "5", "--eval-iters", "2"));
     assert_true(has("begun", "ckpt-0"));
     assert_int_equal(count_evaluations("begun", 0), 1);
@@ -46,7 +46,7 @@ UNIT_TEST(first_evaluation_outlives_an_interruption) {
     assert_same_metrics("begun", "not-begun");
 }
 
-UNIT_TEST(last_evaluation_stands_once) {
+RUN_TEST(last_evaluation_stands_once) {
     start(TRAIN_ARGUMENTS("ended", "--max-iters", "100000", "--checkpoint-interval", "3", "--eval-interval",
                           "1000000", "--eval-iters", "2"));
     wait_for(newer_checkpoint, "ended", 0);
@@ -60,7 +60,7 @@ UNIT_TEST(last_evaluation_stands_once) {
     assert_int_equal(count_evaluations("ended", 0), 1);
 }
 
-UNIT_TEST(statistics_of_a_branch_given_up_go) {
+RUN_TEST(statistics_of_a_branch_given_up_go) {
     assert_done(TRAIN("branch", "--max-iters", "10", "--checkpoint-interval", "5", "--statistics-interval", "1"));
     assert_int_equal(count_lines("branch/h_statistics.jsonl"), 10);
     remove_checkpoint("branch", 10);
@@ -74,7 +74,7 @@ UNIT_TEST(statistics_of_a_branch_given_up_go) {
 }
 
 /* Without its newest checkpoints a run is as if it had been killed after the one before them. */
-UNIT_TEST(smaller_end_holds_once_a_larger_one_for_good) {
+RUN_TEST(smaller_end_holds_once_a_larger_one_for_good) {
     assert_done(TRAIN("goal", "--max-iters", "20", "--checkpoint-interval", "5", "--keep-checkpoints", "9"));
     remove_checkpoint("goal", 20);
     remove_checkpoint("goal", 15);
@@ -91,7 +91,7 @@ UNIT_TEST(smaller_end_holds_once_a_larger_one_for_good) {
 
 /* Holes at its end, as a power cut may leave them, make the file large in no time; lines in between them keep what
  * is read at once small. */
-UNIT_TEST(records_of_more_than_a_gibibyte_are_resumed) {
+RUN_TEST(records_of_more_than_a_gibibyte_are_resumed) {
     assert_done(TRAIN("large", "--max-iters", "4"));
     const int file = open(scratch_path("large/metrics.jsonl"), O_WRONLY | O_CLOEXEC);
     assert_true(file >= 0);
@@ -114,7 +114,7 @@ static int open_text(const char *text, char name[32]) {
     return ends[0];
 }
 
-UNIT_TEST(settings_may_come_through_a_pipe) {
+RUN_TEST(settings_may_come_through_a_pipe) {
     char name[32];
     int reading = open_text("# of a shell's <(...)\nmax_iters = 3\n", name);
     assert_done(TRAIN("piped", "--config", name));
@@ -126,7 +126,4 @@ UNIT_TEST(settings_may_come_through_a_pipe) {
     assert_int_equal(newest("piped", 0), 5);
 }
 
-RUN_TESTS(TEST(run_resumes_without_its_settings_file), TEST(run_without_any_settings_is_refused),
-          TEST(first_evaluation_outlives_an_interruption), TEST(last_evaluation_stands_once),
-          TEST(statistics_of_a_branch_given_up_go), TEST(smaller_end_holds_once_a_larger_one_for_good),
-          TEST(records_of_more_than_a_gibibyte_are_resumed), TEST(settings_may_come_through_a_pipe))
+RUN_TEST_MAIN

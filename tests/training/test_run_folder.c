@@ -23,13 +23,13 @@ static void assert_others_are_there(const char *folder) {
     assert_true(has(folder, ".tmp-old-00000000-1-1"));
 }
 
-UNIT_TEST(run_spares_the_files_of_others) {
+RUN_TEST(run_spares_the_files_of_others) {
     leave_others("others-run");
     assert_done(TRAIN("others-run", "--max-iters", "2"));
     assert_others_are_there("others-run");
 }
 
-UNIT_TEST(evaluation_spares_the_files_of_others) {
+RUN_TEST(evaluation_spares_the_files_of_others) {
     leave_others("others-eval");
     assert_done(EVALUATE("--json", scratch_path("others-eval/r.json"), scratch_path("short.txt")));
     assert_true(has("others-eval", "r.json"));
@@ -46,7 +46,7 @@ static void assert_keeps_runs_out(const char *run, const char *name) {
     assert_int_equal(scratch_entries(scratch_path(folder)), 1);
 }
 
-UNIT_TEST(what_a_run_left_keeps_others_out) {
+RUN_TEST(what_a_run_left_keeps_others_out) {
     assert_done(TRAIN("left", "--max-iters", "4", "--eval-interval", "2", "--eval-iters", "1",
                       "--statistics-interval", "1"));
     assert_keeps_runs_out("left", "ckpt-best");
@@ -55,7 +55,7 @@ UNIT_TEST(what_a_run_left_keeps_others_out) {
 }
 
 /* As a run leaves them that was killed before its first iteration. */
-UNIT_TEST(empty_records_are_no_run) {
+RUN_TEST(empty_records_are_no_run) {
     assert_int_equal(files_make_folder(scratch_path("stillborn")), 0);
     scratch_write("stillborn/metrics.jsonl", "", 0);
     scratch_write("stillborn/h_statistics.jsonl", "", 0);
@@ -63,7 +63,7 @@ UNIT_TEST(empty_records_are_no_run) {
     assert_int_equal(count_lines("stillborn/metrics.jsonl"), 2);
 }
 
-UNIT_TEST(starting_over_removes_the_earlier_run_and_nothing_else) {
+RUN_TEST(starting_over_removes_the_earlier_run_and_nothing_else) {
     assert_done(TRAIN("again", "--max-iters", "4", "--eval-interval", "2", "--eval-iters", "1", "--tensorboard",
                       "--statistics-interval", "1", "--checkpoint-interval", "2"));
     scratch_write("again/notes.txt", "mine", 4);
@@ -79,7 +79,7 @@ UNIT_TEST(starting_over_removes_the_earlier_run_and_nothing_else) {
 }
 
 /* The checkpoint to begin with is one of those that would be removed: refused, or read before. */
-UNIT_TEST(starting_over_from_its_own_checkpoint_loses_nothing) {
+RUN_TEST(starting_over_from_its_own_checkpoint_loses_nothing) {
     assert_done(TRAIN("circle", "--max-iters", "3"));
     copy("circle/ckpt-3/model.safetensors", "circle.safetensors");
     const int status =
@@ -89,7 +89,7 @@ UNIT_TEST(starting_over_from_its_own_checkpoint_loses_nothing) {
 }
 
 /* What goes wrong with a new run costs the old one nothing. */
-UNIT_TEST(starting_over_waits_until_all_is_well) {
+RUN_TEST(starting_over_waits_until_all_is_well) {
     assert_done(TRAIN("precious", "--max-iters", "2", "--checkpoint-interval", "1"));
     assert_failed(TRAIN("precious", "--start-over", "--init-from", scratch_path("precious/ckpt-2")), 1,
                   "which the new run begins with");
@@ -164,7 +164,7 @@ static void race(int round) {
     free(free_said);
 }
 
-UNIT_TEST(of_two_runs_in_a_new_folder_one_trains) {
+RUN_TEST(of_two_runs_in_a_new_folder_one_trains) {
     for (int round = 0; round < 5; round++) {
         race(round);
     }
@@ -175,7 +175,7 @@ static long newer_after_the_move(const char *run, long than) {
     return newest(run, than + 1);
 }
 
-UNIT_TEST(run_follows_its_folder) {
+RUN_TEST(run_follows_its_folder) {
     start(TRAIN_ARGUMENTS("departing", "--max-iters", "100000", "--checkpoint-interval", "3"));
     wait_for(newer_checkpoint, "departing", 0);
     assert_int_equal(rename(scratch_path("departing"), scratch_path("elsewhere")), 0);
@@ -190,7 +190,7 @@ UNIT_TEST(run_follows_its_folder) {
 }
 
 /* A text of that name that is no record of a run; but a line that a full disk has torn is one. */
-UNIT_TEST(texts_named_like_records_are_kept) {
+RUN_TEST(texts_named_like_records_are_kept) {
     assert_done(TRAIN("texts", "--max-iters", "2"));
     scratch_write("texts/metrics.jsonl", "my notes\nof the run\n", 20);
     assert_failed(RESUME("texts", "--max-iters", "4"), FAILED, "no line of it is of a run");
@@ -203,7 +203,7 @@ UNIT_TEST(texts_named_like_records_are_kept) {
 }
 
 /* They are pruned, left by a run that starts over, and written over. */
-UNIT_TEST(other_files_outlive_checkpoints) {
+RUN_TEST(other_files_outlive_checkpoints) {
     assert_done(TRAIN("annotated", "--max-iters", "3", "--checkpoint-interval", "2"));
     scratch_write("annotated/ckpt-2/notes.txt", "mine", 4);
     scratch_write("annotated/ckpt-3/notes.txt", "mine", 4);
@@ -221,16 +221,10 @@ UNIT_TEST(other_files_outlive_checkpoints) {
     assert_same_checkpoint("annotated", "not-annotated", "ckpt-4");
 }
 
-UNIT_TEST(checkpoint_of_another_name_is_refused) {
+RUN_TEST(checkpoint_of_another_name_is_refused) {
     assert_done(TRAIN("misnamed", "--max-iters", "2"));
     assert_int_equal(rename(scratch_path("misnamed/ckpt-2"), scratch_path("misnamed/ckpt-500")), 0);
     assert_failed(TRAIN("misnamed", "--init-from", "resume"), 1, "is of iteration 2");
 }
 
-RUN_TESTS(TEST(run_spares_the_files_of_others), TEST(evaluation_spares_the_files_of_others),
-          TEST(what_a_run_left_keeps_others_out), TEST(empty_records_are_no_run),
-          TEST(starting_over_removes_the_earlier_run_and_nothing_else),
-          TEST(starting_over_from_its_own_checkpoint_loses_nothing), TEST(starting_over_waits_until_all_is_well),
-          TEST(of_two_runs_in_a_new_folder_one_trains), TEST(run_follows_its_folder),
-          TEST(texts_named_like_records_are_kept), TEST(other_files_outlive_checkpoints),
-          TEST(checkpoint_of_another_name_is_refused))
+RUN_TEST_MAIN

@@ -10,20 +10,20 @@ static int start_with_pipe(const char *const *arguments) {
     return ends[0];
 }
 
-UNIT_TEST(training_outlives_its_pipe) {
+RUN_TEST(training_outlives_its_pipe) {
     close(start_with_pipe(TRAIN_ARGUMENTS("pipe", "--eval-interval", "5", "--eval-iters", "1")));
     assert_done(finish());
     assert_true(has("pipe", "ckpt-20"));
     assert_int_equal(count_lines("pipe/metrics.jsonl"), 20 + 5);
 }
 
-UNIT_TEST(training_goes_on_where_messages_find_no_room) {
+RUN_TEST(training_goes_on_where_messages_find_no_room) {
     start_with(&(struct child_setup){.errors = "/dev/full"}, TRAIN_ARGUMENTS("mute"));
     assert_done(finish());
     assert_true(has("mute", "ckpt-20"));
 }
 
-UNIT_TEST(run_whose_reader_died_can_be_interrupted) {
+RUN_TEST(run_whose_reader_died_can_be_interrupted) {
     char letter = '\0';
     const int reading =
         start_with_pipe(TRAIN_ARGUMENTS("unread", "--max-iters", "100000", "--checkpoint-interval", "3"));
@@ -48,7 +48,7 @@ static void train_with(const char *run, const char *culprit, const char *const *
 }
 
 /* Paths below a file: nobody can make them, root included. */
-UNIT_TEST(caches_that_cannot_be_written_are_no_missing_device) {
+RUN_TEST(caches_that_cannot_be_written_are_no_missing_device) {
     char cache[512], home[512], plain_home[512], temporary[512], pocl[512];
     scratch_write("a-file", "", 0);
     assert_int_equal(files_make_folder(scratch_path("a-home")), 0);
@@ -68,7 +68,7 @@ UNIT_TEST(caches_that_cannot_be_written_are_no_missing_device) {
 }
 
 /* Address space that is too small for a driver's compiler, which would end the process or hang. */
-UNIT_TEST(too_little_address_space_is_said) {
+RUN_TEST(too_little_address_space_is_said) {
 #ifndef __SANITIZE_ADDRESS__ /* it needs terabytes of it */
     static const char *const limits[] = {"ulimit -v",
                                          "ulimit -d"}; /* of all memory, and of what can be written to */
@@ -83,7 +83,7 @@ UNIT_TEST(too_little_address_space_is_said) {
 #endif
 }
 
-UNIT_TEST(damaged_lines_are_passed_over) {
+RUN_TEST(damaged_lines_are_passed_over) {
     static const char lines[] = "{\"iter\":0,\"loss\":5.5,\"grad_norm\":1}\n"
                                 "{\"iter\":1,\"lo#s\":5.25,\n"
                                 "{\"iter\":2,\"loss\":5,\"grad_norm\":1}\n"
@@ -102,7 +102,7 @@ UNIT_TEST(damaged_lines_are_passed_over) {
     json_decref(json);
 }
 
-UNIT_TEST(names_of_runs_may_be_in_any_language) {
+RUN_TEST(names_of_runs_may_be_in_any_language) {
     static const char name[] = "прогон-実験", line[] = "{\"iter\":0,\"loss\":5.5,\"grad_norm\":1}\n";
     size_t bytes;
     assert_int_equal(files_make_folder(scratch_path(name)), 0);
@@ -119,7 +119,4 @@ UNIT_TEST(names_of_runs_may_be_in_any_language) {
     free(page);
 }
 
-RUN_TESTS(TEST(training_outlives_its_pipe), TEST(training_goes_on_where_messages_find_no_room),
-          TEST(run_whose_reader_died_can_be_interrupted), TEST(caches_that_cannot_be_written_are_no_missing_device),
-          TEST(too_little_address_space_is_said), TEST(damaged_lines_are_passed_over),
-          TEST(names_of_runs_may_be_in_any_language))
+RUN_TEST_MAIN

@@ -498,35 +498,8 @@ static int begin(void **state) {
 
 /* The argument is a pattern of names of tests. */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
-        cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
-        cmocka_unit_test(fp16_run_leaves_out_steps_that_overflow),
-        cmocka_unit_test(resumed_run_keeps_its_settings),
-        cmocka_unit_test(another_seed_is_another_run),
-        cmocka_unit_test(split_into_micro_batches_does_not_matter),
-        cmocka_unit_test(schedule_follows_and_then_stays),
-        cmocka_unit_test(schedule_of_an_earlier_version_stays),
-        cmocka_unit_test(progress_fits_a_terminal),
-        cmocka_unit_test(killed_run_always_resumes),
-        cmocka_unit_test(interrupted_run_saves_and_resumes),
-        cmocka_unit_test(loss_that_is_not_finite_stops_the_run),
-        cmocka_unit_test(divergence_keeps_the_last_good_weights),
-        cmocka_unit_test(full_disk_leaves_the_older_checkpoint),
-        cmocka_unit_test(newest_checkpoints_are_kept),
-        cmocka_unit_test(best_checkpoint_is_that_of_the_lowest_validation_loss),
-        cmocka_unit_test(run_starts_from_a_checkpoint_of_another),
-        cmocka_unit_test(run_that_starts_from_another_variant_resumes),
-        cmocka_unit_test(run_directory_may_be_moved),
-        cmocka_unit_test(run_directory_has_one_writer),
-        cmocka_unit_test(interrupted_evaluation_is_made_up_for),
-        cmocka_unit_test(settings_that_contradict_the_checkpoint_are_refused),
-        cmocka_unit_test(statistics_are_a_line_each),
-        cmocka_unit_test(settings_name_the_device),
-        cmocka_unit_test(recomputing_changes_nothing),
-    };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
     }
-    return cmocka_run_group_tests(tests, begin, scratch_end);
+    return unit_tests_run(begin, scratch_end);
 }

@@ -74,11 +74,4 @@ static int begin(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_those_of_pocl),
-        cmocka_unit_test(resuming_is_bit_identical),
-        cmocka_unit_test(two_ranks_agree_with_one),
-    };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)

@@ -19,8 +19,7 @@ static bool has_kernel_file(const char *variant) {
     return false;
 }
 
-static void rows_are_whole(void **state) {
-    (void)state;
+UNIT_TEST(rows_are_whole) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         assert_true(variant->name && strlen(variant->name) < 32 &&
@@ -40,8 +39,7 @@ static void rows_are_whole(void **state) {
 }
 
 /* The leaves: no name twice, gates and norm as the kernels expect them, sizes that others keep room for. */
-static void leaves_are_within_their_limits(void **state) {
-    (void)state;
+UNIT_TEST(leaves_are_within_their_limits) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         size_t projections = 0, norms = 0;
@@ -59,8 +57,7 @@ static void leaves_are_within_their_limits(void **state) {
     }
 }
 
-static void settings_are_within_their_limits(void **state) {
-    (void)state;
+UNIT_TEST(settings_are_within_their_limits) {
     const struct residual_settings defaults = residual_settings_default();
     const struct residual_setting *setting;
     const struct residual_variant *owner;
@@ -86,8 +83,7 @@ static void assert_defined(const char *variant, const struct residual_settings *
     free(text);
 }
 
-static void only_the_settings_of_a_variant_are_defined(void **state) {
-    (void)state;
+UNIT_TEST(only_the_settings_of_a_variant_are_defined) {
     struct residual_settings settings = residual_settings_default();
     settings.values[residual_setting_find("sinkhorn_iters")].number = 7;
     settings.values[residual_setting_find("freeze_gamma")].flag = true;
@@ -102,8 +98,7 @@ static void assert_streams(unsigned streams, const char *words) {
     assert_string_equal(residual_streams_text(&variant, text, sizeof text), words);
 }
 
-static void numbers_of_streams_are_said_in_words(void **state) {
-    (void)state;
+UNIT_TEST(numbers_of_streams_are_said_in_words) {
     assert_streams(1u << 1, "1");
     assert_streams(0x1fcu, "2 to 8");
     assert_streams(1u << 2 | 1u << 4 | 1u << 8, "2, 4 or 8");
@@ -114,8 +109,7 @@ static void numbers_of_streams_are_said_in_words(void **state) {
     assert_false(residual_takes(&powers, 0) || residual_takes(&powers, -62) || residual_takes(&powers, 34));
 }
 
-static void the_list_has_a_line_for_every_variant(void **state) {
-    (void)state;
+UNIT_TEST(the_list_has_a_line_for_every_variant) {
     char *text = NULL, *rest = NULL;
     size_t bytes, i = 0;
     FILE *file = open_memstream(&text, &bytes);
@@ -131,14 +125,4 @@ static void the_list_has_a_line_for_every_variant(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_whole),
-        cmocka_unit_test(leaves_are_within_their_limits),
-        cmocka_unit_test(settings_are_within_their_limits),
-        cmocka_unit_test(only_the_settings_of_a_variant_are_defined),
-        cmocka_unit_test(numbers_of_streams_are_said_in_words),
-        cmocka_unit_test(the_list_has_a_line_for_every_variant),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TEST_MAIN(NULL, NULL)

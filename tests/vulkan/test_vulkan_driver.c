@@ -65,8 +65,7 @@ static void launch(cl_command_queue queue, cl_kernel kernel, size_t items, size_
 
 /* As far as the device says that a buffer may reach, which may be further than a binding does: 128 MiB on
  * lavapipe. */
-static void kernels_reach_the_end_of_large_buffers(void **state) {
-    (void)state;
+UNIT_TEST(kernels_reach_the_end_of_large_buffers) {
     enum { ENDS = 64, LARGE = 136 << 20 };
     cl_uint ends[2 * ENDS] = {0}, what = 5, count = LARGE / sizeof *ends;
     cl_ulong most;
@@ -90,8 +89,7 @@ static void kernels_reach_the_end_of_large_buffers(void **state) {
 }
 
 /* Numbers of work-items and of groups are those of the whole launch; 65535 groups are what Vulkan promises. */
-static void launches_may_have_many_groups(void **state) {
-    (void)state;
+UNIT_TEST(launches_may_have_many_groups) {
     static const cl_uint groups[] = {1, 65535, 65536, 200001};
     for (size_t k = 0; k < COUNT(groups); k++) {
         const cl_uint count = 2 * groups[k];
@@ -114,8 +112,7 @@ static void launches_may_have_many_groups(void **state) {
 }
 
 /* Each launch has the arguments that were set when it was put into the queue, however many are under way. */
-static void arguments_may_be_many(void **state) {
-    (void)state;
+UNIT_TEST(arguments_may_be_many) {
     enum { LAUNCHES = 100, ARGUMENTS = 40 };
     cl_mem buffers[LAUNCHES];
     cl_kernel kernel = create_kernel("wide");
@@ -141,8 +138,7 @@ static void arguments_may_be_many(void **state) {
 }
 
 /* More than the staging memory, at places that are no multiples of anything. */
-static void copies_may_be_large_and_anywhere(void **state) {
-    (void)state;
+UNIT_TEST(copies_may_be_large_and_anywhere) {
     const size_t bytes = (20 << 20) + 3, from = 5, copied = (9 << 20) + 1;
     unsigned char *sent = malloc(bytes), *got = malloc(bytes);
     assert_true(sent && got);
@@ -164,8 +160,7 @@ static void copies_may_be_large_and_anywhere(void **state) {
 
 /* What is to be copied has its place in the staging memory until it is, also where room for another batch is waited
  * for between the two. */
-static void writes_do_not_meet_in_staging_memory(void **state) {
-    (void)state;
+UNIT_TEST(writes_do_not_meet_in_staging_memory) {
     enum { BATCHES_UNDER_WAY = 8 };
     const cl_uint zero = 0, sent[2] = {0x11111111, 0x22222222};
     cl_uint got[2] = {0, 0};
@@ -186,8 +181,7 @@ static void writes_do_not_meet_in_staging_memory(void **state) {
     GOOD(clReleaseMemObject(buffer));
 }
 
-static void fills_write_what_they_are_to_and_no_more(void **state) {
-    (void)state;
+UNIT_TEST(fills_write_what_they_are_to_and_no_more) {
     unsigned char got[64], expected[64];
     const unsigned char pattern[4] = {1, 2, 3, 4}, nothing = 0xee;
     cl_mem buffer = create_buffer(sizeof got);
@@ -210,8 +204,7 @@ static void fills_write_what_they_are_to_and_no_more(void **state) {
 
 /* Launches in two queues, each behind the one before in the other, and nobody waits meanwhile; times are those of a
  * clock that does not run backwards. */
-static void queues_wait_for_events_and_report_times(void **state) {
-    (void)state;
+UNIT_TEST(queues_wait_for_events_and_report_times) {
     enum { COUNT = 1000, ROUNDS = 50 };
     const cl_uint count = COUNT, zero = 0;
     const size_t items = 1024, local = 64;
@@ -245,8 +238,7 @@ static void queues_wait_for_events_and_report_times(void **state) {
 }
 
 /* Pinned memory: seen by the host, and copied without staging. */
-static void memory_for_the_host_is_mapped(void **state) {
-    (void)state;
+UNIT_TEST(memory_for_the_host_is_mapped) {
     enum { BYTES = 1 << 20 };
     cl_int code;
     cl_mem pinned = clCreateBuffer(context, CL_MEM_ALLOC_HOST_PTR, BYTES, NULL, &code),
@@ -269,8 +261,7 @@ static void memory_for_the_host_is_mapped(void **state) {
     GOOD(clReleaseMemObject(buffer));
 }
 
-static void wrong_calls_are_refused(void **state) {
-    (void)state;
+UNIT_TEST(wrong_calls_are_refused) {
     const size_t odd = 65, local = 64, three = 3;
     cl_int code;
     cl_ulong most;
@@ -329,17 +320,4 @@ static int end(void **state) {
            clReleaseCommandQueue(queues[1]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_reach_the_end_of_large_buffers),
-        cmocka_unit_test(launches_may_have_many_groups),
-        cmocka_unit_test(arguments_may_be_many),
-        cmocka_unit_test(copies_may_be_large_and_anywhere),
-        cmocka_unit_test(writes_do_not_meet_in_staging_memory),
-        cmocka_unit_test(fills_write_what_they_are_to_and_no_more),
-        cmocka_unit_test(queues_wait_for_events_and_report_times),
-        cmocka_unit_test(memory_for_the_host_is_mapped),
-        cmocka_unit_test(wrong_calls_are_refused),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+UNIT_TEST_MAIN(begin, end)

@@ -144,8 +144,7 @@ static void fail_later(const struct failing *row) {
 }
 
 /* The first of all calls and those after it, and a later one by itself. */
-static void failing_calls_are_reported(void **state) {
-    (void)state;
+UNIT_TEST(failing_calls_are_reported) {
     for (const struct failing *row = failing; row < failing + COUNT(failing); row++) {
         assert_true(calls_of(row->function) > 0);
         assert_reported(TRAIN("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"),
@@ -157,8 +156,7 @@ static void failing_calls_are_reported(void **state) {
     }
 }
 
-static void lost_device_leaves_a_checkpoint(void **state) {
-    (void)state;
+UNIT_TEST(lost_device_leaves_a_checkpoint) {
     const char *after = setting("HC_VULKAN_AFTER", scratch_path("lost/ckpt-1"));
     assert_reported(TRAIN("lost", CHANGED(fault("vkQueueSubmit", -4, 2, "on"), after)), "the device was lost");
     assert_non_null(strstr(child_message(), "--init-from resume goes on from there"));
@@ -168,8 +166,7 @@ static void lost_device_leaves_a_checkpoint(void **state) {
 }
 
 /* Times are wanted for the table only. */
-static void profile_does_without_times(void **state) {
-    (void)state;
+UNIT_TEST(profile_does_without_times) {
     assert_reported(RUN_IN(bench_program, "bench", 0, CHANGED(fault("vkCreateQueryPool", -2, 1, "on")),
                            "--profile"),
                     "cannot create a command queue");
@@ -179,8 +176,7 @@ static void profile_does_without_times(void **state) {
 
 /* ---- drivers that are not there */
 
-static void missing_drivers_are_reported(void **state) {
-    (void)state;
+UNIT_TEST(missing_drivers_are_reported) {
     mkdir(scratch_path("no-loader"), 0700);
     scratch_write("no-loader/libvulkan.so.1", "", 0);
     assert_reported(TRAIN("nothing", CHANGED(setting("LD_LIBRARY_PATH", scratch_path("no-loader")))),
@@ -207,8 +203,7 @@ static const char *const *with_compiler(const char *script) {
     return changed;
 }
 
-static void missing_compiler_is_needed_for_new_programs_only(void **state) {
-    (void)state;
+UNIT_TEST(missing_compiler_is_needed_for_new_programs_only) {
     const char *path = setting("PATH", scratch_path("nothing-here"));
     assert_reported(TRAIN("cold", CHANGED(path, setting("XDG_CACHE_HOME", scratch_path("cold")))), "clspv");
     assert_non_null(strstr(child_message(), "ci/setup.sh vulkan"));
@@ -216,8 +211,7 @@ static void missing_compiler_is_needed_for_new_programs_only(void **state) {
     assert_int_equal(assert_checkpoints_whole("warm"), 3);
 }
 
-static void failing_compiler_is_reported(void **state) {
-    (void)state;
+UNIT_TEST(failing_compiler_is_reported) {
     assert_reported(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
                     "clspv ended with status 3");
     assert_non_null(strstr(child_message(), "no such thing as a kernel"));
@@ -234,8 +228,7 @@ static void failing_compiler_is_reported(void **state) {
                     "it is no SPIR-V");
 }
 
-static void folder_for_compiling_is_named(void **state) {
-    (void)state;
+UNIT_TEST(folder_for_compiling_is_named) {
     const char *cache = setting("XDG_CACHE_HOME", scratch_path("cold"));
     assert_reported(TRAIN("cold", CHANGED(cache, "TMPDIR=/nonexistent")), "cannot make a folder in /nonexistent");
     assert_non_null(strstr(child_message(), "set TMPDIR"));
@@ -262,8 +255,7 @@ static void wait_for_lines(const char *path, long lines) {
 }
 
 /* The first one asks the program to stop, which goes on compiling to do so in order; the second one ends both. */
-static void ctrl_c_ends_a_compiler_that_hangs(void **state) {
-    (void)state;
+UNIT_TEST(ctrl_c_ends_a_compiler_that_hangs) {
     char script[300];
     const char *processes = scratch_path("processes");
     snprintf(script, sizeof script, "echo $$ >> %s; exec sleep 1000", processes);
@@ -334,8 +326,7 @@ static void spoil(struct cached *entry, size_t how) {
 }
 
 /* What other tests left there is not needed by this run, and stays as it is. */
-static void damaged_programs_are_compiled_again(void **state) {
-    (void)state;
+UNIT_TEST(damaged_programs_are_compiled_again) {
     enum { WAYS = 3 };
     static struct cached whole[MOST_CACHED], spoilt[MOST_CACHED], now[MOST_CACHED];
     size_t mended[WAYS] = {0};
@@ -378,8 +369,7 @@ static bool layer_complains(const char *run, const char *const *changed) {
 }
 
 /* And it is not silent by mistake: it speaks where a call is left out, and where nothing keeps commands apart. */
-static void validation_layer_says_nothing(void **state) {
-    (void)state;
+UNIT_TEST(validation_layer_says_nothing) {
     const char *layer = "VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation";
     const char *apart = "VK_LAYER_ENABLES=VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT";
     if (access("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json", F_OK)) {
@@ -409,18 +399,4 @@ static int set_up(void **state) {
     return status || TRAIN("counted", CHANGED(counts));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failing_calls_are_reported),
-        cmocka_unit_test(lost_device_leaves_a_checkpoint),
-        cmocka_unit_test(profile_does_without_times),
-        cmocka_unit_test(missing_drivers_are_reported),
-        cmocka_unit_test(missing_compiler_is_needed_for_new_programs_only),
-        cmocka_unit_test(failing_compiler_is_reported),
-        cmocka_unit_test(folder_for_compiling_is_named),
-        cmocka_unit_test(ctrl_c_ends_a_compiler_that_hangs),
-        cmocka_unit_test(damaged_programs_are_compiled_again),
-        cmocka_unit_test(validation_layer_says_nothing),
-    };
-    return cmocka_run_group_tests(tests, set_up, scratch_end);
-}
+UNIT_TEST_MAIN(set_up, scratch_end)
