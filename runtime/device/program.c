@@ -91,14 +91,6 @@ char *build_log_locate(const char *text, const char *log) {
 
 /* ---- compiling */
 
-/* What is to be compiled. */
-struct recipe {
-    char names[256]; /* of the files, for messages */
-    char *text;      /* all of them, with #line directives */
-    char *options;   /* complete */
-    char key[CHECKSUM_SIZE];
-};
-
 static const char *source_find(const char *name) {
     for (const struct kernel_source *source = kernel_sources; source->name; source++) {
         if (!strcmp(source->name, name)) {
@@ -108,14 +100,14 @@ static const char *source_find(const char *name) {
     return NULL;
 }
 
-static int join_files(struct recipe *recipe, const char *const *files) {
+static int join_files(struct built_program *wanted, const char *const *files) {
     size_t size;
-    FILE *text = memory_open_stream(&recipe->text, &size);
+    FILE *text = memory_open_stream(&wanted->text, &size);
     int status = 0;
     for (const char *const *file = files; *file && status == 0; file++) {
         const char *source = source_find(*file);
-        const size_t used = strlen(recipe->names);
-        snprintf(recipe->names + used, sizeof(recipe->names) - used, "%s%s", used ? ", " : "", *file);
+        const size_t used = strlen(wanted->files);
+        snprintf(wanted->files + used, sizeof(wanted->files) - used, "%s%s", used ? ", " : "", *file);
         if (source) {
             fprintf(text, LINE_DIRECTIVE "%s\"\n%s\n", *file, source);
         } else {
@@ -126,87 +118,87 @@ static int join_files(struct recipe *recipe, const char *const *files) {
     return status;
 }
 
-static int recipe_make(const struct compute *compute, const char *const *files, const char *options,
-                       struct recipe *recipe) {
+static int describe(const struct compute *compute, const char *const *files, const char *options,
+                    struct built_program *wanted) {
     const struct device *device = &compute->device;
     char lanes[32] = "";
-    if (join_files(recipe, files)) {
+    if (join_files(wanted, files)) {
         return -1;
     }
     options = options ? options : "";
     if (!strstr(options, "-DLANES=")) {
         snprintf(lanes, sizeof lanes, " -DLANES=%u", compute->lanes);
     }
-    recipe->options = memory_format(COMMON_OPTIONS "%s -DVEC_MAX=%u %s", lanes, compute->vector, options);
+    wanted->options = memory_format(COMMON_OPTIONS "%s -DVEC_MAX=%u %s", lanes, compute->vector, options);
     /* everything that the binary depends on; PoCL adds what is in the environment to the options */
     const char *extra = getenv("POCL_EXTRA_BUILD_FLAGS");
     const char *const parts[] = {device->name,    device->platform_name, device->version,   device->driver,
-                                 recipe->options, recipe->text,          extra ? extra : ""};
-    return checksum_strings(parts, COUNT(parts), recipe->key);
+                                 wanted->options, wanted->text,          extra ? extra : ""};
+    return checksum_strings(parts, COUNT(parts), wanted->key);
 }
 
 /* Sets the error of a program that does not compile. The first line by itself is enough where a program is only
  * tried. */
-static void report_log(const struct compute *compute, const struct recipe *recipe, cl_program program,
-                       cl_int code) {
+static void report_log(const struct compute *compute, const struct built_program *wanted, cl_int code) {
     size_t size = 0;
-    clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
+    clGetProgramBuildInfo(wanted->program, compute->device.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
     char *log = memory_zeroed(size + 1, 1);
-    clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
-    char *located = build_log_locate(recipe->text, *log ? log : "no log");
-    error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", recipe->names,
-              device_error_name(code), compute->device.name, recipe->options);
+    clGetProgramBuildInfo(wanted->program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+    char *located = build_log_locate(wanted->text, *log ? log : "no log");
+    error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", wanted->files,
+              device_error_name(code), compute->device.name, wanted->options);
     error_quote(located);
     free(located);
     free(log);
 }
 
-static int compile(struct compute *compute, const struct recipe *recipe, cl_program *program) {
+static int compile(struct compute *compute, struct built_program *wanted) {
     cl_int code;
-    const char *text = recipe->text;
-    *program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
+    const char *text = wanted->text;
+    wanted->program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
     if (code != CL_SUCCESS) {
-        return error_set("cannot create a program of %s: %s", recipe->names, device_error_name(code));
+        wanted->program = NULL;
+        return error_set("cannot create a program of %s: %s", wanted->files, device_error_name(code));
     }
-    code = clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL);
-    if (code == CL_SUCCESS) {
-        return 0;
+    code = clBuildProgram(wanted->program, 1, &compute->device.id, wanted->options, NULL, NULL);
+    if (code != CL_SUCCESS) {
+        report_log(compute, wanted, code);
     }
-    report_log(compute, recipe, *program, code);
-    clReleaseProgram(*program);
-    *program = NULL;
-    return -1;
+    return code == CL_SUCCESS ? 0 : -1;
 }
 
-static bool take_from_cache(struct compute *compute, const struct recipe *recipe, cl_program *program) {
+static bool take_from_cache(struct compute *compute, struct built_program *wanted) {
     unsigned char *binary;
     size_t bytes;
     cl_int code;
-    if (!compute->cache_dir || !program_cache_read(compute->cache_dir, recipe->key, &binary, &bytes)) {
+    if (!compute->cache_dir || !program_cache_read(compute->cache_dir, wanted->key, &binary, &bytes)) {
         return false;
     }
     const unsigned char *constant = binary;
-    *program = clCreateProgramWithBinary(compute->context, 1, &compute->device.id, &bytes, &constant, NULL, &code);
+    cl_program program =
+        clCreateProgramWithBinary(compute->context, 1, &compute->device.id, &bytes, &constant, NULL, &code);
     free(binary);
     if (code != CL_SUCCESS) {
         return false;
     }
-    if (clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL) == CL_SUCCESS) {
-        return true;
+    if (clBuildProgram(program, 1, &compute->device.id, wanted->options, NULL, NULL) != CL_SUCCESS) {
+        clReleaseProgram(program);
+        return false;
     }
-    clReleaseProgram(*program);
-    return false;
+    wanted->program = program;
+    return true;
 }
 
-static void put_into_cache(struct compute *compute, const struct recipe *recipe, cl_program program) {
+static void put_into_cache(struct compute *compute, const struct built_program *built) {
     size_t bytes = 0;
     if (!compute->cache_dir ||
-        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS || !bytes) {
+        clGetProgramInfo(built->program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS ||
+        !bytes) {
         return;
     }
     unsigned char *binary = memory_allocate(bytes, 1);
-    if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
-        program_cache_write(compute->cache_dir, recipe->key, binary, bytes);
+    if (clGetProgramInfo(built->program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
+        program_cache_write(compute->cache_dir, built->key, binary, bytes);
     }
     free(binary);
 }
@@ -221,65 +213,73 @@ static void show_compiling(struct compute *compute) {
     progress_text(&compute->compiling, text);
 }
 
-static int obtain(struct compute *compute, const struct recipe *recipe, cl_program *program) {
-    if (take_from_cache(compute, recipe, program)) {
+static int obtain(struct compute *compute, struct built_program *wanted) {
+    if (take_from_cache(compute, wanted)) {
         compute->programs_cached++;
         return 0;
     }
     show_compiling(compute);
     const double before = progress_clock();
-    const int status = compile(compute, recipe, program);
+    const int status = compile(compute, wanted);
     if (status == 0) {
         compute->programs_compiled++;
-        put_into_cache(compute, recipe, *program);
+        put_into_cache(compute, wanted);
     }
     compute->compiling_seconds += progress_clock() - before;
     progress_end(&compute->compiling);
     return status;
 }
 
-/* A program that was built since the device was opened: models of one process share many. */
-struct built_program {
-    struct built_program *next;
-    cl_program program;
-    char key[CHECKSUM_SIZE];
-};
-
-static cl_program find_built(const struct compute *compute, const char *key) {
-    const struct built_program *built = compute->programs;
-    while (built && strcmp(built->key, key)) {
-        built = built->next;
+static void built_release(struct built_program *built) {
+    if (built->program) {
+        clReleaseProgram(built->program);
     }
-    return built ? built->program : NULL;
+    free(built->text);
+    free(built->options);
+    free(built);
 }
 
 void programs_release(struct compute *compute) {
     for (struct built_program *built = compute->programs, *next; built; built = next) {
         next = built->next;
-        clReleaseProgram(built->program);
-        free(built);
+        built_release(built);
     }
     compute->programs = NULL;
 }
 
+/* The program of this key that was built before, or `wanted`, built now; NULL on failure. Takes `wanted` over. */
+static struct built_program *build_once(struct compute *compute, struct built_program *wanted) {
+    struct built_program *built = compute->programs;
+    while (built && strcmp(built->key, wanted->key)) {
+        built = built->next;
+    }
+    if (built || (!compute->dry && obtain(compute, wanted))) {
+        built_release(wanted);
+        return built;
+    }
+    free(wanted->text);
+    wanted->text = NULL;
+    wanted->next = compute->programs;
+    return compute->programs = wanted;
+}
+
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
-    struct recipe recipe = {0};
+    struct built_program *built = memory_zeroed(1, sizeof *built);
     cl_int code;
-    int status = recipe_make(compute, files, options, &recipe);
-    *program = status ? NULL : find_built(compute, recipe.key);
-    if (status == 0 && !*program && !compute->dry && (status = obtain(compute, &recipe, program)) == 0) {
-        struct built_program *built = memory_allocate(1, sizeof *built);
-        *built = (struct built_program){.next = compute->programs, .program = *program};
-        strcpy(built->key, recipe.key);
-        compute->programs = built;
+    *program = NULL;
+    if (describe(compute, files, options, built)) {
+        built_release(built);
+        return -1;
     }
-    if (*program && (code = clRetainProgram(*program)) != CL_SUCCESS) {
-        *program = NULL;
-        status = error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
+    built = build_once(compute, built);
+    if (!built) {
+        return -1;
     }
-    free(recipe.text);
-    free(recipe.options);
-    return status;
+    if (built->program && (code = clRetainProgram(built->program)) != CL_SUCCESS) {
+        return error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
+    }
+    *program = built->program;
+    return 0;
 }
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel) {

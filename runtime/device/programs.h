@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/files/checksum.h"
+#include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,6 +13,17 @@ struct kernel_source {
     const char *text;
 };
 extern const struct kernel_source kernel_sources[];
+
+/* A program that was built since the device was opened, or that a dry compute would have built: models of one
+ * process share many. */
+struct built_program {
+    struct built_program *next; /* built before */
+    cl_program program;         /* NULL in a dry compute */
+    char files[256];            /* "common.cl, adamw.cl" */
+    char *text;                 /* all of them, with #line directives; while it is being built */
+    char *options;              /* complete */
+    char key[CHECKSUM_SIZE];
+};
 
 /* A compiler's log with " [FILE:LINE]" behind each line that names a line of `text`, which is several files, each
  * behind a line `#line 1 "FILE"`: the compilers of NVIDIA and Mesa ignore #line. Lines that name one of the files

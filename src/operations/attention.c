@@ -1,38 +1,24 @@
 /* Attention: the table of algorithms, their launches, and the choice among them. */
+#include "src/operations/attention.h"
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
-#include "src/operations/attention_matrix_cores.h"
-#include "src/operations/kernels.h"
 #include <inttypes.h>
 #include <string.h>
 
-/* The arguments of one forward or backward pass over a batch, and how many elements its buffers have. */
-struct pass {
-    struct token_shape tokens;
-    const struct attention_values *values;
-    const struct attention_scratch *scratch;
-    struct dropout dropout;
-    const struct buffer *d_y, *d_qkv; /* backward */
-    size_t padded;                    /* operations_padded: row length of keys_t */
-    size_t y_elements;                /* y [N, C]; qkv has three times as many */
-    size_t transposed_elements;       /* keys_t [batch, H, C/H, padded] */
-    size_t score_rows;                /* lse and delta [batch, H, sequence]: one number per row of scores */
-};
-
-static struct pass make_pass(const struct operations *operations, struct token_shape tokens,
-                             const struct attention_values *values, const struct attention_scratch *scratch,
-                             struct dropout dropout) {
+static struct attention_pass make_pass(const struct operations *operations, struct token_shape tokens,
+                                       const struct attention_values *values,
+                                       const struct attention_scratch *scratch, struct dropout dropout) {
     const size_t channels = (size_t)operations->shape.channels, count = token_count(tokens);
     const size_t padded = operations_padded(operations->compute, tokens.sequence);
-    return (struct pass){.tokens = tokens,
-                         .values = values,
-                         .scratch = scratch,
-                         .dropout = dropout,
-                         .padded = padded,
-                         .y_elements = count * channels,
-                         .transposed_elements = (size_t)tokens.batch * padded * channels,
-                         .score_rows = count * (size_t)operations->shape.heads};
+    return (struct attention_pass){.tokens = tokens,
+                                   .values = values,
+                                   .scratch = scratch,
+                                   .dropout = dropout,
+                                   .padded = padded,
+                                   .y_elements = count * channels,
+                                   .transposed_elements = (size_t)tokens.batch * padded * channels,
+                                   .score_rows = count * (size_t)operations->shape.heads};
 }
 
 /* Number of blocks of so many positions in all heads of a batch. */
@@ -40,16 +26,16 @@ static size_t block_count(const struct operations *operations, struct token_shap
     return (size_t)(tokens.batch * operations->shape.heads) * groups_for((size_t)tokens.sequence, positions);
 }
 
-static double flops_of(const struct operations *operations, struct token_shape tokens, int gemms) {
-    const struct operation_shape *shape = &operations->shape;
-    return attention_flops(shape->heads, shape->channels / shape->heads, tokens, gemms);
+double attention_flops(const struct operations *operations, struct token_shape tokens, int gemms) {
+    const double pairs = 0.5 * (double)tokens.sequence * ((double)tokens.sequence + 1.0);
+    return 2.0 * gemms * pairs * (double)(tokens.batch * operations->shape.channels);
 }
 
 /* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes `positions` rows of a head. */
 
 /* Transposes keys (which = 1) or values (2) of qkv [batch, sequence, 3, H, C/H] to [batch, H, C/H, padded], so that
  * a vector holds one channel of neighbouring positions. */
-static void transpose(struct operations *operations, const struct pass *pass, int which,
+static void transpose(struct operations *operations, const struct attention_pass *pass, int which,
                       const struct buffer *transposed) {
     const size_t per_item =
         operations->policy.attention_key_vector * (attention_is(operations, "cpu_bf16") ? 2 : 1);
@@ -60,13 +46,13 @@ static void transpose(struct operations *operations, const struct pass *pass, in
 }
 
 static struct launch launch_cpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct pass *pass, size_t positions, int gemms) {
+                                const struct attention_pass *pass, size_t positions, int gemms) {
     const size_t group = operations->policy.item_group;
     return (struct launch){
         .kernel = kernel,
         .groups = groups_for(block_count(operations, pass->tokens, positions), group),
         .local = group,
-        .flops = flops_of(operations, pass->tokens, gemms),
+        .flops = attention_flops(operations, pass->tokens, gemms),
     };
 }
 
@@ -78,7 +64,7 @@ static size_t queries_cpu(const struct operations *operations) {
     return operations->policy.attention_queries[attention_is(operations, "cpu_bf16")];
 }
 
-static void forward_cpu(struct operations *operations, const struct pass *pass) {
+static void forward_cpu(struct operations *operations, const struct attention_pass *pass) {
     const struct launch launch =
         launch_cpu(operations, &operations->kernels->attention_forward, pass, queries_cpu(operations), 2);
     transpose(operations, pass, 1, pass->scratch->keys_t);
@@ -102,7 +88,7 @@ static bool computes_whole_heads(const struct operations *operations, struct tok
         ARG_IN((pass)->values->y, (pass)->y_elements), ARG_IN((pass)->d_y, (pass)->y_elements),                    \
         ARG_IN((pass)->values->lse, (pass)->score_rows), ARG_TOKENS(pass)
 
-static void backward_cpu(struct operations *operations, const struct pass *pass) {
+static void backward_cpu(struct operations *operations, const struct attention_pass *pass) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct attention_scratch *scratch = pass->scratch;
     const bool heads = computes_whole_heads(operations, pass->tokens);
@@ -128,12 +114,12 @@ static void backward_cpu(struct operations *operations, const struct pass *pass)
 /* ---- gpu: cl/attention_gpu.cl. A work-group computes a block of rows of a head. */
 
 static struct launch launch_gpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct pass *pass, struct attention_gpu_group group, int gemms) {
+                                const struct attention_pass *pass, struct attention_gpu_group group, int gemms) {
     return (struct launch){
         .kernel = kernel,
         .groups = block_count(operations, pass->tokens, 4 * group.down),
         .local = (size_t)group.across * group.down,
-        .flops = flops_of(operations, pass->tokens, gemms),
+        .flops = attention_flops(operations, pass->tokens, gemms),
     };
 }
 
@@ -142,11 +128,11 @@ static struct launch launch_gpu(const struct operations *operations, const struc
 #define ARG_BLOCKS(pass, blocks)                                                                                   \
     ARG_I32((pass)->tokens.sequence), ARG_U32(blocks), ARG_U32(UINT32_MAX / (blocks)), ARG_DROPOUT((pass)->dropout)
 
-static uint32_t blocks_gpu(const struct pass *pass, struct attention_gpu_group group) {
+static uint32_t blocks_gpu(const struct attention_pass *pass, struct attention_gpu_group group) {
     return (uint32_t)groups_for((size_t)pass->tokens.sequence, 4 * group.down);
 }
 
-static void forward_gpu(struct operations *operations, const struct pass *pass) {
+static void forward_gpu(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_gpu_group group = operations->policy.attention_gpu[0];
     const struct launch launch = launch_gpu(operations, &operations->kernels->attention_forward, pass, group, 2);
     KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y_elements),
@@ -154,7 +140,7 @@ static void forward_gpu(struct operations *operations, const struct pass *pass) 
                   ARG_OUT(pass->values->lse, pass->score_rows));
 }
 
-static void backward_gpu(struct operations *operations, const struct pass *pass) {
+static void backward_gpu(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_values *values = pass->values;
     const struct operation_kernels *kernels = operations->kernels;
     const struct attention_gpu_group queries = operations->policy.attention_gpu[0];
@@ -172,15 +158,6 @@ static void backward_gpu(struct operations *operations, const struct pass *pass)
 }
 
 /* ---- the table */
-
-static void forward_matrix_cores(struct operations *operations, const struct pass *pass) {
-    attention_matrix_cores_forward(operations->attention_matrix_cores, pass->tokens, pass->values, pass->dropout);
-}
-
-static void backward_matrix_cores(struct operations *operations, const struct pass *pass) {
-    attention_matrix_cores_backward(operations->attention_matrix_cores, pass->tokens, pass->values, pass->dropout,
-                                    pass->d_y, pass->scratch->delta, pass->d_qkv);
-}
 
 /* The gpu kernels need work-groups of at least 64 work-items; on CPUs lanes is 1. */
 static bool gpu_takes(const struct compute *compute, const struct operation_shape *shape) {
@@ -209,13 +186,13 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
 static const struct attention_algorithm {
     const char *name; /* the kernels are in cl/attention_<name>.cl */
     bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
-    void (*forward)(struct operations *operations, const struct pass *pass);
-    void (*backward)(struct operations *operations, const struct pass *pass);
+    void (*forward)(struct operations *operations, const struct attention_pass *pass);
+    void (*backward)(struct operations *operations, const struct attention_pass *pass);
 } algorithms[] = {
     {"gpu", gpu_takes, forward_gpu, backward_gpu},
     {"cpu_bf16", cpu_bf16_takes, forward_cpu, backward_cpu},
     {"cpu", cpu_takes, forward_cpu, backward_cpu},
-    {"matrix_cores", NULL, forward_matrix_cores, backward_matrix_cores},
+    {"matrix_cores", NULL, attention_matrix_cores_forward, attention_matrix_cores_backward},
 };
 #define MATRIX_CORES (&algorithms[COUNT(algorithms) - 1])
 
@@ -254,21 +231,20 @@ size_t operations_transposed(const struct compute *compute, int64_t sequence) {
 
 static const struct attention_algorithm *algorithm_for(const struct operations *operations,
                                                        struct token_shape tokens) {
-    const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
-    return cores && attention_matrix_cores_take(cores, tokens) ? MATRIX_CORES : operations->attention;
+    return attention_matrix_cores_take(operations, tokens) ? MATRIX_CORES : operations->attention;
 }
 
 void attention_forward(struct operations *operations, struct token_shape tokens,
                        const struct attention_values *values, const struct attention_scratch *scratch,
                        struct dropout dropout) {
-    const struct pass pass = make_pass(operations, tokens, values, scratch, dropout);
+    const struct attention_pass pass = make_pass(operations, tokens, values, scratch, dropout);
     algorithm_for(operations, tokens)->forward(operations, &pass);
 }
 
 void attention_backward(struct operations *operations, struct token_shape tokens,
                         const struct attention_values *values, const struct attention_scratch *scratch,
                         struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
-    struct pass pass = make_pass(operations, tokens, values, scratch, dropout);
+    struct attention_pass pass = make_pass(operations, tokens, values, scratch, dropout);
     pass.d_y = d_y;
     pass.d_qkv = d_qkv;
     algorithm_for(operations, tokens)->backward(operations, &pass);
@@ -315,20 +291,15 @@ static int check_once(struct operations *operations, const char *kernels) {
 
 /* Opens the device's matrix cores if they compute attention right; false with the reason in error_text. */
 static bool open_matrix_cores(struct operations *operations) {
-    const struct operation_shape *shape = &operations->shape;
-    const struct attention_matrix_cores_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
-    struct attention_matrix_cores **cores = &operations->attention_matrix_cores;
-    struct matrix_cores unit;
-    if (attention_matrix_cores_check_shape(&wanted) || matrix_cores_find(&operations->compute->device, &unit)) {
+    if (attention_matrix_cores_open(operations, NULL)) {
         return false;
     }
-    if (attention_matrix_cores_open(operations->compute, &wanted, &unit, cores) == 0 &&
-        check_once(operations, attention_matrix_cores_name(*cores)) == 0) {
+    const char *name = operations->attention_matrix_cores->unit.name;
+    if (check_once(operations, name) == 0) {
         return true;
     }
-    attention_matrix_cores_close(*cores);
-    *cores = NULL;
-    error_prefix("%s", unit.name);
+    error_prefix("%s", name);
+    attention_matrix_cores_close(operations);
     return false;
 }
 
@@ -347,7 +318,7 @@ static bool open_fast(struct operations *operations) {
         snprintf(text, size, "portable kernels");
         return false;
     } else if (open_matrix_cores(operations)) {
-        snprintf(text, size, "%s", attention_matrix_cores_name(operations->attention_matrix_cores));
+        snprintf(text, size, "%s", operations->attention_matrix_cores->unit.name);
         return true;
     }
     snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());

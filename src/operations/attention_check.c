@@ -1,21 +1,20 @@
-/* Compares attention on the device with sums on the host in double. Causal attention of one sequence of T
- * positions, H heads of D channels:
+/* Compares attention on the device with sums on the host in double. Causal attention of sequences of T positions, H
+ * heads of D channels:
  *
  *   p = softmax(q k^T / sqrt(D)), y = (f p) v, dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp
  *   dv = (f p)^T dy, ds = p (f dy v^T - sum_d dy y) / sqrt(D), dq = ds k, dk = ds^T q */
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
-#include "src/operations/kernels.h"
+#include "src/operations/attention.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SEQUENCE 83     /* several blocks of rows, the last one not full */
-#define BEHIND   16     /* elements of 16 bits after a result that must stay as they are */
-#define STALE    0x5a5a /* what they and the results hold before, a number that no result is near */
-#define LARGEST  127    /* of the numbers drawn, in units of 2^-6: every type has them exactly */
-#define KEY      0x9e3779b97f4a7c15U
+#define BEHIND  16     /* elements of 16 bits after a result that must stay as they are */
+#define STALE   0x5a5a /* what they and the results hold before, a number that no result is near */
+#define LARGEST 127    /* of the numbers drawn, in units of 2^-6: every type has them exactly */
+#define KEY     0x9e3779b97f4a7c15U
 
 /* How far the device may be from the sums on the host. Both start from the same numbers, and the backward passes
  * from the same y, so that only roundings tell them apart. With u the unit roundoff of a 16-bit type:
@@ -29,11 +28,11 @@
  * Hence four times u, of the row's length and the mean row's together; of that the emulation uses a quarter in its
  * worst row.
  *
- * lse is a float. Its scores are sums of D products of numbers below 2, scaled by 1 / sqrt(D). Matrix cores add
- * these products exactly; the portable kernels scale one factor first, so that each addition rounds, by 2^-24 (D +
- * 8) 4 sqrt(D) at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4, and less than a missing
- * key changes. A probability is as precise as its score: where all else is fp32, too, rows may be 2^-11 of their
- * length off. */
+ * lse is a float. Its scores are sums of D products of numbers below 2 (for a spread of 1), scaled by 1 / sqrt(D).
+ * Matrix cores add these products exactly; the portable kernels scale one factor first, so that each addition
+ * rounds, by 2^-24 (D + 8) 4 sqrt(D) at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4,
+ * and less than a missing key changes. A probability is as precise as its score: where all else is fp32, too, rows
+ * may be 2^-11 of their length off. */
 #define PARTS_OF_ROUNDOFF 4.0
 #define PART_OF_LSE       0x1p-13
 #define PART_IN_FP32      0x1p-11
@@ -42,18 +41,18 @@ enum { QKV, D_Y, Y, LSE, D_QKV, KEYS_T, VALUES_T, DELTA, D_QUERIES, BUFFERS };
 
 struct trial {
     struct operations *operations;
-    size_t heads, head_size;
-    double *qkv, *d_y;       /* drawn: [T, 3, H, D], [T, H, D] */
-    double *y, *lse, *d_qkv; /* the sums on the host: [T, H, D], [H, T], [T, 3, H, D] */
+    struct token_shape tokens;
+    struct dropout dropout;
+    float spread;
+    size_t sequence, heads, head_size;
+    size_t rows;             /* of all heads */
+    double *qkv, *d_y;       /* drawn: [N, 3, H, D], [N, H, D] */
+    double *y, *lse, *d_qkv; /* the sums on the host: [N, H, D], [batch, H, T], [N, 3, H, D] */
+    double *p, *factor;      /* of a query and the keys up to it [T]: the softmax, and dropout's factors */
     struct buffer buffers[BUFFERS];
 };
 
 /* ---- sums on the host */
-
-/* Of a query and the keys up to it: the softmax, and dropout's factors. */
-struct weights {
-    double p[SEQUENCE], factor[SEQUENCE];
-};
 
 /* Where the row of a head begins in y, and row 0 (q), 1 (k) or 2 (v) of it in qkv. */
 static size_t row_at(const struct trial *trial, size_t token, size_t head) {
@@ -79,9 +78,10 @@ static void add(double factor, const double *row, size_t count, double *sum) {
 }
 
 /* As cl/common.cl draws it. */
-static double dropout_factor(const struct dropout *dropout, size_t head, size_t query, size_t key) {
+static double dropout_factor(const struct trial *trial, size_t head, size_t query, size_t key) {
+    const struct dropout *dropout = &trial->dropout;
     const uint64_t row = dropout->first_row + query;
-    const uint32_t element = (uint32_t)(head * SEQUENCE + key);
+    const uint32_t element = (uint32_t)(head * trial->sequence + key);
     const uint32_t counter[4] = {element / 4, 0, (uint32_t)row, (uint32_t)(row >> 32)};
     const uint32_t seed[2] = {(uint32_t)dropout->key, (uint32_t)(dropout->key >> 32)};
     uint32_t words[4];
@@ -92,52 +92,54 @@ static double dropout_factor(const struct dropout *dropout, size_t head, size_t 
     return (words[element % 4] >> 8) * 0x1p-24 < (double)dropout->rate ? 0.0 : 1.0 / (1.0 - (double)dropout->rate);
 }
 
-/* The weights of a query; returns its lse. */
-static double weigh(const struct trial *trial, struct dropout dropout, size_t head, size_t query,
-                    struct weights *weights) {
+/* The weights of a query, for the keys of tokens first .. query; returns its lse. */
+static double weigh(struct trial *trial, size_t head, size_t first, size_t query) {
     const double scale = 1.0 / sqrt((double)trial->head_size), *q = trial->qkv + qkv_at(trial, query, 0, head);
+    const size_t keys = query - first + 1;
     double highest = -INFINITY, total = 0.0;
-    for (size_t key = 0; key <= query; key++) {
-        weights->p[key] = scale * dot(q, trial->qkv + qkv_at(trial, key, 1, head), trial->head_size);
-        highest = fmax(highest, weights->p[key]);
+    for (size_t key = 0; key < keys; key++) {
+        trial->p[key] = scale * dot(q, trial->qkv + qkv_at(trial, first + key, 1, head), trial->head_size);
+        highest = fmax(highest, trial->p[key]);
     }
-    for (size_t key = 0; key <= query; key++) {
-        total += exp(weights->p[key] - highest);
+    for (size_t key = 0; key < keys; key++) {
+        total += exp(trial->p[key] - highest);
     }
-    for (size_t key = 0; key <= query; key++) {
-        weights->p[key] = exp(weights->p[key] - highest) / total;
-        weights->factor[key] = dropout_factor(&dropout, head, query, key);
+    for (size_t key = 0; key < keys; key++) {
+        trial->p[key] = exp(trial->p[key] - highest) / total;
+        trial->factor[key] = dropout_factor(trial, head, query, key);
     }
     return highest + log(total);
 }
 
-static void sum_forward(struct trial *trial, struct dropout dropout) {
-    struct weights weights;
-    memset(trial->y, 0, SEQUENCE * trial->heads * trial->head_size * sizeof *trial->y);
-    for (size_t i = 0; i < trial->heads * SEQUENCE; i++) {
-        const size_t head = i / SEQUENCE, query = i % SEQUENCE;
-        trial->lse[i] = weigh(trial, dropout, head, query, &weights);
-        for (size_t key = 0; key <= query; key++) {
-            add(weights.factor[key] * weights.p[key], trial->qkv + qkv_at(trial, key, 2, head), trial->head_size,
-                trial->y + row_at(trial, query, head));
+static void sum_forward(struct trial *trial) {
+    memset(trial->y, 0, trial->rows * trial->head_size * sizeof *trial->y);
+    for (size_t i = 0; i < trial->rows; i++) {
+        const size_t head = i / trial->sequence % trial->heads;
+        const size_t first = i / trial->sequence / trial->heads * trial->sequence,
+                     query = first + i % trial->sequence;
+        trial->lse[i] = weigh(trial, head, first, query);
+        for (size_t key = first; key <= query; key++) {
+            add(trial->factor[key - first] * trial->p[key - first], trial->qkv + qkv_at(trial, key, 2, head),
+                trial->head_size, trial->y + row_at(trial, query, head));
         }
     }
 }
 
-static void sum_backward(struct trial *trial, struct dropout dropout) {
+static void sum_backward(struct trial *trial) {
     const size_t count = trial->head_size;
-    struct weights weights;
-    memset(trial->d_qkv, 0, 3 * SEQUENCE * trial->heads * count * sizeof *trial->d_qkv);
-    for (size_t i = 0; i < trial->heads * SEQUENCE; i++) {
-        const size_t head = i / SEQUENCE, query = i % SEQUENCE, q = qkv_at(trial, query, 0, head);
+    memset(trial->d_qkv, 0, 3 * trial->rows * count * sizeof *trial->d_qkv);
+    for (size_t i = 0; i < trial->rows; i++) {
+        const size_t head = i / trial->sequence % trial->heads;
+        const size_t first = i / trial->sequence / trial->heads * trial->sequence,
+                     query = first + i % trial->sequence;
+        const size_t q = qkv_at(trial, query, 0, head);
         const double *d_y = trial->d_y + row_at(trial, query, head);
         const double delta = dot(d_y, trial->y + row_at(trial, query, head), count);
-        weigh(trial, dropout, head, query, &weights);
-        for (size_t key = 0; key <= query; key++) {
+        weigh(trial, head, first, query);
+        for (size_t key = first; key <= query; key++) {
             const size_t k = qkv_at(trial, key, 1, head), v = qkv_at(trial, key, 2, head);
-            const double p = weights.p[key], factor = weights.factor[key];
-            const double d_s =
-                p * (factor * dot(d_y, trial->qkv + v, count) - delta) / sqrt((double)trial->head_size);
+            const double p = trial->p[key - first], factor = trial->factor[key - first];
+            const double d_s = p * (factor * dot(d_y, trial->qkv + v, count) - delta) / sqrt((double)count);
             add(d_s, trial->qkv + k, count, trial->d_qkv + q);
             add(d_s, trial->qkv + q, count, trial->d_qkv + k);
             add(factor * p, d_y, count, trial->d_qkv + v);
@@ -147,17 +149,17 @@ static void sum_backward(struct trial *trial, struct dropout dropout) {
 
 /* ---- buffers */
 
-/* `count` elements drawn from the key, or stale ones (key 0), with stale ones BEHIND them; `numbers` become what
- * was drawn. */
+/* `count` elements drawn from the key, in +- 2 spread, or stale ones (key 0), with stale ones BEHIND them;
+ * `numbers` become what was drawn. */
 static int create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
-                  uint64_t key, double *numbers) {
+                  uint64_t key, float spread, double *numbers) {
     const size_t bytes = count * element_size(type) + BEHIND * sizeof(uint16_t);
     uint16_t *bits = memory_allocate(bytes, 1);
     for (size_t i = 0; i < bytes / sizeof(*bits); i++) {
         bits[i] = STALE;
     }
     for (size_t i = 0; key && i < count; i++) {
-        const float number = ((float)random_below(key, i, 2 * LARGEST + 1) - LARGEST) * 0x1p-6f;
+        const float number = ((float)random_below(key, i, 2 * LARGEST + 1) - LARGEST) * spread * 0x1p-6f;
         numbers[i] = (double)number;
         element_put(bits, i, number, type);
     }
@@ -170,16 +172,18 @@ static int create(struct compute *compute, struct buffer *buffer, enum element_t
 
 static int create_buffers(struct trial *trial) {
     const enum element_type type = trial->operations->shape.type;
-    const size_t rows = SEQUENCE * trial->heads, count = rows * trial->head_size;
-    const size_t padded = count / SEQUENCE * operations_transposed(trial->operations->compute, SEQUENCE);
+    const size_t rows = trial->rows, count = rows * trial->head_size;
+    const size_t padded =
+        count / trial->sequence * operations_transposed(trial->operations->compute, (int64_t)trial->sequence);
     const struct {
         enum element_type type;
         size_t count;
         uint64_t key;
         double *numbers;
+        float spread;
     } wanted[BUFFERS] = {
-        [QKV] = {type, 3 * count, KEY, trial->qkv},
-        [D_Y] = {type, count, KEY + 1, trial->d_y},
+        [QKV] = {type, 3 * count, KEY, trial->qkv, trial->spread},
+        [D_Y] = {type, count, KEY + 1, trial->d_y, 1.0f},
         [Y] = {type, count, 0, NULL},
         [LSE] = {ELEMENT_FP32, rows, 0, NULL},
         [D_QKV] = {type, 3 * count, 0, NULL},
@@ -190,7 +194,7 @@ static int create_buffers(struct trial *trial) {
     };
     for (size_t i = 0; i < BUFFERS; i++) {
         if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count, wanted[i].key,
-                   wanted[i].numbers)) {
+                   wanted[i].spread, wanted[i].numbers)) {
             return -1;
         }
     }
@@ -254,57 +258,47 @@ static int compare(const struct trial *trial, const char *name, size_t result, c
 /* ---- both passes */
 
 /* The backward pass goes from the device's y, so that an error of the forward pass is not looked for there. */
-static int run_pass(struct trial *trial, struct dropout dropout, bool backward) {
+static int run(struct trial *trial) {
     struct operations *operations = trial->operations;
     const struct buffer *b = trial->buffers;
-    const struct token_shape tokens = {1, SEQUENCE};
     const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
     const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
-    const size_t rows = SEQUENCE * trial->heads;
-    if (!backward) {
-        attention_forward(operations, tokens, &values, &scratch, dropout);
-        sum_forward(trial, dropout);
-        return compare(trial, "y", Y, trial->y, rows, trial->head_size) ||
-               compare(trial, "lse", LSE, trial->lse, rows, 1);
-    }
-    buffer_zero(operations->compute, &b[D_QKV], 0, b[D_QKV].bytes - BEHIND * sizeof(uint16_t));
-    attention_backward(operations, tokens, &values, &scratch, dropout, &b[D_Y], &b[D_QKV]);
-    if (read_result(operations->compute, "y", &b[Y], rows * trial->head_size, trial->y)) {
+    attention_forward(operations, trial->tokens, &values, &scratch, trial->dropout);
+    sum_forward(trial);
+    if (compare(trial, "y", Y, trial->y, trial->rows, trial->head_size) ||
+        compare(trial, "lse", LSE, trial->lse, trial->rows, 1)) {
         return -1;
     }
-    sum_backward(trial, dropout);
-    return compare(trial, "d_qkv", D_QKV, trial->d_qkv, 3 * rows, trial->head_size);
-}
-
-/* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or
- * a whole one where heads are enough for its cores. */
-static int run(struct trial *trial) {
-    size_t *cores = &trial->operations->policy.attention_head_cores;
-    const struct dropout none = {0}, dropout = {0.25f, KEY, UINT32_MAX - 5U};
-    const size_t chosen = *cores;
-    int status = run_pass(trial, none, false) || run_pass(trial, dropout, false) ? -1 : 0;
-    for (size_t i = 0; i <= (chosen ? 1 : 0) && status == 0; i++) {
-        *cores = i;
-        status = run_pass(trial, dropout, true);
+    attention_backward(operations, trial->tokens, &values, &scratch, trial->dropout, &b[D_Y], &b[D_QKV]);
+    if (read_result(operations->compute, "y", &b[Y], trial->rows * trial->head_size, trial->y)) {
+        return -1;
     }
-    *cores = chosen;
-    return status;
+    sum_backward(trial);
+    return compare(trial, "d_qkv", D_QKV, trial->d_qkv, 3 * trial->rows, trial->head_size);
 }
 
-int attention_check(struct operations *operations) {
+int attention_check_case(struct operations *operations, struct token_shape tokens, struct dropout dropout,
+                         float spread) {
     struct compute *compute = operations->compute;
     const size_t heads = (size_t)operations->shape.heads, head_size = (size_t)operations->shape.channels / heads;
-    const size_t rows = SEQUENCE * heads, count = rows * head_size;
-    double *numbers = memory_allocate(8 * count + rows, sizeof *numbers);
+    const size_t sequence = (size_t)tokens.sequence, rows = token_count(tokens) * heads, count = rows * head_size;
+    double *numbers = memory_allocate(8 * count + rows + 2 * sequence, sizeof *numbers);
     struct trial trial = {
         .operations = operations,
+        .tokens = tokens,
+        .dropout = dropout,
+        .spread = spread,
+        .sequence = sequence,
         .heads = heads,
         .head_size = head_size,
+        .rows = rows,
         .qkv = numbers,
         .d_y = numbers + 3 * count,
         .y = numbers + 4 * count,
         .d_qkv = numbers + 5 * count,
         .lse = numbers + 8 * count,
+        .p = numbers + 8 * count + rows,
+        .factor = numbers + 8 * count + rows + sequence,
     };
     int status = create_buffers(&trial);
     if (status == 0 && run(&trial)) {
@@ -315,5 +309,21 @@ int attention_check(struct operations *operations) {
     }
     compute_forget(compute);
     free(numbers);
+    return status;
+}
+
+/* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or
+ * a whole one where heads are enough for its cores. Several blocks of rows, the last one not full. */
+int attention_check(struct operations *operations) {
+    size_t *cores = &operations->policy.attention_head_cores;
+    const struct token_shape tokens = {1, 83};
+    const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
+    const size_t chosen = *cores;
+    int status = attention_check_case(operations, tokens, (struct dropout){0}, 1.0f);
+    for (size_t i = 0; i <= (chosen ? 1 : 0) && status == 0; i++) {
+        *cores = i;
+        status = attention_check_case(operations, tokens, dropout, 1.0f);
+    }
+    *cores = chosen;
     return status;
 }

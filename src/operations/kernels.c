@@ -1,7 +1,6 @@
 #include "src/operations/kernels.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/operations/attention_matrix_cores.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -352,7 +351,7 @@ void operations_release(struct operations *operations) {
         kernel_release(&kernels[i]);
     }
     buffer_release(operations->compute, &operations->partials);
-    attention_matrix_cores_close(operations->attention_matrix_cores);
+    attention_matrix_cores_close(operations);
     free(operations->kernels);
     memset(operations, 0, sizeof *operations);
 }

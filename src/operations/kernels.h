@@ -38,13 +38,9 @@ void attention_use(struct operations *operations, const char *name);
 /* Goes on to the next algorithm that takes device and shape, which is not built yet. -1: there is none. */
 int attention_next(struct operations *operations);
 
-/* Releases the kernels of all algorithms but matrix cores. */
+/* Releases the kernels of all algorithms but matrix cores, and those for matrix cores. */
 void operations_release_attention(struct operations *operations);
-
-/* Runs both passes of a small batch with dropout, and compares y, lse and d_qkv with sums on the host in double,
- * and what lies behind them in memory with what was there. 1 with the row that is wrong, -1 where the kernels could
- * not run; the compute is in order either way. */
-int attention_check(struct operations *operations);
+void attention_matrix_cores_close(struct operations *operations);
 
 /* ---- sizes */
 

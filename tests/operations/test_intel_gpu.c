@@ -3,7 +3,7 @@
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
-#include "src/operations/attention_matrix_cores.h"
+#include "src/operations/attention.h"
 #include "src/operations/kernels.h"
 #include "tests/support/preloaded_opencl.h"
 #include "tests/support/test.h"
@@ -97,11 +97,11 @@ static void assert_option(const char *file, const char *option, bool expected) {
 /* Attention on Intel's matrix cores: blocks that registers bear, by the size of sub-groups. */
 static void check_attention(struct compute *compute, unsigned sub_group, const char *tiles) {
     const struct device gpu = {.is_gpu = true, .has_intel_matrix = true, .sub_group = sub_group};
-    const struct attention_matrix_cores_shape shape = {2, 32, ELEMENT_BF16};
+    struct operations operations = {.compute = compute,
+                                    .shape = {.heads = 2, .channels = 64, .type = ELEMENT_BF16}};
     struct matrix_cores unit;
-    struct attention_matrix_cores *attention;
     assert_int_equal(matrix_cores_find(&gpu, &unit), 0);
-    assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &attention), -1);
+    assert_int_equal(attention_matrix_cores_open(&operations, &unit), -1);
     assert_option("attention_matrix_cores.cl", tiles, true);
     assert_option("attention_matrix_cores.cl", MANY, device_by_intel(&compute->device));
 }

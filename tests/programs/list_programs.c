@@ -11,16 +11,16 @@
  *   list_programs [LANES [all]]     LANES: work-items that share a row (64); all: also other widths than model M's,
  *                                   and all combinations of switches
  *
- * This program opens no device and compiles nothing: it has OpenCL functions of its own, in front of the library's.
- * The list comes from the functions that build the programs in training, so it cannot differ from what is run. */
+ * A program is listed once for each device. This program opens none and compiles nothing: its computes are dry. The
+ * list comes from the functions that build the programs in training, so it cannot differ from what is run. */
+#include "runtime/device/programs.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler_options.h"
-#include "src/operations/attention_matrix_cores.h"
-#include "src/operations/operations.h"
+#include "src/operations/attention.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,93 +56,48 @@ struct list {
     bool all;           /* widths and combinations of switches */
 };
 
-/* ---- an OpenCL that compiles and runs nothing. A program is its text and the number of its holders. */
+/* ---- what a dry compute would have built */
 
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-
-static struct list *listing;
-static char no_object;
-
-struct text_program {
-    unsigned holders;
-    char text[];
-};
-
-cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts, const size_t *lengths,
-                                     cl_int *code) {
-    const size_t bytes = strlen(texts[0]) + 1;
-    struct text_program *program = memory_allocate(1, sizeof *program + bytes);
-    program->holders = 1;
-    memcpy(program->text, texts[0], bytes);
-    *code = CL_SUCCESS;
-    return (cl_program)(void *)program;
+static const char *text_of(const char *file) {
+    const struct kernel_source *source = kernel_sources;
+    while (strcmp(source->name, file)) {
+        source++;
+    }
+    return source->text;
 }
 
-/* The names in a text's #line directives, as "one.cl, two.cl". */
-static void name_files(const char *text, char *names, size_t size) {
-    static const char directive[] = "#line 1 \"";
-    *names = '\0';
-    for (const char *at = strstr(text, directive); at; at = strstr(at, directive)) {
-        at += strlen(directive);
-        const size_t used = strlen(names);
-        snprintf(names + used, size - used, "%s%.*s", used ? ", " : "", (int)strcspn(at, "\""), at);
+/* The files "one.cl, two.cl" as one text. */
+static json_t *join_files(const char *names) {
+    char *text, *copy = memory_string(names), *rest = copy;
+    size_t bytes;
+    FILE *file = memory_open_stream(&text, &bytes);
+    for (char *name; (name = strsep(&rest, ", ")) != NULL;) {
+        if (*name) {
+            fprintf(file, "#line 1 \"%s\"\n%s\n", name, text_of(name));
+        }
+    }
+    memory_close_stream(file);
+    json_t *joined = json_string(text);
+    free(text);
+    free(copy);
+    return joined;
+}
+
+/* In the order in which they were built. */
+static void list_built(struct list *list, const struct built_program *built) {
+    if (built) {
+        list_built(list, built->next);
+        if (!json_object_get(list->texts, built->files)) {
+            json_object_set_new(list->texts, built->files, join_files(built->files));
+        }
+        json_array_append_new(list->programs, json_pack("{s:s, s:s, s:s}", "target", list->target, "files",
+                                                        built->files, "options", built->options));
     }
 }
 
-cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
-                      void(CL_CALLBACK *notify)(cl_program, void *), void *unused) {
-    const char *text = ((const struct text_program *)(void *)program)->text;
-    char files[256];
-    name_files(text, files, sizeof files);
-    json_object_set_new(listing->texts, files, json_string(text));
-    json_t *listed = json_pack("{s:s, s:s, s:s}", "target", listing->target, "files", files, "options", options);
-    return json_array_append_new(listing->programs, listed) ? CL_INVALID_BUILD_OPTIONS : CL_SUCCESS; /* not UTF-8 */
-}
-
-cl_int clRetainProgram(cl_program program) {
-    ((struct text_program *)(void *)program)->holders++;
-    return CL_SUCCESS;
-}
-
-cl_int clReleaseProgram(cl_program program) {
-    struct text_program *text = (struct text_program *)(void *)program;
-    if (--text->holders == 0) {
-        free(text);
-    }
-    return CL_SUCCESS;
-}
-
-cl_kernel clCreateKernel(cl_program program, const char *name, cl_int *code) {
-    *code = CL_SUCCESS;
-    return (cl_kernel)(void *)&no_object;
-}
-
-cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
-    return CL_SUCCESS;
-}
-
-cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset,
-                              const size_t *global, const size_t *local, cl_uint count, const cl_event *events,
-                              cl_event *event) {
-    return CL_SUCCESS;
-}
-
-cl_int clReleaseKernel(cl_kernel kernel) {
-    return CL_SUCCESS;
-}
-
-cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *code) {
-    *code = CL_SUCCESS;
-    return (cl_mem)(void *)&no_object;
-}
-
-cl_int clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size,
-                           size_t offset, size_t bytes, cl_uint count, const cl_event *events, cl_event *event) {
-    return CL_SUCCESS;
-}
-
-cl_int clReleaseMemObject(cl_mem buffer) {
-    return CL_SUCCESS;
+static void list_and_release(struct list *list, struct compute *compute) {
+    list_built(list, compute->programs);
+    programs_release(compute);
 }
 
 /* ---- programs of operations */
@@ -211,7 +166,7 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
 static int build_one(struct compute *compute, const char *const *files, const char *options) {
     cl_program program;
     const int status = program_build(compute, files, options, &program);
-    return status ? status : clReleaseProgram(program);
+    return status;
 }
 
 /* Every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads. */
@@ -231,7 +186,6 @@ static int list_others(struct compute *compute) {
                        build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
     gemm_close(compute); /* compute_close would close a device */
-    programs_release(compute);
     return status ? -1 : 0;
 }
 
@@ -329,38 +283,40 @@ static int list_matrix_gemm(struct compute *compute, const struct matrix_cores *
 }
 
 static int list_matrix_attention(struct compute *compute, const struct matrix_cores *unit) {
-    static const struct attention_matrix_cores_shape shapes[] = {{12, 64, ELEMENT_BF16},  {12, 64, ELEMENT_FP16},
-                                                                 {12, 80, ELEMENT_BF16},  {12, 96, ELEMENT_BF16},
-                                                                 {12, 128, ELEMENT_BF16}, {12, 128, ELEMENT_FP16}};
-    for (size_t i = 0; i < LENGTH(shapes); i++) {
-        struct attention_matrix_cores *opened;
-        if (attention_matrix_cores_open(compute, &shapes[i], unit, &opened)) {
+    static const struct {
+        int64_t head_size;
+        enum element_type type;
+    } heads[] = {{64, ELEMENT_BF16}, {64, ELEMENT_FP16},  {80, ELEMENT_BF16},
+                 {96, ELEMENT_BF16}, {128, ELEMENT_BF16}, {128, ELEMENT_FP16}};
+    for (size_t i = 0; i < LENGTH(heads); i++) {
+        struct operations operations = {
+            .compute = compute,
+            .shape = {.heads = 1, .channels = heads[i].head_size, .type = heads[i].type},
+        };
+        if (attention_matrix_cores_open(&operations, unit)) {
             return -1;
         }
-        attention_matrix_cores_close(opened);
+        attention_matrix_cores_close(&operations);
     }
     return 0;
 }
 
-static int list_matrix_cores(const struct device *device, unsigned lanes) {
-    struct compute compute = {.device = *device, .compiling = {.silent = true}, .lanes = lanes, .vector = 4};
+static int list_matrix_cores(struct list *list, const struct device *device, unsigned lanes) {
+    struct compute compute = {.device = *device, .dry = true, .lanes = lanes, .vector = 4};
     struct matrix_cores unit;
     compute.device.is_gpu = true;
     compute.device.compute_units = 64;
     compute.device.max_buffer_bytes = SIZE_MAX;
     for (int type = 0; type < ELEMENT_TYPES; type++) {
-        typed_buffers[type] = (struct buffer){.memory = (cl_mem)(void *)&no_object,
-                                              .bytes = SIZE_MAX,
-                                              .type = (enum element_type)type};
+        typed_buffers[type] = (struct buffer){.bytes = SIZE_MAX, .type = (enum element_type)type};
     }
     const int status = matrix_cores_find(&compute.device, &unit) || list_matrix_gemm(&compute, &unit) ||
                        list_matrix_attention(&compute, &unit);
-    programs_release(&compute);
+    list_and_release(list, &compute);
     return status ? -1 : 0;
 }
 
 static int list_all(struct list *list, unsigned lanes) {
-    listing = list;
     for (size_t i = 0; i < (list->all ? LENGTH(models) : 1); i++) {
         /* as compute_open sees a GPU */
         struct compute compute = {
@@ -370,17 +326,18 @@ static int list_all(struct list *list, unsigned lanes) {
                        .max_work_group = 256,
                        .local_bytes = 64 << 10,
                        .max_buffer_bytes = SIZE_MAX},
-            .compiling = {.silent = true},
+            .dry = true,
             .lanes = lanes,
             .vector = 4,
         };
         if (list_residuals(list, &compute, &models[i]) || list_others(&compute)) {
             return -1;
         }
+        list_and_release(list, &compute);
     }
     for (size_t i = 0; i < LENGTH(matrix_gpus); i++) {
         list->target = matrix_gpus[i].target;
-        if (list_matrix_cores(&matrix_gpus[i].device, lanes)) {
+        if (list_matrix_cores(list, &matrix_gpus[i].device, lanes)) {
             return error_prefix("%s", list->target);
         }
     }

@@ -1,0 +1,56 @@
+/* What attention.c shares with its kernels for matrix cores and its self-test. */
+#pragma once
+
+#include "runtime/gemm/matrix_cores.h"
+#include "src/operations/kernels.h"
+
+/* The arguments of one forward or backward pass over a batch, and how many elements its buffers have. */
+struct attention_pass {
+    struct token_shape tokens;
+    const struct attention_values *values;
+    const struct attention_scratch *scratch;
+    struct dropout dropout;
+    const struct buffer *d_y, *d_qkv; /* backward */
+    size_t padded;                    /* operations_padded: row length of keys_t */
+    size_t y_elements;                /* y [N, C]; qkv has three times as many */
+    size_t transposed_elements;       /* keys_t [batch, H, C/H, padded] */
+    size_t score_rows;                /* lse and delta [batch, H, sequence]: one number per row of scores */
+};
+
+/* FLOPs of so many matrix multiplications of heads [sequence, C/H], below the diagonal of their scores. */
+double attention_flops(const struct operations *operations, struct token_shape tokens, int gemms);
+
+/* ---- on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the table
+ * in attention.c. It has the same dropout and, up to rounding, the same results as the other rows. */
+
+struct attention_matrix_cores {
+    struct matrix_cores unit;
+    struct attention_tiles {
+        unsigned keys, block; /* rows that pass at a time, forward and backward */
+        bool keep;            /* rows that stay are in registers */
+    } tiles;
+    struct kernel forward, forward_dropout, backward_queries, backward_keys;
+};
+
+/* Builds the kernels for these matrix cores (NULL: the device's own) as operations->attention_matrix_cores. -1 with
+ * the reason why they cannot be used: they do not take the shape, the device is too small, or the compiler does not
+ * know its instructions. Whether they compute the right numbers is for attention_check. kernels.h has
+ * attention_matrix_cores_close. */
+int attention_matrix_cores_open(struct operations *operations, const struct matrix_cores *unit);
+
+/* Whether they are open, and can count such a batch. */
+bool attention_matrix_cores_take(const struct operations *operations, struct token_shape tokens);
+
+void attention_matrix_cores_forward(struct operations *operations, const struct attention_pass *pass);
+void attention_matrix_cores_backward(struct operations *operations, const struct attention_pass *pass);
+
+/* ---- the self-test */
+
+/* Runs both passes on a batch with this dropout, and compares y, lse and d_qkv with sums on the host in double, and
+ * what lies behind them in memory with what was there. qkv is uniform in +- 2 `spread`, which is 1 or 2. 1 with the
+ * row that is wrong, -1 where the kernels could not run; the compute is in order either way. */
+int attention_check_case(struct operations *operations, struct token_shape tokens, struct dropout dropout,
+                         float spread);
+
+/* The same of a small batch, with and without dropout, for each form of the kernels. */
+int attention_check(struct operations *operations);
