@@ -1,10 +1,10 @@
 /* Attention forward and backward (attention.cl has the formulas) where a work-item has a core's caches to itself:
- * it takes QUERIES queries of a head and runs over tiles of KEYS keys (and the other way round for dk, dv): a tile
- * of scores is QUERIES x KEYS. So that keys lie side by side there are transposed copies k_t, v_t [B, H, D,
- * padded], padded = T rounded up to KEYS, the padding zero, tile by tile.
+ * it takes QUERIES queries of a head and goes over tiles of KEYS keys (and the other way round for dk, dv): a tile
+ * of scores is QUERIES x KEYS. Vectors are along keys, so k and v are copied to transposed tiles first: k_t and v_t
+ * [B, H, padded / KEYS, D / KEY_ELEMENTS, KEYS, KEY_ELEMENTS], padded = T rounded up to KEYS, the padding zero.
  *
- * The products of tiles are in the file before this one: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs
- * that multiply pairs of bf16. A row that enters products is ROW_ITEMS of row_t, sums are floats.
+ * The file before this one multiplies tiles: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs that multiply
+ * pairs of bf16. A row that is multiplied has ROW_ITEMS elements of row_t; sums are floats.
  *
  * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS;
  * both are multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE).

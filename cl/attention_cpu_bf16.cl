@@ -1,6 +1,6 @@
-/* What cl/attention_cpu.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16
- * with as many others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds are
- * rounded to bf16 before they enter a product, as on the matrix cores of GPUs. Sums are floats. The instruction
+/* Multiplication of tiles for cl/attention_cpu.cl on CPUs with AVX512_BF16: one instruction multiplies 16 pairs of
+ * bf16 with as many others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds
+ * are rounded to bf16 before they enter a product, as on the matrix cores of GPUs. Sums are floats. The instruction
  * takes numbers below the normal range for zero.
  *
  * A word is a pair: two channels of a row, two keys of a row of p, or two rows at one channel; the first one lies
@@ -102,9 +102,9 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
     }
 }
 
-/* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. Of an odd
- * count the last row stands twice. Its second factor is 0 in all rows of sums that are stored; rows past the end of
- * the sequence may have others, and are dropped. */
+/* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. If count
+ * is odd, the last matrix row is also the second of its pair. That adds nothing: the tile is 0 there (masked),
+ * except in rows of sums past the end of the sequence, which nobody stores. */
 static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix,
                                    size_t stride, float sums[QUERIES * HEAD_SIZE]) {
     uint rounded[QUERIES * KEYS / 2] ALIGNED, rows[KEYS / 2 * HEAD_SIZE] ALIGNED;

@@ -1,5 +1,5 @@
-/* What cl/attention_cpu.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector
- * lanes are keys. Queries are scaled when they are loaded. */
+/* Multiplication of tiles for cl/attention_cpu.cl, in float whatever type is stored: a row of a block is HEAD_SIZE
+ * floats, and the lanes of a vector are keys. Queries are scaled when they are loaded. */
 typedef float row_t;
 #define ROW_ITEMS              HEAD_SIZE
 #define KEY_ELEMENTS           1 /* of a key in a row of a transposed tile */
@@ -33,7 +33,7 @@ static inline void queries_load(__global const act_t *from, int first, int seque
     rows_scaled(from, QKV_ROW, first, sequence, SCORE_SCALE, rows);
 }
 
-/* out[q][k] = factor * <rows[q], column k> for `keys` columns of columns [D, stride]. */
+/* out[q][k] = factor * <rows[q], column k> for `keys` columns of a transposed tile [D, KEYS]. */
 static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global const act_t *columns, int keys,
                                  float factor, float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {

@@ -207,8 +207,8 @@ INLINED void slice_multiply(const struct item *item, __local const float4 *stage
     }
 }
 
-/* scores = rows columns^T. Callers need no barrier before it. It ends without one: code that writes `stage` next
- * must begin with a barrier. */
+/* scores [ROWS, COLUMNS] = rows [ROWS, D] times columns^T [D, COLUMNS]. Callers need no barrier before it. It ends
+ * without one: code that writes `stage` next must begin with a barrier. */
 INLINED void scores_multiply(const struct item *item, const struct rows *rows, const struct rows *columns,
                              __local float4 *stage, float (*scores)[4]) {
     quad_t quads[SLICE_SHARE];
@@ -244,7 +244,7 @@ INLINED void chunk_fetch(const struct item *item, const struct rows *rows, int c
     }
 }
 
-/* sums of one chunk += (columns of the tile from quad `first` on) (rows in the stage). */
+/* sums of one chunk += the tile's columns from quad `first` on, times the rows in the stage. */
 INLINED void chunk_add(const struct item *item, __local const float4 *tile, int first, int chunk,
                        __local const float4 *stage, float4 (*sums)[SUM_ARRAY]) {
     ROLLED for (int pair = 0; pair < CHUNK_ROWS / 2; pair++) {
@@ -268,8 +268,8 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
     }
 }
 
-/* sums += tile rows, with COLUMNS rows. Callers need no barrier before it. It ends without one: code that
- * writes the tile or `stage` next must begin with a barrier. */
+/* sums [ROWS, D] += tile [ROWS, COLUMNS] times `rows` [COLUMNS, D]. Callers need no barrier before it. It ends
+ * without one: code that writes the tile or `stage` next must begin with a barrier. */
 INLINED void sums_add(const struct item *item, __local const float4 *tile, const struct rows *rows,
                       __local float4 *stage, float4 (*sums)[SUM_ARRAY]) {
     quad_t quads[CHUNK_SHARE];
@@ -296,7 +296,7 @@ INLINED void sums_clear(float4 (*sums)[SUM_ARRAY]) {
     }
 }
 
-/* Stores factors[i] times the sums of each row i in the first `count` rows of a head. */
+/* Stores sums [ROWS, D] in rows 0 .. count - 1 of `to`; the work-item's row i is multiplied by factors[i]. */
 INLINED void sums_store(const struct item *item, float4 (*sums)[SUM_ARRAY], const float *factors,
                         __global act_t *to, int stride, int count) {
     UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {

@@ -1,7 +1,12 @@
-/* The whole frame of a hyper-connection around a branch in one kernel forward and one backward, for devices
- * on which a row is shared by many lanes: the streams pass between memory and registers once each way. What it
- * computes is that of stream_mix.cl, projections.cl and hc_map.cl; the last stands before this file with the
- * variant's own. A CPU, whose caches hold the streams between those kernels, keeps to them.
+/* The fused frame: hyper-connections without their branches, in one kernel a sublayer forward and one backward.
+ *
+ *   frame_between   the depth mix of a sublayer, and projections, map and width mix of the next
+ *   frame_enter     the same for the first sublayer, which has no depth mix before it
+ *   frame_backward  the backward pass of a sublayer, except frame_output_gradient and a GEMM of d_z
+ *
+ * They compute what stream_mix.cl, projections.cl and hc_map.cl do, on devices where many lanes share a row: each
+ * stream is read and written once each way. The variant's files and the norm come before this file. CPUs, whose
+ * caches hold the streams from one kernel to the next, use the separate kernels.
  *
  * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more
  * than the registers or the local memory of a group can hold, so its rows come to all tokens of the group at the
@@ -127,7 +132,7 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
 }
 
 /* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what
- * frame_enter makes of them, all of which is the next one's but for x_all, h_before and output. */
+ * frame_enter computes from them. All is the next sublayer's, except x_all, h_before and output. */
 ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float *h_before,
                               __global const act_t *output, ulong tokens, __global act_t *mixed,
                               __global float *squares, __global const act_t *packed, ulong packed_at,
@@ -168,8 +173,8 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
           statistics, scratch);
 }
 
-/* d_output [N, C] = sum_i post_i d_x'_i: what the topmost branch gets; for the others frame_backward of the branch
- * above does it. */
+/* d_output [N, C] = sum_i post_i d_x'_i of the last sublayer; for each other frame_backward of the next one
+ * computes it. */
 ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global const act_t *d_mixed, ulong tokens,
                                       __global act_t *d_output) {
     FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
@@ -248,7 +253,7 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
     CLEAR(vec_t, d_x, STREAM_SLOTS);
     UNROLL(1) for (int column = 0; column < COLUMNS; column++) {
         if (column % COLUMN_BLOCK == 0) {
-            GROUP_BARRIER(); /* together, see above */
+            GROUP_BARRIER(); /* together, see the top */
         }
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             const float factor = d_z[j / GROUP_STREAMS * COLUMNS + column];
@@ -261,10 +266,10 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
 }
 
 /* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u +
- * rms_scale_g(j) x_j + d_x_j, and d_output [C] of the branch below, whose h is h_below. */
+ * rms_scale_g(j) x_j + d_x_j, and d_output [C] of the sublayer before, whose h is h_before. */
 INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
                                     vec_t d_x[STREAM_SLOTS], __global const float *h,
-                                    __global const float *rms_scale, __global const float *h_below,
+                                    __global const float *rms_scale, __global const float *h_before,
                                     __global act_t *d_output) {
     LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
@@ -279,7 +284,7 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
                     out += RES(i, j) * d_in[i];
                 }
                 ACT_STORE(out, d + j * CHANNELS + c);
-                sum += h_below[STREAMS + j] * out;
+                sum += h_before[STREAMS + j] * out;
             }
             ACT_STORE(sum, d_output + c);
         }
@@ -315,9 +320,9 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
 }
 
 /* The backward pass of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed
- * -> d_streams [N, S, C], and d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the
- * raw projections is for the GEMM that makes their gradient. rows_at: tokens, and where packed begins. leaves_at:
- * where theta and gain begin.
+ * -> d_streams [N, S, C], and d_output [N, C] of the sublayer before, whose h is h_before. d_z [N, Z_COLUMNS] of
+ * the raw projections is for the GEMM that makes their gradient. rows_at: tokens, and where packed begins.
+ * leaves_at: where theta and gain begin.
  *
  * One work-group a chunk of tokens. partials: [groups, PARTIAL_ROW], sums of the gradients of gain and bias [2 C],
  * and of theta; and behind them of each group [GROUP_ROWS, THETA], sums of each row, and [GROUP_ROWS, ROW_SCRATCH],
@@ -327,7 +332,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
                                __global const float *z_all, __global const float *statistics,
                                __global const act_t *d_normed, uint4 rows_at, __global const act_t *packed,
                                uint4 leaves_at, __global const float *parameters, __global act_t *d_z_all,
-                               __global act_t *d_streams, __global const float *h_below, __global act_t *d_output,
+                               __global act_t *d_streams, __global const float *h_before, __global act_t *d_output,
                                __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     const ulong tokens = FIRST_U64(rows_at);
@@ -370,7 +375,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         }
         project_back(d_z, packed + SECOND_U64(rows_at), d_x);
         if (real) {
-            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, h_below + token * H_ROW,
+            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, h_before + token * H_ROW,
                                    d_output + token * CHANNELS);
         }
     }

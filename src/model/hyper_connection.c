@@ -79,7 +79,7 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const stru
     const size_t tokens = gpt_tokens(gpt);
     begin(gpt);
     if (is_fused(gpt)) {
-        if (!sublayer[1].branch) { /* else the fused frame of the branch above has computed d_output */
+        if (!sublayer[1].branch) { /* else frame_backward of the next sublayer has computed it */
             frame_output_gradient(&gpt->operations, tokens, &sublayer->mix, d_streams, d_output);
         }
     } else if (!is_plain(gpt)) {
@@ -138,7 +138,7 @@ static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
                    &(struct frame_gradients){.d_z = scratch->d_z_lowp,
                                              .d_streams = scratch->d_streams,
                                              .d_output = scratch->d_output,
-                                             .h_below = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,
+                                             .h_before = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,
                                              .norm = gpt_norm(gradients, sublayer->at->norm),
                                              .d_theta = {gradients, sublayer->at->theta}},
                    gpt->parameters.accumulate);

@@ -90,7 +90,7 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
               ARG_U64X2(map->theta.offset, mix->norm.gain.offset),
               ARG_MEMORY_(map->theta.buffer, map->theta.offset, sizes.theta, 1, 0),
               ARG_OUT(gradients->d_z, sizes.z), ARG_IN_OUT(gradients->d_streams, sizes.streams),
-              ARG_IN(gradients->h_below ? gradients->h_below : mix->h, sizes.h),
+              ARG_IN(gradients->h_before ? gradients->h_before : mix->h, sizes.h),
               ARG_OUT(gradients->d_output, sizes.channels),
               ARG_OUT(&operations->partials, sums + ((groups - 1) * rows + last) * row_floats(shape)));
     struct partial_target targets[PARTIAL_TARGETS];

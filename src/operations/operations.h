@@ -229,11 +229,11 @@ void frame_enter(struct operations *operations, size_t tokens, const struct stre
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                            const struct buffer *d_mixed, const struct buffer *d_output);
 
-/* What frame_backward writes, and h_below, which it reads. */
+/* What frame_backward writes, and h_before, which it reads. */
 struct frame_gradients {
     const struct buffer *d_z;       /* [N, norm_groups, columns] of the raw projections, of the activations' type */
     const struct buffer *d_streams; /* [N, S, C]: d_mixed in, d_streams out */
-    const struct buffer *h_below;   /* [N, h_row], h of the sublayer before; NULL: this is the first */
+    const struct buffer *h_before;  /* [N, h_row], h of the sublayer before; NULL: this is the first */
     const struct buffer *d_output;  /* [N, C] of the branch before; in the first sublayer only scratch */
     struct layer_norm norm;
     struct span d_theta;
