@@ -106,7 +106,7 @@ int files_lock_folder(const char *path, int *descriptor);
 
 /* Removes from `parent` the temporary files and folders of this user whose process, of this boot of this host (and
  * this container), no longer runs. Leftovers of other hosts, or from before a restart, stay. files_stage_begin
- * calls it. */
+ * calls it before it makes a folder. */
 void files_stage_clean(const char *parent);
 
 /* Removes a file, or a folder with its contents; does not follow links. files_remove_folder refuses anything but a

@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,8 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
     return 0;
 }
 
-char *json_file_text(const json_t *json, size_t flags) {
+/* The text of an object, which the caller frees; NULL with an error text. */
+static char *text_of(const json_t *json, size_t flags) {
     char *text = json_dumps(json, flags);
     if (text == NULL) {
         error_set("JSON cannot hold a text that is not UTF-8, or a number that is not finite");
@@ -31,7 +33,7 @@ char *json_file_text(const json_t *json, size_t flags) {
 }
 
 int json_file_print_line(json_t *json, FILE *stream, size_t flags) {
-    char *text = json_file_text(json, flags);
+    char *text = text_of(json, flags);
     const int result = text == NULL ? -1 : fprintf(stream, "%s\n", text) < 0 ? error_set_errno("cannot write") : 0;
     free(text);
     json_decref(json);
@@ -39,11 +41,15 @@ int json_file_print_line(json_t *json, FILE *stream, size_t flags) {
 }
 
 int json_file_write(const char *path, json_t *json, size_t flags) {
-    char *text = json_file_text(json, flags);
+    char *text = text_of(json, flags);
     const int result = text != NULL ? files_write(path, text, strlen(text)) : error_prefix("cannot write %s", path);
     free(text);
     json_decref(json);
     return result;
+}
+
+json_t *json_file_real(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 uint64_t json_file_number(const json_t *object, const char *name) {

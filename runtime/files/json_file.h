@@ -19,11 +19,11 @@ int json_file_read(const char *path, size_t limit, json_t **json);
  * error of the functions below. */
 int json_file_write(const char *path, json_t *json, size_t flags);
 
-/* The text of an object, which the caller frees; NULL with an error text. */
-char *json_file_text(const json_t *json, size_t flags);
-
 /* Writes the text and a newline to a stream, and releases the object. The error text has no path. */
 int json_file_print_line(json_t *json, FILE *stream, size_t flags);
+
+/* A number as JSON, which has none that are infinite or NaN: those are null. */
+json_t *json_file_real(double value);
 
 /* A number of an object; 0 if it is missing or negative. */
 uint64_t json_file_number(const json_t *object, const char *name);

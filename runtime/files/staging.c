@@ -141,26 +141,28 @@ static const char *own_identity(void) {
     return identity;
 }
 
-/* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) beside its destination, with
- * permissions by the umask. Returns its path as a heap string; NULL with an error text. */
-static char *make_temporary(const struct destination *destination, int *descriptor) {
+/* Creates an empty temporary file or folder beside its destination, with permissions by the umask. Returns its path
+ * as a heap string; NULL with an error text. */
+static char *make_temporary(const struct destination *destination, bool folder) {
     static unsigned number;
-    if (descriptor != NULL && check_file(destination->path.text) != 0) {
+    if (!folder && check_file(destination->path.text) != 0) {
         return NULL;
     }
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         const struct path path =
             path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, own_identity(),
                     (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
-        const int result = descriptor != NULL
-                               ? (*descriptor = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
-                               : mkdir(path.text, 0777);
-        if (result >= 0) {
+        const int made =
+            folder ? mkdir(path.text, 0777) : open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (made >= 0) {
+            if (!folder) {
+                close(made);
+            }
             return memory_string(path.text);
         }
         if (errno != EEXIST) {
             error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,
-                            descriptor != NULL ? "file" : "folder", destination->parent.text);
+                            folder ? "folder" : "file", destination->parent.text);
             return NULL;
         }
     }
@@ -208,7 +210,7 @@ static int replace_folder(const struct destination *to, const char *staging) {
         return error_set_errno("cannot move the new %s into place", to->path.text);
     }
     /* A file system that cannot exchange: for a moment the folder is not there. */
-    char *aside = make_temporary(to, NULL);
+    char *aside = make_temporary(to, true);
     int result = -1;
     if (aside == NULL) {
         return -1;
@@ -239,15 +241,14 @@ static int move(const struct destination *to, const char *staging) {
 
 int files_stage_begin(const char *path, bool folder, char **staging) {
     struct destination to;
-    int descriptor = -1;
     *staging = NULL;
-    if (find_destination(path, &to) == 0 && (!folder || files_make_folder(to.parent.text) == 0)) {
+    if (find_destination(path, &to) != 0 || (folder && files_make_folder(to.parent.text) != 0)) {
+        return -1;
+    }
+    if (folder) {
         files_stage_clean(to.parent.text);
-        *staging = make_temporary(&to, folder ? NULL : &descriptor);
     }
-    if (descriptor >= 0) {
-        close(descriptor);
-    }
+    *staging = make_temporary(&to, folder);
     return *staging != NULL ? 0 : -1;
 }
 
@@ -364,7 +365,7 @@ int files_discard_members(const char *folder, const char *const *names) {
     if (others != 0) {
         return others < 0 ? -1 : remove_members(folder, names);
     }
-    char *aside = find_destination(folder, &from) == 0 ? make_temporary(&from, NULL) : NULL;
+    char *aside = find_destination(folder, &from) == 0 ? make_temporary(&from, true) : NULL;
     if (aside == NULL) {
         return error_prefix("cannot remove %s", folder);
     }
@@ -382,22 +383,16 @@ int files_discard_members(const char *folder, const char *const *names) {
 
 /* ---- several files into a folder */
 
-/* Whether the file is still in the folder that it is moved from. */
-static int is_waiting(const char *source, bool *waits) {
-    *waits = access(source, F_OK) == 0;
-    return *waits || errno == ENOENT ? 0 : error_set_errno("cannot look at %s", source);
-}
-
+/* Either the file is still in the folder that it is moved from, or it has been moved before. */
 static int check_move(const char *source, const char *target) {
-    bool waits;
-    return is_waiting(source, &waits) != 0 || check_file(target) != 0 ? -1
-           : waits || access(target, F_OK) == 0                       ? 0
-                                                : error_set_errno("cannot move the new %s into place", target);
+    return check_file(target) != 0 ? -1
+           : access(source, F_OK) == 0 || access(target, F_OK) == 0
+               ? 0
+               : error_set_errno("cannot move the new %s into place", target);
 }
 
 int files_move_into(const char *folder, const char *from, const char *const *names) {
     size_t count = 0;
-    bool waits;
     for (; names[count] != NULL; count++) {
         if (check_move(path_of("%s/%s", from, names[count]).text, path_of("%s/%s", folder, names[count]).text) !=
             0) {
@@ -405,7 +400,8 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
         }
     }
     const struct path last = path_of("%s/%s", folder, names[count - 1]);
-    if (files_sync_all(from) != 0 || is_waiting(path_of("%s/%s", from, names[count - 1]).text, &waits) != 0) {
+    const bool waits = access(path_of("%s/%s", from, names[count - 1]).text, F_OK) == 0;
+    if (files_sync_all(from) != 0) {
         return -1;
     }
     if (waits && unlink(last.text) != 0 && errno != ENOENT) {
@@ -413,10 +409,7 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
     }
     for (size_t i = 0; i < count; i++) {
         const struct path source = path_of("%s/%s", from, names[i]), target = path_of("%s/%s", folder, names[i]);
-        if (is_waiting(source.text, &waits) != 0) {
-            return -1;
-        }
-        if (waits && rename(source.text, target.text) != 0) {
+        if (rename(source.text, target.text) != 0 && errno != ENOENT) {
             return error_set_errno("cannot move the new %s into place", target.text);
         }
     }

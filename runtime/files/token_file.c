@@ -49,6 +49,13 @@ int token_file_open(const char *path, struct token_file **opened) {
     return -1;
 }
 
+int token_file_open_split(const char *folder, int split, struct token_file **opened) {
+    const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
+    return files_exist(path.text)
+               ? token_file_open(path.text, opened)
+               : error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path.text, folder);
+}
+
 void token_file_close(struct token_file *file) {
     if (file == NULL) {
         return;

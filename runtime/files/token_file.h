@@ -8,12 +8,22 @@
 
 struct token_file;
 
+/* What a folder's text is divided into, and the words of --split. */
+#define SPLIT_WORDS "train|val"
+enum token_split { SPLIT_TRAIN, SPLIT_VAL, TOKEN_SPLITS };
+static inline const char *token_split_name(int split) {
+    return split == SPLIT_VAL ? "val" : "train";
+}
+
 /* The files of a folder of token files: val.bin, which some lack, then train.bin and meta.json; ends with NULL. */
 extern const char *const token_folder_files[];
 
 /* Fails on missing, empty, unreadable and odd-sized files (says which and what to do). Owned by the caller. */
 int token_file_open(const char *path, struct token_file **opened);
 void token_file_close(struct token_file *file);
+
+/* Opens <folder>/train.bin or val.bin; an error says how to make what is missing. split: an enum token_split. */
+int token_file_open_split(const char *folder, int split, struct token_file **opened);
 
 uint64_t token_file_count(const struct token_file *file);
 

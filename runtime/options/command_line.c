@@ -25,18 +25,16 @@ void options_given_free(struct options_given *given) {
     free(given);
 }
 
-static enum options_result refuse_name(const struct options_given *line, const char *argument, size_t length) {
+static int refuse_name(const struct options_given *line, const char *argument, size_t length) {
     char given[MOST_SHOWN + 1], name[MOST_SHOWN + 1], suggestion[MOST_NAME_BYTES];
     snprintf(given, sizeof given, "%.*s", (int)(length < MOST_SHOWN ? length : MOST_SHOWN), argument + 2);
     option_copy_name(name, sizeof name, given, '-', '_');
     const char *nearest = option_nearest(line->specs, line->spec_count, name, true);
     if (nearest == NULL) {
-        error_set("unknown option '--%s' (--help lists all)", given);
-    } else {
-        option_copy_name(suggestion, sizeof suggestion, nearest, '_', '-');
-        error_set("unknown option '--%s' (did you mean '--%s'?)", given, suggestion);
+        return error_set("unknown option '--%s' (--help lists all)", given);
     }
-    return OPTIONS_WRONG;
+    option_copy_name(suggestion, sizeof suggestion, nearest, '_', '-');
+    return error_set("unknown option '--%s' (did you mean '--%s'?)", given, suggestion);
 }
 
 /* The row of a name with underscores, with or without "no_" in front of it if it is one of yes or no. */
@@ -54,8 +52,7 @@ static struct option_spec *find_row(const struct options_given *line, const char
 static enum options_result take_option(struct options_given *line, char *const *arguments, int *used) {
     const char *argument = arguments[0];
     if (argument[1] != '-') {
-        error_set("unknown option '%.*s' (--help lists all)", MOST_SHOWN, argument);
-        return OPTIONS_WRONG;
+        return error_set("unknown option '%.*s' (--help lists all)", MOST_SHOWN, argument);
     }
     const size_t length = strcspn(argument + 2, "=");
     const char *value = argument[2 + length] == '=' ? argument + 2 + length + 1 : NULL;
@@ -73,8 +70,7 @@ static enum options_result take_option(struct options_given *line, char *const *
         return *value == 'm' ? OPTIONS_MAN : OPTIONS_BASH;
     }
     if (value != NULL && (asks || negated)) {
-        error_set("%.*s takes no value", (int)length + 2, argument);
-        return OPTIONS_WRONG;
+        return error_set("%.*s takes no value", (int)length + 2, argument);
     }
     if (asks) {
         return help ? OPTIONS_HELP : OPTIONS_VERSION;
@@ -86,8 +82,7 @@ static enum options_result take_option(struct options_given *line, char *const *
         *used = 2;
     }
     if (value == NULL) {
-        error_set("%.*s needs a value", MOST_SHOWN, argument);
-        return OPTIONS_WRONG;
+        return error_set("%.*s needs a value", MOST_SHOWN, argument);
     }
     line->items[line->count++] = (struct item){.spec = spec, .value = value};
     return OPTIONS_OK;

@@ -56,11 +56,11 @@ struct options_given;
 
 enum options_result {
     OPTIONS_OK,
-    OPTIONS_HELP,    /* --help and */
-    OPTIONS_VERSION, /* --version are for options_answer, and so are */
-    OPTIONS_MAN,     /* --help=man, */
-    OPTIONS_BASH,    /* and --help=bash */
-    OPTIONS_WRONG,   /* the error text is set: print it and exit 2 */
+    OPTIONS_HELP,       /* --help and */
+    OPTIONS_VERSION,    /* --version are for options_answer, and so are */
+    OPTIONS_MAN,        /* --help=man, */
+    OPTIONS_BASH,       /* and --help=bash */
+    OPTIONS_WRONG = -1, /* the error text is set: print it and exit 2 */
 };
 
 /* Goes through the command line and reads the config files, once, since they may be pipes. Sets no target and does

@@ -52,6 +52,13 @@ void *memory_resize(void *old, size_t count, size_t size) {
     return check(reallocarray(old, some ? count : 1, some ? size : 1), count, size);
 }
 
+void memory_reserve(void **block, size_t *capacity, size_t wanted, size_t size) {
+    if (wanted > *capacity) {
+        *capacity = wanted > 2 * *capacity ? wanted + 64 : 2 * *capacity;
+        *block = memory_resize(*block, *capacity, size);
+    }
+}
+
 char *memory_string(const char *text) {
     return check(strdup(text), 1, strlen(text) + 1);
 }

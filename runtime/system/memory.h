@@ -17,6 +17,10 @@ void *memory_zeroed(size_t count, size_t size) __attribute__((malloc, returns_no
 /* As realloc: keeps the old bytes that fit. `old` may be NULL; it is not valid afterwards. */
 void *memory_resize(void *old, size_t count, size_t size) __attribute__((returns_nonnull, alloc_size(2, 3)));
 
+/* Makes sure that the array *block holds at least `wanted` elements of `size` bytes, by doubling it. *block and its
+ * *capacity (in elements) are 0 at first. */
+void memory_reserve(void **block, size_t *capacity, size_t wanted, size_t size);
+
 /* A copy of a string, or of at most its first `length` bytes. */
 char *memory_string(const char *text) __attribute__((malloc, returns_nonnull));
 char *memory_string_part(const char *text, size_t length) __attribute__((malloc, returns_nonnull));

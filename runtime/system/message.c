@@ -109,67 +109,28 @@ int message_print_text(FILE *file, const char *text, size_t bytes) {
 
 /* ---- conversions */
 
-/* What stands between a % and its letter. */
-struct conversion {
-    char flags[8];
-    int width, precision; /* precision -1: none */
-    char length[3];       /* "", "hh", "h", "l", "ll", "z", "j" */
-    char letter;
-};
+enum { FORM_BYTES = 64 };
 
-/* Reads digits, or an asterisk, for which the argument stands. */
-static const char *read_number(const char *at, va_list *arguments, int *number) {
-    if (*at == '*') {
-        *number = va_arg(*arguments, int);
-        return at + 1;
-    }
-    char *end;
-    *number = (int)strtol(at, &end, 10);
-    return end;
-}
-
-/* Behind the %; gives what is behind the letter. */
-static const char *read_conversion(const char *at, va_list *arguments, struct conversion *found) {
-    *found = (struct conversion){.precision = -1};
-    for (size_t i = 0; *at != '\0' && strchr("-+ #0", *at) != NULL; at++) {
-        if (i + 2 < sizeof found->flags) {
-            found->flags[i++] = *at;
-        }
-    }
-    at = read_number(at, arguments, &found->width);
-    if (*at == '.') {
-        at = read_number(at + 1, arguments, &found->precision);
-    }
-    for (size_t i = 0; *at != '\0' && strchr("hlzj", *at) != NULL; at++) {
-        if (i + 1 < sizeof found->length) {
-            found->length[i++] = *at;
-        }
-    }
-    found->letter = *at;
+/* Copies the conversion that begins with the % at `at`, with numbers in place of asterisks. Returns what is behind
+ * its letter. */
+static const char *copy_conversion(const char *at, va_list *arguments, char form[FORM_BYTES]) {
+    size_t used = 0;
+    do {
+        used += (size_t)(*at == '*' ? snprintf(form + used, FORM_BYTES - used, "%d", va_arg(*arguments, int))
+                                    : snprintf(form + used, FORM_BYTES - used, "%c", *at));
+    } while (*++at != '\0' && strchr("diuxXocsefgEGa%", *at) == NULL && used + 16 < FORM_BYTES);
+    snprintf(form + used, FORM_BYTES - used, "%c", *at);
     return *at != '\0' ? at + 1 : at;
 }
 
-/* The next argument, of the size that the length modifier of its conversion says; sign-extended if is_signed. */
-static uintmax_t take_integer(const char *length, bool is_signed, va_list *arguments) {
-    const size_t bytes = strcmp(length, "ll") == 0  ? sizeof(long long)
-                         : strcmp(length, "l") == 0 ? sizeof(long)
-                         : *length == 'z'           ? sizeof(size_t)
-                         : *length == 'j'           ? sizeof(intmax_t)
-                                                    : sizeof(int);
-    if (bytes == sizeof(uint64_t)) {
-        return va_arg(*arguments, uint64_t);
-    }
-    const unsigned value = va_arg(*arguments, unsigned);
-    return is_signed ? (uintmax_t)(int)value : value;
-}
-
-static void put_string(struct target *to, const struct conversion *as, const char *text, size_t bytes) {
-    const size_t before = to->length, width = (size_t)abs(as->width);
-    const bool left = as->width < 0 || strchr(as->flags, '-') != NULL;
+/* A negative width is that of a text with blanks behind it. */
+static void put_string(struct target *to, int width, const char *text, size_t bytes) {
+    const size_t before = to->length;
     put_shown(to, text, bytes);
-    for (size_t length = to->length - before; length < width && to->length + 1 < to->capacity; length++) {
+    for (size_t length = to->length - before; length < (size_t)abs(width) && to->length + 1 < to->capacity;
+         length++) {
         put(to, " ", 1);
-        if (!left) {
+        if (width > 0) {
             memmove(to->text + before + 1, to->text + before, to->length - before - 1);
             to->text[before] = ' ';
         }
@@ -178,28 +139,33 @@ static void put_string(struct target *to, const struct conversion *as, const cha
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* made of what the compiler has checked */
-static void put_argument(struct target *to, const struct conversion *as, va_list *arguments) {
-    const bool number = strchr("diuxXo", as->letter) != NULL;
-    char form[24], text[512] = "";
-    snprintf(form, sizeof form, "%%%s*.*%s%c", as->flags, number ? "j" : "", as->letter);
-    if (as->letter == 's') {
+static void put_argument(struct target *to, const char *form, va_list *arguments) {
+    const char letter = form[strlen(form) - 1], *point = strchr(form, '.');
+    const int width = atoi(form + 1);
+    const bool is_long = strstr(form, "ll") != NULL || strchr(form, 'j') != NULL ||
+                         (sizeof(long) == sizeof(uint64_t) && strpbrk(form, "lz") != NULL);
+    char text[512] = "";
+    if (letter == 's') {
         const char *string = va_arg(*arguments, const char *);
         string = string != NULL ? string : "(null)";
-        put_string(to, as, string, strnlen(string, as->precision < 0 ? SIZE_MAX : (size_t)as->precision));
-    } else if (as->letter == 'c') {
+        put_string(to, width, string, strnlen(string, point != NULL ? strtoul(point + 1, NULL, 10) : SIZE_MAX));
+        return;
+    }
+    if (letter == 'c') {
         *text = (char)va_arg(*arguments, int);
-        put_string(to, as, text, 1);
-    } else if (as->letter == '%') {
-        put(to, "%", 1);
-    } else if (number) {
-        snprintf(text, sizeof text, form, as->width, as->precision,
-                 take_integer(as->length, strchr("di", as->letter) != NULL, arguments));
+        put_string(to, width, text, 1);
+        return;
+    }
+    if (letter == '%') {
+        *text = '%';
+    } else if (strchr("diuxXo", letter) == NULL) {
+        snprintf(text, sizeof text, form, va_arg(*arguments, double));
+    } else if (is_long) {
+        snprintf(text, sizeof text, form, va_arg(*arguments, uint64_t));
     } else {
-        snprintf(text, sizeof text, form, as->width, as->precision, va_arg(*arguments, double));
+        snprintf(text, sizeof text, form, va_arg(*arguments, unsigned));
     }
-    if (number || strchr("sc%", as->letter) == NULL) {
-        put(to, text, strlen(text));
-    }
+    put(to, text, strlen(text));
 }
 #pragma GCC diagnostic pop
 
@@ -213,9 +179,9 @@ size_t message_format(char *to, size_t capacity, const char *format, va_list arg
         put(&target, format, plain);
         format += plain;
         if (*format == '%') {
-            struct conversion conversion;
-            format = read_conversion(format + 1, &own, &conversion);
-            put_argument(&target, &conversion, &own);
+            char form[FORM_BYTES];
+            format = copy_conversion(format, &own, form);
+            put_argument(&target, form, &own);
         }
     }
     va_end(own);

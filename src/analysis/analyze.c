@@ -340,9 +340,7 @@ static int check_content(const json_t *runs, const struct analyze_settings *sett
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
     struct job job = {compute, NULL, settings};
     json_t *runs = json_array(), *bench = NULL, *comparison = NULL;
-    const struct path split =
-        path_of("%s/%s.bin", settings->data_dir, settings->split == SPLIT_VAL ? "val" : "train");
-    int result = *settings->data_dir ? token_file_open(split.text, &job.file) : 0;
+    int result = *settings->data_dir ? token_file_open_split(settings->data_dir, settings->split, &job.file) : 0;
     for (size_t i = 0; result == 0 && i < settings->input_count; i++) {
         result = add_input(&job, settings->inputs[i], runs);
     }

@@ -1,17 +1,15 @@
 /* Measures runs and checkpoints for what the paper shows of them. */
 #pragma once
 
+#include "runtime/files/token_file.h"
 #include "src/model/gpt.h"
 #include <jansson.h>
-
-#define SPLIT_WORDS "val|train"
-enum split_word { SPLIT_VAL, SPLIT_TRAIN };
 
 struct analyze_settings {
     const char *const *inputs; /* run directories, checkpoints, and folders that hold run directories */
     size_t input_count;
     char *data_dir;       /* of token files; "": nothing is computed, only what runs have logged is read */
-    int split;            /* enum split_word, of that folder */
+    int split;            /* enum token_split, of that folder */
     int64_t samples;      /* sequences of block_size tokens, spread evenly over the split */
     int64_t batch_size;   /* sequences at a time */
     bool all_checkpoints; /* of a run directory; else the newest one */

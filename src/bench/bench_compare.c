@@ -293,9 +293,9 @@ static int write_json(const struct comparison *all) {
     json_t *cases = json_array(), *json;
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
-        json_t *more = json_pack("{s:f, s:f, s:{s:o}, s:o}", "tokens_per_second", speed(one), "mfu",
-                                 utilisation(all, one), "seconds", "step", timing_json(&one->step), "ratio_to_rc",
-                                 isnan(one->ratio) ? json_null() : json_real(one->ratio));
+        json_t *more =
+            json_pack("{s:f, s:f, s:{s:o}, s:o}", "tokens_per_second", speed(one), "mfu", utilisation(all, one),
+                      "seconds", "step", timing_json(&one->step), "ratio_to_rc", json_file_real(one->ratio));
         json_object_update(more, one->facts);
         json_array_append_new(cases, more);
     }

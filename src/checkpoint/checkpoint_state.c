@@ -30,8 +30,8 @@ static json_t *loss_scale_json(const struct loss_scale *scale) {
 /* What evaluations change; no loss yet is null. */
 static json_t *evaluation_json(const struct training_state *state) {
     return json_pack("{s:I, s:o, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration, "best_val_loss",
-                     isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : json_null(), "evaluated_at",
-                     (json_int_t)state->evaluated_at, "seconds", state->seconds);
+                     json_file_real(state->best_val_loss), "evaluated_at", (json_int_t)state->evaluated_at,
+                     "seconds", state->seconds);
 }
 
 /* Releases `more`. */

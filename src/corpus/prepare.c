@@ -238,7 +238,7 @@ static int write_batch(struct preparation *preparation, const struct text_batch 
     for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
         const uint16_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
         if (token_writer_add(preparation->writer, piece->document, piece->part,
-                             piece->held_out ? TOKENS_VAL : TOKENS_TRAIN, tokens, piece->token_end - at)) {
+                             piece->held_out ? SPLIT_VAL : SPLIT_TRAIN, tokens, piece->token_end - at)) {
             return -1;
         }
         at = piece->token_end;
@@ -335,7 +335,7 @@ static int write_meta(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const struct corpus_status status = corpus_reader_status(preparation->reader);
     const struct token_counts *counts = token_writer_counts(preparation->writer);
-    const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
+    const uint64_t train = counts->tokens[SPLIT_TRAIN], val = counts->tokens[SPLIT_VAL];
     const bool chunks = settings->kind == DOCUMENT_CHUNKS;
     const char *order = chunks ? "kept" : settings->order ? "listed" : settings->shuffle ? "shuffled" : "kept";
     json_t *meta =
@@ -345,8 +345,8 @@ static int write_meta(const struct preparation *preparation) {
                   (json_int_t)val, "held_out_fraction", (double)val / (double)(train + val), "val_fraction",
                   settings->val_fraction, "unigram_entropy", entropy(counts->train_values, train), "seed",
                   (json_int_t)settings->seed, "documents", document_kind_name(settings->kind), "train_documents",
-                  (json_int_t)counts->documents[TOKENS_TRAIN], "val_documents",
-                  (json_int_t)counts->documents[TOKENS_VAL], "order", order, "strip_markup",
+                  (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents",
+                  (json_int_t)counts->documents[SPLIT_VAL], "order", order, "strip_markup",
                   "none", /* data/gcide/describe.py replaces it */
                   "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources",
                   status.sources, "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL,
@@ -362,7 +362,7 @@ static int check_results(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const struct corpus_status status = corpus_reader_status(preparation->reader);
     const struct token_counts *counts = token_writer_counts(preparation->writer);
-    const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
+    const uint64_t train = counts->tokens[SPLIT_TRAIN], val = counts->tokens[SPLIT_VAL];
     if (train + val == 0) {
         return error_set("there is no text in the input%s", status.stored_bytes == 0 ? ": it is empty" : "");
     }

@@ -2,7 +2,6 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/text/text_buffer.h"
 #include <endian.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -95,7 +94,7 @@ static void output_close(struct output *output) {
 
 /* Counts the tokens that train.bin already has. */
 static int count_train(struct token_writer *writer) {
-    FILE *stream = writer->files[TOKENS_TRAIN].stream;
+    FILE *stream = writer->files[SPLIT_TRAIN].stream;
     uint16_t block[TOKEN_BLOCK];
     size_t got;
     rewind(stream);
@@ -105,7 +104,7 @@ static int count_train(struct token_writer *writer) {
         }
     }
     return ferror(stream) || fseeko(stream, 0, SEEK_END)
-               ? error_set_errno("cannot read %s", writer->files[TOKENS_TRAIN].path)
+               ? error_set_errno("cannot read %s", writer->files[SPLIT_TRAIN].path)
                : 0;
 }
 
@@ -124,9 +123,8 @@ int token_writer_open(const char *folder, const struct document_order *order, un
     writer->files = memory_zeroed(writer->file_count, sizeof *writer->files);
     for (size_t i = 0; i < writer->file_count; i++) {
         writer->files[i] = (struct output){
-            .path = i == TOKENS_TRAIN ? memory_format("%s/train.bin", folder)
-                    : i == TOKENS_VAL ? memory_format("%s/val.bin", folder)
-                                      : memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS),
+            .path = i < TOKEN_SPLITS ? memory_format("%s/%s.bin", folder, token_split_name((int)i))
+                                     : memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS),
             .bytes = saved_number(saved, "bytes", i),
         };
     }
@@ -167,7 +165,7 @@ static int write_part(struct token_writer *writer, uint32_t part, enum token_spl
     uint16_t block[TOKEN_BLOCK];
     counts->tokens[split] += count;
     counts->documents[split] += part == 0;
-    for (size_t i = 0; split == TOKENS_TRAIN && i < count; i++) {
+    for (size_t i = 0; split == SPLIT_TRAIN && i < count; i++) {
         counts->train_values[tokens[i]]++;
     }
     for (size_t done = 0; done < count;) {
@@ -191,7 +189,7 @@ int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t pa
     const uint64_t place = document_order_place(writer->order, document);
     struct output *bucket =
         &writer->files[TOKEN_SPLITS + (size_t)((unsigned __int128)place * writer->buckets >> 64)];
-    const struct header header = {document, part & INT32_MAX, split == TOKENS_VAL, (uint32_t)count};
+    const struct header header = {document, part & INT32_MAX, split == SPLIT_VAL, (uint32_t)count};
     if (count > UINT32_MAX) {
         return error_set("a part of document %" PRIu64 " has too many tokens", document);
     }
@@ -206,7 +204,7 @@ int token_writer_save(struct token_writer *writer, json_t **saved) {
     const uint64_t *documents = writer->counts.documents;
     json_t *bytes = json_array();
     *saved = json_pack("{s:o, s:I, s:[I, I]}", "bytes", bytes, "sorted", (json_int_t)writer->sorted, "documents",
-                       (json_int_t)documents[TOKENS_TRAIN], (json_int_t)documents[TOKENS_VAL]);
+                       (json_int_t)documents[SPLIT_TRAIN], (json_int_t)documents[SPLIT_VAL]);
     for (size_t i = 0; i < writer->file_count; i++) {
         json_array_append_new(bytes, json_integer((json_int_t)writer->files[i].bytes));
         if (output_sync(&writer->files[i])) {
@@ -266,7 +264,7 @@ static int write_sorted(struct token_writer *writer, const struct output *bucket
         const uint16_t *tokens = (const uint16_t *)(const void *)(data + entries[i].at);
         const struct header *header = &entries[i].header;
         result =
-            write_part(writer, header->part, header->held_out ? TOKENS_VAL : TOKENS_TRAIN, tokens, header->count);
+            write_part(writer, header->part, header->held_out ? SPLIT_VAL : SPLIT_TRAIN, tokens, header->count);
     }
     free(entries);
     return result;
@@ -297,8 +295,8 @@ int token_writer_sort(struct token_writer *writer, unsigned *left) {
         writer->sorted++;
     }
     *left = writer->buckets - writer->sorted;
-    return *left == 0 && (output_sync(&writer->files[TOKENS_TRAIN]) || output_sync(&writer->files[TOKENS_VAL])) ? -1
-                                                                                                                : 0;
+    return *left == 0 && (output_sync(&writer->files[SPLIT_TRAIN]) || output_sync(&writer->files[SPLIT_VAL])) ? -1
+                                                                                                              : 0;
 }
 
 void token_writer_remove_sorted(struct token_writer *writer) {

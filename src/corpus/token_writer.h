@@ -3,13 +3,12 @@
  * at a time. The files are in a folder of their own, and another process can resume the work. */
 #pragma once
 
+#include "runtime/files/token_file.h"
 #include "src/corpus/document_order.h"
 #include <jansson.h>
 #include <stddef.h>
 
 enum { TOKEN_VALUES = 65536 }; /* of 16 bits */
-
-enum token_split { TOKENS_TRAIN, TOKENS_VAL, TOKEN_SPLITS };
 
 struct token_writer;
 

@@ -69,18 +69,6 @@ static int check_usage(const struct eval_settings *settings) {
     return 0;
 }
 
-static const char *split_name(const struct eval_settings *settings) {
-    return settings->split == SPLIT_VAL ? "val" : "train";
-}
-
-static int open_split(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    const struct path path = path_of("%s/%s.bin", settings->data, split_name(settings));
-    return files_exist(path.text) ? token_file_open(path.text, &evaluation->file)
-                                  : error_set("%s does not exist: make it with hc_prepare --out %s FILE...",
-                                              path.text, settings->data);
-}
-
 static int open_documents(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     return documents_open(&settings->documents, &evaluation->documents) ||
@@ -112,8 +100,9 @@ static int open_results(struct evaluation *evaluation) {
 }
 
 static int open_inputs(struct evaluation *evaluation) {
-    if (config_file_read(evaluation->settings->checkpoint, &evaluation->config) ||
-        (!scores_documents(evaluation) && open_split(evaluation))) {
+    const struct eval_settings *settings = evaluation->settings;
+    if (config_file_read(settings->checkpoint, &evaluation->config) ||
+        (settings->data && token_file_open_split(settings->data, settings->split, &evaluation->file))) {
         return -1;
     }
     if (!evaluation->is_first) {
@@ -242,7 +231,7 @@ static int estimate_split(struct evaluation *evaluation) {
     struct batch_sampler sampler;
     if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
                              (uint32_t)evaluation->config.vocab_size)) {
-        return error_prefix("%s/%s.bin", settings->data, split_name(settings));
+        return error_prefix("%s/%s.bin", settings->data, token_split_name(settings->split));
     }
     const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
                                      &evaluation->progress, &evaluation->loss);
@@ -253,7 +242,7 @@ static int estimate_split(struct evaluation *evaluation) {
 }
 
 static void print_split(const struct eval_settings *settings) {
-    message_print(stdout, "%-18s%s.bin, ", "split", split_name(settings));
+    message_print(stdout, "%-18s%s.bin, ", "split", token_split_name(settings->split));
     if (settings->eval_iters == 0) {
         message_print(stdout, "the whole file\n");
     } else if (settings->seed < 0) {
@@ -273,8 +262,8 @@ static int report_split(struct evaluation *evaluation) {
     const double perplexity = metrics[METRIC_TOKEN_PERPLEXITY].value;
     json_t *results =
         json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
-                  split_name(settings), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
-                  (json_int_t)tokens, "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
+                  token_split_name(settings->split), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
+                  (json_int_t)tokens, "loss", json_file_real(loss), "perplexity", json_file_real(perplexity));
     const int status = write_json(evaluation, results);
     if (status == 0 && prints(evaluation)) {
         print_split(settings);

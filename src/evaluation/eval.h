@@ -1,19 +1,16 @@
 /* What hc_eval does: metrics of a checkpoint, on token files or on documents. */
 #pragma once
 
+#include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "src/evaluation/documents.h"
 #include "src/text/tokenizer.h"
-
-/* The words of choices, and what they are called here. */
-#define SPLIT_WORDS "train|val"
-enum split_word { SPLIT_TRAIN, SPLIT_VAL };
 
 struct eval_settings {
     char *checkpoint;
     int64_t batch_size;                  /* sequences at a time, on each rank */
     char *data;                          /* a folder of token files */
-    int split;                           /* which of them: an enum split_word */
+    int split;                           /* which of them: an enum token_split */
     int64_t eval_iters;                  /* batches of the split; 0: all of it */
     int64_t seed;                        /* of the batches; -1: the batches of runs with any seed */
     struct documents_settings documents; /* names NULL: none */

@@ -1,4 +1,5 @@
 #include "src/evaluation/perplexity.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/utf8.h"
 #include <math.h>
@@ -39,10 +40,6 @@ int perplexity_check_loss(double loss) {
                            loss);
 }
 
-json_t *perplexity_number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]) {
     const double loss = loss_per(sums, sums->tokens), loss_per_byte = loss_per(sums, sums->bytes);
     const struct perplexity_metric all[PERPLEXITY_METRICS] = {
@@ -66,6 +63,6 @@ void perplexity_put(const struct perplexity_sums *sums, json_t *object) {
         const struct perplexity_metric *metric = &metrics[i];
         json_object_set_new(object, metric->name,
                             metric->digits == METRIC_COUNT ? json_integer((json_int_t)metric->value)
-                                                           : perplexity_number(metric->value));
+                                                           : json_file_real(metric->value));
     }
 }

@@ -46,6 +46,3 @@ void perplexity_put(const struct perplexity_sums *sums, json_t *object);
 
 /* An error for a loss that is infinite or NaN. */
 int perplexity_check_loss(double loss);
-
-/* A number, or null where JSON has none for it. */
-json_t *perplexity_number(double value);

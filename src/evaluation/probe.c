@@ -242,8 +242,8 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
     for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
         float loss = 0.0f, norm = 0.0f;
         status = train_step(gpt, &optimizer, batches, iteration, &loss, &norm);
-        json_array_append_new(losses, perplexity_number((double)loss));
-        json_array_append_new(norms, perplexity_number((double)norm));
+        json_array_append_new(losses, json_file_real((double)loss));
+        json_array_append_new(norms, json_file_real((double)norm));
     }
     status = status || write_file(path_of("%s/%s", settings->out, WEIGHTS_FILE).text, gpt, NULL) ||
              json_file_write(path_of("%s/losses.json", settings->out).text, json_incref(json),

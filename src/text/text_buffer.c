@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void memory_reserve(void **block, size_t *capacity, size_t wanted, size_t element_bytes) {
-    if (wanted > *capacity) {
-        *capacity = wanted > 2 * *capacity ? wanted + 64 : 2 * *capacity;
-        *block = memory_resize(*block, *capacity, element_bytes);
-    }
-}
-
 void text_reserve(struct text_buffer *buffer, size_t bytes) {
     memory_reserve((void **)&buffer->bytes, &buffer->capacity, buffer->size + bytes, 1);
 }

@@ -1,5 +1,4 @@
-/* Memory that grows: arrays, and bytes that grow at their end. Where the system refuses memory, the program ends
- * (runtime/system/memory.h). */
+/* Bytes that grow at their end. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,10 +6,6 @@
 #include <stdint.h>
 
 struct input; /* runtime/files/input.h */
-
-/* Makes sure that *block, heap memory whose size doubles, holds at least `wanted` elements. *block and *capacity
- * (in elements) are 0 at first. */
-void memory_reserve(void **block, size_t *capacity, size_t wanted, size_t element_bytes);
 
 /* Initialise with zeros. */
 struct text_buffer {

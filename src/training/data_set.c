@@ -39,13 +39,8 @@ int data_set_fail_without_vocabulary(const char *folder) {
 }
 
 int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
-    memset(data, 0, sizeof *data);
-    const struct path train = path_of("%s/train.bin", folder);
-    if (!files_exist(train.text)) {
-        return error_set("%s does not exist: make it with hc_prepare --out %s FILE...", train.text, folder);
-    }
-    if (data_set_read_meta(folder, data) || token_file_open(train.text, &data->train) ||
-        (needs_val && token_file_open(path_of("%s/val.bin", folder).text, &data->val))) {
+    if (data_set_read_meta(folder, data) || token_file_open_split(folder, SPLIT_TRAIN, &data->train) ||
+        (needs_val && token_file_open_split(folder, SPLIT_VAL, &data->val))) {
         data_set_close(data);
         return -1;
     }

@@ -1,9 +1,8 @@
 #include "src/training/run_log.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -129,15 +128,12 @@ int run_log_close(struct run_log *log) {
 
 /* Writes the object, unless there is no file, and releases it. */
 static int write_line(FILE *file, json_t *json) {
-    const bool failed = file && (json_dumpf(json, file, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
-                                 fputc('\n', file) == EOF || fflush(file) != 0);
-    json_decref(json);
-    return failed ? error_set_errno("cannot write to the run's metrics file") : 0;
-}
-
-/* JSON has no infinities or NaN: those become null. */
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
+    if (!file) {
+        json_decref(json);
+        return 0;
+    }
+    const int status = json_file_print_line(json, file, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    return files_flush(file, "to the run's metrics file") || status ? -1 : 0;
 }
 
 /* To one of the log's two event files, which is NULL without TensorBoard. */
@@ -153,9 +149,10 @@ static int add_events(struct event_file *events, int64_t iteration, const struct
 int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
     json_t *json =
         json_pack("{s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "iter", (json_int_t)metrics->iteration, "loss",
-                  number(metrics->loss), "lr", number(metrics->rate), "grad_norm", number(metrics->gradient_norm),
-                  "tokens", (json_int_t)metrics->tokens, "tokens_per_sec", number(metrics->tokens_per_second),
-                  "mfu", number(metrics->utilisation), "time", number(metrics->seconds));
+                  json_file_real(metrics->loss), "lr", json_file_real(metrics->rate), "grad_norm",
+                  json_file_real(metrics->gradient_norm), "tokens", (json_int_t)metrics->tokens, "tokens_per_sec",
+                  json_file_real(metrics->tokens_per_second), "mfu", json_file_real(metrics->utilisation), "time",
+                  json_file_real(metrics->seconds));
     if (metrics->loss_scale > 0.0) {
         json_object_set_new(json, "loss_scale", json_integer((json_int_t)metrics->loss_scale)); /* a power of 2 */
         json_object_set_new(json, "skipped", json_integer((json_int_t)metrics->skipped));
@@ -171,8 +168,9 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
 }
 
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds) {
-    json_t *json = json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss",
-                             number(train_loss), "val_loss", number(val_loss), "time", number(seconds));
+    json_t *json =
+        json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss", json_file_real(train_loss),
+                  "val_loss", json_file_real(val_loss), "time", json_file_real(seconds));
     const struct event_scalar scalars[] = {{"loss", (float)val_loss}, {"evaluation/train_loss", (float)train_loss}};
     return write_line(log->metrics, json) || add_events(log->validation, iteration, scalars, 2) ? -1 : 0;
 }

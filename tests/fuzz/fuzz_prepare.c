@@ -23,7 +23,7 @@ static int add_pieces(struct token_writer *writer, const struct text_batch *batc
             tokens[j] = (uint8_t)batch->text.bytes[at + j];
         }
         at += piece->bytes;
-        if (token_writer_add(writer, piece->document, piece->part, piece->held_out ? TOKENS_VAL : TOKENS_TRAIN,
+        if (token_writer_add(writer, piece->document, piece->part, piece->held_out ? SPLIT_VAL : SPLIT_TRAIN,
                              tokens, count)) {
             return -1;
         }
@@ -66,7 +66,7 @@ static int finish(struct corpus_reader *reader, struct token_writer *writer) {
     for (size_t i = 0; i < TOKEN_VALUES; i++) {
         sum += counts->train_values[i];
     }
-    fuzz_require(sum == counts->tokens[TOKENS_TRAIN], "tokens are not counted right");
+    fuzz_require(sum == counts->tokens[SPLIT_TRAIN], "tokens are not counted right");
     return 0;
 }
 
