@@ -166,27 +166,8 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 
 enum { CONVERT_GROUP = 64 }; /* work-items of a group, with a vector each */
 
-/* Builds both kernels of a 16-bit type, unless they are there. */
-static int build_conversions(struct compute *compute, enum element_type type) {
-    const char *const files[] = {"common.cl", "convert.cl", NULL};
-    cl_program program;
-    char options[64];
-    if (compute->from_fp32[type].handle) {
-        return 0;
-    }
-    snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", (int)type, compute->vector);
-    if (program_build(compute, files, options, &program)) {
-        return -1;
-    }
-    const int status = kernel_create(compute, program, "convert_to_fp32", &compute->to_fp32[type]) ||
-                       kernel_create(compute, program, "convert_from_fp32", &compute->from_fp32[type]);
-    clReleaseProgram(program);
-    return status ? -1 : 0;
-}
-
 void convert_elements(struct compute *compute, struct span from, struct span to, size_t count) {
     const enum element_type source = from.buffer->type, target = to.buffer->type;
-    const enum element_type lowp = target == ELEMENT_FP32 ? source : target;
     const size_t from_size = element_size(source), to_size = element_size(target);
     if (!range_is_inside(compute, from.buffer, from.offset * from_size, count * from_size, "convert from") ||
         !range_is_inside(compute, to.buffer, to.offset * to_size, count * to_size, "convert to") || !count) {
@@ -196,11 +177,15 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
         buffer_copy(compute, from.buffer, from.offset * from_size, to.buffer, to.offset * to_size, count * to_size);
     } else if (source != ELEMENT_FP32 && target != ELEMENT_FP32) {
         compute_fail(compute, "cannot convert from bf16 to fp16 or back");
-    } else if (build_conversions(compute, lowp)) {
-        compute_fail(compute, "%s", error_text());
     } else {
+        const char *const files[] = {"common.cl", "convert.cl", NULL};
         const size_t vectors = (count - 1) / compute->vector + 1;
-        KERNEL_RUN(compute, target == ELEMENT_FP32 ? &compute->to_fp32[lowp] : &compute->from_fp32[lowp],
+        char options[64];
+        snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", (int)(target == ELEMENT_FP32 ? source : target),
+                 compute->vector);
+        KERNEL_RUN(compute,
+                   kernel_find(compute, files, options,
+                               target == ELEMENT_FP32 ? "convert_to_fp32" : "convert_from_fp32"),
                    (vectors - 1) / CONVERT_GROUP + 1, CONVERT_GROUP, ARG_SPAN_IN(from, count), ARG_U64(count),
                    ARG_SPAN_OUT(to, count));
     }

@@ -166,10 +166,6 @@ void compute_close(struct compute *compute) {
     if (compute->close_attached) {
         compute->close_attached(compute);
     }
-    for (int type = 0; type <= ELEMENT_FP16; type++) {
-        kernel_release(&compute->to_fp32[type]);
-        kernel_release(&compute->from_fp32[type]);
-    }
     programs_release(compute);
     profiler_destroy(compute->profiler);
     if (compute->launch_log) {

@@ -39,16 +39,15 @@ struct compute {
     struct device device;
     cl_context context;
     cl_command_queue queue;
-    unsigned lanes;                /* work-items that share one row: 1 on CPUs, 64 elsewhere */
-    unsigned vector;               /* the widest that kernels use: 1, 2, 4, 8 or 16 */
-    struct profiler *profiler;     /* NULL unless profiling */
-    struct launch_log *launch_log; /* NULL unless it is kept */
-    bool verify;                   /* as in compute_options */
-    bool dry;                      /* nothing runs, see compute_options */
-    const char *module;            /* of the model that launches are of, for the launch log: a literal, or NULL */
-    struct kernel to_fp32[ELEMENT_FP16 + 1]; /* of convert_elements, built when needed */
-    struct kernel from_fp32[ELEMENT_FP16 + 1];
+    unsigned lanes;                 /* work-items that share one row: 1 on CPUs, 64 elsewhere */
+    unsigned vector;                /* the widest that kernels use: 1, 2, 4, 8 or 16 */
+    struct profiler *profiler;      /* NULL unless profiling */
+    struct launch_log *launch_log;  /* NULL unless it is kept */
+    bool verify;                    /* as in compute_options */
+    bool dry;                       /* nothing runs, see compute_options */
+    const char *module;             /* of the model that launches are of, for the launch log: a literal, or NULL */
     struct built_program *programs; /* all that were built */
+    struct found_kernel *kernels;   /* those of kernel_find */
     char *cache_dir;                /* NULL: no cache */
     char *failure;                  /* text of the first failure, NULL while there is none */
     bool lost;                      /* the device failed and may still be working, see compute_settle */
@@ -139,14 +138,17 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
  * disk, where its key is device, driver, options and text. The error of a compiler has its log. The caller releases
  * *program. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
-void programs_release(struct compute *compute); /* for compute_close */
+void programs_release(struct compute *compute); /* for compute_close; with the kernels of kernel_find */
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);
 
-/* Builds the program and creates one kernel of it, which keeps the program. */
-int kernel_build(struct compute *compute, const char *const *files, const char *options, const char *name,
-                 struct kernel *kernel);
 void kernel_release(struct kernel *kernel);
+
+/* The kernel of this name, which is built at the first call with these files (literals) and options, and kept until
+ * compute_close. A failure is kept in the compute, so that launches of the empty kernel that is returned then do
+ * nothing. */
+const struct kernel *kernel_find(struct compute *compute, const char *const *files, const char *options,
+                                 const char *name);
 
 /* An argument of a kernel. For a buffer it also says how often the kernel reads and writes `elements` of the
  * buffer's type from `offset` on. The launch log counts with it the bytes that pass between memory and device: an

@@ -13,6 +13,8 @@
 
 #define LINE_DIRECTIVE "#line 1 \""
 
+enum { MOST_FILES = 12 }; /* of a kernel of kernel_find */
+
 /* ---- places in a compiler's log */
 
 /* A place in a file of the text. */
@@ -239,11 +241,26 @@ static void built_release(struct built_program *built) {
     free(built);
 }
 
+/* A kernel that kernel_find keeps. */
+struct found_kernel {
+    struct found_kernel *next;
+    const char *files[MOST_FILES + 1];
+    char *options;
+    struct kernel kernel;
+};
+
 void programs_release(struct compute *compute) {
+    for (struct found_kernel *found = compute->kernels, *next; found; found = next) {
+        next = found->next;
+        kernel_release(&found->kernel);
+        free(found->options);
+        free(found);
+    }
     for (struct built_program *built = compute->programs, *next; built; built = next) {
         next = built->next;
         built_release(built);
     }
+    compute->kernels = NULL;
     compute->programs = NULL;
 }
 
@@ -299,20 +316,48 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
     return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_text(code));
 }
 
-int kernel_build(struct compute *compute, const char *const *files, const char *options, const char *name,
-                 struct kernel *kernel) {
-    cl_program program;
-    if (program_build(compute, files, options, &program)) {
-        return -1;
-    }
-    const int status = kernel_create(compute, program, name, kernel);
-    clReleaseProgram(program); /* its kernel keeps it */
-    return status;
-}
-
 void kernel_release(struct kernel *kernel) {
     if (kernel->handle) {
         clReleaseKernel(kernel->handle);
     }
     kernel->handle = NULL;
+}
+
+static bool is_of(const struct found_kernel *found, const char *const *files, const char *options,
+                  const char *name) {
+    size_t i = 0;
+    while (files[i] && found->files[i] && !strcmp(files[i], found->files[i])) {
+        i++;
+    }
+    return !files[i] && !found->files[i] && !strcmp(options, found->options) && !strcmp(name, found->kernel.name);
+}
+
+const struct kernel *kernel_find(struct compute *compute, const char *const *files, const char *options,
+                                 const char *name) {
+    static const struct kernel none;
+    struct found_kernel *found = compute->kernels;
+    while (found && !is_of(found, files, options, name)) {
+        found = found->next;
+    }
+    if (found || compute->failure) {
+        return found ? &found->kernel : &none;
+    }
+    cl_program program;
+    struct kernel kernel;
+    int status = program_build(compute, files, options, &program);
+    status = status || kernel_create(compute, program, name, &kernel);
+    if (program) {
+        clReleaseProgram(program); /* its kernel keeps it */
+    }
+    if (status) {
+        compute_fail(compute, "%s", error_text());
+        return &none;
+    }
+    found = memory_zeroed(1, sizeof *found);
+    *found = (struct found_kernel){.next = compute->kernels, .options = memory_string(options), .kernel = kernel};
+    for (size_t i = 0; files[i] && i < MOST_FILES; i++) {
+        found->files[i] = files[i];
+    }
+    compute->kernels = found;
+    return &found->kernel;
 }

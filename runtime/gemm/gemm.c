@@ -13,9 +13,19 @@
 static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm_backend_clblast, &gemm_backend_mma,
                                                       &gemm_backend_onednn, &gemm_backend_portable};
 
+/* Closes what `backend` opened for fp32. */
+static void close_fp32(struct compute *compute, const struct gemm_backend *backend) {
+    const struct gemm_backend *fp32 = gemm_state(compute)->fp32;
+    if (fp32 != backend && fp32->close) {
+        fp32->close(compute);
+    }
+}
+
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
     struct gemm_state *state = gemm_state(compute);
+    state->fp32 = backend;
     if (backend->open(compute)) {
+        close_fp32(compute, backend);
         return -1;
     }
     state->backend = backend;
@@ -77,14 +87,14 @@ static int open_automatically(struct compute *compute) {
 
 void gemm_close(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
+    if (state->backend) {
+        close_fp32(compute, state->backend);
+    }
     if (state->backend && state->backend->close) {
         state->backend->close(compute);
     }
     for (size_t i = 0; i < 3; i++) {
         buffer_release(compute, &state->copies[i]);
-    }
-    for (size_t form = 0; form < 4; form++) {
-        kernel_release(&state->panels.kernels[form / 2][form % 2]);
     }
     free(state);
     compute->attached = NULL;
@@ -169,52 +179,59 @@ struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute) {
 
 /* ---- calls */
 
-/* Whether `rows` rows of `columns` elements lie in the matrix's buffer; if not, that is kept as the failure. */
+/* Whether the matrix is inside of its buffer; if not, that is kept as the failure. */
 static bool matrix_fits(struct compute *compute, const struct gemm_call *call, const char *letter,
-                        const struct matrix *matrix, size_t rows, size_t columns) {
+                        const struct matrix *matrix) {
     size_t end, elements = matrix->buffer->bytes / element_size(matrix->buffer->type);
-    bool fits = matrix->stride >= columns && !__builtin_mul_overflow(rows - 1, matrix->stride, &end) &&
-                !__builtin_add_overflow(end, columns, &end) && !__builtin_add_overflow(end, matrix->offset, &end) &&
-                end <= elements;
+    bool fits = matrix->stride >= matrix->columns &&
+                !__builtin_mul_overflow(matrix->rows - 1, matrix->stride, &end) &&
+                !__builtin_add_overflow(end, matrix->columns, &end) &&
+                !__builtin_add_overflow(end, matrix->offset, &end) && end <= elements;
     if (!fits) {
         compute_fail(compute, "%s: %s [%zu, %zu] at %zu with stride %zu does not fit its buffer of %zu elements",
-                     call->name, letter, rows, columns, matrix->offset, matrix->stride, elements);
+                     call->name, letter, matrix->rows, matrix->columns, matrix->offset, matrix->stride, elements);
     }
     return fits;
 }
 
 /* As in the reference BLAS, A and B are not looked at when nothing of them counts. */
 static bool call_fits(struct compute *compute, const struct gemm_call *x) {
-    const struct matrix bias = {x->bias.buffer, x->bias.offset, x->n};
-    return matrix_fits(compute, x, "C", &x->c, x->m, x->n) &&
-           (!x->k ||
-            (matrix_fits(compute, x, "A", &x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k) &&
-             matrix_fits(compute, x, "B", &x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n))) &&
-           (!bias.buffer || matrix_fits(compute, x, "bias", &bias, 1, x->n)) &&
-           (!x->activated.buffer || matrix_fits(compute, x, "activated", &x->activated, x->m, x->n)) &&
-           (!x->gelu_of.buffer || matrix_fits(compute, x, "gelu_of", &x->gelu_of, x->m, x->n));
+    const struct matrix bias = matrix_of(x->bias.buffer, x->bias.offset, 1, x->n);
+    return matrix_fits(compute, x, "C", &x->c) &&
+           (!x->k || (matrix_fits(compute, x, "A", &x->a) && matrix_fits(compute, x, "B", &x->b))) &&
+           (!bias.buffer || matrix_fits(compute, x, "bias", &bias)) &&
+           (!x->activated.buffer || matrix_fits(compute, x, "activated", &x->activated)) &&
+           (!x->gelu_of.buffer || matrix_fits(compute, x, "gelu_of", &x->gelu_of));
 }
 
-static void name_call(struct gemm_call *call) {
+/* Sets m, n, k and the name. Matrices whose sizes do not agree are a failure. */
+static void complete(struct compute *compute, struct gemm_call *call) {
+    const size_t k = call->transpose_b ? call->b.columns : call->b.rows;
+    call->m = call->c.rows;
+    call->n = call->c.columns;
+    call->k = call->transpose_a ? call->a.rows : call->a.columns;
     const int length =
         snprintf(call->name, sizeof(call->name), "gemm_%c%c %zux%zux%zu", call->transpose_a ? 't' : 'n',
                  call->transpose_b ? 't' : 'n', call->m, call->n, call->k);
     if (length >= (int)sizeof(call->name)) {
         strcpy(call->name, "gemm"); /* of sizes that no buffer has */
     }
+    if (call->m != (call->transpose_a ? call->a.columns : call->a.rows) || call->k != k ||
+        call->n != (call->transpose_b ? call->b.rows : call->b.columns)) {
+        compute_fail(compute, "%s: the sizes of A, B and C do not agree", call->name);
+    }
 }
 
 /* ---- running */
 
 /* Elements from the first to the last one of a matrix, with those between its rows. */
-static size_t matrix_span(const struct matrix *matrix, size_t rows, size_t columns) {
-    return (rows - 1) * matrix->stride + columns;
+static size_t matrix_span(const struct matrix *matrix) {
+    return (matrix->rows - 1) * matrix->stride + matrix->columns;
 }
 
 /* Replaces a matrix of 16 bits by one of floats, with the same stride; with `fill` they are its numbers. */
-static void copy_matrix(struct compute *compute, struct buffer *copy, struct matrix *matrix, size_t rows,
-                        size_t columns, bool fill) {
-    const size_t count = matrix_span(matrix, rows, columns);
+static void copy_matrix(struct compute *compute, struct buffer *copy, struct matrix *matrix, bool fill) {
+    const size_t count = matrix_span(matrix);
     if (matrix->buffer->type == ELEMENT_FP32 || compute->failure) {
         return;
     }
@@ -231,11 +248,7 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
 
 /* A call of fp32 matrices. */
 static void run_fp32(struct compute *compute, const struct gemm_call *call) {
-    if (call->k) {
-        gemm_state(compute)->backend->run(compute, call);
-    } else {
-        gemm_panels_run(compute, &gemm_state(compute)->panels, call);
-    }
+    (call->k ? gemm_state(compute)->fp32->run : gemm_panels_run)(compute, call);
 }
 
 /* Runs the call on copies of what is not fp32. What lies between the rows of C is carried over with them. */
@@ -244,30 +257,25 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
     struct gemm_call copied = *call;
     const bool gaps = call->c.stride != call->n;
     if (call->k) {
-        copy_matrix(compute, &state->copies[0], &copied.a, call->transpose_a ? call->k : call->m,
-                    call->transpose_a ? call->m : call->k, true);
-        copy_matrix(compute, &state->copies[1], &copied.b, call->transpose_b ? call->n : call->k,
-                    call->transpose_b ? call->k : call->n, true);
+        copy_matrix(compute, &state->copies[0], &copied.a, true);
+        copy_matrix(compute, &state->copies[1], &copied.b, true);
     }
-    copy_matrix(compute, &state->copies[2], &copied.c, call->m, call->n, call->beta != 0.0f || gaps);
+    copy_matrix(compute, &state->copies[2], &copied.c, call->beta != 0.0f || gaps);
     if (compute->failure) {
         return;
     }
     run_fp32(compute, &copied);
     if (call->c.buffer->type != ELEMENT_FP32) {
         convert_elements(compute, (struct span){copied.c.buffer, 0}, (struct span){call->c.buffer, call->c.offset},
-                         matrix_span(&call->c, call->m, call->n));
+                         matrix_span(&call->c));
     }
 }
 
 void gemm_run(struct compute *compute, const struct gemm_call *asked) {
     const struct gemm_backend *backend = gemm_state(compute)->backend;
     struct gemm_call call = *asked;
-    if (compute->failure || !call.m || !call.n) {
-        return;
-    }
-    name_call(&call);
-    if (!call_fits(compute, &call)) {
+    complete(compute, &call);
+    if (compute->failure || !call.m || !call.n || !call_fits(compute, &call)) {
         return;
     }
     if (call.k && backend->takes && backend->takes(compute, &call)) {

@@ -15,7 +15,7 @@ struct gemm_backend {
     void (*run)(struct compute *compute, const struct gemm_call *call);
     void (*close)(struct compute *compute); /* NULL: there is nothing to release */
     /* Whether `run` takes the call as it is, with the types of its buffers and what follows the sums. NULL: only
-     * fp32 with nothing behind it. Other calls come with fp32 copies. May compile kernels. */
+     * fp32 with nothing behind it. Other calls go to gemm_state.fp32, with fp32 copies. May compile kernels. */
     bool (*takes)(struct compute *compute, const struct gemm_call *call);
     /* Whether `run` takes operands of this 16-bit type as they are, as far as can be said without sizes. NULL:
      * none. */
@@ -36,8 +36,10 @@ extern const struct gemm_backend gemm_backend_cblas, gemm_backend_clblast, gemm_
 /* What gemm_open attaches to the compute. */
 struct gemm_state {
     const struct gemm_backend *backend;
-    enum element_type operands;     /* what most GEMMs read */
-    bool automatic;                 /* nobody asked for the backend by name: it should be worth its while */
+    const struct gemm_backend
+        *fp32;                  /* runs the fp32 calls that this one does not take: itself, or set by its open */
+    enum element_type operands; /* what most GEMMs read */
+    bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
     const char *clblast_parameters; /* while opening: file or folder for clblast_parameters_read; NULL: none */
 
     /* what the backends keep */
@@ -46,8 +48,7 @@ struct gemm_state {
     size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
     struct mma *mma;            /* of "mma", NULL with another */
     struct gemm_onednn *onednn; /* of "onednn", likewise */
-    struct gemm_blocks blocks;  /* of "portable" on GPUs; kernels are built at the first need */
-    struct gemm_panels panels;  /* of "portable" elsewhere, of small GEMMs of "cblas", and of all with k == 0 */
+    struct gemm_blocks blocks;  /* of "portable" on GPUs */
 
     /* how it came to be chosen, and how it is described */
     char identity[CHECKSUM_SIZE];  /* of libraries and parameters, see gemm_identify; "": there are none */

@@ -1,5 +1,6 @@
 #include "runtime/gemm/gemm_blocks.h"
-#include "runtime/system/error.h"
+#include "runtime/system/array.h"
+#include <stdio.h>
 
 #define QUAD         4   /* elements that the kernels move at once */
 #define BLOCK_K      16  /* of cl/gemm_blocks.cl */
@@ -94,12 +95,6 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
 
 /* ---- kernels */
 
-static int build(struct compute *compute, const char *file, const char *name, const char *options,
-                 struct kernel *kernel) {
-    const char *const files[] = {"common.cl", "gemm_c.cl", file, NULL};
-    return kernel->handle ? 0 : kernel_build(compute, files, options, name, kernel);
-}
-
 /* What a kernel of blocks is built for. */
 struct variant {
     size_t size;
@@ -108,83 +103,56 @@ struct variant {
     bool float_c;
 };
 
-static struct kernel *blocks_kernel(struct compute *compute, struct gemm_blocks *state,
-                                    const struct variant *variant) {
-    struct kernel *kernel = &state->kernels[variant->size][variant->transpose_a][variant->transpose_b]
-                                           [variant->vectors][variant->type][variant->float_c];
+static const struct kernel *blocks_kernel(struct compute *compute, const struct variant *variant) {
+    const char *const files[] = {"common.cl", "gemm_c.cl", "gemm_blocks.cl", NULL};
     char options[192];
     snprintf(options, sizeof(options),
              "-DVEC=%d -DACT=%d -DBLOCK=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DVECTORS=%d -DFLOAT_C=%d%s", QUAD,
              (int)variant->type, edges[variant->size], variant->transpose_a, variant->transpose_b, variant->vectors,
              variant->float_c, device_registers_option(&compute->device, REGISTERS_MANY));
-    return build(compute, "gemm_blocks.cl", "gemm_blocks", options, kernel) ? NULL : kernel;
+    return kernel_find(compute, files, options, "gemm_blocks");
 }
 
-static struct kernel *parts_kernel(struct compute *compute, struct gemm_blocks *state, enum element_type type,
-                                   bool float_c) {
-    struct kernel *kernel = &state->parts[type][float_c];
+static const struct kernel *parts_kernel(struct compute *compute, enum element_type type, bool float_c) {
+    const char *const files[] = {"common.cl", "gemm_c.cl", "gemm_parts.cl", NULL};
     char options[64];
     snprintf(options, sizeof(options), "-DVEC=%d -DACT=%d -DFLOAT_C=%d", QUAD, (int)type, float_c);
-    return build(compute, "gemm_parts.cl", "gemm_parts", options, kernel) ? NULL : kernel;
+    return kernel_find(compute, files, options, "gemm_parts");
 }
 
-int gemm_blocks_build(struct compute *compute, struct gemm_blocks *state, enum element_type type) {
+int gemm_blocks_build(struct compute *compute, enum element_type type) {
     for (size_t bits = 0; bits < 4 * GEMM_BLOCK_SIZES; bits++) {
         const struct variant variant = {
             .size = bits / 4, .transpose_a = bits & 1, .transpose_b = bits & 2, .vectors = true, .type = type};
-        if (!blocks_kernel(compute, state, &variant)) {
-            return -1;
-        }
+        blocks_kernel(compute, &variant);
     }
-    return parts_kernel(compute, state, type, false) ? 0 : -1;
-}
-
-void gemm_blocks_release(struct compute *compute, struct gemm_blocks *state) {
-    struct kernel *kernels = (struct kernel *)state->kernels, *parts = (struct kernel *)state->parts;
-    for (size_t i = 0; i < sizeof(state->kernels) / sizeof(*kernels); i++) {
-        kernel_release(&kernels[i]);
-    }
-    for (size_t i = 0; i < sizeof(state->parts) / sizeof(*parts); i++) {
-        kernel_release(&parts[i]);
-    }
-    buffer_release(compute, &state->partial);
+    parts_kernel(compute, type, false);
+    return compute_check(compute);
 }
 
 /* ---- running */
 
 /* Whether the rows of a matrix in memory begin at and have multiples of a vector. */
-static bool is_of_vectors(const struct matrix *matrix, size_t width) {
-    return matrix->offset % QUAD == 0 && matrix->stride % QUAD == 0 && width % QUAD == 0;
+static bool is_of_vectors(const struct matrix *matrix) {
+    return matrix->offset % QUAD == 0 && matrix->stride % QUAD == 0 && matrix->columns % QUAD == 0;
 }
 
-/* The kernel for the call, which writes to `c`. */
-static struct kernel *kernel_of(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call,
-                                const struct gemm_blocks_choice *choice, const struct matrix *c) {
+/* The blocks, of C or of the parts. */
+static void run_blocks(struct compute *compute, const struct gemm_call *call,
+                       const struct gemm_blocks_choice *choice, const struct matrix *c) {
     const struct variant variant = {
         .size = choice->size,
         .transpose_a = call->transpose_a,
         .transpose_b = call->transpose_b,
-        .vectors = is_of_vectors(&call->a, call->transpose_a ? call->m : call->k) &&
-                   is_of_vectors(&call->b, call->transpose_b ? call->k : call->n) && is_of_vectors(c, call->n),
+        .vectors = is_of_vectors(&call->a) && is_of_vectors(&call->b) && is_of_vectors(c),
         .type = call->a.buffer->type,
         .float_c = c->buffer->type != call->a.buffer->type,
     };
-    return blocks_kernel(compute, state, &variant);
-}
-
-/* The blocks, of C or of the parts. */
-static void run_blocks(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call,
-                       const struct gemm_blocks_choice *choice, const struct matrix *c) {
-    const struct kernel *kernel = kernel_of(compute, state, call, choice, c);
-    if (!kernel) {
-        compute_fail(compute, "%s", error_text());
-        return;
-    }
-    const struct kernel named = gemm_call_named(call, kernel);
+    const struct kernel kernel = gemm_call_named(call, blocks_kernel(compute, &variant));
     const float beta = choice->parts > 1 ? 0.0f : call->beta;
     const size_t elements = call->m * call->n, padded = choice->blocks * choice->edge * choice->edge;
     const struct launch launch = {
-        .kernel = &named,
+        .kernel = &kernel,
         .groups = choice->blocks * choice->parts,
         .local = items_of(choice->edge),
         .flops = gemm_call_flops(call),
@@ -199,24 +167,20 @@ static void run_blocks(struct compute *compute, struct gemm_blocks *state, const
 static void run_parts(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call,
                       size_t parts) {
     const enum element_type type = call->a.buffer->type;
-    const struct kernel *kernel = parts_kernel(compute, state, type, call->c.buffer->type != type);
     const size_t elements = call->m * call->n;
-    if (!kernel) {
-        compute_fail(compute, "%s", error_text());
-        return;
-    }
-    KERNEL_RUN(compute, kernel, ceiling(elements, PARTS_ITEMS), PARTS_ITEMS, ARG_U32(call->m), ARG_U32(call->n),
-               ARG_U32(parts), ARG_IN(&state->partial, elements * parts), ARG_F32(call->beta),
+    KERNEL_RUN(compute, parts_kernel(compute, type, call->c.buffer->type != type), ceiling(elements, PARTS_ITEMS),
+               PARTS_ITEMS, ARG_U32(call->m), ARG_U32(call->n), ARG_U32(parts),
+               ARG_IN(&state->partial, elements * parts), ARG_F32(call->beta),
                ARG_SPAN_(call->c, elements, call->beta != 0.0f, 1), ARG_U64(call->c.stride));
 }
 
 void gemm_blocks_run(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call) {
     const struct gemm_blocks_choice choice = gemm_blocks_choose(&compute->device, state->groups_expected, call);
     if (choice.parts == 1) {
-        run_blocks(compute, state, call, &choice, &call->c);
+        run_blocks(compute, call, &choice, &call->c);
     } else if (gemm_reserve(compute, &state->partial, call->m * call->n * choice.parts * sizeof(float), "parts")) {
-        const struct matrix partial = {&state->partial, 0, call->n};
-        run_blocks(compute, state, call, &choice, &partial);
+        const struct matrix partial = matrix_of(&state->partial, 0, call->m, call->n);
+        run_blocks(compute, call, &choice, &partial);
         run_parts(compute, state, call, choice.parts);
     }
 }

@@ -17,12 +17,8 @@ struct gemm_blocks_choice {
     size_t depth;  /* of k, for each of them */
 };
 
-/* Kernels, each built at the first need, and what parts are kept in. */
 struct gemm_blocks {
-    /* by transposed A, B; vectors; type; C float */
-    struct kernel kernels[GEMM_BLOCK_SIZES][2][2][2][ELEMENT_FP16 + 1][2];
-    struct kernel parts[ELEMENT_FP16 + 1][2];
-    struct buffer partial;  /* as large as was needed so far */
+    struct buffer partial;  /* of sums that work-groups share, as large as was needed so far */
     size_t groups_expected; /* tests set it: work-groups that a launch should have; 0: by the device */
 };
 
@@ -44,6 +40,4 @@ void gemm_blocks_run(struct compute *compute, struct gemm_blocks *state, const s
 
 /* Builds every kernel for operands of this type in rows of whole vectors: to compile them for devices that are not
  * here. */
-int gemm_blocks_build(struct compute *compute, struct gemm_blocks *state, enum element_type type);
-
-void gemm_blocks_release(struct compute *compute, struct gemm_blocks *state);
+int gemm_blocks_build(struct compute *compute, enum element_type type);

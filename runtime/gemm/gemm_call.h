@@ -6,8 +6,14 @@
 struct matrix {
     const struct buffer *buffer;
     size_t offset; /* of the first element */
+    size_t rows, columns;
     size_t stride; /* elements from row to row */
 };
+
+/* A matrix without gaps between its rows. */
+static inline struct matrix matrix_of(const struct buffer *buffer, size_t offset, size_t rows, size_t columns) {
+    return (struct matrix){buffer, offset, rows, columns, columns};
+}
 
 /* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
  * not read C. m, n or k of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias; then, if
@@ -15,14 +21,14 @@ struct matrix {
  * GELU'(gelu_of). Not both. */
 struct gemm_call {
     bool transpose_a, transpose_b;
-    size_t m, n, k;
-    struct matrix a, b, c;
+    struct matrix a, b, c; /* as they are stored */
     float beta;
     struct span bias;        /* [n], for every row of C; buffer NULL: none */
     struct matrix activated; /* [m, n]; buffer NULL: none */
     struct matrix gelu_of;   /* [m, n]; buffer NULL: none */
     bool gelu_tanh;          /* GELU by tanh, as in OpenAI's GPT-2, instead of the one by erf */
-    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768"; set by gemm_run */
+    size_t m, n, k;          /* set by gemm_run, as is */
+    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768" */
 };
 
 /* Whether the matrices are fp32 and nothing follows the sums, which every backend takes. */

@@ -128,9 +128,8 @@ static float *matrix_data(const struct matrix *matrix) {
 }
 
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *state = gemm_state(compute);
     if (gemm_panels_suit(compute) && gemm_panels_are_faster(call)) {
-        gemm_panels_run(compute, &state->panels, call);
+        gemm_panels_run(compute, call);
         return;
     }
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {

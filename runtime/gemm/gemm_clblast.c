@@ -59,18 +59,16 @@ static void clblast_close(struct compute *compute) {
 }
 
 /* CLBlast counts elements in int, inside of its kernels, too. */
-static bool matrix_is_addressable(const struct matrix *matrix, size_t rows) {
+static bool matrix_is_addressable(const struct matrix *matrix) {
     size_t end;
     return matrix->offset <= INT_MAX && matrix->stride <= INT_MAX &&
-           !__builtin_mul_overflow(rows, matrix->stride, &end) &&
+           !__builtin_mul_overflow(matrix->rows, matrix->stride, &end) &&
            !__builtin_add_overflow(end, matrix->offset, &end) && end <= INT_MAX;
 }
 
 static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
-    if (call->m <= INT_MAX && call->n <= INT_MAX && call->k <= INT_MAX &&
-        matrix_is_addressable(&call->a, call->transpose_a ? call->k : call->m) &&
-        matrix_is_addressable(&call->b, call->transpose_b ? call->n : call->k) &&
-        matrix_is_addressable(&call->c, call->m)) {
+    if (call->m <= INT_MAX && call->n <= INT_MAX && call->k <= INT_MAX && matrix_is_addressable(&call->a) &&
+        matrix_is_addressable(&call->b) && matrix_is_addressable(&call->c)) {
         return true;
     }
     compute_fail(compute, "%s: CLBlast takes no sizes, offsets or last elements above %d", call->name, INT_MAX);

@@ -26,90 +26,66 @@ enum load { LOAD_ELEMENTS, LOAD_CHUNKS, LOAD_WHOLE_TILES };
 /* SIDE in cl/mma_finish.cl. */
 enum side { SIDE_NONE, SIDE_GELU, SIDE_DERIVATIVE };
 
-/* What follows the sums, see cl/mma_finish.cl. What does not matter is 0. */
-struct finish {
-    int type_c, type_bias, type_side;
-    int adds, bias;
-    enum side side;
-    int gelu_tanh;
-    int run;
-};
-
 /* The GEMM, the same with divided blocks, and the kernel that adds the parts. */
 enum purpose { MAKES_BLOCKS, MAKES_PARTS, ADDS_PARTS };
 
-/* What a kernel is compiled for. Compared by memcmp, so that all bytes must be set. */
-struct kernel_key {
-    enum purpose purpose;
-    struct mma_tiles tiles; /* for ADDS_PARTS block_m and block_n only, and none of what follows but `finish` */
-    int transpose_a, transpose_b;
-    int fp16;
-    enum load load;
-    struct finish finish;
-};
-
-struct mma_kernel {
-    struct kernel_key key;
-    struct kernel kernel;
-    struct mma_kernel *next;
-};
-
-static void kernel_options(const struct mma *mma, const struct kernel_key *key, char *options, size_t size) {
-    const struct finish *finish = &key->finish;
-    const struct mma_tiles *tiles = &key->tiles;
-    const bool two_groups = mma->cores.limits_registers && key->purpose != ADDS_PARTS &&
-                            mma_tiles_warps(tiles) * mma->cores.warp == TWO_GROUPS_ITEMS;
-    snprintf(options, size,
-             "-DVEC=1 -DWARP_SIZE=%u -DFP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
-             "-DBIAS=%d -DSIDE=%d -DRUN=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
-             "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d "
-             "-DTRANSPOSED_LOAD=%d -DBEHIND=%zu%s%s",
-             mma->cores.warp, key->fp16, finish->type_c, finish->type_bias, finish->type_side, finish->adds,
-             finish->bias, (int)finish->side, finish->run, tiles->block_m, tiles->block_n, tiles->block_k,
-             tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a, key->transpose_b, (int)key->load,
-             key->purpose == MAKES_PARTS, mma->cores.transposed_load, tiles->stages > 2 ? tiles->stages - 2 : 0,
-             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
+static bool is_aligned(const struct matrix *matrix, size_t elements) {
+    return matrix->offset % elements == 0 && matrix->stride % elements == 0;
 }
 
-static int compile(struct mma *mma, const struct kernel_key *key, struct kernel *kernel) {
-    const bool adds = key->purpose == ADDS_PARTS;
-    const char *activation = key->finish.gelu_tanh ? "activation_gelu_tanh.cl" : "activation_gelu.cl";
-    const char *files[12] = {"common.cl", activation, "element.cl"};
-    const size_t first = key->finish.side ? 0 : 2; /* without GELU */
+static enum load load_of(const struct gemm_call *call, const struct mma_tiles *tiles) {
+    if (!is_aligned(&call->a, CHUNK) || !is_aligned(&call->b, CHUNK)) {
+        return LOAD_ELEMENTS;
+    }
+    const bool whole =
+        call->m % tiles->block_m == 0 && call->n % tiles->block_n == 0 && call->k % tiles->block_k == 0;
+    return whole ? LOAD_WHOLE_TILES : LOAD_CHUNKS;
+}
+
+static enum side side_kind(const struct gemm_call *call) {
+    return call->activated.buffer ? SIDE_GELU : call->gelu_of.buffer ? SIDE_DERIVATIVE : SIDE_NONE;
+}
+
+/* What lies beside C; C where nothing does, since kernels take a buffer. */
+static const struct matrix *side_of(const struct gemm_call *call) {
+    return call->activated.buffer ? &call->activated : call->gelu_of.buffer ? &call->gelu_of : &call->c;
+}
+
+/* Elements that a work-item finishes at once. */
+static size_t run_of(const struct gemm_call *call) {
+    const bool by_runs = call->n % RUN == 0 && is_aligned(&call->c, RUN) && is_aligned(side_of(call), RUN) &&
+                         (!call->bias.buffer || call->bias.offset % RUN == 0);
+    return by_runs ? RUN : 1;
+}
+
+/* The kernel for this purpose. What does not matter to it is 0 in its options, so that calls share it. */
+static const struct kernel *kernel_of(struct mma *mma, const struct gemm_call *call,
+                                      const struct mma_choice *choice, enum purpose purpose) {
+    const struct mma_tiles *x = &choice->tiles;
+    const enum side side = side_kind(call);
+    const bool adds = purpose == ADDS_PARTS, bias = call->bias.buffer;
+    const bool two_groups =
+        mma->cores.limits_registers && !adds && mma_tiles_warps(x) * mma->cores.warp == TWO_GROUPS_ITEMS;
+    const char *files[12] = {"common.cl", call->gelu_tanh ? "activation_gelu_tanh.cl" : "activation_gelu.cl",
+                             "element.cl"};
     size_t count = matrix_cores_add_files(&mma->cores, files, 3);
     files[count++] = "mma_finish.cl";
     files[count++] = adds ? "mma_parts.cl" : "mma_gemm.cl";
     char options[640];
-    kernel_options(mma, key, options, sizeof(options));
-    return kernel_build(mma->compute, files + first, options, adds ? "mma_parts" : "mma_gemm", kernel);
-}
-
-/* Compiled if need be; without a handle on failure, which is kept in the compute. */
-static struct kernel kernel_of(struct mma *mma, const struct kernel_key *key) {
-    struct kernel kernel = {0};
-    for (const struct mma_kernel *known = mma->kernels; known; known = known->next) {
-        if (!memcmp(&known->key, key, sizeof(*key))) {
-            return known->kernel;
-        }
-    }
-    if (mma->compute->failure || compile(mma, key, &kernel)) {
-        compute_fail(mma->compute, "%s", error_text());
-        return (struct kernel){0};
-    }
-    struct mma_kernel *added = memory_allocate(1, sizeof *added);
-    *added = (struct mma_kernel){*key, kernel, mma->kernels};
-    mma->kernels = added;
-    return kernel;
-}
-
-void mma_release(struct mma *mma) {
-    while (mma->kernels) {
-        struct mma_kernel *next = mma->kernels->next;
-        kernel_release(&mma->kernels->kernel);
-        free(mma->kernels);
-        mma->kernels = next;
-    }
-    buffer_release(mma->compute, &mma->partial);
+    snprintf(options, sizeof(options),
+             "-DVEC=1 -DWARP_SIZE=%u -DFP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
+             "-DBIAS=%d -DSIDE=%d -DRUN=%zu -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
+             "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d "
+             "-DTRANSPOSED_LOAD=%d -DBEHIND=%zu%s%s",
+             mma->cores.warp, !adds && call->a.buffer->type == ELEMENT_FP16, (int)call->c.buffer->type,
+             bias ? (int)call->bias.buffer->type : 0, side ? (int)side_of(call)->buffer->type : 0,
+             call->beta != 0.0f, bias, (int)side, run_of(call), x->block_m, x->block_n, adds ? 0 : x->block_k,
+             adds ? 0 : x->warp_m, adds ? 0 : x->warp_n, adds ? 0 : x->stages, !adds && call->transpose_a,
+             !adds && call->transpose_b, adds ? 0 : (int)load_of(call, x), purpose == MAKES_PARTS,
+             mma->cores.transposed_load, !adds && x->stages > 2 ? x->stages - 2 : 0,
+             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
+    /* without GELU from element.cl on */
+    return kernel_find(mma->compute, files + (side ? 0 : 2), options, adds ? "mma_parts" : "mma_gemm");
 }
 
 /* ---- which kernel a call needs */
@@ -125,60 +101,6 @@ bool mma_takes(const struct gemm_call *call) {
 static struct mma_choice choose(const struct mma *mma, const struct gemm_call *call) {
     const struct mma_device device = {mma->cores.tiles, mma->cores.warp, mma->compute->device.compute_units};
     return mma->only ? mma_divide(&device, call, mma->only, mma->whole, mma->parts) : mma_choose(&device, call);
-}
-
-static bool is_aligned(const struct matrix *matrix, size_t elements) {
-    return matrix->offset % elements == 0 && matrix->stride % elements == 0;
-}
-
-static enum load load_of(const struct gemm_call *call, const struct mma_tiles *tiles) {
-    if (!is_aligned(&call->a, CHUNK) || !is_aligned(&call->b, CHUNK)) {
-        return LOAD_ELEMENTS;
-    }
-    const bool whole =
-        call->m % tiles->block_m == 0 && call->n % tiles->block_n == 0 && call->k % tiles->block_k == 0;
-    return whole ? LOAD_WHOLE_TILES : LOAD_CHUNKS;
-}
-
-/* What lies beside C; C where nothing does, since kernels take a buffer. */
-static const struct matrix *side_of(const struct gemm_call *call) {
-    return call->activated.buffer ? &call->activated : call->gelu_of.buffer ? &call->gelu_of : &call->c;
-}
-
-static struct finish finish_of(const struct gemm_call *call) {
-    struct finish finish;
-    const struct matrix *side = side_of(call);
-    memset(&finish, 0, sizeof(finish));
-    finish.side = call->activated.buffer ? SIDE_GELU : call->gelu_of.buffer ? SIDE_DERIVATIVE : SIDE_NONE;
-    finish.type_c = (int)call->c.buffer->type;
-    finish.bias = call->bias.buffer != NULL;
-    finish.type_bias = finish.bias ? (int)call->bias.buffer->type : 0;
-    finish.type_side = finish.side ? (int)side->buffer->type : 0;
-    finish.adds = call->beta != 0.0f;
-    finish.gelu_tanh = finish.side && call->gelu_tanh;
-    finish.run = call->n % RUN == 0 && is_aligned(&call->c, RUN) && is_aligned(side, RUN) &&
-                         (!finish.bias || call->bias.offset % RUN == 0)
-                     ? RUN
-                     : 1;
-    return finish;
-}
-
-static struct kernel_key key_of(const struct gemm_call *call, const struct mma_choice *choice,
-                                enum purpose purpose) {
-    struct kernel_key key;
-    memset(&key, 0, sizeof(key));
-    key.purpose = purpose;
-    key.tiles.block_m = choice->tiles.block_m;
-    key.tiles.block_n = choice->tiles.block_n;
-    key.finish = finish_of(call);
-    if (purpose != ADDS_PARTS) {
-        key.tiles = choice->tiles;
-        key.transpose_a = call->transpose_a;
-        key.transpose_b = call->transpose_b;
-        key.fp16 = call->a.buffer->type == ELEMENT_FP16;
-        key.load = load_of(call, &choice->tiles);
-    }
-    return key;
 }
 
 /* ---- running */
@@ -205,9 +127,9 @@ static size_t elements_of(const struct gemm_call *call, size_t most) {
 }
 
 static void run_blocks(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
-    const struct kernel_key key = key_of(call, choice, choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS);
     const struct mma_tiles *tiles = &choice->tiles;
-    const struct kernel own = kernel_of(mma, &key), kernel = gemm_call_named(call, &own);
+    const struct kernel kernel =
+        gemm_call_named(call, kernel_of(mma, call, choice, choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS));
     const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
     const size_t divided = (choice->blocks - choice->whole) * choice->parts * block;
     const bool parts = choice->parts > 1;
@@ -227,14 +149,13 @@ static void run_blocks(struct mma *mma, const struct gemm_call *call, const stru
 }
 
 static void run_sum(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
-    const struct kernel_key key = key_of(call, choice, ADDS_PARTS);
-    const struct kernel kernel = kernel_of(mma, &key);
     const size_t most = mma->compute->device.max_work_group, items = most < PARTS_ITEMS ? most : PARTS_ITEMS;
-    const size_t size = choice->tiles.block_m * choice->tiles.block_n / (size_t)key.finish.run;
+    const size_t size = choice->tiles.block_m * choice->tiles.block_n / run_of(call);
     const size_t runs = (choice->blocks - choice->whole) * size;
     const size_t divided = (choice->blocks - choice->whole) * choice->tiles.block_m * choice->tiles.block_n;
-    KERNEL_RUN(mma->compute, &kernel, (runs - 1) / items + 1, items, ARG_SIZES(call), ARG_U32(choice->whole),
-               ARG_U32(choice->parts), ARG_U64(runs), ARG_IN(&mma->partial, divided * choice->parts),
+    KERNEL_RUN(mma->compute, kernel_of(mma, call, choice, ADDS_PARTS), (runs - 1) / items + 1, items,
+               ARG_SIZES(call), ARG_U32(choice->whole), ARG_U32(choice->parts), ARG_U64(runs),
+               ARG_IN(&mma->partial, divided * choice->parts),
                ARG_TARGET(call, bias_of(call), side_of(call), elements_of(call, divided)));
 }
 
@@ -307,10 +228,9 @@ static int find_cores(struct mma *mma) {
 
 static void mma_close(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
-    mma_release(state->mma);
+    buffer_release(compute, &state->mma->partial);
     free(state->mma);
     state->mma = NULL;
-    gemm_backend_clblast.close(compute);
 }
 
 static int mma_open(struct compute *compute) {
@@ -321,6 +241,7 @@ static int mma_open(struct compute *compute) {
         mma_close(compute);
         return -1;
     }
+    state->fp32 = &gemm_backend_clblast;
     const struct mma_tiles *large = &state->mma->cores.tiles[MMA_LARGE];
     snprintf(state->runs_on, sizeof(state->runs_on), "%s, tiles %zux%zux%zu", state->mma->cores.name,
              large->block_m, large->block_n, large->block_k);
@@ -330,7 +251,7 @@ static int mma_open(struct compute *compute) {
 
 static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
     (void)compute;
-    return gemm_call_is_plain_fp32(call) || mma_takes(call);
+    return mma_takes(call);
 }
 
 static bool backend_takes_type(const struct compute *compute, enum element_type type) {
@@ -339,15 +260,7 @@ static bool backend_takes_type(const struct compute *compute, enum element_type 
 }
 
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    if (gemm_call_is_plain_fp32(call)) {
-        gemm_backend_clblast.run(compute, call);
-    } else {
-        mma_run(gemm_state(compute)->mma, call);
-    }
-}
-
-static size_t take_large(struct compute *compute, bool forced) {
-    return gemm_backend_clblast.take_large(compute, forced);
+    mma_run(gemm_state(compute)->mma, call);
 }
 
 const struct gemm_backend gemm_backend_mma = {.name = "mma",
@@ -356,6 +269,5 @@ const struct gemm_backend gemm_backend_mma = {.name = "mma",
                                               .close = mma_close,
                                               .takes = backend_takes,
                                               .takes_type = backend_takes_type,
-                                              .take_large = take_large,
                                               .fuses = true,
                                               .uses_matrix_cores = true};

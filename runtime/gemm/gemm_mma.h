@@ -5,16 +5,13 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/mma_choice.h"
 
-struct mma_kernel;
-
 struct mma {
     struct compute *compute;
     struct matrix_cores cores;
     const struct mma_tiles
         *only; /* for all GEMMs, divided by `whole` and `parts` as mma_divide does; NULL: mma_choose */
     size_t whole, parts;
-    struct buffer partial;      /* as large as was needed so far, at most MMA_PARTS_BYTES by mma_choose */
-    struct mma_kernel *kernels; /* compiled so far, newest first */
+    struct buffer partial; /* as large as was needed so far, at most MMA_PARTS_BYTES by mma_choose */
 };
 
 /* Whether such a call can be run: A and B of one 16-bit type, sizes that the kernel can count, and not both an
@@ -24,9 +21,6 @@ bool mma_takes(const struct gemm_call *call);
 /* Runs a call that mma_takes: one launch, or two where blocks are divided. Kernels are compiled at the first
  * need. */
 void mma_run(struct mma *mma, const struct gemm_call *call);
-
-/* Releases the kernels and the memory for parts. */
-void mma_release(struct mma *mma);
 
 /* Compares GEMMs of operands of this type with sums on the host, with all tiles, and with divided blocks. -1 with a
  * reason, which may be that the device's compiler does not know the instructions. */

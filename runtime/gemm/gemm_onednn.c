@@ -88,11 +88,10 @@ struct gemm_onednn {
     void *engine, *stream;
     struct onednn_gemm *gemms; /* newest first */
     size_t count;
-    bool has_plain_loops;            /* a GEMM so far is one, for want of code for the device */
-    size_t alignment;                /* bytes at whose multiples a sub-buffer may begin */
-    const struct gemm_backend *rest; /* what runs the other GEMMs; NULL: it is not open */
-    bool only_16_bits;               /* fp32 is left to `rest` */
-    bool has_16_bits;                /* GEMMs of the operands' type have 16 bits and passed the self-test */
+    bool has_plain_loops; /* a GEMM so far is one, for want of code for the device */
+    size_t alignment;     /* bytes at whose multiples a sub-buffer may begin */
+    bool only_16_bits;    /* fp32 is left to another backend */
+    bool has_16_bits;     /* GEMMs of the operands' type have 16 bits and passed the self-test */
     /* on the host: OpenMP keeps threads for each thread that ever ran a gemm, and PoCL has many */
     struct worker *worker;
 };
@@ -407,9 +406,10 @@ static int execute(const struct gemm_onednn *own, const struct onednn_gemm *gemm
 }
 
 /* The matrix from its first element on, which the caller releases; NULL with a reason. */
-static cl_mem view_of(const struct matrix *matrix, size_t rows, size_t columns) {
+static cl_mem view_of(const struct matrix *matrix) {
     const size_t element = element_size(matrix->buffer->type);
-    const cl_buffer_region region = {matrix->offset * element, ((rows - 1) * matrix->stride + columns) * element};
+    const cl_buffer_region region = {matrix->offset * element,
+                                     ((matrix->rows - 1) * matrix->stride + matrix->columns) * element};
     cl_int code;
     cl_mem view = clCreateSubBuffer(matrix->buffer->memory, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
     if (!view) {
@@ -421,9 +421,7 @@ static cl_mem view_of(const struct matrix *matrix, size_t rows, size_t columns) 
 static void run_on_gpu(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *x) {
     const struct gemm_onednn *own = own_of(compute);
     const cl_event begin = gemm_call_mark(compute);
-    cl_mem views[3] = {view_of(&x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k),
-                       view_of(&x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n),
-                       view_of(&x->c, x->m, x->n)};
+    cl_mem views[3] = {view_of(&x->a), view_of(&x->b), view_of(&x->c)};
     const bool there = views[0] && views[1] && views[2];
     const int status = there ? execute(own, gemm, (void *const *)views) : 0;
     for (size_t i = 0; i < 3; i++) {
@@ -478,18 +476,7 @@ static void run_gemm(struct compute *compute, const struct onednn_gemm *gemm, co
 }
 
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    const struct onednn_gemm *gemm = gemm_for(compute, call);
-    if (gemm) {
-        run_gemm(compute, gemm, call);
-    } else {
-        own_of(compute)->rest->run(compute, call); /* of fp32 */
-    }
-}
-
-/* The library itself is tested when it is opened. */
-static size_t take_large(struct compute *compute, bool forced) {
-    const struct gemm_backend *rest = own_of(compute)->rest;
-    return rest->take_large ? rest->take_large(compute, forced) : 0;
+    run_gemm(compute, gemm_for(compute, call), call);
 }
 
 /* ---- self-test */
@@ -601,20 +588,19 @@ static void backend_close(struct compute *compute) {
         own->functions.engine_destroy(own->engine);
     }
     worker_stop(own->worker);
-    if (own->rest && own->rest->close) {
-        own->rest->close(compute);
-    }
     free(own);
     state->onednn = NULL;
 }
 
 /* The host's BLAS may be missing. */
-static int open_rest(struct compute *compute) {
-    struct gemm_onednn *own = own_of(compute);
-    own->rest = !own->on_host                           ? &gemm_backend_clblast
-                : gemm_backend_cblas.open(compute) == 0 ? &gemm_backend_cblas
-                                                        : &gemm_backend_portable;
-    return own->rest == &gemm_backend_cblas ? 0 : own->rest->open(compute);
+static int open_fp32(struct compute *compute) {
+    struct gemm_state *state = gemm_state(compute);
+    if (own_of(compute)->on_host) {
+        state->fp32 = gemm_backend_cblas.open(compute) == 0 ? &gemm_backend_cblas : &gemm_backend_portable;
+        return 0;
+    }
+    state->fp32 = &gemm_backend_clblast;
+    return gemm_backend_clblast.open(compute);
 }
 
 /* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches,
@@ -630,7 +616,7 @@ static int open_library(struct compute *compute) {
         return error_set("the device does not say where parts of a buffer may begin");
     }
     own->alignment = bits / 8;
-    if (load(own) || create_engine(own) || (own->on_host && worker_start(&own->worker)) || open_rest(compute)) {
+    if (load(own) || create_engine(own) || (own->on_host && worker_start(&own->worker)) || open_fp32(compute)) {
         return -1;
     }
     return own->on_host ? test_on_host(compute) : test_on_gpu(compute);
@@ -660,5 +646,4 @@ const struct gemm_backend gemm_backend_onednn = {.name = "onednn",
                                                  .close = backend_close,
                                                  .takes = backend_takes,
                                                  .takes_type = takes_type,
-                                                 .take_large = take_large,
                                                  .uses_matrix_cores = true};

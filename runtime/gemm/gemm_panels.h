@@ -5,11 +5,6 @@
 
 #include "runtime/gemm/gemm_call.h"
 
-/* Kernels, each built at the first need. */
-struct gemm_panels {
-    struct kernel kernels[2][2]; /* transposed A, B */
-};
-
 /* Whether the device is a CPU where a work-item has a row to itself. */
 bool gemm_panels_suit(const struct compute *compute);
 
@@ -17,7 +12,7 @@ bool gemm_panels_suit(const struct compute *compute);
 bool gemm_panels_are_faster(const struct gemm_call *call);
 
 /* Runs a call of plain fp32 with m, n > 0. With k == 0, C = beta C, and A and B are not looked at. */
-void gemm_panels_run(struct compute *compute, struct gemm_panels *panels, const struct gemm_call *call);
+void gemm_panels_run(struct compute *compute, const struct gemm_call *call);
 
 /* Iterations of loops that a work-item makes for sums of k, at most. */
 size_t gemm_panels_iterations(const struct compute *compute, size_t k);

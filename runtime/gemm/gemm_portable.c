@@ -1,7 +1,6 @@
 /* The portable backend, in OpenCL C alone: cl/gemm_blocks.cl where work-items share local memory, else
  * cl/gemm_panels.cl. */
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/system/error.h"
 
 /* ---- panels */
 
@@ -25,14 +24,12 @@ bool gemm_panels_are_faster(const struct gemm_call *call) {
     return (double)call->m * (double)call->n * (double)call->k < LARGE;
 }
 
-static struct kernel *kernel_for(struct compute *compute, struct gemm_panels *panels,
-                                 const struct gemm_call *call) {
+static const struct kernel *kernel_for(struct compute *compute, const struct gemm_call *call) {
     const char *const files[] = {"common.cl", "gemm_panels.cl", NULL};
-    struct kernel *kernel = &panels->kernels[call->transpose_a][call->transpose_b];
     char options[96];
     snprintf(options, sizeof options, "-DVEC=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d", compute->vector,
              call->transpose_a, call->transpose_b);
-    return kernel->handle || !kernel_build(compute, files, options, "gemm_panels", kernel) ? kernel : NULL;
+    return kernel_find(compute, files, options, "gemm_panels");
 }
 
 static size_t ceiling(size_t a, size_t b) {
@@ -46,22 +43,17 @@ static size_t rows_of_group(const struct compute *compute, const struct gemm_cal
     return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
-void gemm_panels_run(struct compute *compute, struct gemm_panels *panels, const struct gemm_call *call) {
-    const struct kernel *kernel = kernel_for(compute, panels, call);
+void gemm_panels_run(struct compute *compute, const struct gemm_call *call) {
+    const struct kernel kernel = gemm_call_named(call, kernel_for(compute, call));
     const struct matrix *a = call->k ? &call->a : &call->c, *b = call->k ? &call->b : &call->c;
     size_t groups;
-    if (!kernel) {
-        compute_fail(compute, "%s", error_text());
-        return;
-    }
-    const struct kernel named = gemm_call_named(call, kernel);
     const size_t across = ceiling(call->n, (size_t)PANEL_VECTORS * compute->vector);
     const size_t rows = rows_of_group(compute, call, across);
     if (__builtin_mul_overflow(across, ceiling(call->m, rows), &groups)) {
         compute_fail(compute, "%s is too large", call->name);
         return;
     }
-    const struct launch launch = {.kernel = &named, .groups = groups, .local = 1, .flops = gemm_call_flops(call)};
+    const struct launch launch = {.kernel = &kernel, .groups = groups, .local = 1, .flops = gemm_call_flops(call)};
     KERNEL_LAUNCH(compute, &launch, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k), ARG_U64(rows),
                   ARG_SPAN_IN(*a, call->m * call->k), ARG_U64(a->stride), ARG_SPAN_IN(*b, call->n * call->k),
                   ARG_U64(b->stride), ARG_F32(call->beta),
@@ -76,16 +68,15 @@ static int portable_open(struct compute *compute) {
 }
 
 static void portable_run(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *state = gemm_state(compute);
     if (gemm_blocks_takes(compute, call)) {
-        gemm_blocks_run(compute, &state->blocks, call);
+        gemm_blocks_run(compute, &gemm_state(compute)->blocks, call);
     } else {
-        gemm_panels_run(compute, &state->panels, call);
+        gemm_panels_run(compute, call);
     }
 }
 
 static void portable_close(struct compute *compute) {
-    gemm_blocks_release(compute, &gemm_state(compute)->blocks);
+    buffer_release(compute, &gemm_state(compute)->blocks.partial);
 }
 
 static bool portable_takes_type(const struct compute *compute, enum element_type type) {

@@ -29,7 +29,7 @@ struct sample {
     struct matrix matrix;
     void *stored;   /* all elements of the buffer as they lie there, before the GEMM and then after it */
     float *numbers; /* the same before, decoded */
-    size_t count, rows, columns;
+    size_t count;
 };
 
 static size_t sample_at(const struct sample *sample, size_t row, size_t column) {
@@ -40,13 +40,13 @@ static size_t sample_at(const struct sample *sample, size_t row, size_t column) 
 static int sample_create(struct compute *compute, struct sample *sample, enum element_type type, size_t rows,
                          size_t columns, size_t pad, size_t offset, bool filled) {
     const size_t stride = columns + pad;
-    *sample = (struct sample){.rows = rows, .columns = columns, .count = offset + rows * stride + BEHIND};
+    *sample = (struct sample){.matrix = {&sample->buffer, offset, rows, columns, stride},
+                              .count = offset + rows * stride + BEHIND};
     const size_t bytes = sample->count * element_size(type);
     sample->stored = memory_allocate(1, bytes);
     sample->numbers = memory_allocate(sample->count, sizeof *sample->numbers);
     memset(sample->stored, 0xff, bytes); /* NaN of every type */
     memset(sample->numbers, 0xff, sample->count * sizeof *sample->numbers);
-    sample->matrix = (struct matrix){&sample->buffer, offset, stride};
     for (size_t i = 0; filled && i < rows * columns; i++) {
         const size_t at = sample_at(sample, i / columns, i % columns);
         sample->numbers[at] = draw(type);
@@ -130,8 +130,8 @@ static int read_back(struct compute *compute, struct sample *sample, const char 
     }
     for (size_t at = 0; at < sample->count; at++) {
         const size_t inside = at - matrix->offset;
-        const bool own = at >= matrix->offset && inside / matrix->stride < sample->rows &&
-                         inside % matrix->stride < sample->columns;
+        const bool own = at >= matrix->offset && inside / matrix->stride < matrix->rows &&
+                         inside % matrix->stride < matrix->columns;
         if (!own && !isnan(element_at(sample->stored, at, sample->buffer.type))) {
             return error_set("element %zu of %s's buffer, outside of the matrix, was written", at, name);
         }
@@ -318,12 +318,12 @@ static int verify_large(struct compute *compute, size_t edge) {
 /* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a
  * run that needs them reports that itself. */
 static int verify_backend(struct compute *compute, enum element_type type) {
-    const struct gemm_backend *backend = gemm_state(compute)->backend;
-    const size_t edge = backend->take_large ? backend->take_large(compute, true) : 0;
+    const struct gemm_backend *fp32 = gemm_state(compute)->fp32;
+    const size_t edge = fp32->take_large ? fp32->take_large(compute, true) : 0;
     const bool is_wrong = edge && verify_large(compute, edge) && !compute->failure;
     if (edge) {
         compute_forget(compute);
-        backend->take_large(compute, false);
+        fp32->take_large(compute, false);
     }
     return is_wrong || verify_classes(compute, type) ? -1 : 0;
 }

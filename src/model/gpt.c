@@ -95,22 +95,18 @@ static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
 /* Computes d_final and the head's part of the token embedding's gradient from d_logits. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
-    const struct matrix d_logits = {gpt->d_logits, 0, vocabulary};
+    const struct matrix d_logits = matrix_of(gpt->d_logits, 0, rows, vocabulary);
     const size_t embedding = gpt->parameters.token_embedding;
-    gemm_run(gpt->compute, &(struct gemm_call){.m = rows,
-                                               .n = width,
-                                               .k = vocabulary,
-                                               .a = d_logits,
-                                               .b = {gpt->parameters.weights_lowp, embedding, width},
-                                               .c = {gpt->d_final, first * width, width}});
-    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
-                                               .m = vocabulary,
-                                               .n = width,
-                                               .k = rows,
-                                               .a = d_logits,
-                                               .b = {gpt->final, first * width, width},
-                                               .c = {gpt->parameters.gradients, embedding, width},
-                                               .beta = first > 0 || gpt->parameters.accumulate});
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.a = d_logits,
+                                 .b = matrix_of(gpt->parameters.weights_lowp, embedding, vocabulary, width),
+                                 .c = matrix_of(gpt->d_final, first * width, rows, width)});
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.transpose_a = true,
+                                 .a = d_logits,
+                                 .b = matrix_of(gpt->final, first * width, rows, width),
+                                 .c = matrix_of(gpt->parameters.gradients, embedding, vocabulary, width),
+                                 .beta = first > 0 || gpt->parameters.accumulate});
 }
 
 /* Sets rows [first, rows) of an embedding's gradient to zero. */

@@ -101,13 +101,11 @@ static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
         convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_lowp, 0},
                          norm_rows(gpt) * columns);
     }
-    gemm_run(gpt->compute, &(struct gemm_call){.m = norm_rows(gpt),
-                                               .n = length,
-                                               .k = columns,
-                                               .a = {scratch->d_z_lowp, 0, columns},
-                                               .b = {sublayer->packed.buffer, sublayer->packed.offset, length},
-                                               .c = {scratch->d_streams, 0, length},
-                                               .beta = 1.0f});
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
+                                 .b = matrix_of(sublayer->packed.buffer, sublayer->packed.offset, columns, length),
+                                 .c = matrix_of(scratch->d_streams, 0, norm_rows(gpt), length),
+                                 .beta = 1.0f});
 }
 
 /* The gradients of projections and their norm's gain, from d_z. */
@@ -119,12 +117,9 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
                              scratch->d_packed);
     } else {
         gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
-                                                   .m = columns,
-                                                   .n = length,
-                                                   .k = norm_rows(gpt),
-                                                   .a = {scratch->d_z_lowp, 0, columns},
-                                                   .b = {sublayer->mix.streams, 0, length},
-                                                   .c = {scratch->d_packed, 0, length}});
+                                                   .a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
+                                                   .b = matrix_of(sublayer->mix.streams, 0, norm_rows(gpt), length),
+                                                   .c = matrix_of(scratch->d_packed, 0, columns, length)});
     }
     projections_unpack(&gpt->operations, gpt->parameters.weights, sublayer->projections, scratch->d_packed,
                        gpt->parameters.gradients, gpt->parameters.accumulate);

@@ -5,12 +5,9 @@
 static struct gemm_call forward_call(size_t rows, size_t out, size_t in, struct span x, struct span w,
                                      const struct buffer *y) {
     return (struct gemm_call){.transpose_b = true,
-                              .m = rows,
-                              .n = out,
-                              .k = in,
-                              .a = {x.buffer, x.offset, in},
-                              .b = {w.buffer, w.offset, in},
-                              .c = {y, 0, out}};
+                              .a = matrix_of(x.buffer, x.offset, rows, in),
+                              .b = matrix_of(w.buffer, w.offset, out, in),
+                              .c = matrix_of(y, 0, rows, out)};
 }
 
 void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
@@ -39,7 +36,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
     if ((bias || activated) && rows > FEW_ROWS && fuses) {
         struct gemm_call call = forward_call(rows, layer.out, layer.in, input, weights, y);
         call.bias = (struct span){bias ? parameters->weights : NULL, layer.bias_at};
-        call.activated = (struct matrix){activated, 0, layer.out};
+        call.activated = matrix_of(activated, 0, rows, layer.out);
         call.gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH;
         gemm_run(operations->compute, &call);
         return;
@@ -57,28 +54,23 @@ void linear_backward(struct operations *operations, const struct parameters *par
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
                      const struct buffer *gelu_of) {
     const bool fuses = gemm_fuses(operations->compute, operations->shape.type) && is_gelu(operations);
-    const struct matrix output = {d_y, 0, layer.out};
+    const struct matrix output = matrix_of(d_y, 0, rows, layer.out);
     compute_set_module(operations->compute, "GEMMs of layers");
-    gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
-                                                      .m = layer.out,
-                                                      .n = layer.in,
-                                                      .k = rows,
-                                                      .a = output,
-                                                      .b = {x, 0, layer.in},
-                                                      .c = {parameters->gradients, layer.weight_at, layer.in},
-                                                      .beta = parameters->accumulate});
+    gemm_run(operations->compute,
+             &(struct gemm_call){.transpose_a = true,
+                                 .a = output,
+                                 .b = matrix_of(x, 0, rows, layer.in),
+                                 .c = matrix_of(parameters->gradients, layer.weight_at, layer.out, layer.in),
+                                 .beta = parameters->accumulate});
     if (operations->shape.bias) {
         bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
                       parameters->accumulate);
     }
     gemm_run(operations->compute,
-             &(struct gemm_call){.m = rows,
-                                 .n = layer.in,
-                                 .k = layer.out,
-                                 .a = output,
-                                 .b = {parameters->weights_lowp, layer.weight_at, layer.in},
-                                 .c = {d_x, 0, layer.in},
-                                 .gelu_of = {fuses ? gelu_of : NULL, 0, layer.in},
+             &(struct gemm_call){.a = output,
+                                 .b = matrix_of(parameters->weights_lowp, layer.weight_at, layer.out, layer.in),
+                                 .c = matrix_of(d_x, 0, rows, layer.in),
+                                 .gelu_of = matrix_of(fuses ? gelu_of : NULL, 0, rows, layer.in),
                                  .gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH});
     if (gelu_of && !fuses) {
         compute_set_module(operations->compute, "GELU");

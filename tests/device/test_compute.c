@@ -54,16 +54,14 @@ static struct compute *open_device(const char *word, const char *cache_dir, bool
 /* A device with the kernel loop_turns and a buffer for it. */
 struct loop {
     struct compute *compute;
-    struct kernel kernel;
+    const struct kernel *kernel;
     struct buffer sums; /* {0, 3, 3, 3, 3} and zeros */
 };
 
 static struct loop open_loop(const char *word, const char *cache_dir, bool profile) {
     struct loop loop = {.compute = open_device(word, cache_dir, profile)};
     const uint32_t sums[] = {0, 3, 3, 3, 3};
-    if (kernel_build(loop.compute, loop_files, NULL, "loop_turns", &loop.kernel)) {
-        fail_msg("%s", error_text());
-    }
+    loop.kernel = kernel_find(loop.compute, loop_files, "", "loop_turns");
     assert_int_equal(buffer_create(loop.compute, &loop.sums, 1024), 0);
     assert_int_equal(buffer_write(loop.compute, &loop.sums, 0, sums, sizeof sums), 0);
     return loop;
@@ -71,13 +69,12 @@ static struct loop open_loop(const char *word, const char *cache_dir, bool profi
 
 static void close_loop(struct loop *loop) {
     buffer_release(loop->compute, &loop->sums);
-    kernel_release(&loop->kernel);
     compute_close(loop->compute);
 }
 
 /* sums[0] becomes what cl/loops.cl computes after so many turns. */
 static void launch_turns(struct loop *loop, unsigned turns) {
-    KERNEL_RUN(loop->compute, &loop->kernel, turns > 0, 1, ARG_U32(turns), ARG_U32(1), ARG_IN_OUT(&loop->sums, 5));
+    KERNEL_RUN(loop->compute, loop->kernel, turns > 0, 1, ARG_U32(turns), ARG_U32(1), ARG_IN_OUT(&loop->sums, 5));
 }
 
 /* ---- opening */
@@ -236,15 +233,15 @@ static void check_kernel(const char *word) {
     launch_turns(&loop, 0); /* no groups: nothing happens */
     assert_int_equal(buffer_read(loop.compute, &loop.sums, 0, &sum, sizeof(sum)), 0);
     assert_int_equal(sum, 1664525U * 3 + 3);
-    kernel_release(&loop.kernel); /* and again below */
+    assert_ptr_equal(kernel_find(loop.compute, loop_files, "", "loop_turns"), loop.kernel);
     close_loop(&loop);
 }
 
 static void check_first_failure(const char *word) {
     struct loop loop = open_loop(word, "", true);
     uint32_t value = 1;
-    KERNEL_RUN(loop.compute, &loop.kernel, 1, 1, ARG_U64(1)); /* the parameter is a uint */
-    launch_turns(&loop, 1);                                   /* does nothing any more */
+    KERNEL_RUN(loop.compute, loop.kernel, 1, 1, ARG_U64(1)); /* the parameter is a uint */
+    launch_turns(&loop, 1);                                  /* does nothing any more */
     compute_fail(loop.compute, "second failure");
     assert_int_equal(compute_check(loop.compute), -1);
     assert_int_equal(buffer_read(loop.compute, &loop.sums, 0, &value, 4), -1);
@@ -265,7 +262,7 @@ static void test_launch_fails(void **state) {
                  {1, 1 << 20, "CL_INVALID_WORK_" /* GROUP_SIZE or ITEM_SIZE */}};
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct loop loop = open_loop(NULL, "", false);
-        KERNEL_RUN(loop.compute, &loop.kernel, cases[i].groups, cases[i].local, ARG_U32(0), ARG_U32(0),
+        KERNEL_RUN(loop.compute, loop.kernel, cases[i].groups, cases[i].local, ARG_U32(0), ARG_U32(0),
                    ARG_IN_OUT(&loop.sums, 0));
         assert_int_equal(compute_finish(loop.compute), -1);
         assert_error(cases[i].words);
@@ -278,7 +275,6 @@ static void test_launch_fails(void **state) {
 static void check_build_fails(const char *word) {
     struct compute *compute = open_device(word, "", false);
     const char *const missing[] = {"loops.cl", "no_such.cl", NULL};
-    struct kernel kernel;
     cl_program program;
     assert_int_equal(program_build(compute, loop_files, "-D__kernel=bogus_token", &program), -1);
     assert_null(program);
@@ -286,10 +282,10 @@ static void check_build_fails(const char *word) {
     assert_error("bogus_token");
     assert_int_equal(program_build(compute, missing, NULL, &program), -1);
     assert_error("no_such.cl");
-    assert_int_equal(kernel_build(compute, loop_files, NULL, "no_such_kernel", &kernel), -1);
-    assert_error("no_such_kernel: CL_INVALID_KERNEL_NAME");
-    kernel_release(&kernel);
     assert_int_equal(compute_check(compute), 0);
+    assert_null(kernel_find(compute, loop_files, "", "no_such_kernel")->handle);
+    assert_int_equal(compute_check(compute), -1);
+    assert_error("no_such_kernel: CL_INVALID_KERNEL_NAME");
     compute_close(compute);
 }
 
@@ -494,9 +490,8 @@ static struct loop launch_some(const char *word, bool profile) {
     for (int i = 0; i < 3; i++) {
         launch_turns(&loop, 1);
     }
-    const struct matrix a = {&loop.sums, 0, 8}, c = {&loop.sums, 128, 8};
-    gemm_run(loop.compute,
-             &(struct gemm_call){.transpose_b = true, .m = 8, .n = 8, .k = 8, .a = a, .b = a, .c = c});
+    const struct matrix a = matrix_of(&loop.sums, 0, 8, 8), c = matrix_of(&loop.sums, 128, 8, 8);
+    gemm_run(loop.compute, &(struct gemm_call){.transpose_b = true, .a = a, .b = a, .c = c});
     buffer_zero(loop.compute, &loop.sums, 0, 16);
     if (compute_finish(loop.compute)) {
         fail_msg("%s", error_text());

@@ -318,9 +318,9 @@ UNIT_TEST(test_one_buffer) {
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, sizeof(values)), 0);
     assert_int_equal(buffer_write(compute, &buffer, 0, values, sizeof(values)), 0);
-    gemm_run(compute,
-             &(struct gemm_call){
-                 .m = 2, .n = 2, .k = 2, .a = {&buffer, 0, 2}, .b = {&buffer, 4, 2}, .c = {&buffer, 8, 2}});
+    gemm_run(compute, &(struct gemm_call){.a = matrix_of(&buffer, 0, 2, 2),
+                                          .b = matrix_of(&buffer, 4, 2, 2),
+                                          .c = matrix_of(&buffer, 8, 2, 2)});
     assert_int_equal(buffer_read(compute, &buffer, 0, values, sizeof(values)), 0);
     assert_true(values[8] == 19 && values[9] == 22 && values[10] == 43 && values[11] == 50);
     buffer_release(compute, &buffer);
@@ -333,9 +333,10 @@ UNIT_TEST(test_empty) {
     struct buffer buffer;
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, 0), 0);
-    struct matrix matrix = {&buffer, 0, 0};
-    gemm_run(compute, &(struct gemm_call){.m = 0, .n = 5, .k = 5, .a = matrix, .b = matrix, .c = matrix});
-    gemm_run(compute, &(struct gemm_call){.m = 5, .n = 0, .k = 5, .a = matrix, .b = matrix, .c = matrix});
+    const struct matrix wide = matrix_of(&buffer, 0, 0, 5), high = matrix_of(&buffer, 0, 5, 0);
+    const struct matrix square = matrix_of(&buffer, 0, 5, 5);
+    gemm_run(compute, &(struct gemm_call){.a = wide, .b = square, .c = wide});
+    gemm_run(compute, &(struct gemm_call){.a = square, .b = high, .c = high});
     assert_int_equal(compute_finish(compute), 0);
     buffer_release(compute, &buffer);
     compute_close(compute);
@@ -362,13 +363,14 @@ static void check_refused(struct gemm_call call, const char *expected) {
 }
 
 UNIT_TEST(test_refused) {
-    const struct gemm_call good = {.m = 10, .n = 10, .k = 10, .a.stride = 10, .b.stride = 10, .c.stride = 10};
+    const struct matrix square = matrix_of(NULL, 0, 10, 10);
+    const struct gemm_call good = {.a = square, .b = square, .c = square};
     struct gemm_call call = good;
     call.a.offset = 1;
     check_refused(call, ": A [10, 10]");
     call.a.offset = SIZE_MAX;
     check_refused(call, ": A [10, 10]");
-    call.a = (struct matrix){NULL, 0, 9};
+    call.a = (struct matrix){NULL, 0, 10, 10, 9};
     check_refused(call, ": A [10, 10]");
     call = good;
     call.b.stride = 11;
@@ -376,17 +378,19 @@ UNIT_TEST(test_refused) {
     call = good;
     call.c.offset = 101;
     check_refused(call, ": C [10, 10]");
-    call.c = (struct matrix){NULL, 0, SIZE_MAX / 9 + 10};
+    call.c = (struct matrix){NULL, 0, 10, 10, SIZE_MAX / 9 + 10};
     check_refused(call, ": C [10, 10]");
     call = good;
-    call.m = 11;
+    call.a.rows = call.c.rows = 11;
     check_refused(call, ": C [11, 10]");
-    call.m = SIZE_MAX;
+    call.a.rows = call.c.rows = SIZE_MAX;
     check_refused(call, ": C [");
+    call.c.rows = 10;
+    check_refused(call, "do not agree");
     call = good;
-    call.activated.stride = 9;
+    call.activated = (struct matrix){NULL, 0, 10, 10, 9};
     check_refused(call, ": activated [10, 10]");
-    call.activated.stride = 10;
+    call.activated = square;
     check_refused(call, "cannot add a bias or activate");
 }
 

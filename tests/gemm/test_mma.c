@@ -66,7 +66,7 @@ static void check_sizes(const struct mma_tiles *tiles, bool ta, bool tb, enum el
         const struct gemm_case wanted = sized_case(sizes[i], ta, tb, type);
         check(&mma, &wanted);
     }
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 
@@ -103,7 +103,7 @@ static void check_transposed_load(const struct mma_tiles *tiles) {
     wanted = sized_case((const size_t[]){72, 66, 80}, true, true, ELEMENT_BF16);
     wanted.pads[0] = 3;
     check(&mma, &wanted);
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 
@@ -139,7 +139,7 @@ static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
         wanted.offsets[2] = runs ? 16 : 3;
         check(&mma, &wanted);
     }
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 
@@ -170,7 +170,7 @@ static void test_parts(void **state) {
         .transpose_a = true, .m = 64, .n = 32, .k = 128, .types = {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32}};
     check(&mma, &whole);
     assert_int_equal(mma.partial.bytes, 2 * 7 * 32 * 32 * sizeof(float)); /* the most: of the first one */
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 
@@ -214,14 +214,14 @@ static void test_planted_error(void **state) {
     assert_int_equal(gemm_verify_tiles(&swapped, 32, 32, 16, ELEMENT_FP16), -1);
     assert_non_null(strstr(error_text(), "nt 32x32x80: C[0, 0] is"));
     /* a kernel that does not compile is a reason, too, and leaves the compute in order */
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     mma.cores.files[0] = NULL; /* nothing defines what the kernel calls */
     assert_int_equal(mma_self_test(&mma, ELEMENT_BF16), -1);
     assert_non_null(strstr(error_text(), "self-test with bf16: nt "));
     assert_non_null(strstr(error_text(), "cannot compile"));
     assert_null(compute->failure);
     assert_int_equal(compute_finish(compute), 0);
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 
@@ -352,7 +352,7 @@ static void test_small(void **state) {
     wanted = sized_case((const size_t[]){33, 16, 40}, true, false, ELEMENT_BF16);
     wanted.pads[2] = wanted.offsets[2] = 8;
     check(&mma, &wanted);
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 

@@ -122,10 +122,9 @@ static void check_programs(struct compute *compute, bool expected) {
     assert_option("attention_gpu.cl", AS_NEEDED, expected);
     operations_release(&operations);
 
-    struct gemm_blocks blocks = {.groups_expected = 0};
-    assert_int_equal(gemm_blocks_build(compute, &blocks, ELEMENT_FP32), -1);
+    assert_int_equal(gemm_blocks_build(compute, ELEMENT_FP32), -1);
     assert_option("gemm_blocks.cl", MANY, expected);
-    gemm_blocks_release(compute, &blocks);
+    compute_forget(compute);
 
     check_attention(compute, 8, "-DKEYS=16 -DBLOCK=16 -DSTRIP=16 -DKEEP=0");
     check_attention(compute, 16, "-DKEYS=64 -DBLOCK=32 -DSTRIP=16 -DKEEP=1");
@@ -133,7 +132,7 @@ static void check_programs(struct compute *compute, bool expected) {
     struct mma mma = {.compute = compute, .cores = matrix_cores_emulated()};
     assert_int_equal(mma_self_test(&mma, ELEMENT_BF16), -1);
     assert_option("mma_gemm.cl", MANY, expected);
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
 }
 
 UNIT_TEST(programs_that_need_them_ask_for_registers) {

@@ -169,23 +169,14 @@ static int build_one(struct compute *compute, const char *const *files, const ch
     return status;
 }
 
-/* Every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads. */
-static int list_portable_gemm(struct compute *compute) {
-    struct gemm_blocks blocks = {.groups_expected = 0};
-    const int status =
-        gemm_blocks_build(compute, &blocks, ELEMENT_FP32) || gemm_blocks_build(compute, &blocks, ELEMENT_BF16);
-    gemm_blocks_release(compute, &blocks);
-    return status ? -1 : 0;
-}
-
 /* Programs that do not belong to an operation. */
 static int list_others(struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
     static const char *const loops[] = {"loops.cl", NULL};
-    const int status = gemm_open(compute, "portable", ELEMENT_FP32, NULL) || list_portable_gemm(compute) ||
+    /* every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads */
+    const int status = gemm_blocks_build(compute, ELEMENT_FP32) || gemm_blocks_build(compute, ELEMENT_BF16) ||
                        build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
-    gemm_close(compute); /* compute_close would close a device */
     return status ? -1 : 0;
 }
 
@@ -238,21 +229,22 @@ enum alignment { UNALIGNED, EDGES, WHOLE_TILES };
 static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) {
     const size_t size = alignment == WHOLE_TILES ? 256 : alignment == EDGES ? 264 : 257;
     const enum element_type type = bits & FP16 ? ELEMENT_FP16 : ELEMENT_BF16;
-    const struct matrix operand = {&typed_buffers[type], 0, size};
+    const struct matrix operand = matrix_of(&typed_buffers[type], 0, size, size);
     const struct matrix none = {0};
-    mma_run(mma, &(struct gemm_call){.transpose_a = bits & TRANSPOSED_A,
-                                     .transpose_b = bits & TRANSPOSED_B,
-                                     .m = size,
-                                     .n = size,
-                                     .k = size,
-                                     .a = operand,
-                                     .b = operand,
-                                     .c = {&typed_buffers[bits & FP32_C ? ELEMENT_FP32 : type], 0, size},
-                                     .beta = bits & ADDS ? 1.0f : 0.0f,
-                                     .bias = {bits & WITH_BIAS ? &typed_buffers[ELEMENT_FP32] : NULL, 0},
-                                     .activated = bits & GELU ? operand : none,
-                                     .gelu_of = bits & GELU_DERIVATIVE ? operand : none,
-                                     .gelu_tanh = bits & TANH});
+    mma_run(mma,
+            &(struct gemm_call){.transpose_a = bits & TRANSPOSED_A,
+                                .transpose_b = bits & TRANSPOSED_B,
+                                .m = size,
+                                .n = size,
+                                .k = size,
+                                .a = operand,
+                                .b = operand,
+                                .c = matrix_of(&typed_buffers[bits & FP32_C ? ELEMENT_FP32 : type], 0, size, size),
+                                .beta = bits & ADDS ? 1.0f : 0.0f,
+                                .bias = {bits & WITH_BIAS ? &typed_buffers[ELEMENT_FP32] : NULL, 0},
+                                .activated = bits & GELU ? operand : none,
+                                .gelu_of = bits & GELU_DERIVATIVE ? operand : none,
+                                .gelu_tanh = bits & TANH});
 }
 
 /* What a layer needs of each shape of tiles; with large tiles all ways to read A and B, and all that may follow
@@ -278,7 +270,7 @@ static int list_matrix_gemm(struct compute *compute, const struct matrix_cores *
             list_gemm(&mma, GELU_DERIVATIVE | tanh, WHOLE_TILES);
         }
     }
-    mma_release(&mma);
+    buffer_release(compute, &mma.partial);
     return compute_check(compute);
 }
 
