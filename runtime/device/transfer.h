@@ -69,5 +69,5 @@ void upload_release(struct upload *upload);
  * sent from it. */
 void *upload_begin(struct upload *upload);
 
-/* Starts a copy of bytes at `offset` of that area to the beginning of a buffer. A launch. */
+/* Launches a copy of bytes at `offset` of that area to the beginning of a buffer. */
 void upload_send(struct upload *upload, size_t offset, const struct buffer *buffer, size_t bytes);

@@ -4,13 +4,13 @@
  *   cblas    | CPUs (PoCL)            | fp32                          | no         | the host's BLAS, natively
  *   clblast  | any device             | fp32                          | no         | CLBlast
  *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | in 16 bits | our kernels (gemm_mma.h)
- *   onednn   | Intel's GPUs, CPUs     | all; else CLBlast or cblas    | no         | oneDNN
+ *   onednn   | Intel's GPUs, CPUs     | all; (1)                      | no         | oneDNN
  *   portable | any device             | all on GPUs, else fp32        | no         | our kernels (gemm_blocks.h,
  *            |                        |                               |            | gemm_panels.h)
  *
- * "fuses": computes a bias and GELU in the GEMM. The types of the three buffers say what is stored in them. If a
- * backend does not read them, gemm_run makes fp32 copies of them, and converts the result back. Sums are fp32
- * either way. */
+ * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and GELU in the
+ * GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run makes
+ * fp32 copies of them, and converts the result back. Sums are fp32 either way. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -49,7 +49,7 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type);
  * activation_forward). */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
 
-/* Whether GEMMs of 16 bits run on the device's matrix cores, so that attention may, too. */
+/* Whether GEMMs of 16 bits run on the device's matrix cores, if it has some; attention may use them then, too. */
 bool gemm_uses_matrix_cores(const struct compute *compute);
 
 /* The most loop iterations of one work-item for sums of k elements, for operations_check_loops. 0 unless the

@@ -203,6 +203,10 @@ int options_set_defaults(struct option_spec *specs, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct option_spec *spec = &specs[i];
         spec->given = 0;
+        if (spec->type != OPTION_HEADING &&
+            (option_find(specs, i, spec->name) || (spec->former && option_find(specs, i, spec->former)))) {
+            return error_set("the table of options has '%s' twice", spec->name);
+        }
         if (spec->type != OPTION_HEADING && strchr(spec->name, '-') != NULL) {
             return error_set("the table of options has '%s' where names have underscores", spec->name);
         }

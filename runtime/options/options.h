@@ -46,7 +46,7 @@ struct program_info {
 };
 
 /* Sets all targets to their defaults. Texts must be NULL before, or what an earlier call has set, which is freed.
- * Refuses a table in which a name has hyphens instead of underscores. */
+ * Refuses a table in which a name has hyphens instead of underscores, or stands twice. */
 int options_set_defaults(struct option_spec *specs, size_t count);
 
 void options_free(struct option_spec *specs, size_t count);

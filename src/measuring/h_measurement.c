@@ -352,12 +352,14 @@ static double farthest(struct range range) {
     return fabs(range.minimum - 1.0) > fabs(range.maximum - 1.0) ? range.minimum : range.maximum;
 }
 
-/* What a promise is about in a sublayer, and how far that is from what it should be: NaN is as far as can be. */
+/* What a promise is about in a sublayer, and how far that is from what it should be: NaN, as of a promise that is
+ * not measured here, is as far as can be. */
 static double value_of(const struct h_tally *tally, enum residual_promise promise, double *deviation) {
-    const double value = promise == PROMISE_ROW_SUMS      ? farthest(tally->row_sum)
-                         : promise == PROMISE_COLUMN_SUMS ? farthest(tally->column_sum)
-                         : promise == PROMISE_NORM        ? farthest(tally->norm)
-                                                          : tally->entry.minimum;
+    const double value = promise == PROMISE_ROW_SUMS        ? farthest(tally->row_sum)
+                         : promise == PROMISE_COLUMN_SUMS   ? farthest(tally->column_sum)
+                         : promise == PROMISE_SPECTRAL_NORM ? farthest(tally->norm)
+                         : promise == PROMISE_SIGN          ? tally->entry.minimum
+                                                            : (double)NAN;
     *deviation = promise == PROMISE_SIGN ? -value : fabs(value - 1.0);
     *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;
     return value;

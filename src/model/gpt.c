@@ -25,9 +25,9 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
 
 /* The order of the model's operations: tokens -> embedding -> sublayers (enter, branch, leave) -> final norm ->
  * head -> loss, and backward. Decided elsewhere: all buffers' sizes, how many tokens have logits at a time
- * (logit_rows), and whether the activation's outputs are kept for the backward pass (keeps_activation): gpt_plan.c,
- * with memory; whether frames are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM:
- * linear.c. */
+ * (logit_rows), and whether the activation function's outputs are kept for the backward pass (keeps_activation):
+ * gpt_plan.c, with memory; whether hyper-connections are fused: frame_is_fused (operations.h); whether bias and
+ * GELU are part of a GEMM: linear.c. */
 
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
     return (struct embedding){{arena, gpt->parameters.token_embedding},
@@ -173,8 +173,8 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
 }
 
 /* The backward pass of the embedding. Its rows are added to the token embedding's gradient, which the head has
- * begun; or, with several ranks, written to a buffer of their own (row_gradients.h), so that the ranks can sum the
- * head's part meanwhile. */
+ * begun; or, if row_gradients_begin was called before this pass and has room for them, to a zeroed buffer of their
+ * own, so that several ranks can sum the head's part meanwhile. */
 static void embedding_part_backward(struct gpt *gpt) {
     const struct row_gradients *rows = &gpt->row_gradients;
     struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients);

@@ -1,5 +1,9 @@
 /* The model on a device: GPT-2 with a residual connection of the table in src/variants/residual.c, forward and
- * backward. */
+ * backward.
+ *
+ * A function that "launches" puts kernels into the device's queue and returns at once; the first failure is kept in
+ * the compute (runtime/device/compute.h). A function that "waits" returns when the device has done all that was
+ * launched. */
 #pragma once
 
 #include "src/model/gpt_state.h"
@@ -22,23 +26,26 @@ int64_t gpt_batch_capacity(const struct gpt *gpt, int64_t sequence);
  * are errors. */
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y);
 
-/* The forward pass, from tokens to the final norm. A launch. */
+/* The forward pass, from tokens to the final norm. Launches. */
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
 
-/* Head and loss, in blocks of tokens: loss += scale * mean loss over targets that are not -1. With `gradient` also
- * the backward pass of the head, for the loss times scale and gpt->loss_scale. A launch. */
+/* Logits and loss, in blocks of tokens: loss += scale * mean, over this micro-batch's targets that are not -1. In
+ * training `scale` is 1 / micro-batches of the step on all ranks together, so that losses and gradients only need
+ * to be summed. With `gradient` it also runs the backward pass of the output layer, whose gradients are those of
+ * scale * mean * gpt->loss_scale (not 1 in fp16 only; the optimizer divides by it). Launches. */
 void gpt_loss(struct gpt *gpt, float scale, bool gradient);
 
 /* gpt_backward calls gradients_launched after the launches that complete the gradients of the final norm (sublayer
  * = 2 n_layer), of each sublayer (2 n_layer - 1 .. 0), and of the embeddings (-1). Where row_gradients.h keeps rows
- * apart, the head's part of the token embedding's gradient is complete with the final norm's. */
+ * apart, the output layer's part of the token embedding's gradient is complete with the final norm's. */
 struct gpt_listener {
     void (*gradients_launched)(void *context, int64_t sublayer);
     void *context;
 };
 
-/* The backward pass below the head. The first one after gpt_zero overwrites the gradients in the arena, as the
- * gpt_loss before it does; later ones add to them. listener may be NULL. A launch. */
+/* The backward pass from the final norm to the embeddings, after a gpt_loss with `gradient`. In the first
+ * micro-batch after gpt_zero both overwrite the gradients in the arena, in later ones both add to them. So only the
+ * last micro-batch of a step completes gradients: several ranks pass a listener there, elsewhere NULL. Launches. */
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener);
 
 /* Starts a step: the loss becomes zero, and the next backward pass overwrites the gradients. (Clearing the arena
@@ -65,7 +72,7 @@ double gpt_flops_per_token(const struct gpt *gpt);
  *
  * A new token costs one query of attention and one row of every GEMM. The model is planned with GPT_GENERATION;
  * options.batch is the number of sequences (rows of the cache), options.sequence their greatest length. A row's
- * results do not depend on the other rows; with at most FEW_ROWS of them not even in the last bit. */
+ * results are those that it would have alone: to the bit in steps of at most FEW_ROWS rows, else up to rounding. */
 
 /* Fills a row of the cache with tokens [count], 1 <= count <= options.sequence, in one forward pass. logits [V]
  * follow the last token. Waits. Returns -1 with an error for arguments out of range. */
@@ -75,5 +82,5 @@ int generation_prefill(struct gpt *gpt, int64_t row, const int32_t *tokens, size
  * options.sequence. logits [rows, V] follow the new tokens. Waits. */
 int generation_step(struct gpt *gpt, int64_t rows, int64_t position, const int32_t *tokens, float *logits);
 
-/* Copies row `from` of the cache to row `to`. A launch. */
+/* Copies row `from` of the cache to row `to`. Launches. */
 void generation_copy(struct gpt *gpt, int64_t from, int64_t to);

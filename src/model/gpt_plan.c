@@ -73,7 +73,7 @@ static void plan_parameters(struct gpt *gpt) {
             parameters->states[i] = memory_plan_add(plan, "optimizer moments", kept, ELEMENT_FP32);
         }
     }
-    const uint64_t leaves = (uint64_t)residual_projections(gpt->config.residual, gpt->config.n_streams);
+    const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
     gpt->packed = memory_plan_add(plan, "weights", sublayers * packed_elements(&gpt->config), gpt->options.type);
     gpt->projections.leaves = memory_plan_add(plan, "weights", sublayers * leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
@@ -345,7 +345,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
 
 /* Writes the table of all projection matrices to the device. */
 static int list_projections(struct gpt *gpt) {
-    const size_t each = (size_t)residual_projections(gpt->config.residual, gpt->config.n_streams);
+    const size_t each = (size_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
     const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer, count = each * sublayers;
     struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
     for (size_t i = 0; i < sublayers; i++) {

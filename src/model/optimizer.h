@@ -6,16 +6,16 @@
 #include <stddef.h>
 
 struct optimizer_settings {
-    int optimizer; /* place in optimizer_names() */
+    int optimizer; /* number of its row, see optimizer_at */
     double learning_rate, min_lr;
     int64_t warmup_iters, lr_decay_iters;
     double weight_decay, beta1, beta2;
     double grad_clip; /* largest global norm; 0: no clipping */
 };
 
-/* A number that an optimizer brings with it, and its place in optimizer_settings. */
+/* A number that an optimizer brings with it, and the field of optimizer_settings that gets it. */
 struct optimizer_option {
-    const char *name, *initial; /* "beta1", "0.9" */
+    const char *name, *initial; /* "beta1", "0.9"; no other option, of other optimizers either, may have the name */
     size_t offset;              /* of a double */
     double least, most;
     const char *help;
@@ -25,11 +25,12 @@ enum { OPTIMIZER_MOST_STATES = 2 };
 
 struct optimizer {
     const char *name;
-    const char
-        *states[OPTIMIZER_MOST_STATES]; /* floats that it keeps for each weight: prefixes of checkpoints' tensors */
+    /* Its states: floats that it keeps for each weight, by the prefix of their tensors in checkpoints. */
+    const char *states[OPTIMIZER_MOST_STATES];
     const struct optimizer_option *options; /* its own; the last has no name */
-    /* The step on a range of the arena, with the gradients' norm in gpt->gradient_norm. If that is not finite
-     * nothing changes. A launch. */
+    /* Updates a range of weights, weights_lowp and states from the gradients. The kernel unscales and clips them
+     * and applies weight decay, as the top of cl/adamw.cl says; gpt->gradient_norm has their norm, unscaled. If
+     * that is not finite the kernel changes nothing. Launches. */
     void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                  struct optimizer_range range);
 };
@@ -42,9 +43,9 @@ const char *optimizer_names(void);
  * min_lr. */
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
 
-/* One step with the gradients in the arena; gpt->gradient_norm becomes their norm before clipping. A launch. */
+/* One step with the gradients in the arena; gpt->gradient_norm becomes their norm before clipping. Launches. */
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration);
 
-/* The step on a range of the arena, with the norm in gpt->gradient_norm. A launch. */
+/* The step on a range of the arena, with the norm in gpt->gradient_norm. Launches. */
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                       struct optimizer_range range);

@@ -77,7 +77,7 @@ void parameters_create(const struct model_config *config, struct parameters *par
 void parameters_release(struct parameters *parameters);
 
 /* Rounds the weights to weights_lowp, after they were written from the host; the optimizer's step does it by
- * itself. A launch. */
+ * itself. Launches. */
 void parameters_round(struct compute *compute, const struct parameters *parameters);
 
 /* Initialises all weights, and weights_lowp, on the device. */

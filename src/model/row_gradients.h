@@ -19,8 +19,8 @@ void row_gradients_release(struct gpt *gpt);
 void row_gradients_mark(const struct gpt *gpt, uint32_t *words);
 
 /* Call before gpt_backward, which then keeps the rows of these tokens apart if they fit. `words` includes all
- * tokens of the batch. A launch. */
+ * tokens of the batch. Launches. */
 void row_gradients_begin(struct gpt *gpt, const uint32_t *words);
 
-/* Call after gpt_backward: adds the rows to the token embedding's gradient. A launch. */
+/* Call after gpt_backward: adds the rows to the token embedding's gradient. Launches. */
 void row_gradients_join(struct gpt *gpt);

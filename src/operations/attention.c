@@ -33,8 +33,8 @@ double attention_flops(const struct operations *operations, struct token_shape t
 
 /* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes `positions` rows of a head. */
 
-/* Transposes keys (which = 1) or values (2) of qkv [batch, sequence, 3, H, C/H] to [batch, H, C/H, padded], so that
- * a vector holds one channel of neighbouring positions. */
+/* Copies keys (which = 1) or values (2) of qkv [batch, sequence, 3, H, D] to transposed tiles, in which a vector
+ * holds one channel of neighbouring positions. */
 static void transpose(struct operations *operations, const struct attention_pass *pass, int which,
                       const struct buffer *transposed) {
     const size_t per_item =
@@ -73,8 +73,9 @@ static void forward_cpu(struct operations *operations, const struct attention_pa
                   ARG_OUT(pass->values->y, pass->y_elements), ARG_OUT(pass->values->lse, pass->score_rows));
 }
 
-/* Whether each work-item of the backward pass computes a whole head (5 matrix multiplications) instead of a block
- * of queries or keys (7). True if there are enough heads that at most a tenth of the CPU's cores would be idle. */
+/* Whether each work-item of the backward pass computes a whole head of a sequence (5 matrix multiplications)
+ * instead of a block of queries or keys (7). True if there are so many of them that at most a tenth of the cores'
+ * time would be idle. */
 static bool computes_whole_heads(const struct operations *operations, struct token_shape tokens) {
     const size_t cores = operations->policy.attention_head_cores;
     const size_t heads = (size_t)(tokens.batch * operations->shape.heads);
@@ -167,7 +168,7 @@ static bool gpu_takes(const struct compute *compute, const struct operation_shap
 
 /* Whether the CPU has the instructions for bf16: the kernels multiply vectors of 16 pairs. */
 static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
-    return compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
+    return shape && compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
            shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
            strstr(compute->device.matrix_cores.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
 }
@@ -179,20 +180,22 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
 }
 
 /* The algorithms of attention. attention_next chooses the first row whose `takes` accepts device and shape. If the
- * kernels of cpu_bf16 do not compile or fail attention_check, the next row replaces it; wrong results of any other
- * row are an error. The last row, matrix_cores, is not chosen in this way: attention_open adds it if its kernels
- * pass. It then computes the forward and backward passes of whole sequences, while generation (attention_fill and
- * attention_step) stays with the row that was chosen before. */
+ * kernels of cpu_bf16 do not compile or fail attention_check, the next row replaces it. The last row, matrix_cores,
+ * is not chosen in this way: attention_open adds it if its kernels pass attention_check. It then computes the
+ * forward and backward passes of whole sequences, while generation (attention_fill and attention_step) stays with
+ * the row that was chosen before. gpu and cpu are checked only if compute->verify is set: attention_open fails if
+ * they are wrong. */
 static const struct attention_algorithm {
-    const char *name; /* the kernels are in cl/attention_<name>.cl */
-    bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
+    const char *name; /* `attention` of its programs in kernels.c; matrix_cores builds its own */
+    bool (*takes)(const struct compute *compute, const struct operation_shape *shape); /* shape NULL: any */
+    bool transposes; /* reads keys_t and values_t */
     void (*forward)(struct operations *operations, const struct attention_pass *pass);
     void (*backward)(struct operations *operations, const struct attention_pass *pass);
 } algorithms[] = {
-    {"gpu", gpu_takes, forward_gpu, backward_gpu},
-    {"cpu_bf16", cpu_bf16_takes, forward_cpu, backward_cpu},
-    {"cpu", cpu_takes, forward_cpu, backward_cpu},
-    {"matrix_cores", NULL, attention_matrix_cores_forward, attention_matrix_cores_backward},
+    {"gpu", gpu_takes, false, forward_gpu, backward_gpu},
+    {"cpu_bf16", cpu_bf16_takes, true, forward_cpu, backward_cpu},
+    {"cpu", cpu_takes, true, forward_cpu, backward_cpu},
+    {"matrix_cores", NULL, false, attention_matrix_cores_forward, attention_matrix_cores_backward},
 };
 #define MATRIX_CORES (&algorithms[COUNT(algorithms) - 1])
 
@@ -226,7 +229,11 @@ size_t operations_padded(const struct compute *compute, int64_t sequence) {
 }
 
 size_t operations_transposed(const struct compute *compute, int64_t sequence) {
-    return gpu_takes(compute, NULL) ? 0 : operations_padded(compute, sequence);
+    const struct attention_algorithm *row = algorithms;
+    while (!row->takes(compute, NULL)) {
+        row++;
+    }
+    return row->transposes ? operations_padded(compute, sequence) : 0;
 }
 
 static const struct attention_algorithm *algorithm_for(const struct operations *operations,

@@ -11,13 +11,13 @@ struct attention_pass {
     const struct attention_scratch *scratch;
     struct dropout dropout;
     const struct buffer *d_y, *d_qkv; /* backward */
-    size_t padded;                    /* operations_padded: row length of keys_t */
+    size_t padded;                    /* operations_padded */
     size_t y_elements;                /* y [N, C]; qkv has three times as many */
-    size_t transposed_elements;       /* keys_t [batch, H, C/H, padded] */
+    size_t transposed_elements;       /* of keys_t: batch * C * padded, in tiles */
     size_t score_rows;                /* lse and delta [batch, H, sequence]: one number per row of scores */
 };
 
-/* FLOPs of so many matrix multiplications of heads [sequence, C/H], below the diagonal of their scores. */
+/* FLOPs of so many matrix multiplications of heads [sequence, D], on and below the diagonal of their scores. */
 double attention_flops(const struct operations *operations, struct token_shape tokens, int gemms);
 
 /* ---- on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the table
@@ -38,7 +38,7 @@ struct attention_matrix_cores {
  * attention_matrix_cores_close. */
 int attention_matrix_cores_open(struct operations *operations, const struct matrix_cores *unit);
 
-/* Whether they are open, and can count such a batch. */
+/* Whether they are open, and the batch is small enough for their 32-bit indices. */
 bool attention_matrix_cores_take(const struct operations *operations, struct token_shape tokens);
 
 void attention_matrix_cores_forward(struct operations *operations, const struct attention_pass *pass);

@@ -1,4 +1,4 @@
-/* What all operations say of a batch: its shape, and dropout in it. */
+/* A batch as all operations see it: its shape, and dropout in it. */
 #pragma once
 
 #include <stdint.h>
@@ -13,7 +13,7 @@ struct dropout {
 /* As kernels take it: float rate, ulong key, ulong first_row. */
 #define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U64((d).key), ARG_U64((d).first_row)
 
-/* The key of a place ("embedding", "attention.3", ...) in an iteration. */
+/* The key of a place ("embedding", "6 attention", "6 output": of sublayer 6) in an iteration. See gpt_dropout. */
 uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place);
 
 /* Sequences in a batch: N = batch * sequence. */

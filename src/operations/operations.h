@@ -3,13 +3,15 @@
  * (runtime/device/compute.h). Operations know the shapes of a sublayer, but not the order of sublayers: that is
  * src/model/gpt.c.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations, and the copy of
- * the weights that GEMMs read, have the shape's type (act_t in the kernels); all else is float. Parameters are
- * spans of the arena of weights, their gradients are spans of the arena of gradients. Gradients of parameters are
- * overwritten in the first backward pass of a step (`accumulate` false) and added to in later ones (true); all
- * other outputs are overwritten. Kernels load aligned vectors: buffers begin at a multiple of a vector's size,
- * as OpenCL's do, and offsets of spans are multiples of 64 elements or of C. Only spans of theta may begin
- * anywhere. tests/operations/test_operations.c compares each operation with a plain reference in double.
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads of D = C / H channels, V tokens of the
+ * vocabulary that are scored. Activations (streams, and the inputs, outputs and hidden layers of branches),
+ * their gradients, and the copy of the weights that GEMMs read have the shape's type (act_t in the kernels); tokens
+ * are int; all else is float unless said. Parameters are spans of the arena of weights, their gradients are spans
+ * of the arena of gradients. Gradients of parameters are overwritten in the first backward pass of a step
+ * (`accumulate` false) and added to in later ones (true); all other outputs are overwritten. Kernels load aligned
+ * vectors: buffers begin at a multiple of a vector's size, as OpenCL's do, and offsets of spans are multiples of 64
+ * elements or of C. Only spans of theta may begin anywhere. tests/operations/test_operations.c compares each
+ * operation with a plain reference in double.
  *
  * A "leaf" is a parameter tensor that the residual variant adds to a sublayer (src/variants/residual.h); "theta"
  * are a sublayer's small leaves, one after the other. Norms and activations are files of cl/, norm_<name>.cl and
@@ -30,7 +32,7 @@ struct operations {
     char attention_by[160]; /* what attention runs on, and why not on matrix cores, human-readable */
     bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
 
-    size_t columns;     /* projections per normalised row */
+    size_t columns;     /* projections per normalised row: numbers of z, columns of the projection matrices */
     size_t norm_groups; /* normalised rows per token: 1, or S if each stream has its own RMSNorm */
     size_t h_row;       /* floats of H_pre [S], H_post [S], H_res [S, S] per token: S (S + 2) */
     const struct stream_mix *pending_leave; /* the mix that frame_leave stored for frame_enter; NULL: none */
@@ -60,20 +62,22 @@ int operations_check_loops(struct operations *operations, struct token_shape tok
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
 
-/* Sequence length rounded up to whole tiles of keys: the row length of keys_t and of attention_step's scores. */
+/* Sequence length rounded up to whole tiles of keys: elements of keys_t for each channel, and the row length of
+ * attention_step's scores. */
 size_t operations_padded(const struct compute *compute, int64_t sequence);
 
-/* operations_padded where attention runs on the CPU kernels, which transpose keys; else 0. */
+/* operations_padded where attention's algorithm reads transposed keys (`transposes` in attention.c); else 0. */
 size_t operations_transposed(const struct compute *compute, int64_t sequence);
 
 /* ---- embedding */
 
-/* wte [V, C], wpe [block_size, C] and, where streams are scaled, their gains [S, C]; or their gradients. */
+/* wte [vocab_size, C], wpe [block_size, C] and, where streams are scaled, their gains [S, C]; or their
+ * gradients. */
 struct embedding {
     struct span tokens, positions, scale;
 };
 
-/* A batch of tokens, and dropout behind their embedding. */
+/* A batch of tokens, and dropout after their embedding. */
 struct embedding_input {
     struct token_shape tokens;
     const struct buffer *ids; /* [N] int */
@@ -122,7 +126,7 @@ struct projection_table {
     size_t first, count;
 };
 
-/* Fills leaves[0 .. residual_projections(variant)) for one sublayer; at[i] is the arena offset of the i-th
+/* Fills leaves[0 .. residual_projection_matrices(variant)) for one sublayer; at[i] is the arena offset of the i-th
  * projection matrix in the variant's table. */
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
                       struct projection_leaf *leaves);
@@ -169,12 +173,12 @@ struct layer_norm {
     struct span gain, bias;
 };
 
-/* What the frame around a branch reads and writes in its forward pass. */
+/* What a sublayer's width mix and depth mix read and write in the forward pass. */
 struct stream_mix {
     const struct buffer *streams, *h; /* [N, S, C], [N, h_row] */
     struct layer_norm norm;
-    const struct buffer *normed;     /* [N, C] of the width mix, the branch's input */
-    const struct buffer *statistics; /* [N, 2] of its layer norm: mean and 1/deviation */
+    const struct buffer *normed;     /* [N, C] layer norm of the width mix: the branch's input */
+    const struct buffer *statistics; /* [N, 2] of that layer norm: mean and 1/deviation */
     const struct buffer *output;     /* [N, C] of the branch */
 };
 
@@ -200,16 +204,17 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
 
-/* ---- the fused frame: all operations of a hyper-connection in one kernel forward and one backward */
+/* ---- the fused frame: a hyper-connection without its branch in one kernel forward and one backward */
 
 /* Whether this device and shape use the fused kernels below instead of the separate ones above. policy_make decides
  * (frame_rows in policy.c): not for plain residuals, on CPUs, with more than 4 streams, or where a token's streams,
- * projections or theta are too large for registers and local memory. `hc_devices --verbose` prints the decision
- * for GPT-2 small in bf16 with mhc and 4 streams.
- * Generation with a key/value cache uses the separate kernels in any case (is_fused in hyper_connection.c). */
+ * projections or theta are too large for registers and local memory. `hc_devices --verbose` prints the decision for
+ * GPT-2 small in bf16 with mhc and 4 streams. The kernels include the files of the residual variant and of the
+ * norm, so a new one of either runs in them, too. Generation with a key/value cache uses the separate kernels in
+ * any case (is_fused in hyper_connection.c). */
 bool frame_is_fused(const struct operations *operations);
 
-/* The hyper-connection around a branch: its streams' map and mix, and its packed projections [columns, row]. */
+/* The hyper-connection of a sublayer: its map and mixes, and its packed projections [columns, row]. */
 struct stream_frame {
     const struct stream_map *map;
     const struct stream_mix *mix;
@@ -229,7 +234,7 @@ void frame_enter(struct operations *operations, size_t tokens, const struct stre
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                            const struct buffer *d_mixed, const struct buffer *d_output);
 
-/* What frame_backward writes, and h_before, which it reads. */
+/* What frame_backward writes; h_before it reads. */
 struct frame_gradients {
     const struct buffer *d_z;       /* [N, norm_groups, columns] of the raw projections, of the activations' type */
     const struct buffer *d_streams; /* [N, S, C]: d_mixed in, d_streams out */
@@ -239,9 +244,14 @@ struct frame_gradients {
     struct span d_theta;
 };
 
-/* Gradients of this sublayer's mixes and map, without those of the projection matrices, and d_output of the
- * sublayer before, whose branch runs backward next. This sublayer's own d_output comes from the call before, or
- * from frame_output_gradient. */
+/* Computes the gradients of this sublayer's depth mix, map, width mix and layer norm, and turns d_mixed into
+ * d_streams in place, including the part that comes through the projections. The gradients of the projection
+ * matrices and of the RMSNorm's gain are left to the caller: a GEMM of d_z, then projections_unpack. Also computes
+ * d_output of the sublayer before, whose branch runs backward next; this sublayer's own comes from the previous
+ * call, or from frame_output_gradient.
+ *
+ * Reads streams, squares, z, h, statistics and output of this sublayer as the forward pass left them, and h of the
+ * one before; normed may have been overwritten. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
@@ -259,10 +269,11 @@ struct attention_values {
 };
 
 /* Scratch buffers. keys_t is used by both passes, the others by the backward pass only. keys_t and values_t are
- * [batch, H, C/H, operations_transposed], and not touched where that is 0. */
+ * transposed copies of keys and values in the tiles that cl/attention_cpu.cl describes: batch * C *
+ * operations_transposed elements, not touched where that is 0. */
 struct attention_scratch {
     const struct buffer *keys_t, *values_t;
-    const struct buffer *delta;     /* [batch, H, sequence], float: <y, d_y> of each query */
+    const struct buffer *delta;     /* [batch, H, sequence], float: <y, d_y> of each query, for the kernel of dk */
     const struct buffer *d_queries; /* [N, C], float sums of a 16-bit dq, on CPUs with whole heads */
 };
 
@@ -317,7 +328,7 @@ void bias_backward(struct operations *operations, size_t rows, size_t width, con
 void dropout_apply(struct operations *operations, size_t rows, size_t width, struct dropout dropout,
                    const struct buffer *x);
 
-/* ---- head */
+/* ---- output layer ("head") */
 
 /* y = LN(sum_s x_s), or with shape.norm_sum y = sum_s LN(x_s). */
 struct final_norm {
@@ -364,11 +375,11 @@ struct adamw_arenas {
     /* The copy of the weights in the activations' type, which the step updates as well. In fp32 there is none:
      * pass the weights again. */
     const struct buffer *weights_lowp;
-    const struct buffer *first_moments, *second_moments; /* of all weights, or of a rank's part of them */
+    const struct buffer *first_moments, *second_moments; /* the states, of all weights or of a rank's shard */
     size_t decayed;                                      /* weights before this one take weight decay */
 };
 
-/* Elements [first, first + count) of weights and gradients; their moments begin at `state_first`. All multiples of
+/* Elements [first, first + count) of weights and gradients; their states begin at `state_first`. All multiples of
  * 64. */
 struct optimizer_range {
     uint64_t first, count, state_first;

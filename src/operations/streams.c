@@ -25,7 +25,7 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
 
 /* Elements of the projections of so many leaves, which are those of whole sublayers. */
 static size_t projection_elements(const struct operations *operations, size_t leaves) {
-    const size_t each = (size_t)residual_projections(operations->shape.residual, operations->shape.streams);
+    const size_t each = (size_t)residual_projection_matrices(operations->shape.residual, operations->shape.streams);
     return each ? leaves / each * operations->columns * norm_length(operations) : 0;
 }
 

@@ -238,7 +238,7 @@ static const struct residual_variant variants[] = {
      .source = "Liu, Zhang and Li, Spectral-Sphere-Constrained Hyper-Connections",
      .colour = "#d62728",
      .streams = STREAMS(2, 8),
-     .promises = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_NORM,
+     .promises = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM,
      .leaves = shc_leaves,
      .settings = shc_settings},
     {.name = "krom",
@@ -304,7 +304,7 @@ enum residual_promise residual_promise_at(size_t number, const char **name) {
         const char *name;
     } all[] = {{PROMISE_ROW_SUMS, "row sums"},
                {PROMISE_COLUMN_SUMS, "column sums"},
-               {PROMISE_NORM, "spectral norms"},
+               {PROMISE_SPECTRAL_NORM, "spectral norms"},
                {PROMISE_SIGN, "signs"}};
     if (number >= sizeof all / sizeof *all) {
         return 0;
@@ -486,7 +486,7 @@ int64_t residual_columns(const struct residual_variant *variant, int64_t streams
     return columns;
 }
 
-int64_t residual_projections(const struct residual_variant *variant, int64_t streams) {
+int64_t residual_projection_matrices(const struct residual_variant *variant, int64_t streams) {
     int64_t count = 0;
     for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
         count += leaf->kind == LEAF_PROJECTION && leaf->width(streams) > 0;

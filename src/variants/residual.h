@@ -1,6 +1,7 @@
 /* The residual variants: what each adds to a sublayer, and its description for users. A variant is a row of the
  * table in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl, whose functions the top of
- * cl/hc_gates.cl describes; nothing else knows them one by one. Options, --help, checks, plots, build constants and
+ * cl/hc_gates.cl describes; nothing else in C knows them one by one. src/checkpoint/model.py has a class for each,
+ * and tests/support/reference_residual.c a reference. Options, --help, checks, plots, build constants and
  * scripts (hc_train --list-residuals) follow from the rows. */
 #pragma once
 
@@ -38,8 +39,8 @@ struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
 };
 
-/* ---- parameters that a variant adds to a sublayer. Every variant with leaves must have exactly one
- * LEAF_NORM and at least one projection: H depends on the token. */
+/* ---- parameters that a variant adds to a sublayer. Every variant with leaves must have exactly one LEAF_NORM and
+ * at least one LEAF_PROJECTION: H depends on the token. */
 
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */
@@ -65,14 +66,16 @@ struct residual_leaf {
 
 /* ---- the rows */
 
-/* What holds of every H_res of a variant, whatever its parameters are, and of their products. */
+/* What holds of every H_res of a variant, and of every product of them, whatever the parameters are. A new one also
+ * needs its name in residual_promise_at, its measurement in value_of (h_measurement.c) and its check in
+ * assert_promises (tests/model/test_structure.c). */
 enum residual_promise {
-    PROMISE_ROW_SUMS = 1,    /* rows sum to one */
-    PROMISE_COLUMN_SUMS = 2, /* columns sum to one */
-    PROMISE_NORM = 4,        /* the spectral norm is one */
-    PROMISE_SIGN = 8,        /* no entry is negative */
+    PROMISE_ROW_SUMS = 1,      /* rows sum to one */
+    PROMISE_COLUMN_SUMS = 2,   /* columns sum to one */
+    PROMISE_SPECTRAL_NORM = 4, /* the largest singular value is one */
+    PROMISE_SIGN = 8,          /* no entry is negative */
 };
-#define PROMISES_DOUBLY_STOCHASTIC (PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_NORM | PROMISE_SIGN)
+#define PROMISES_DOUBLY_STOCHASTIC (PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM | PROMISE_SIGN)
 
 /* How far a matrix in floats may be from what is promised of it. */
 #define RESIDUAL_TOLERANCE 1e-5
@@ -138,11 +141,11 @@ void residual_settings_define(const struct residual_variant *variant, const stru
 /* Normalised rows per token: 1, or streams with norm_per_stream. */
 int64_t residual_norm_groups(const struct residual_variant *variant, int64_t streams);
 
-/* Projections per normalised row: the widths of all LEAF_PROJECTION. */
+/* Projections per normalised row, that is numbers of z: the widths of all LEAF_PROJECTION. */
 int64_t residual_columns(const struct residual_variant *variant, int64_t streams);
 
-/* How many LEAF_PROJECTION have columns. */
-int64_t residual_projections(const struct residual_variant *variant, int64_t streams);
+/* Projection matrices: the LEAF_PROJECTION that have columns. */
+int64_t residual_projection_matrices(const struct residual_variant *variant, int64_t streams);
 
 /* Elements of the small parameters of one sublayer. */
 int64_t residual_theta(const struct residual_variant *variant, int64_t streams);

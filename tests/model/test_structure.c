@@ -162,13 +162,15 @@ static void assert_promises(const struct residual_variant *variant, const struct
     if (variant->promises & PROMISE_COLUMN_SUMS) {
         assert_within("columns", deviations->column, RESIDUAL_TOLERANCE);
     }
-    if (variant->promises & PROMISE_NORM) {
+    if (variant->promises & PROMISE_SPECTRAL_NORM) {
         assert_within("spectral norm", deviations->norm, RESIDUAL_TOLERANCE);
     }
     if (variant->promises & PROMISE_SIGN) {
         assert_within("entries below zero", -deviations->smallest, 0.0);
     }
     assert_within("structure", deviations->structure, RESIDUAL_TOLERANCE);
+    const unsigned checked = PROMISES_DOUBLY_STOCHASTIC; /* all that there are: a new one is to be checked, too */
+    assert_int_equal(variant->promises & ~checked, 0);
 }
 
 /* All variants and numbers of streams but those with thousands of parameters a sublayer, which have a test of their
@@ -253,7 +255,7 @@ UNIT_TEST(broken_promise_is_named) {
     tallies[0].norm.maximum = 1.5;
     tallies[1].norm.minimum = 0.25;
     breach = h_measurement_check(&statistics, shc, ~0u);
-    assert_true(breach.promise == PROMISE_NORM && breach.sublayer == 1 && breach.value == 0.25);
+    assert_true(breach.promise == PROMISE_SPECTRAL_NORM && breach.sublayer == 1 && breach.value == 0.25);
     const struct h_measured damaged = {.row_sums = {1.0, (double)NAN}, .column_sums = {1.0, 1.0}};
     h_tally_add(&tallies[0], &damaged, 2);
     h_tally_add(&tallies[0], &(struct h_measured){.row_sums = {1.0, 1.0}, .column_sums = {1.0, 1.0}}, 2);

@@ -53,7 +53,7 @@ static void projections_reference(struct bench *bench) {
 /* The leaves of one sublayer, on the device. */
 static struct projection_table projection_table(struct bench *bench) {
     const size_t count =
-        (size_t)residual_projections(bench->operations->shape.residual, bench->operations->shape.streams);
+        (size_t)residual_projection_matrices(bench->operations->shape.residual, bench->operations->shape.streams);
     uint64_t offsets[RESIDUAL_MAX_PROJECTIONS], *next = offsets;
     struct projection_leaf leaves[RESIDUAL_MAX_PROJECTIONS];
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {

@@ -360,12 +360,19 @@ UNIT_TEST(test_wrong_tables) {
     int64_t number;
     struct option_spec wrong_default = INT("n", &number, "x", 0, 0, NULL);
     struct option_spec hyphen = INT("tune-minutes", &number, "6", 0, 0, NULL);
+    struct option_spec twice[] = {INT("beta", &number, "6", 0, 0, NULL), INT("beta", &number, "7", 0, 0, NULL)};
     char *arguments[] = {NULL, NULL};
     int first_free;
     assert_int_equal(parse_table(&wrong_default, 1, 1, arguments, &first_free), OPTIONS_WRONG);
     assert_error_text("the default of n: 'x' is not a whole number");
     assert_int_equal(parse_table(&hyphen, 1, 1, arguments, &first_free), OPTIONS_WRONG);
     assert_error_text("'tune-minutes' where names have underscores");
+    assert_int_equal(parse_table(twice, 2, 1, arguments, &first_free), OPTIONS_WRONG);
+    assert_error_text("the table of options has 'beta' twice");
+    twice[1].name = "other";
+    twice[1].former = "beta";
+    assert_int_equal(parse_table(twice, 2, 1, arguments, &first_free), OPTIONS_WRONG);
+    assert_error_text("the table of options has 'other' twice");
 }
 
 UNIT_TEST_MAIN(scratch_begin, scratch_end)
