@@ -38,6 +38,14 @@ struct option_table {
 };
 void options_append(struct option_table *table, const struct option_spec *rows, size_t count);
 
+/* How programs end: their exit statuses. After PROGRAM_FAILED and PROGRAM_WRONG the error text is set. */
+enum program_status {
+    PROGRAM_DONE,
+    PROGRAM_FAILED,
+    PROGRAM_WRONG, /* command line or settings */
+    PROGRAM_INTERRUPTED = 130,
+};
+
 struct program_info {
     const char *name;     /* hc_train */
     const char *summary;  /* what it does, a sentence or more */

@@ -4,7 +4,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/spawn.h"
 #include "src/analysis/plot.h"
-#include "src/analysis/report_texts.h"
 #include "src/analysis/runs.h"
 #include <errno.h>
 #include <openssl/evp.h>

@@ -5,6 +5,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The page's style and script, and the words of its plots, embedded at build. Ends with a NULL name. */
+extern const struct report_text {
+    const char *name, *text;
+} report_texts[];
+
 /* refresh: seconds after which a browser loads the page again, 0: never.
  *
  * Writes, from the result of analyze_run, to the folder: report.html, and in figures/ each plot as SVG, PNG,

@@ -290,14 +290,14 @@ static int measure(struct bench_state *bench) {
     return *bench->settings->json ? write_json(bench, &result) : 0;
 }
 
-enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
+enum program_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct bench_state bench = {.settings = settings};
     ranks->timeout_seconds = settings->train.rank_timeout;
     char vocabulary[24];
     const int wrong = bench_model_check(&bench.model, &settings->train, ranks);
     snprintf(vocabulary, sizeof vocabulary, "%" PRId64, bench.model.config.vocab_size);
     if (same_job_digest(ranks, wrong, vocabulary, "the vocabulary of --data-dir", "give --vocab-size")) {
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     bench.seconds = memory_zeroed((size_t)settings->steps, BENCH_KINDS * sizeof *bench.seconds);
     const int status = bench_model_set_up(&bench.model) || measure(&bench);
@@ -307,5 +307,5 @@ enum bench_status bench_run(const struct bench_settings *settings, struct ranks 
     json_decref(bench.schedule);
     bench_model_release(&bench.model);
     free(bench.seconds);
-    return status ? BENCH_FAILED : BENCH_DONE;
+    return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }

@@ -16,18 +16,16 @@ struct bench_settings {
     bool roofline_runs;  /* on the device, in that shape; else launches are only counted */
 };
 
-enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };
-
 /* Runs on all ranks; prints on rank 0. Otherwise all ranks have the error text; a failure of one rank alone ends
  * the job before. */
-enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks);
+enum program_status bench_run(const struct bench_settings *settings, struct ranks *ranks);
 
 /* Several residual variants and numbers of streams side by side: every one in a process of its own, which all take
  * a step in turn, so that what the machine does meanwhile happens to all of them. settings->compare:
  * "rc,shc:2,mhc", names of variants with numbers of streams; without, settings' n_streams. argv [argc]: how this
  * process was started, to start the others likewise. Prints a table on stdout. As bench_run. */
-enum bench_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
-                                    char **argv);
+enum program_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
+                                      char **argv);
 
 /* Measures a step whenever another program asks for one, so that several programs can alternate on one machine:
  * what the machine does meanwhile then happens to all. Alone (ranks->count is 1). The other program reads and
@@ -38,9 +36,9 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
  *   in:  the end          out: the object again, now with the most memory and the kernels' times
  *
  * As bench_run. */
-enum bench_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks);
+enum program_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks);
 
 /* The roofline estimate: counts all launches of a micro-step and of the optimizer's step on a device known by its
  * data sheet, with the seconds that its roofline allows for each launch. Nothing runs, and no device has to be
  * there, unless settings->roofline_runs. Prints tables on stdout, and writes settings->json. One rank. */
-enum bench_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks);
+enum program_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks);

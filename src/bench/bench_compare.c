@@ -317,19 +317,19 @@ static int measure(struct comparison *all, int argc, char **argv) {
     return *all->settings->json ? write_json(all) : 0;
 }
 
-enum bench_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
-                                    char **argv) {
+enum program_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
+                                      char **argv) {
     struct comparison all = {.settings = settings};
     if (ranks->count > 1) {
         error_set("--compare starts its processes itself: leave mpirun out, or measure one variant with --ranks");
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     if (read_cases(&all, ranks)) {
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     const int status = measure(&all, argc, argv);
     release(&all);
-    return status ? BENCH_FAILED : BENCH_DONE;
+    return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 /* ---- a process of those */
@@ -373,16 +373,16 @@ static int answer_requests(struct bench_model *bench) {
     return answer(facts);
 }
 
-enum bench_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks) {
+enum program_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct bench_model bench;
     if (ranks->count > 1) {
         error_set("--step-on-demand is for one process: leave mpirun out");
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     if (bench_model_check(&bench, &settings->train, ranks)) {
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     const int status = bench_model_set_up(&bench) || answer_requests(&bench);
     bench_model_release(&bench);
-    return status ? BENCH_FAILED : BENCH_DONE;
+    return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }

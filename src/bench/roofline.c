@@ -312,11 +312,11 @@ static const struct gpu_model *find_model(const struct bench_settings *settings)
     return model;
 }
 
-enum bench_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks) {
+enum program_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct train_settings train = settings->train;
     struct roofline roofline = {.model = find_model(settings)};
     if (!roofline.model || bench_model_check(&roofline.bench, &train, ranks)) {
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     train.device.model = roofline.model;
     train.device.record = true;
@@ -332,5 +332,5 @@ enum bench_status bench_roofline_run(const struct bench_settings *settings, stru
     free(roofline.optimizer_step.kernels.rows);
     free(roofline.optimizer_step.modules.rows);
     bench_model_release(&roofline.bench);
-    return status ? BENCH_FAILED : BENCH_DONE;
+    return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }

@@ -34,12 +34,6 @@ static json_t *evaluation_json(const struct training_state *state) {
                      "seconds", state->seconds);
 }
 
-/* Releases `more`. */
-static void merge(json_t *json, json_t *more) {
-    json_object_update(json, more);
-    json_decref(more);
-}
-
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
@@ -56,10 +50,10 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
     json_t *json =
         json_pack("{s:s, s:I, s:I, s:I}", "version", HC_VERSION, "iteration", (json_int_t)state->iteration,
                   "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed);
-    merge(json, evaluation_json(state));
-    merge(json, json_pack("{s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale", loss_scale_json(&gpt->loss_scale), "data",
-                          "train", state->train_digest, "val", state->val_digest, "settings", settings, "checksums",
-                          checksums));
+    json_object_update_new(json, evaluation_json(state));
+    json_object_update_new(json, json_pack("{s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale",
+                                           loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest,
+                                           "val", state->val_digest, "settings", settings, "checksums", checksums));
     free(settings);
     return json_file_write(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
 }
@@ -69,7 +63,7 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
     const struct path path = path_of("%s/state.json", folder);
     int status = json_file_read(path.text, MOST_STATE_BYTES, &json);
     if (status == 0) {
-        merge(json, evaluation_json(state));
+        json_object_update_new(json, evaluation_json(state));
         status = json_file_write(path.text, json, STATE_FORMAT);
     }
     return status ? error_prefix("cannot save the evaluation in checkpoint %s", folder) : 0;

@@ -452,7 +452,7 @@ static void clean_up(struct preparation *preparation, bool failed, struct prepar
     free(preparation->work);
 }
 
-enum prepare_result prepare_run(const struct prepare_settings *settings, struct prepare_report *report) {
+enum program_status prepare_run(const struct prepare_settings *settings, struct prepare_report *report) {
     struct preparation preparation = {.settings = settings, .lock = -1};
     *report = (struct prepare_report){0};
     const int result = prepare(&preparation) || fill_report(&preparation, report) ? -1 : 0;
@@ -461,5 +461,5 @@ enum prepare_result prepare_run(const struct prepare_settings *settings, struct 
     if (result) {
         error_restore(kept);
     }
-    return result == 0 ? PREPARE_DONE : preparation.stopped ? PREPARE_STOPPED : PREPARE_FAILED;
+    return result == 0 ? PROGRAM_DONE : preparation.stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
 }

@@ -11,6 +11,7 @@
  * Work in progress is in the folder ".hc_prepare" in the folder of results. */
 #pragma once
 
+#include "runtime/options/options.h"
 #include "src/corpus/prepare_settings.h"
 
 struct prepare_report {
@@ -21,8 +22,6 @@ struct prepare_report {
     bool kept;              /* stopped or failed: the same settings resume from a saved state */
 };
 
-enum prepare_result { PREPARE_DONE, PREPARE_FAILED, PREPARE_STOPPED };
-
 /* Writes the token files. Older results stay until the new ones are complete, and incomplete files never have their
- * names. PREPARE_FAILED comes with an error text. */
-enum prepare_result prepare_run(const struct prepare_settings *settings, struct prepare_report *report);
+ * names. PROGRAM_FAILED comes with an error text. */
+enum program_status prepare_run(const struct prepare_settings *settings, struct prepare_report *report);

@@ -365,10 +365,10 @@ static void tear_down(struct evaluation *evaluation) {
     token_file_close(evaluation->file);
 }
 
-enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ranks) {
+enum program_status eval_run(const struct eval_settings *settings, struct ranks *ranks) {
     struct evaluation evaluation = {.settings = settings, .ranks = ranks, .is_first = ranks->index == 0};
     if (ranks_agree(ranks, check_usage(settings))) {
-        return EVAL_WRONG;
+        return PROGRAM_WRONG;
     }
     interrupt_install();
     int status = set_up(&evaluation);
@@ -380,5 +380,5 @@ enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ra
         ranks_end_others(ranks, "hc_eval"); /* before the others are waited for below */
     }
     tear_down(&evaluation);
-    return status == 0 ? EVAL_DONE : interrupted ? EVAL_INTERRUPTED : EVAL_FAILED;
+    return status == 0 ? PROGRAM_DONE : interrupted ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
 }

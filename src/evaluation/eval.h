@@ -20,8 +20,5 @@ struct eval_settings {
     int dtype; /* an enum element_type, or TYPE_AUTO */
 };
 
-/* As exit statuses of programs. */
-enum eval_result { EVAL_DONE, EVAL_FAILED, EVAL_WRONG, EVAL_INTERRUPTED = 130 };
-
 /* Collective. Prints the metrics (rank 0); on failure the error text is set, see ranks_end_others. */
-enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ranks);
+enum program_status eval_run(const struct eval_settings *settings, struct ranks *ranks);

@@ -75,19 +75,19 @@ static int check_modes(const struct bench_settings *settings) {
     return 0;
 }
 
-static enum bench_status run(struct bench_settings *settings, const struct option_table *table, int argc,
-                             char **argv) {
+static enum program_status run(struct bench_settings *settings, const struct option_table *table, int argc,
+                               char **argv) {
     struct ranks *ranks = &program.ranks;
     train_options_apply(&settings->train, table);
     if (settings->train.list_residuals) {
-        return train_options_list_residuals() ? BENCH_FAILED : BENCH_DONE;
+        return train_options_list_residuals() ? PROGRAM_FAILED : PROGRAM_DONE;
     }
     schedule_complete(table->rows, table->count, settings->train.max_iters, &settings->train.optimizer, NULL);
     if (same_job_settings(ranks, &settings->train)) {
-        return BENCH_FAILED;
+        return PROGRAM_FAILED;
     }
     if (check_modes(settings)) {
-        return BENCH_WRONG;
+        return PROGRAM_WRONG;
     }
     if (settings->roofline) {
         return bench_roofline_run(settings, ranks);

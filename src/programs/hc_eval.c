@@ -37,11 +37,11 @@ static int run(struct eval_settings *settings) {
     struct ranks *ranks = &program.ranks;
     settings->documents.names = program.arguments;
     settings->documents.count = program.argument_count;
-    const enum eval_result result = eval_run(settings, ranks);
-    if (result == EVAL_DONE && ranks_agree(ranks, ranks->index == 0 ? files_flush(stdout, "the results") : 0)) {
+    const enum program_status result = eval_run(settings, ranks);
+    if (result == PROGRAM_DONE && ranks_agree(ranks, ranks->index == 0 ? files_flush(stdout, "the results") : 0)) {
         return PROGRAM_FAILED;
     }
-    if (result == EVAL_INTERRUPTED && ranks->index == 0) {
+    if (result == PROGRAM_INTERRUPTED && ranks->index == 0) {
         message_print(stderr, "%s: interrupted, nothing written\n", program.info.name);
     }
     return (int)result;

@@ -86,9 +86,9 @@ static int report_unfinished(const char *folder, bool kept, bool stopped) {
 
 static int prepare_and_report(const struct prepare_settings *prepare) {
     struct prepare_report report;
-    const enum prepare_result result = prepare_run(prepare, &report);
-    if (result != PREPARE_DONE) {
-        return report_unfinished(prepare->folder, report.kept, result == PREPARE_STOPPED);
+    const enum program_status result = prepare_run(prepare, &report);
+    if (result != PROGRAM_DONE) {
+        return report_unfinished(prepare->folder, report.kept, result == PROGRAM_INTERRUPTED);
     }
     const double tokens = (double)report.train_tokens + (double)report.val_tokens;
     message_print(stdout, "%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", prepare->folder,

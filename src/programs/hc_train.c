@@ -32,8 +32,8 @@ static int run(struct train_settings *settings, const struct option_table *table
     if (same_job_settings(&program.ranks, settings)) {
         return PROGRAM_FAILED;
     }
-    const enum train_result result = train_run(settings, &program.ranks);
-    if (result == TRAIN_INTERRUPTED && program.ranks.index == 0) {
+    const enum program_status result = train_run(settings, &program.ranks);
+    if (result == PROGRAM_INTERRUPTED && program.ranks.index == 0) {
         message_print(stderr, "interrupted; go on with --init-from resume\n");
     }
     return (int)result;

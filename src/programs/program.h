@@ -11,15 +11,6 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/array.h"
 
-/* Exit statuses. After PROGRAM_FAILED and PROGRAM_WRONG the error text is still to be printed, unless it is empty:
- * program_end does. */
-enum program_status {
-    PROGRAM_DONE = 0,
-    PROGRAM_FAILED = 1,
-    PROGRAM_WRONG = 2 /* usage */,
-    PROGRAM_INTERRUPTED = 130
-};
-
 struct program {
     struct program_info info;
     bool computes;        /* uses an OpenCL device */

@@ -57,9 +57,6 @@ bool train_settings_resume(const struct train_settings *settings);
 
 /* ---- a run */
 
-/* As exit statuses of programs. */
-enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_INTERRUPTED = 130 };
-
 /* After the command line has been applied. With init_from = resume what is given now lies over what the run has in
  * out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so that
  * a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say.
@@ -72,12 +69,12 @@ enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_
  * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
  * given, for this process.
  *
- * TRAIN_DONE; TRAIN_FAILED where the run has no checkpoint that can be read; TRAIN_WRONG for settings that are
- * wrong. */
-enum train_result resumed_settings_apply(struct option_table *table, struct train_settings *settings,
-                                         const struct options_given *given);
+ * PROGRAM_DONE; PROGRAM_FAILED where the run has no checkpoint that can be read; PROGRAM_WRONG for settings that
+ * are wrong. */
+enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
+                                           const struct options_given *given);
 
-/* Runs to max_iters, together with the other ranks. On TRAIN_FAILED and TRAIN_WRONG the error text, which all ranks
- * have then, says what happened; a failure of one rank alone ends the job before. On interruption a checkpoint has
- * been saved. */
-enum train_result train_run(struct train_settings *settings, struct ranks *ranks);
+/* Runs to max_iters, together with the other ranks. On PROGRAM_FAILED and PROGRAM_WRONG the error text, which all
+ * ranks have then, says what happened; a failure of one rank alone ends the job before. On interruption a
+ * checkpoint has been saved. */
+enum program_status train_run(struct train_settings *settings, struct ranks *ranks);

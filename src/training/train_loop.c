@@ -448,7 +448,7 @@ static void save_what_is_left(struct trainer *trainer) {
     error_restore(kept);
 }
 
-static enum train_result run(struct trainer *trainer) {
+static enum program_status run(struct trainer *trainer) {
     int status = measure_rate(trainer);
     progress_start(&trainer->progress, trainer->state.iteration);
     trainer->progress.silent = !trainer_is_first(trainer);
@@ -460,25 +460,25 @@ static enum train_result run(struct trainer *trainer) {
         tell_newest(trainer);
     }
     if (interrupted) {
-        return save_periodic(trainer) ? TRAIN_FAILED : TRAIN_INTERRUPTED;
+        return save_periodic(trainer) ? PROGRAM_FAILED : PROGRAM_INTERRUPTED;
     }
-    return status || print_profile(trainer) ? TRAIN_FAILED : TRAIN_DONE;
+    return status || print_profile(trainer) ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-enum train_result train_run(struct train_settings *settings, struct ranks *ranks) {
+enum program_status train_run(struct train_settings *settings, struct ranks *ranks) {
     struct trainer trainer = {.settings = settings, .ranks = ranks, .folder = RUN_FOLDER_CLOSED, .saved_at = -1};
-    enum train_result result = TRAIN_FAILED;
+    enum program_status result = PROGRAM_FAILED;
     ranks->timeout_seconds = settings->rank_timeout;
     interrupt_install();
     if (trainer_set_up(&trainer) == 0) {
-        result = settings->plan_only ? TRAIN_DONE : run(&trainer);
-        if (run_log_close(&trainer.log) && result == TRAIN_DONE) {
-            result = TRAIN_FAILED;
+        result = settings->plan_only ? PROGRAM_DONE : run(&trainer);
+        if (run_log_close(&trainer.log) && result == PROGRAM_DONE) {
+            result = PROGRAM_FAILED;
         }
     } else if (trainer.wrong_usage) {
-        result = TRAIN_WRONG;
+        result = PROGRAM_WRONG;
     }
-    if (result == TRAIN_FAILED || result == TRAIN_WRONG) {
+    if (result == PROGRAM_FAILED || result == PROGRAM_WRONG) {
         run_folder_explain(&trainer.folder);
         ranks_end_others(ranks, "hc_train");
     }

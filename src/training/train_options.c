@@ -148,10 +148,10 @@ static bool scores_others(const struct train_settings *a, const struct train_set
 }
 
 /* Everything once more, with what the run has below what is given. */
-static enum train_result apply_all(struct option_table *table, struct train_settings *settings,
-                                   const struct options_given *given, const char *out_dir) {
+static enum program_status apply_all(struct option_table *table, struct train_settings *settings,
+                                     const struct options_given *given, const char *out_dir) {
     if (options_set_defaults(table->rows, table->count)) {
-        return TRAIN_WRONG;
+        return PROGRAM_WRONG;
     }
     /* What a run had that was saved before these settings existed. */
     settings->dtype = ELEMENT_FP32;
@@ -159,38 +159,38 @@ static enum train_result apply_all(struct option_table *table, struct train_sett
     const struct path path = path_of("%s/" RUN_SETTINGS, out_dir);
     settings->resumed_from = checkpoint_newest(out_dir);
     if (!settings->resumed_from || apply_state(table, settings->resumed_from, files_exist(path.text))) {
-        return TRAIN_FAILED;
+        return PROGRAM_FAILED;
     }
     const struct train_settings before = *settings;
     if (apply_file(table, path.text)) {
-        return TRAIN_WRONG;
+        return PROGRAM_WRONG;
     }
     const int64_t planned = settings->max_iters;
     const struct optimizer_settings saved = settings->optimizer;
     if (options_apply_given(given)) {
-        return TRAIN_WRONG;
+        return PROGRAM_WRONG;
     }
     schedule_keep(table->rows, table->count, &saved, &settings->optimizer);
     if (saved.min_lr <= saved.learning_rate &&
         schedule_check(&settings->optimizer)) { /* what has risen before may go on */
-        return TRAIN_WRONG;
+        return PROGRAM_WRONG;
     }
     settings->extended = settings->max_iters > planned;
     settings->evaluation_changed = scores_others(&before, settings);
     settings->stop_at = settings->max_iters;
     settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;
-    return TRAIN_DONE;
+    return PROGRAM_DONE;
 }
 
-enum train_result resumed_settings_apply(struct option_table *table, struct train_settings *settings,
-                                         const struct options_given *given) {
+enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
+                                           const struct options_given *given) {
     settings->stop_at = settings->max_iters;
     if (!train_settings_resume(settings)) {
-        return TRAIN_DONE;
+        return PROGRAM_DONE;
     }
     char *out_dir = settings->out_dir; /* it leads to the settings, and stays what it is, whatever they say of it */
     settings->out_dir = NULL;
-    const enum train_result result = apply_all(table, settings, given, out_dir);
+    const enum program_status result = apply_all(table, settings, given, out_dir);
     free(settings->out_dir);
     settings->out_dir = out_dir;
     return result;

@@ -20,18 +20,6 @@
 static const char export_program[] = HC_PROGRAMS "/hc_export", train_program[] = HC_PROGRAMS "/hc_train",
                   probe_program[] = HC_PROGRAMS "/hc_probe";
 
-static void require(int status) {
-    if (status) {
-        fail_msg("%s", error_text());
-    }
-}
-
-static void assert_error(int status, const char *text) {
-    if (status == 0 || !strstr(error_text(), text)) {
-        fail_msg("status %d, '%s' expected in: %s", status, text, error_text());
-    }
-}
-
 /* ---- checkpoints of random numbers */
 
 static int random_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
@@ -63,9 +51,8 @@ static struct model_config plain_config(bool bias) {
 
 static int export_to(const char *checkpoint, const char *out, enum export_format format, int64_t rows) {
     struct export_report report;
-    char from[512]; /* the paths of scratch_path do not last */
-    snprintf(from, sizeof from, "%s", scratch_path(checkpoint));
-    const struct export_settings settings = {from, (char *)scratch_path(out), format, rows};
+    const struct export_settings settings = {(char *)scratch_path(checkpoint), (char *)scratch_path(out), format,
+                                             rows};
     return export_run(&settings, &report);
 }
 

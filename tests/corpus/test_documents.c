@@ -62,9 +62,8 @@ UNIT_TEST(test_kept_order) {
 /* The same documents from a file, from standard input (with many buckets instead of one), and from several
  * compressed files. */
 UNIT_TEST(test_sources) {
-    char parts[3][600];
     const char *const lines[] = {prepared_lines}, *const standard_input[] = {"-"};
-    const char *const several[] = {parts[0], parts[1], parts[2]};
+    const char *const several[] = {scratch_path("p0"), scratch_path("p1"), scratch_path("p2")};
     struct prepare_settings settings = prepared_settings(lines, 1);
     prepared_run(&settings);
     const struct prepared_digests first = prepared_digests();
@@ -78,8 +77,7 @@ UNIT_TEST(test_sources) {
     close(file);
     assert_same_results(&first);
     for (size_t i = 0; i < 3; i++) {
-        snprintf(parts[i], sizeof parts[i], "%s", scratch_path((char[]){'p', (char)('0' + i), '\0'}));
-        prepared_write_lines(parts[i], DOCUMENTS * i / 3, DOCUMENTS * (i + 1) / 3, true);
+        prepared_write_lines(several[i], DOCUMENTS * i / 3, DOCUMENTS * (i + 1) / 3, true);
     }
     settings.sources = several;
     settings.source_count = 3;
@@ -91,9 +89,8 @@ UNIT_TEST(test_sources) {
 UNIT_TEST(test_listed_order) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
-    char order[600];
     enum { STEP = 1009, HELD_OUT = 31 /* ceil(0.0101 DOCUMENTS) */ };
-    snprintf(order, sizeof order, "%s", scratch_path("order"));
+    const char *order = scratch_path("order");
     prepared_write_order(order, DOCUMENTS, STEP);
     settings.order = order;
     settings.val_fraction = 0.0101;
@@ -120,9 +117,8 @@ UNIT_TEST(test_listed_order) {
 /* A file that is held out has its documents in val.bin, and no others. */
 UNIT_TEST(test_val_source) {
     enum { TRAIN = DOCUMENTS / 10, VAL = DOCUMENTS - TRAIN };
-    char train_lines[600], val_lines[600];
-    snprintf(train_lines, sizeof train_lines, "%s", scratch_path("train.jsonl"));
-    snprintf(val_lines, sizeof val_lines, "%s", scratch_path("val.jsonl"));
+    const char *train_lines = scratch_path("train.jsonl");
+    const char *val_lines = scratch_path("val.jsonl");
     prepared_write_lines(train_lines, 0, TRAIN, false);
     prepared_write_lines(val_lines, TRAIN, DOCUMENTS, false);
     const char *const sources[] = {train_lines, val_lines};
@@ -152,11 +148,8 @@ UNIT_TEST(test_files) {
         const char *text = prepared_texts[i % DOCUMENTS];
         text_append(&large, text, strlen(text));
     }
-    char paths[3][600];
-    snprintf(paths[0], sizeof paths[0], "%s", scratch_write("a", "in the", 6));
-    snprintf(paths[1], sizeof paths[1], "%s", scratch_write("b", large.bytes, large.size));
-    snprintf(paths[2], sizeof paths[2], "%s", scratch_write("c", "", 0));
-    const char *const sources[] = {paths[0], paths[1], paths[2]};
+    const char *const sources[] = {scratch_write("a", "in the", 6), scratch_write("b", large.bytes, large.size),
+                                   scratch_write("c", "", 0)};
     struct prepare_settings settings = prepared_settings(sources, 3);
     settings.kind = DOCUMENT_FILES;
     settings.val_fraction = 0;
@@ -178,7 +171,7 @@ UNIT_TEST(test_files) {
     prepared_remove();
 
     /* As running text it is cut into chunks, whose tokens are those of the whole, too. */
-    const char *const running[] = {paths[1]};
+    const char *const running[] = {sources[1]};
     settings = prepared_settings(running, 1);
     settings.kind = DOCUMENT_CHUNKS;
     settings.val_fraction = 0;

@@ -28,7 +28,7 @@ static bool run_and_kill(const struct prepare_settings *settings, const char *ob
     assert_true(child >= 0);
     if (child == 0) {
         struct prepare_report report;
-        _exit(prepare_run(settings, &report) == PREPARE_DONE ? 0 : 1);
+        _exit(prepare_run(settings, &report) == PROGRAM_DONE ? 0 : 1);
     }
     int status = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
@@ -56,12 +56,11 @@ static int stop_at_once(int *other) {
 static void write_moving_state(const struct prepare_settings *settings) {
     struct prepare_settings stopped = *settings;
     struct prepare_report report;
-    char folder[600];
     int other;
-    snprintf(folder, sizeof folder, "%s", scratch_path("stopped"));
+    const char *folder = scratch_path("stopped");
     stopped.stop_descriptor = stop_at_once(&other);
     stopped.folder = folder;
-    assert_int_equal(prepare_run(&stopped, &report), PREPARE_STOPPED);
+    assert_int_equal(prepare_run(&stopped, &report), PROGRAM_INTERRUPTED);
     close(stopped.stop_descriptor);
     close(other);
     json_t *state = json_load_file(scratch_path("stopped/.hc_prepare/state.json"), 0, NULL);
@@ -96,9 +95,8 @@ UNIT_TEST(test_killed) {
 /* Kills while the second source is read and while buckets are sorted, of which there are many. */
 UNIT_TEST(test_killed_while_sorting) {
     enum { FIRST = DOCUMENTS / 10 };
-    char first[600], second[600];
-    snprintf(first, sizeof first, "%s", scratch_path("first.jsonl"));
-    snprintf(second, sizeof second, "%s", scratch_path("second.jsonl"));
+    const char *first = scratch_path("first.jsonl");
+    const char *second = scratch_path("second.jsonl");
     prepared_write_lines(first, 0, FIRST, false);
     prepared_write_lines(second, FIRST, DOCUMENTS, false);
     const char *const sources[] = {first, second};
@@ -125,23 +123,22 @@ UNIT_TEST(test_killed_while_sorting) {
     }
 }
 
-/* A text of so many lines; its path in `path` [600]. */
-static void write_running_text(char *path, const char *name, unsigned count) {
-    snprintf(path, 600, "%s", scratch_path(name));
+/* A text of so many lines; its path. */
+static const char *write_running_text(const char *name, unsigned count) {
+    const char *path = scratch_path(name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     for (unsigned line = 0; line < count; line++) {
         fprintf(file, "line %u of %s, which has %u\n%s", line, name, count, line % 9 == 0 ? "\n" : "");
     }
     assert_int_equal(fclose(file), 0);
+    return path;
 }
 
 /* The split of running text depends on how much text was before, in the file and in those before it. */
 UNIT_TEST(test_killed_in_running_text) {
-    char first[600], second[600];
-    const char *const sources[] = {first, second};
-    write_running_text(first, "first.txt", 40000);
-    write_running_text(second, "second.txt", 300000);
+    const char *const sources[] = {write_running_text("first.txt", 40000),
+                                   write_running_text("second.txt", 300000)};
     struct prepare_settings settings = prepared_settings(sources, 2);
     settings.kind = DOCUMENT_CHUNKS;
     settings.vocabulary = NULL;
@@ -164,7 +161,7 @@ UNIT_TEST(test_killed_in_running_text) {
 
 static void assert_other_work_is_kept(const struct prepare_settings *other) {
     struct prepare_report report;
-    assert_int_equal(prepare_run(other, &report), PREPARE_FAILED);
+    assert_int_equal(prepare_run(other, &report), PROGRAM_FAILED);
     assert_true(report.kept);
     assert_non_null(strstr(error_text(), "has unfinished work of other files or settings: give --no-resume"));
 }
@@ -173,7 +170,6 @@ static void assert_other_work_is_kept(const struct prepare_settings *other) {
 UNIT_TEST(test_left_by_others) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1), other;
-    char order[600];
     settings.save_interval = 0;
     other = settings;
     other.seed++;
@@ -188,7 +184,7 @@ UNIT_TEST(test_left_by_others) {
     assert_string_not_equal(first.train, prepared_digests().train);
     prepared_remove();
 
-    snprintf(order, sizeof order, "%s", scratch_path("order"));
+    const char *order = scratch_path("order");
     prepared_write_order(order, DOCUMENTS, 7);
     settings.order = order;
     assert_false(run_and_kill(&settings, "reader", "pieces"));
@@ -231,7 +227,7 @@ UNIT_TEST(test_place_taken) {
     assert_int_equal(unlink(prepared_path("val.bin")), 0);
     assert_int_equal(files_make_folder(prepared_path("val.bin")), 0);
     settings.seed++;
-    assert_int_equal(prepare_run(&settings, &report), PREPARE_FAILED);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
     assert_non_null(strstr(error_text(), "val.bin: it is a folder"));
     assert_true(report.kept);
     assert_true(files_exist(prepared_path("meta.json")) && files_exist(prepared_path("train.bin")));
@@ -248,7 +244,7 @@ UNIT_TEST(test_stopped) {
     struct prepare_report report;
     int other;
     settings.stop_descriptor = stop_at_once(&other);
-    assert_int_equal(prepare_run(&settings, &report), PREPARE_STOPPED);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
     assert_true(report.kept);
     assert_false(files_exist(prepared_path("train.bin")));
     close(settings.stop_descriptor);

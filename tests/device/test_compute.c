@@ -36,18 +36,10 @@ static void on_every_device(void **state) {
     free(devices);
 }
 
-static void assert_error(const char *words) {
-    if (!strstr(error_text(), words)) {
-        fail_msg("\"%s\" lacks \"%s\"", error_text(), words);
-    }
-}
-
 static struct compute *open_device(const char *word, const char *cache_dir, bool profile) {
     struct compute *compute;
     struct compute_options options = {.device = word, .cache_dir = cache_dir, .profile = profile};
-    if (gemm_compute_open(&compute, &options)) {
-        fail_msg("%s", error_text());
-    }
+    require(gemm_compute_open(&compute, &options));
     return compute;
 }
 
@@ -98,7 +90,7 @@ static void test_open_fails(void **state) {
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(gemm_compute_open(&compute, &wrong[i]), -1);
         assert_null(compute);
-        assert_error(wrong[i].gemm ? wrong[i].gemm : wrong[i].device);
+        assert_error_text(wrong[i].gemm ? wrong[i].gemm : wrong[i].device);
     }
     compute_close(NULL);
 }
@@ -151,8 +143,8 @@ static void check_buffer_sizes(const char *word) {
     buffer_release(compute, &buffer);
     assert_int_equal(buffer_create(compute, &buffer, SIZE_MAX), -1);
     assert_null(buffer.memory);
-    assert_error("cannot create a buffer");
-    assert_error(compute->device.name);
+    assert_error_text("cannot create a buffer");
+    assert_error_text(compute->device.name);
     assert_int_equal(buffer_create(compute, &buffer, compute->device.max_buffer_bytes + 1), -1);
     buffer_release(compute, &buffer);
     assert_int_equal(compute_check(compute), 0); /* a refused buffer harms nothing else */
@@ -215,8 +207,8 @@ static void test_ranges(void **state) {
             buffer_copy(compute, &other, 0, &buffer, offset, bytes);
         }
         assert_int_equal(compute_finish(compute), -1);
-        assert_error(cases[i].words);
-        assert_error("64 bytes");
+        assert_error_text(cases[i].words);
+        assert_error_text("64 bytes");
         buffer_release(compute, &buffer);
         buffer_release(compute, &other);
         compute_close(compute);
@@ -247,8 +239,8 @@ static void check_first_failure(const char *word) {
     assert_int_equal(buffer_read(loop.compute, &loop.sums, 0, &value, 4), -1);
     assert_int_equal(buffer_write(loop.compute, &loop.sums, 0, &value, 4), -1);
     assert_int_equal(compute_finish(loop.compute), -1);
-    assert_error("argument 0 of kernel loop_turns: CL_INVALID_ARG_SIZE");
-    assert_error(loop.compute->device.name);
+    assert_error_text("argument 0 of kernel loop_turns: CL_INVALID_ARG_SIZE");
+    assert_error_text(loop.compute->device.name);
     close_loop(&loop);
 }
 
@@ -265,7 +257,7 @@ static void test_launch_fails(void **state) {
         KERNEL_RUN(loop.compute, loop.kernel, cases[i].groups, cases[i].local, ARG_U32(0), ARG_U32(0),
                    ARG_IN_OUT(&loop.sums, 0));
         assert_int_equal(compute_finish(loop.compute), -1);
-        assert_error(cases[i].words);
+        assert_error_text(cases[i].words);
         close_loop(&loop);
     }
 }
@@ -278,14 +270,14 @@ static void check_build_fails(const char *word) {
     cl_program program;
     assert_int_equal(program_build(compute, loop_files, "-D__kernel=bogus_token", &program), -1);
     assert_null(program);
-    assert_error("cannot compile loops.cl");
-    assert_error("bogus_token");
+    assert_error_text("cannot compile loops.cl");
+    assert_error_text("bogus_token");
     assert_int_equal(program_build(compute, missing, NULL, &program), -1);
-    assert_error("no_such.cl");
+    assert_error_text("no_such.cl");
     assert_int_equal(compute_check(compute), 0);
     assert_null(kernel_find(compute, loop_files, "", "no_such_kernel")->handle);
     assert_int_equal(compute_check(compute), -1);
-    assert_error("no_such_kernel: CL_INVALID_KERNEL_NAME");
+    assert_error_text("no_such_kernel: CL_INVALID_KERNEL_NAME");
     compute_close(compute);
 }
 
@@ -493,9 +485,7 @@ static struct loop launch_some(const char *word, bool profile) {
     const struct matrix a = matrix_of(&loop.sums, 0, 8, 8), c = matrix_of(&loop.sums, 128, 8, 8);
     gemm_run(loop.compute, &(struct gemm_call){.transpose_b = true, .a = a, .b = a, .c = c});
     buffer_zero(loop.compute, &loop.sums, 0, 16);
-    if (compute_finish(loop.compute)) {
-        fail_msg("%s", error_text());
-    }
+    require(compute_finish(loop.compute));
     return loop;
 }
 
@@ -532,7 +522,7 @@ static void check_trace(struct compute *compute) {
     }
     json_decref(trace);
     assert_int_equal(profiler_write_trace(compute->profiler, "/no/such/folder/trace.json"), -1);
-    assert_error("/no/such/folder/trace.json");
+    assert_error_text("/no/such/folder/trace.json");
 }
 
 static void check_profile(const char *word) {

@@ -41,17 +41,15 @@ UNIT_TEST(test_what_is_refused) {
     refused("{\"a\": 1,\n\"a\": 2}", "bad.json:2: duplicate");
     refused_by(-1, "{\"a\": \"0123456789\"}  ", "bad.json: it has 21 bytes, more than the 20");
     json_t *json;
-    assert_int_equal(json_file_read(scratch_path("none"), 20, &json), -1);
-    assert_error_text("none: No such file");
+    assert_error(json_file_read(scratch_path("none"), 20, &json), "none: No such file");
 }
 
 UNIT_TEST(test_failed_writing) {
     json_t *json = json_object();
-    assert_int_equal(json_file_write(scratch_path("no/such.json"), json_incref(json), 0), -1);
-    assert_error_text("no/such.json");
+    assert_error(json_file_write(scratch_path("no/such.json"), json_incref(json), 0), "no/such.json");
     json_t *no_text = json_pack("{s:s}", "name", "\xff");
-    assert_int_equal(json_file_write(scratch_path("name.json"), json_incref(no_text), 0), -1);
-    assert_error_text("name.json: JSON cannot hold");
+    assert_error(json_file_write(scratch_path("name.json"), json_incref(no_text), 0),
+                 "name.json: JSON cannot hold");
     json_decref(json);
 }
 

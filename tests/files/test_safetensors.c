@@ -35,9 +35,7 @@ static struct safetensors *open_made(const char *header, const void *data, size_
     fwrite(data, 1, bytes, file);
     fclose(file);
     struct safetensors *opened;
-    if (safetensors_open(path, &opened) != 0) {
-        fail_msg("%s", error_text());
-    }
+    require(safetensors_open(path, &opened));
     return opened;
 }
 
@@ -211,8 +209,8 @@ UNIT_TEST(test_conversion_to_float) {
     assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 2, values), 0);
     assert_true(values[0] == (float)(1.0 / 3) && isinf(values[1]) && values[1] < 0);
     int32_t integers[2];
-    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, integers), -1);
-    assert_error_text("tensor 'd' has dtype F64 where whole numbers are wanted");
+    assert_error(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, integers),
+                 "tensor 'd' has dtype F64 where whole numbers are wanted");
     safetensors_close(file);
 }
 
@@ -224,11 +222,10 @@ UNIT_TEST(test_conversion_to_int) {
         open_made("{\"i\":{\"dtype\":\"I64\",\"shape\":[4],\"data_offsets\":[0,32]}}", wide, sizeof wide);
     assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 3, values), 0);
     assert_true(values[0] == -1 && values[1] == INT32_MIN && values[2] == INT32_MAX);
-    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 1, 3, values), -1);
-    assert_error_text("element 3 of tensor 'i' does not fit 32 bits");
+    assert_error(safetensors_read_i32(file, safetensors_at(file, 0), 1, 3, values),
+                 "element 3 of tensor 'i' does not fit 32 bits");
     float number;
-    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 1, &number), -1);
-    assert_error_text("floating-point");
+    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 0, 1, &number), "floating-point");
     safetensors_close(file);
     file = open_made("{\"u\":{\"dtype\":\"U16\",\"shape\":[2],\"data_offsets\":[0,4]}}", narrow, sizeof narrow);
     assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, values), 0);
@@ -245,14 +242,12 @@ UNIT_TEST(test_ranges) {
     assert_int_equal(safetensors_read_f32(file, info, 3, 0, values), 0);
     assert_int_equal(safetensors_read_f32(file, info, 1, 2, values), 0);
     assert_true(values[0] == 2 && values[1] == 3);
-    assert_int_equal(safetensors_read_f32(file, info, 1, 3, values), -1);
-    assert_error_text("tensor 'f', which has 3");
+    assert_error(safetensors_read_f32(file, info, 1, 3, values), "tensor 'f', which has 3");
     assert_int_equal(safetensors_read_f32(file, info, UINT64_MAX, 2, values), -1);
     assert_int_equal(safetensors_read_f32(file, info, 2, UINT64_MAX, values), -1);
     /* The file gets shorter while it is open. */
     assert_int_equal(truncate(scratch_path("made.safetensors"), 70), 0);
-    assert_int_equal(safetensors_read_f32(file, info, 0, 3, values), -1);
-    assert_error_text("ends too early");
+    assert_error(safetensors_read_f32(file, info, 0, 3, values), "ends too early");
     safetensors_close(file);
 }
 
@@ -302,8 +297,8 @@ UNIT_TEST(test_failed_writing) {
     static float data[25000];
     const void *values[] = {data};
     const struct tensor_info info = {.name = "a", .rank = 1, .shape = {sizeof data / sizeof *data}};
-    assert_int_equal(safetensors_write(scratch_path("no/such"), &info, 1, tensors_take, values), -1);
-    assert_error_text("no/such: No such file");
+    assert_error(safetensors_write(scratch_path("no/such"), &info, 1, tensors_take, values),
+                 "no/such: No such file");
     scratch_limit_file_size(50000);
     assert_int_equal(safetensors_write(scratch_path("full"), &info, 1, tensors_take, values), -1);
     scratch_limit_file_size(UINT64_MAX);
@@ -347,8 +342,7 @@ UNIT_TEST(test_written_in_pieces) {
     assert_int_equal(safetensors_write(path, infos, 3, give_numbers, &failing), -1);
     assert_string_equal(error_text(), "the device is lost");
     failing = 3;
-    assert_int_equal(safetensors_write("/dev/full", infos, 3, give_numbers, &failing), -1);
-    assert_error_text("No space left on device");
+    assert_error(safetensors_write("/dev/full", infos, 3, give_numbers, &failing), "No space left on device");
 }
 
 UNIT_TEST_MAIN(scratch_begin, scratch_end)

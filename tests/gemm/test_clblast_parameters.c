@@ -46,9 +46,7 @@ UNIT_TEST(test_kernels) {
     for (size_t i = 0; i < COUNT(files); i++) {
         struct clblast_parameters read;
         const char *path = write_file("one.json", files[i].family, "32", "1.5", files[i].parameters);
-        if (clblast_parameters_read(path, &read)) {
-            fail_msg("%s", error_text());
-        }
+        require(clblast_parameters_read(path, &read));
         assert_true(read.kernels[files[i].kernel].milliseconds > 1.0 &&
                     read.kernels[files[i].kernel].milliseconds < 2.0);
         assert_int_equal(read.kernels[files[i].kernel].values[0], files[i].first);

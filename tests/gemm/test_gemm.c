@@ -44,9 +44,7 @@ static void check_shape(struct compute *compute, struct gemm_case wanted, bool t
     const struct gemm_runner runner = gemm_runner_of(compute);
     wanted.transpose_a = transpose_a;
     wanted.transpose_b = transpose_b;
-    if (gemm_verify_case(&runner, &wanted)) {
-        fail_msg("%s", error_text());
-    }
+    require(gemm_verify_case(&runner, &wanted));
 }
 
 static void check_shapes(struct compute *compute, const struct gemm_case *list, size_t count) {
@@ -91,9 +89,7 @@ static struct compute *open_backend(size_t index, const char *gemm, bool profile
     if (gemm_compute_open(&compute, &options) == 0) {
         return compute;
     }
-    if (strcmp(gemm, "cblas")) {
-        fail_msg("%s", error_text());
-    }
+    require(strcmp(gemm, "cblas") != 0);
     return NULL;
 }
 

@@ -19,9 +19,7 @@ static const struct mma_tiles two_warps = {32, 32, 16, 32, 16, 2}, streamed = {3
 static struct compute *open_compute(const char *gemm, enum element_type operands) {
     struct compute *compute;
     const struct compute_options options = {.device = device, .gemm = gemm, .operands = operands, .cache_dir = ""};
-    if (gemm_compute_open(&compute, &options)) {
-        fail_msg("%s", error_text());
-    }
+    require(gemm_compute_open(&compute, &options));
     return compute;
 }
 
@@ -36,9 +34,7 @@ static void run(void *mma, const struct gemm_call *call) {
 
 static void check(struct mma *mma, const struct gemm_case *wanted) {
     const struct gemm_runner runner = {mma->compute, run, mma};
-    if (gemm_verify_case(&runner, wanted)) {
-        fail_msg("%s", error_text());
-    }
+    require(gemm_verify_case(&runner, wanted));
 }
 
 /* ---- sizes */
@@ -70,23 +66,19 @@ static void check_sizes(const struct mma_tiles *tiles, bool ta, bool tb, enum el
     compute_close(compute);
 }
 
-static void test_sizes_nn(void **state) {
-    (void)state;
+UNIT_TEST(test_sizes_nn) {
     check_sizes(&four_warps, false, false, ELEMENT_FP16);
 }
 
-static void test_sizes_nt(void **state) {
-    (void)state;
+UNIT_TEST(test_sizes_nt) {
     check_sizes(&streamed, false, true, ELEMENT_FP16);
 }
 
-static void test_sizes_tn(void **state) {
-    (void)state;
+UNIT_TEST(test_sizes_tn) {
     check_sizes(&two_warps, true, false, ELEMENT_FP16);
 }
 
-static void test_sizes_tt(void **state) {
-    (void)state;
+UNIT_TEST(test_sizes_tt) {
     check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
@@ -107,8 +99,7 @@ static void check_transposed_load(const struct mma_tiles *tiles) {
     compute_close(compute);
 }
 
-static void test_transposed_load(void **state) {
-    (void)state;
+UNIT_TEST(test_transposed_load) {
     check_transposed_load(&four_warps);
     check_transposed_load(&two_warps);
 }
@@ -143,16 +134,14 @@ static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
     compute_close(compute);
 }
 
-static void test_epilogues(void **state) {
-    (void)state;
+UNIT_TEST(test_epilogues) {
     check_epilogues(1, (const size_t[]){33, 40, 17}, true);
     check_epilogues(1, (const size_t[]){15, 17, 16}, false);
 }
 
 /* ---- blocks in parts: all or some, the last part shorter, edges, and more parts asked for than k has steps */
 
-static void test_parts(void **state) {
-    (void)state;
+UNIT_TEST(test_parts) {
     check_epilogues(3, (const size_t[]){33, 40, 75}, true);
     check_epilogues(2, (const size_t[]){15, 17, 33}, false);
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
@@ -175,8 +164,7 @@ static void test_parts(void **state) {
 }
 
 /* The same through gemm_run, on operands of 16 bits. */
-static void test_backend(void **state) {
-    (void)state;
+UNIT_TEST(test_backend) {
     struct compute *compute = open_compute("mma", ELEMENT_BF16);
     const struct gemm_runner runner = gemm_runner_of(compute);
     struct gemm_case wanted = sized_case((const size_t[]){20, 24, 40}, false, true, ELEMENT_BF16);
@@ -205,8 +193,7 @@ static void run_swapped(void *mma, const struct gemm_call *call) {
     run(mma, &half);
 }
 
-static void test_planted_error(void **state) {
-    (void)state;
+UNIT_TEST(test_planted_error) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, &two_warps);
     const struct gemm_runner right = {compute, run, &mma}, swapped = {compute, run_swapped, &mma};
@@ -277,8 +264,7 @@ static struct device device_of(size_t i) {
     return gpu;
 }
 
-static void test_devices(void **state) {
-    (void)state;
+UNIT_TEST(test_devices) {
     for (size_t i = 0; i < COUNT(devices); i++) {
         struct device gpu = device_of(i);
         struct matrix_cores cores;
@@ -308,8 +294,7 @@ static void check_tiles(const struct matrix_cores *cores, const struct mma_tiles
     assert_true(nvidia ? x->stages >= 2 && x->stages <= 4 : x->stages == 2);
 }
 
-static void test_tiles(void **state) {
-    (void)state;
+UNIT_TEST(test_tiles) {
     static const size_t blocks[MMA_SHAPES][2] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {32, 128}};
     for (size_t i = 0; i < COUNT(devices); i++) {
         struct device gpu = device_of(i);
@@ -357,19 +342,11 @@ static void test_small(void **state) {
 }
 
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),         cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_sizes_nn),        cmocka_unit_test(test_sizes_nt),
-        cmocka_unit_test(test_sizes_tn),        cmocka_unit_test(test_sizes_tt),
-        cmocka_unit_test(test_transposed_load), cmocka_unit_test(test_epilogues),
-        cmocka_unit_test(test_parts),           cmocka_unit_test(test_backend),
-        cmocka_unit_test(test_planted_error),
-    };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();
     if (count > 1) {
         device = arguments[1];
         return cmocka_run_group_tests(small, scratch_begin, scratch_end);
     }
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+    return unit_tests_run(scratch_begin, scratch_end);
 }

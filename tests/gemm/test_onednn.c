@@ -30,9 +30,7 @@ static struct compute *open_device(const char *gemm, enum element_type operands,
 
 static struct compute *open_onednn(enum element_type operands) {
     struct compute *compute = open_device("onednn", operands, true);
-    if (!compute) {
-        fail_msg("%s", error_text());
-    }
+    require(!compute);
     assert_string_equal(gemm_name(compute), "onednn");
     return compute;
 }
@@ -41,9 +39,7 @@ static void check(struct compute *compute, struct gemm_case wanted, unsigned tra
     const struct gemm_runner runner = gemm_runner_of(compute);
     wanted.transpose_a = transposes & 1;
     wanted.transpose_b = transposes & 2;
-    if (gemm_verify_case(&runner, &wanted)) {
-        fail_msg("%s", error_text());
-    }
+    require(gemm_verify_case(&runner, &wanted));
 }
 
 /* Odd sizes, rows with gaps, offsets where a part of a buffer may begin (128 bytes) and where not. */

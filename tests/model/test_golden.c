@@ -62,12 +62,6 @@ static struct {
     double loss, logits, h, gradient, step_loss, step_norm, weights;
 } worst;
 
-static void require(int status) {
-    if (status) {
-        fail_msg("%s", error_text());
-    }
-}
-
 static struct compute *compute_of(struct setting *setting) {
     if (!setting->compute) {
         const struct compute_options options = {.device = device,

@@ -7,12 +7,8 @@
 #include "src/operations/attention.h"
 #include "tests/support/lanes.h"
 #include "tests/support/planted_fault.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/support/test.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *device = "pocl";
 static struct compute *compute;
@@ -52,9 +48,7 @@ static void check_case(struct operations *operations, const struct attention_cas
 
 /* Nothing else is to be run. */
 static void build_attention(struct operations *operations) {
-    if (operations_build(operations, "attention.cl")) {
-        fail_msg("%s", error_text());
-    }
+    require(operations_build(operations, "attention.cl"));
 }
 
 static struct operations describe_operations(size_t heads, size_t head_size, enum element_type type) {
@@ -67,9 +61,7 @@ static struct operations describe_operations(size_t heads, size_t head_size, enu
         .type = type,
         .residual = residual_find("rc"),
     };
-    if (operations_describe(compute, &wanted, &operations)) {
-        fail_msg("%s", error_text());
-    }
+    require(operations_describe(compute, &wanted, &operations));
     return operations;
 }
 
@@ -85,9 +77,7 @@ static struct operations make_operations(size_t heads, size_t head_size, enum el
 static void open_emulation(struct operations *operations, bool wide_fragments) {
     struct matrix_cores unit = matrix_cores_emulated();
     unit.wide_fragments = wide_fragments;
-    if (attention_matrix_cores_open(operations, &unit)) {
-        fail_msg("%s", error_text());
-    }
+    require(attention_matrix_cores_open(operations, &unit));
 }
 
 static void check_all(struct operations *operations, const struct attention_case *cases, size_t count) {
@@ -103,9 +93,7 @@ static void check_cases(size_t heads, size_t head_size, enum element_type type, 
     check_all(&operations, cases, count);
     open_emulation(&operations, wide_fragments);
     check_all(&operations, cases, count);
-    if (attention_check(&operations)) {
-        fail_msg("%s", error_text());
-    }
+    require(attention_check(&operations));
     operations_release(&operations);
 }
 
@@ -126,25 +114,21 @@ static const struct attention_case few_cases[] = {{{2, 17}, 0.2f, 1.0f, 0}, {{1,
 
 static const struct attention_case whole_cases[] = {{{4, 128}, 0.0f, 1.0f, 0}, {{2, 256}, 0.0f, 2.0f, 0}};
 
-static void test_head_16_bf16(void **state) {
-    (void)state;
+UNIT_TEST(test_head_16_bf16) {
     check_cases(3, 16, ELEMENT_BF16, false, all_cases, COUNT(all_cases));
 }
 
-static void test_head_64_fp16(void **state) {
-    (void)state;
+UNIT_TEST(test_head_64_fp16) {
     check_cases(2, 64, ELEMENT_FP16, false, few_cases, COUNT(few_cases));
 }
 
 /* As for AMD's WMMA. Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes
  * through local memory. */
-static void test_head_80_wide_fragments(void **state) {
-    (void)state;
+UNIT_TEST(test_head_80_wide_fragments) {
     check_cases(1, 80, ELEMENT_BF16, true, few_cases, COUNT(few_cases));
 }
 
-static void test_head_128_bf16(void **state) {
-    (void)state;
+UNIT_TEST(test_head_128_bf16) {
     check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
 }
 
@@ -179,8 +163,7 @@ static bool has_bf16(void) {
     return has;
 }
 
-static void test_cpu(void **state) {
-    (void)state;
+UNIT_TEST(test_cpu) {
     check_cpu(3, 16, ELEMENT_BF16, FP32, all_cases, COUNT(all_cases));
     check_cpu(2, 5, ELEMENT_BF16, FP32, few_cases, COUNT(few_cases));
     check_cpu(2, 64, ELEMENT_FP16, FP32, few_cases, COUNT(few_cases));
@@ -209,8 +192,7 @@ static void check_without_bf16(enum products products, const char *right, const 
     programs_release(compute);
 }
 
-static void test_wrong_bf16(void **state) {
-    (void)state;
+UNIT_TEST(test_wrong_bf16) {
     check_without_bf16(BF16_EMULATED, "as_float16(b << 16), sum)", "as_float16(b << 15), sum)");
     check_without_bf16(BF16_EMULATED, "(bits >> 16 & 1u) + 0x7fffu", "0x200000u");
     check_without_bf16(BF16, "__asm__(\"vdp", "no assembler(\"vdp");
@@ -234,8 +216,7 @@ static void check_gpu(size_t heads, size_t head_size, enum element_type type, co
 
 /* One and two quads of a row that is added up for each work-item, groups of all forms, and heads that are not whole
  * quads. */
-static void test_gpu(void **state) {
-    (void)state;
+UNIT_TEST(test_gpu) {
     check_gpu(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
     check_gpu(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
     check_gpu(1, 96, ELEMENT_BF16, few_cases, COUNT(few_cases));
@@ -245,8 +226,7 @@ static void test_gpu(void **state) {
 }
 
 /* Devices whose groups have fewer work-items than the tiles ask for. */
-static void test_small_groups(void **state) {
-    (void)state;
+UNIT_TEST(test_small_groups) {
     const size_t most = compute->device.max_work_group;
     compute->device.max_work_group = 64;
     check_gpu(1, 16, ELEMENT_BF16, few_cases, COUNT(few_cases));
@@ -272,8 +252,7 @@ static void check_planted(struct operations *operations, const char *right, cons
 }
 
 /* Faults that change few numbers, or change them little. */
-static void test_planted_faults(void **state) {
-    (void)state;
+UNIT_TEST(test_planted_faults) {
     struct operations operations = make_operations(3, 16, ELEMENT_BF16);
     check_planted(&operations, "(dropout.element + key) % 4", "(dropout.element + key + 1) % 4", " of y is ");
     check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
@@ -290,8 +269,7 @@ static void assert_refused(size_t head_size, enum element_type type, const char 
     operations_release(&operations);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+UNIT_TEST(test_refused) {
     assert_refused(64, ELEMENT_FP32, "fp32");
     assert_refused(24, ELEMENT_BF16, "24");
     assert_refused(144, ELEMENT_BF16, "144");
@@ -316,8 +294,7 @@ static void check_choice(const char *gemm, enum element_type type, size_t head_s
     compute = shared;
 }
 
-static void test_choice(void **state) {
-    (void)state;
+UNIT_TEST(test_choice) {
     error_clear();
     check_choice("portable", ELEMENT_BF16, 16, "portable kernels");
     check_choice("mma", ELEMENT_BF16, 24, "portable kernels (attention on matrix cores takes heads of");
@@ -325,19 +302,6 @@ static void test_choice(void **state) {
 }
 
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_head_16_bf16),
-        cmocka_unit_test(test_head_64_fp16),
-        cmocka_unit_test(test_head_80_wide_fragments),
-        cmocka_unit_test(test_head_128_bf16),
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_wrong_bf16),
-        cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_small_groups),
-        cmocka_unit_test(test_planted_faults),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_choice),
-    };
     const struct CMUnitTest on_any_device[] = {
         cmocka_unit_test(test_head_16_bf16),   cmocka_unit_test(test_head_64_fp16), cmocka_unit_test(test_gpu),
         cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
@@ -350,5 +314,5 @@ int main(int count, char **arguments) {
     if (!lanes_can_be_tried_on_pocl()) {
         return LANES_SKIPPED;
     }
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return unit_tests_run(set_up, tear_down);
 }

@@ -138,9 +138,7 @@ static void check_programs(struct compute *compute, bool expected) {
 UNIT_TEST(programs_that_need_them_ask_for_registers) {
     struct compute *compute;
     const struct compute_options options = {.device = "pocl", .cache_dir = ""};
-    if (compute_open(&compute, &options)) {
-        fail_msg("%s", error_text());
-    }
+    require(compute_open(&compute, &options));
     compute->device.is_gpu = true;
     compute->device.native_kernels = false;
     compute->lanes = 64;

@@ -96,7 +96,7 @@ UNIT_TEST(data_folders) {
 }
 
 /* What prepare_run leaves when it is stopped at once, and when it goes on from there. */
-static enum prepare_result prepare(int stop_descriptor) {
+static enum program_status prepare(int stop_descriptor) {
     const char *const sources[] = {scratch_path("text.txt")};
     struct prepare_report report;
     const struct prepare_settings settings = {.folder = scratch_path("half"),
@@ -121,7 +121,7 @@ static int prepare_with_pipe(void *context, const char *name) {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        _exit(prepare(-1) == PREPARE_FAILED && strstr(error_text(), name) != NULL ? 0 : 1);
+        _exit(prepare(-1) == PROGRAM_FAILED && strstr(error_text(), name) != NULL ? 0 : 1);
     }
     if (child_finish_within(child, COMMAND_SECONDS) != 0) {
         fail_msg("a pipe as %s was not refused", path);
@@ -135,7 +135,7 @@ UNIT_TEST(unfinished_preparations) {
     int ends[2], tried = 0;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "", 1), 1);
-    assert_int_equal(prepare(ends[0]), PREPARE_STOPPED);
+    assert_int_equal(prepare(ends[0]), PROGRAM_INTERRUPTED);
     assert_int_equal(files_each(scratch_path("half/.hc_prepare"), prepare_with_pipe, &tried), 0);
     assert_true(tried >= 3); /* state.json, train.bin, val.bin */
     close(ends[0]);

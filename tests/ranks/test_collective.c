@@ -23,7 +23,7 @@ static struct ranks ranks;
 static struct compute *compute;
 static const char *device = "pocl";
 
-static void require(int status) {
+static void require_here(int status) {
     if (status) {
         fail_msg("rank %d: %s", ranks.index, error_text());
     }
@@ -87,7 +87,7 @@ static float sum_at(uint64_t element, uint64_t round, int owner_group, struct ro
 /* Of each rank, what it owns of a range. */
 static void gather_owners(struct element_range range, struct element_range owned[64]) {
     const struct element_range own = ranks_own_shard(&ranks, range);
-    require(ranks_gather(&ranks, &own, sizeof own, owned));
+    require_here(ranks_gather(&ranks, &own, sizeof own, owned));
 }
 
 /* The number in the table. */
@@ -107,7 +107,7 @@ static void fill(const struct buffer *buffer, uint64_t round) {
     for (uint64_t i = 0; i < ELEMENTS; i++) {
         values[i] = value_of(ranks.index, i, round);
     }
-    require(buffer_write(compute, buffer, 0, values, sizeof values));
+    require_here(buffer_write(compute, buffer, 0, values, sizeof values));
 }
 
 static float expected(enum collective_kind kind, int owner, uint64_t element, uint64_t round,
@@ -146,7 +146,7 @@ static void check(const struct buffer *buffer, size_t which, uint64_t round, boo
     static float values[ELEMENTS];
     static bool covered[ELEMENTS];
     const struct rounding rounding = {narrow && !buffer->host, narrow && ranks.cross_node.count > 1};
-    require(buffer_read(compute, buffer, 0, values, sizeof values));
+    require_here(buffer_read(compute, buffer, 0, values, sizeof values));
     memset(covered, 0, sizeof covered);
     for (size_t i = which; i < RANGES; i += 2) {
         check_range(values, i, round, rounding);
@@ -162,7 +162,7 @@ static void make_table(void) {
     static int all[64], places[2 * 64];
     const int place[2] = {ranks.cross_node.index, ranks.node.index};
     table = all;
-    require(ranks_gather(&ranks, place, sizeof place, places));
+    require_here(ranks_gather(&ranks, place, sizeof place, places));
     for (int rank = 0; rank < ranks.count; rank++) {
         table[places[2 * rank] * ranks.node.count + places[2 * rank + 1]] = rank;
     }
@@ -180,7 +180,7 @@ static void run_round(struct collective *collective, const struct buffer *buffer
     for (size_t ready = 0; ready < RANGES && round % 2 == 0; ready += 2) { /* or all at once, by finish */
         collective_ready(collective, ready);
     }
-    require(collective_finish(collective, times));
+    require_here(collective_finish(collective, times));
     assert_true(times->exposed >= 0.0 &&
                 times->exposed < 60.0 * (round + 1)); /* a clock was read at the right time */
     for (size_t i = 0; i < RANGES; i++) {
@@ -197,9 +197,9 @@ static void run_rounds(bool narrow) {
     const struct buffer *const both[] = {&buffers[0], &buffers[1]};
     const struct collective_settings settings = {
         .items = RANGES, .largest = LARGEST, .bf16 = narrow, .buffers = both, .buffer_count = 2};
-    require(buffer_create_shareable(compute, &buffers[0], ELEMENTS * sizeof(float)));
-    require(buffer_create_shareable(compute, &buffers[1], ELEMENTS * sizeof(float)));
-    require(collective_create(compute, &ranks, &settings, &collective));
+    require_here(buffer_create_shareable(compute, &buffers[0], ELEMENTS * sizeof(float)));
+    require_here(buffer_create_shareable(compute, &buffers[1], ELEMENTS * sizeof(float)));
+    require_here(collective_create(compute, &ranks, &settings, &collective));
     for (uint64_t round = 0; round < ROUNDS; round++) {
         run_round(collective, buffers, round, narrow, &times);
     }
@@ -259,18 +259,18 @@ UNIT_TEST(bfloat16_is_rounded_to_nearest_even) {
 
 UNIT_TEST(collectives_bring_ranks_together) {
     double sums[2] = {ranks.index, 0.1 * ranks.index};
-    require(ranks_sum(&ranks, sums, 2));
+    require_here(ranks_sum(&ranks, sums, 2));
     double tenths = 0.0;
     for (int rank = 0; rank < ranks.count; rank++) {
         tenths += 0.1 * rank;
     }
     assert_true(sums[0] == ranks.count * (ranks.count - 1) / 2.0 && sums[1] == tenths);
     float parts[2] = {ranks.index == ranks.count - 1 ? -0.0f : 0.0f, ranks.index == 0 ? 3.5f : 0.0f};
-    require(ranks_merge(&ranks, parts, 2, false));
+    require_here(ranks_merge(&ranks, parts, 2, false));
     assert_true(ranks.index != 0 || (signbit(parts[0]) && parts[1] == 3.5f));
     char word[4] = "";
     memcpy(word, ranks.index == 0 ? "yes" : "no ", 4);
-    require(ranks_broadcast(&ranks, word, sizeof word));
+    require_here(ranks_broadcast(&ranks, word, sizeof word));
     assert_string_equal(word, "yes");
 }
 

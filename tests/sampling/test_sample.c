@@ -141,10 +141,10 @@ UNIT_TEST(logits_that_are_no_numbers_are_refused) {
     int32_t token;
     choice_scratch_create(3, &scratch);
     for (size_t i = 0; i < COUNT(cases); i++) {
-        assert_int_equal(sample_choose((float[]){0.0f, NAN, 1.0f}, &cases[i], 0.5, &scratch, &token), -1);
-        assert_error_text("the logit of token 1 is not a number");
-        assert_int_equal(sample_choose((float[]){0.0f, 0.0f, INFINITY}, &cases[i], 0.5, &scratch, &token), -1);
-        assert_error_text("the logit of token 2 is infinite");
+        assert_error(sample_choose((float[]){0.0f, NAN, 1.0f}, &cases[i], 0.5, &scratch, &token),
+                     "the logit of token 1 is not a number");
+        assert_error(sample_choose((float[]){0.0f, 0.0f, INFINITY}, &cases[i], 0.5, &scratch, &token),
+                     "the logit of token 2 is infinite");
         assert_int_equal(sample_choose((float[]){-INFINITY, -INFINITY, -INFINITY}, &cases[i], 0.5, &scratch,
                                        &token),
                          -1);
@@ -360,12 +360,9 @@ UNIT_TEST(samples_of_no_tokens_and_failures) {
     struct world world;
     struct samples samples = {.stop = -1, .fail = true};
     world_create(&world);
-    assert_int_equal(run(&world, 2, prompt, 1, &samples), -1);
-    assert_error_text("no more");
-    assert_int_equal(run(&world, 2, prompt, 0, &samples), -1);
-    assert_error_text("a prompt of 0 tokens");
-    assert_int_equal(run(&world, 2, wrong, 1, &samples), -1);
-    assert_error_text("is not a token of this model");
+    assert_error(run(&world, 2, prompt, 1, &samples), "no more");
+    assert_error(run(&world, 2, prompt, 0, &samples), "a prompt of 0 tokens");
+    assert_error(run(&world, 2, wrong, 1, &samples), "is not a token of this model");
     samples = (struct samples){.stop = -1};
     world.settings.count = 0;
     assert_int_equal(run(&world, 2, prompt, 1, &samples), 0);

@@ -137,9 +137,7 @@ static struct ranks alone;
 static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *choice, char description[256]) {
     const struct device_settings settings = {.device = "pocl", .gemm = (int)gemm};
     struct compute *compute;
-    if (type_choice_open(&settings, wanted, 64, &alone, &compute, choice)) {
-        fail_msg("%s", error_text());
-    }
+    require(type_choice_open(&settings, wanted, 64, &alone, &compute, choice));
     snprintf(description, 256, "%s", gemm_description(compute));
     assert_null(gemm_matrix_cores(compute).name);
     assert_null(gemm_matrix_cores(compute).refusal);

@@ -15,7 +15,7 @@
 static const char *const merges[MERGES] = {" t", "he", " the", " a", "in", "\n\n", "  ", "\xc3\xa4"};
 
 char *prepared_texts[DOCUMENTS];
-char prepared_vocabulary[600], prepared_lines[600], prepared_out[600];
+const char *prepared_vocabulary, *prepared_lines, *prepared_out;
 
 /* ---- what goes in */
 
@@ -88,9 +88,9 @@ void prepared_write_order(const char *path, uint64_t count, uint64_t step) {
 
 int prepared_begin(void **state) {
     const int result = scratch_begin(state);
-    snprintf(prepared_vocabulary, sizeof prepared_vocabulary, "%s", scratch_path("vocabulary"));
-    snprintf(prepared_lines, sizeof prepared_lines, "%s", scratch_path("lines.jsonl"));
-    snprintf(prepared_out, sizeof prepared_out, "%s", scratch_path("out"));
+    prepared_vocabulary = scratch_path("vocabulary");
+    prepared_lines = scratch_path("lines.jsonl");
+    prepared_out = scratch_path("out");
     write_vocabulary();
     for (size_t i = 0; i < DOCUMENTS; i++) {
         prepared_texts[i] = make_text(i);
@@ -125,15 +125,13 @@ struct prepare_settings prepared_settings(const char *const *sources, size_t cou
 
 struct prepare_report prepared_run(const struct prepare_settings *settings) {
     struct prepare_report report;
-    if (prepare_run(settings, &report) != PREPARE_DONE) {
-        fail_msg("%s", error_text());
-    }
+    require(prepare_run(settings, &report) != PROGRAM_DONE);
     return report;
 }
 
 void assert_prepare_fails(const struct prepare_settings *settings, const char *expected) {
     struct prepare_report report;
-    assert_int_equal(prepare_run(settings, &report), PREPARE_FAILED);
+    assert_int_equal(prepare_run(settings, &report), PROGRAM_FAILED);
     if (!strstr(error_text(), expected)) {
         fail_msg("'%s' does not say '%s'", error_text(), expected);
     }

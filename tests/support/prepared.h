@@ -9,8 +9,8 @@
 enum { DOCUMENTS = 3000, MERGES = 8, END_OF_TEXT = 256 + MERGES };
 
 extern char *prepared_texts[DOCUMENTS]; /* the documents */
-extern char prepared_vocabulary[600], prepared_lines[600],
-    prepared_out[600]; /* paths: tokens of bytes and MERGES more; JSON lines; results */
+/* Paths: tokens of bytes and MERGES more; JSON lines; results. */
+extern const char *prepared_vocabulary, *prepared_lines, *prepared_out;
 
 /* Group set-up and tear-down of cmocka. */
 int prepared_begin(void **state);

@@ -39,20 +39,15 @@ void assert_same_file(const char *first, const char *second) {
 }
 
 char *run_path(const char *run, const char *name) {
-    static char paths[8][256];
-    static unsigned next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", run, name);
-    return path;
+    return scratch_format("%s/%s", run, name);
 }
 
-/* Same weights and moments, bit for bit. */
 void assert_same_checkpoint(const char *first, const char *second, const char *name) {
-    char model[64], optimizer[64];
-    snprintf(model, sizeof model, "%s/model.safetensors", name);
-    snprintf(optimizer, sizeof optimizer, "%s/optimizer.safetensors", name);
-    assert_same_file(run_path(first, model), run_path(second, model));
-    assert_same_file(run_path(first, optimizer), run_path(second, optimizer));
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        const char *file = run_path(name, files[i]);
+        assert_same_file(run_path(first, file), run_path(second, file));
+    }
 }
 
 /* metrics.jsonl as an array, without what the clock decides. */

@@ -11,7 +11,7 @@ void assert_failed(int status, int expected, const char *text);
 /* What begins the arguments of two ranks with commands of their own, with "," between them. */
 #define BY_RANK HC_MPIRUN, "-np", "2", HC_TEST_DATA "/support/by_rank.sh"
 
-/* "<run>/<name>", valid until 8 more calls. */
+/* "<run>/<name>", valid until scratch_end. */
 char *run_path(const char *run, const char *name);
 
 bool has(const char *run, const char *name);

@@ -3,15 +3,16 @@
 #include "runtime/system/memory.h"
 #include <dirent.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-enum { PATHS = 32, PATH_BYTES = 512, MOST_BYTES = 1 << 28 };
+enum { MOST_BYTES = 1 << 28 };
 
 static char folder[64];
-static char **texts; /* of scratch_text, owned */
+static char **texts; /* paths and contents, owned */
 static size_t text_count;
 
 int scratch_begin(void **state) {
@@ -30,12 +31,23 @@ int scratch_end(void **state) {
     return files_remove_folder(folder);
 }
 
+/* Takes a heap text, which stays until scratch_end. */
+static char *keep(char *text) {
+    texts = memory_resize(texts, text_count + 1, sizeof *texts);
+    return texts[text_count++] = text;
+}
+
+char *scratch_format(const char *format, ...) {
+    char *text;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    return length < 0 ? NULL : keep(text);
+}
+
 const char *scratch_path(const char *name) {
-    static char paths[PATHS][PATH_BYTES];
-    static unsigned next;
-    char *path = paths[next++ % PATHS];
-    snprintf(path, PATH_BYTES, "%s/%s", folder, name);
-    return path;
+    return scratch_format("%s/%s", folder, name);
 }
 
 const char *scratch_write(const char *name, const void *data, size_t bytes) {
@@ -59,8 +71,7 @@ char *scratch_text(const char *path, size_t *bytes) {
         fprintf(stderr, "there is no %s\n", path);
         exit(1);
     }
-    texts = memory_resize(texts, text_count + 1, sizeof *texts);
-    return texts[text_count++] = text;
+    return keep(text);
 }
 
 int scratch_entries(const char *path) {

@@ -8,8 +8,11 @@
 int scratch_begin(void **state);
 int scratch_end(void **state);
 
-/* "<folder>/<name>", valid until 32 more calls. */
+/* "<folder>/<name>", valid until scratch_end. */
 const char *scratch_path(const char *name);
+
+/* A text as by printf, valid until scratch_end. */
+char *scratch_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Writes a file of this content and returns its path. */
 const char *scratch_write(const char *name, const void *data, size_t bytes);

@@ -62,3 +62,16 @@ static inline void assert_error_text(const char *words) {
         fail_msg("'%s' is not in '%s'", words, error_text());
     }
 }
+
+/* Fails with the error text unless a call has succeeded (0). */
+static inline void require(int status) {
+    if (status != 0) {
+        fail_msg("%s", error_text());
+    }
+}
+
+/* Fails unless a call has failed (-1) with these words in its error text. */
+static inline void assert_error(int status, const char *words) {
+    assert_int_equal(status, -1);
+    assert_error_text(words);
+}

@@ -82,8 +82,7 @@ UNIT_TEST(test_none_and_infinite) {
     assert_true(isnan(distribution_mean(&distribution)) && isnan(distribution_quantile(&distribution, 0.5)));
     assert_int_equal(distribution_add(&distribution, (double)INFINITY), -1);
     assert_int_equal(distribution_add(&distribution, (double)NAN), -1);
-    assert_int_equal(distribution_add(&distribution, 1e300), -1);
-    assert_error_text("not finite");
+    assert_error(distribution_add(&distribution, 1e300), "not finite");
     assert_int_equal(distribution.count, 0);
     distribution_end(&distribution);
 }

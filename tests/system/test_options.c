@@ -190,9 +190,8 @@ UNIT_TEST(test_config_files) {
                                 "init_from = \" # \\\"quoted\\\" \\\\ \" # comment";
     static const char second[] = "\xEF\xBB\xBFn_layer = 6\nn_layer = 7\nout_dir =\nresidual = \"hc\"";
     struct fixture fixture;
-    char first_path[512], second_path[512];
-    snprintf(first_path, sizeof first_path, "%s", scratch_write("first.conf", first, strlen(first)));
-    snprintf(second_path, sizeof second_path, "%s", scratch_write("second.conf", second, strlen(second)));
+    const char *first_path = scratch_write("first.conf", first, strlen(first));
+    const char *second_path = scratch_write("second.conf", second, strlen(second));
     assert_int_equal(PARSE(&fixture, "--config", first_path), OPTIONS_OK);
     assert_int_equal(fixture.settings.n_layer, 5);
     assert_true(fixture.settings.learning_rate == 1e-3);

@@ -33,9 +33,8 @@ static bool says(const char *path, const char *text) {
 
 /* Runs it with the layer, which writes to stdout, and whose place in the chain the loader tells on stderr. */
 static void run_validated(const char *const *arguments) {
-    char output[4096], errors[4096];
-    snprintf(output, sizeof output, "%s", scratch_path("stdout"));
-    snprintf(errors, sizeof errors, "%s", scratch_path("stderr"));
+    const char *output = scratch_path("stdout");
+    const char *errors = scratch_path("stderr");
     static const char *const environment[] = {"VK_INSTANCE_LAYERS=" VALIDATION, "VK_LOADER_DEBUG=layer", NULL};
     const struct child_setup setup = {.output = output, .errors = errors, .environment = environment};
     const int status = child_finish(child_start_with(&setup, arguments));
