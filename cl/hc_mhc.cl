@@ -76,17 +76,17 @@ INLINED void potentials_next(float logits[STREAMS][STREAMS], const float others[
     }
 }
 
-/* kept may be null. */
-INLINED void scaling_keep(MAP_SPACE struct scaling *kept, int iteration, const float rows[STREAMS],
+/* `keeps`: whether there is a place for them. (Local memory may begin at address 0, so `kept` does not tell.) */
+INLINED void scaling_keep(bool keeps, MAP_SPACE struct scaling *kept, int iteration, const float rows[STREAMS],
                           const float columns[STREAMS]) {
-    for (int i = 0; i < STREAMS && kept; i++) {
+    for (int i = 0; i < STREAMS && keeps; i++) {
         kept->rows[iteration][i] = rows[i];
         kept->columns[iteration][i] = columns[i];
     }
 }
 
 /* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
-INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
+INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS], bool keeps,
                               MAP_SPACE struct scaling *kept) {
     float largest = 0.0f;
     EACH(i, STREAMS) {
@@ -95,7 +95,7 @@ INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], fl
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
         largest = fmax(largest, factors_next(k, rows, true, columns));
         largest = fmax(largest, factors_next(k, columns, false, rows));
-        scaling_keep(kept, iteration, rows, columns);
+        scaling_keep(keeps, kept, iteration, rows, columns);
     }
     return largest <= FACTOR_LIMIT;
 }
@@ -103,25 +103,25 @@ INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], fl
 /* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij -
  * c_j). */
 INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
-                                 MAP_SPACE struct scaling *kept) {
+                                 bool keeps, MAP_SPACE struct scaling *kept) {
     EACH(i, STREAMS) {
         rows[i] = 0.0f;
     }
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
         potentials_next(logits, rows, true, columns);
         potentials_next(logits, columns, false, rows);
-        scaling_keep(kept, iteration, rows, columns);
+        scaling_keep(keeps, kept, iteration, rows, columns);
     }
 }
 
 /* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations
- * to `kept`, which may be null. */
+ * to `kept` if `keeps`. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                      float columns[STREAMS], MAP_SPACE struct scaling *kept) {
+                      float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
     exponentials(logits, k);
-    const bool factors = sinkhorn_factors(k, rows, columns, kept);
+    const bool factors = sinkhorn_factors(k, rows, columns, keeps, kept);
     if (!factors) {
-        sinkhorn_potentials(logits, rows, columns, kept);
+        sinkhorn_potentials(logits, rows, columns, keeps, kept);
     }
     return factors;
 }
@@ -130,7 +130,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     sigmoid_gates_forward(theta, z, h);
     mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, rows, columns, 0);
+    const bool factors = sinkhorn(logits, k, rows, columns, false, 0);
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             h[GATE_COLUMNS + i * STREAMS + j] =
@@ -199,7 +199,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     MAP_SPACE struct scaling *s = (MAP_SPACE struct scaling *)work;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, rows, columns, s);
+    const bool factors = sinkhorn(logits, k, rows, columns, true, s);
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
