@@ -18,27 +18,28 @@
  * parameters, or the optimizer's states, one after the other. */
 struct arena_tensors {
     struct gpt *gpt;
-    bool moments;
+    bool of_optimizer;
     size_t count;
     struct tensor_info *infos; /* [count], with names */
     struct weights *weights;   /* the file, when weights are loaded */
     struct safetensors *file;  /* the file, when states are loaded */
 };
 
-static struct arena_tensors describe(struct gpt *gpt, bool moments) {
+static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer) {
     const struct parameters *parameters = &gpt->parameters;
     const char *const *states = gpt->options.optimizer->states;
     size_t arenas = 1;
-    while (moments && arenas < OPTIMIZER_MOST_STATES && states[arenas]) {
+    while (of_optimizer && arenas < OPTIMIZER_MOST_STATES && states[arenas]) {
         arenas++;
     }
-    struct arena_tensors tensors = {.gpt = gpt, .moments = moments, .count = arenas * parameters->count};
+    struct arena_tensors tensors = {.gpt = gpt, .of_optimizer = of_optimizer, .count = arenas * parameters->count};
     tensors.infos = memory_allocate(tensors.count, sizeof *tensors.infos);
     for (size_t i = 0; i < tensors.count; i++) {
         const struct parameter *parameter = &parameters->table[i % parameters->count];
         tensors.infos[i] = weights_tensor(parameter, false);
-        tensors.infos[i].name = moments ? memory_format("%s.%s", states[i / parameters->count], parameter->name)
-                                        : memory_string(parameter->name);
+        tensors.infos[i].name = of_optimizer
+                                    ? memory_format("%s.%s", states[i / parameters->count], parameter->name)
+                                    : memory_string(parameter->name);
     }
     return tensors;
 }
@@ -58,8 +59,8 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
     const struct parameters *parameters = &tensors->gpt->parameters;
     const size_t table = tensor / parameters->count, bytes = count * sizeof *values;
     const uint64_t at = parameters->table[tensor % parameters->count].offset + first;
-    const struct buffer *arena = tensors->moments ? parameters->states[table] : parameters->weights;
-    const struct moment_share *share = tensors->moments ? tensors->gpt->options.moments : NULL;
+    const struct buffer *arena = tensors->of_optimizer ? parameters->states[table] : parameters->weights;
+    const struct state_share *share = tensors->of_optimizer ? tensors->gpt->options.state_share : NULL;
     struct compute *compute = tensors->gpt->compute;
     if (share) {
         return (to_device ? share->write(share, compute, arena, at, count, values)
@@ -79,7 +80,7 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct arena_tensors *tensors = context;
     const struct tensor_info *info = NULL;
-    if (tensors->moments && !(info = weights_find(tensors->file, &tensors->infos[tensor]))) {
+    if (tensors->of_optimizer && !(info = weights_find(tensors->file, &tensors->infos[tensor]))) {
         return -1;
     }
     return (info ? safetensors_read_f32(tensors->file, info, first, count, values)
@@ -91,8 +92,8 @@ static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 }
 
 /* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */
-static int write_tensors(const char *path, struct gpt *gpt, bool moments) {
-    struct arena_tensors tensors = describe(gpt, moments);
+static int write_tensors(const char *path, struct gpt *gpt, bool of_optimizer) {
+    struct arena_tensors tensors = describe(gpt, of_optimizer);
     const int status = path ? safetensors_write(path, tensors.infos, tensors.count, read_piece, &tensors)
                             : tensors_each_piece(tensors.infos, tensors.count, read_piece, &tensors);
     release(&tensors);
@@ -104,7 +105,7 @@ int checkpoint_write_weights(const char *path, struct gpt *gpt) {
 }
 
 int checkpoint_hand_over(struct gpt *gpt) {
-    return gpt->options.moments && write_tensors(NULL, gpt, true)
+    return gpt->options.state_share && write_tensors(NULL, gpt, true)
                ? error_prefix("cannot send the optimizer's states for a checkpoint")
                : 0;
 }
@@ -118,7 +119,7 @@ int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
     return status ? -1 : 0;
 }
 
-static int load_moments(const char *path, struct gpt *gpt) {
+static int load_states(const char *path, struct gpt *gpt) {
     struct arena_tensors tensors = describe(gpt, true);
     int status = safetensors_open(path, &tensors.file) || weights_check_count(tensors.file, path, tensors.count);
     if (status == 0 && tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors)) {
@@ -141,7 +142,7 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
 }
 
 const char *const checkpoint_files[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
-static const char *const files_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
+static const char *const files_without_states[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
 
 /* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0:
  * an older checkpoint alone, or nothing; -1 with an error. */
@@ -176,7 +177,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     }
     int status = 0;
     if (others) { /* they stay */
-        status = files_move_into(path, staging, content->optimizer ? checkpoint_files : files_without_moments);
+        status = files_move_into(path, staging, content->optimizer ? checkpoint_files : files_without_states);
         files_stage_end(path, staging, -1); /* what is left of it */
     } else {
         status = files_stage_end(path, staging, 0);
@@ -186,7 +187,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
 
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {
     return checkpoint_resume_state(path, state, &gpt->loss_scale) || checkpoint_load_weights(path, gpt) ||
-                   load_moments(path_of("%s/%s", path, OPTIMIZER_FILE).text, gpt)
+                   load_states(path_of("%s/%s", path, OPTIMIZER_FILE).text, gpt)
                ? -1
                : 0;
 }

@@ -59,7 +59,7 @@ static void plan_parameters(struct gpt *gpt) {
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements, sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
     struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
-    weights->shareable = gpt->options.shareable && gpt->options.moments; /* else nobody else wants them */
+    weights->shareable = gpt->options.shareable && gpt->options.state_share; /* else nobody else wants them */
     parameters->weights = weights;
     parameters->weights_lowp = gpt->options.type == ELEMENT_FP32
                                    ? parameters->weights
@@ -68,9 +68,9 @@ static void plan_parameters(struct gpt *gpt) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
-        const uint64_t kept = gpt->options.moments ? gpt->options.moments->elements : elements;
+        const uint64_t kept = gpt->options.state_share ? gpt->options.state_share->elements : elements;
         for (int i = 0; i < OPTIMIZER_MOST_STATES && gpt->options.optimizer->states[i]; i++) {
-            parameters->states[i] = memory_plan_add(plan, "optimizer moments", kept, ELEMENT_FP32);
+            parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, ELEMENT_FP32);
         }
     }
     const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);

@@ -14,17 +14,17 @@ enum gpt_mode {
     GPT_INFERENCE,  /* forward passes; sublayers share their activations */
     GPT_GENERATION, /* forward passes with a cache of keys and values, see the end of gpt.h */
     GPT_ANALYSIS,   /* forward passes that keep streams and H of every sublayer */
-    GPT_TRAINING,   /* forward and backward passes, gradients, and the optimizer's moments */
+    GPT_TRAINING,   /* forward and backward passes, gradients, and the optimizer's states */
 };
 
-/* This rank's share of the optimizer's moments where the ranks divide them (--shard-optimizer). `read` copies
- * elements [first, first + count) of a whole moment to host memory; it is collective, and rank 0 alone receives
+/* This rank's share of the optimizer's states where the ranks divide them (--shard-optimizer). `read` copies
+ * elements [first, first + count) of a whole state to host memory; it is collective, and rank 0 alone receives
  * them. `write` copies from host memory the part of that range which this rank keeps. */
-struct moment_share {
-    uint64_t elements; /* of each moment that this rank keeps */
-    int (*read)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
+struct state_share {
+    uint64_t elements; /* of each state that this rank keeps */
+    int (*read)(const struct state_share *share, struct compute *compute, const struct buffer *state,
                 uint64_t first, uint64_t count, float *values);
-    int (*write)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
+    int (*write)(const struct state_share *share, struct compute *compute, const struct buffer *state,
                  uint64_t first, uint64_t count, const float *values);
 };
 
@@ -34,13 +34,13 @@ struct gpt_options {
     int64_t batch;    /* most sequences of full length in a pass */
     int64_t sequence; /* most tokens in a sequence; <= block_size */
     enum gpt_mode mode;
-    int64_t vocabulary;                 /* the softmax is over the first so many tokens; 0: over all */
-    enum element_type type;             /* of activations and of weights_lowp */
-    const struct optimizer *optimizer;  /* of training; NULL: the first of the table */
-    const struct moment_share *moments; /* NULL: this rank keeps all of them */
+    int64_t vocabulary;                    /* the softmax is over the first so many tokens; 0: over all */
+    enum element_type type;                /* of activations and of weights_lowp */
+    const struct optimizer *optimizer;     /* of training; NULL: the first of the table */
+    const struct state_share *state_share; /* NULL: this rank keeps all of them */
     size_t row_gradients; /* most rows of token gradients that are kept apart, see row_gradients.h; 0: none */
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the
-     * ranks divide the moments. */
+     * ranks divide the states. */
     bool shareable;
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;

@@ -1,5 +1,5 @@
-/* The table of parameters and the arenas: weights, gradients and both moments are one buffer each, all with the
- * same layout. */
+/* The table of parameters and the arenas: weights, gradients and the states of the optimizer are one buffer each,
+ * all with the same layout. */
 #pragma once
 
 #include "runtime/device/compute.h"

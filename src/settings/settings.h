@@ -66,5 +66,5 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
 #define TYPE_OPTION(type, initial)                                                                                 \
     CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
            "type of activations, their gradients and the low-precision weights in GEMMs; sums, master weights "    \
-           "and the optimizer's moments are always fp32. auto: bf16 where a GPU's matrix cores pass a test, or a " \
+           "and the optimizer's states are always fp32. auto: bf16 where a GPU's matrix cores pass a test, or a "  \
            "CPU has bf16 instructions and the model at least 256 channels; else fp32")

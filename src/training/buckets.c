@@ -72,13 +72,13 @@ static void share(struct buckets *buckets, const struct ranks *ranks) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
         bucket->own = ranks_own_shard(ranks, bucket->range);
-        bucket->moments = buckets->share.elements;
+        bucket->state_first = buckets->share.elements;
         buckets->share.elements += ranks_largest_shard(ranks, bucket->range);
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
 }
 
-/* ---- moments of own shards (ZeRO stage 1) */
+/* ---- states of own shards (ZeRO stage 1) */
 
 /* The range of [first, first + count) in this rank's shard of a bucket; count 0: none. */
 static struct element_range owned_shard(const struct bucket *bucket, uint64_t first, uint64_t count) {
@@ -88,20 +88,20 @@ static struct element_range owned_shard(const struct bucket *bucket, uint64_t fi
     return (struct element_range){low, high > low ? high - low : 0};
 }
 
-/* Elements [first, first + count) of a moment, as far as this rank has them: read to `into`, or written from
+/* Elements [first, first + count) of a state, as far as this rank has them: read to `into`, or written from
  * `from`. */
-static int move(const struct buckets *buckets, struct compute *compute, const struct buffer *moments,
-                uint64_t first, uint64_t count, float *into, const float *from) {
+static int move(const struct buckets *buckets, struct compute *compute, const struct buffer *state, uint64_t first,
+                uint64_t count, float *into, const float *from) {
     int status = 0;
     for (size_t i = 0; i < buckets->count && status == 0; i++) {
         const struct bucket *bucket = &buckets->table[i];
         const struct element_range part = owned_shard(bucket, first, count);
-        const size_t place = (bucket->moments + part.offset - bucket->own.offset) * sizeof(float);
+        const size_t place = (bucket->state_first + part.offset - bucket->own.offset) * sizeof(float);
         const size_t bytes = part.count * sizeof(float);
         if (part.count && into) {
-            status = buffer_read(compute, moments, place, into + (part.offset - first), bytes);
+            status = buffer_read(compute, state, place, into + (part.offset - first), bytes);
         } else if (part.count) {
-            status = buffer_write(compute, moments, place, from + (part.offset - first), bytes);
+            status = buffer_write(compute, state, place, from + (part.offset - first), bytes);
         }
     }
     return status;
@@ -114,17 +114,17 @@ static int find_broken(const struct ranks *ranks, const float *values, uint64_t 
         uint32_t bits;
         memcpy(&bits, values + i, sizeof bits);
         if (bits == UINT32_MAX) {
-            return error_set("another rank cannot read its shard of the optimizer's moments");
+            return error_set("another rank cannot read its shard of the optimizer's states");
         }
     }
     return 0;
 }
 
-static int read_merged(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
+static int read_merged(const struct state_share *share, struct compute *compute, const struct buffer *state,
                        uint64_t first, uint64_t count, float *values) {
     const struct buckets *buckets = (const struct buckets *)share;
     memset(values, 0, count * sizeof *values);
-    const int status = move(buckets, compute, moments, first, count, values, NULL);
+    const int status = move(buckets, compute, state, first, count, values, NULL);
     if (status) { /* the others expect this rank all the same; rank 0 must not take its shard for zeros */
         memset(values, 0xff, count * sizeof *values);
     }
@@ -133,9 +133,9 @@ static int read_merged(const struct moment_share *share, struct compute *compute
                : 0;
 }
 
-static int write_own(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
+static int write_own(const struct state_share *share, struct compute *compute, const struct buffer *state,
                      uint64_t first, uint64_t count, const float *values) {
-    return move((const struct buckets *)share, compute, moments, first, count, NULL, values);
+    return move((const struct buckets *)share, compute, state, first, count, NULL, values);
 }
 
 /* ---- all of it */

@@ -1,5 +1,5 @@
 /* The arena cut into buckets, each of which is complete at one point of the backward pass: what ranks exchange at a
- * time, and what they share between them when each keeps a shard of the optimizer's moments. */
+ * time, and what they share between them when each keeps a shard of the optimizer's states. */
 #pragma once
 
 #include "runtime/ranks/collective.h"
@@ -11,11 +11,11 @@ struct bucket {
         complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
     struct element_range own; /* this rank's shard of it */
     bool of_tokens;           /* it is of the token embedding, and has nothing else */
-    uint64_t moments;         /* where the shard's moments begin in buffers that hold only own ones */
+    uint64_t state_first;     /* where the shard's states begin in buffers that hold only own ones */
 };
 
 struct buckets {
-    struct moment_share share; /* of the moments that this rank keeps, those of its own shards, for gpt_options; the
+    struct state_share share; /* of the states that this rank keeps, those of its own shards, for gpt_options; the
                                   first member, by which its functions get to the others */
     const struct ranks *ranks;
     struct bucket *table; /* in the order of completion */

@@ -64,7 +64,7 @@ static int create_collective(struct data_parallel *parallel) {
     const struct gpt *gpt = parallel->gpt;
     const struct buffer *buffers[3] = {gpt->parameters.gradients};
     size_t count = 1;
-    if (parallel->shares_moments) {
+    if (parallel->shards_states) {
         buffers[count++] = gpt->parameters.weights;
     }
     if (gpt->row_gradients.most) {
@@ -101,7 +101,7 @@ static size_t most_rows(const struct train_settings *settings, const struct mode
 int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
                        const struct model_config *config, struct compute *compute, struct gpt *gpt) {
     *parallel = (struct data_parallel){.ranks = ranks,
-                                       .shares_moments = settings->shard_optimizer && ranks->count > 1,
+                                       .shards_states = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
     struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
@@ -114,7 +114,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
         .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
-        .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
+        .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
         .row_gradients = most_rows(settings, config, ranks),
         .shareable = ranks->node.count > 1,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
@@ -150,7 +150,7 @@ int data_parallel_create(struct data_parallel *parallel) {
     parallel->tokens = memory_zeroed(row_gradients_words(parallel->gpt), sizeof *parallel->tokens);
     parallel->host_squares = memory_zeroed(buckets, sizeof *parallel->host_squares);
     const int status =
-        parallel->shares_moments ? buffer_create(parallel->gpt->compute, &parallel->squares, bytes) : 0;
+        parallel->shards_states ? buffer_create(parallel->gpt->compute, &parallel->squares, bytes) : 0;
     return ranks_agree(parallel->ranks, status) || create_collective(parallel) ? -1 : 0;
 }
 
@@ -205,7 +205,7 @@ int data_parallel_backward(struct data_parallel *parallel, bool last) {
     if (separate_rows(parallel)) {
         return -1;
     }
-    begin_round(parallel, parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+    begin_round(parallel, parallel->shards_states ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
                 parallel->gpt->parameters.gradients, parallel->gpt->row_gradients.count > 0);
     gpt_backward(parallel->gpt, &listener);
     return compute_check(parallel->gpt->compute);
@@ -245,7 +245,7 @@ static int step_shards(struct data_parallel *parallel, const struct optimizer_se
     for (size_t i = 0; i < parallel->buckets.count; i++) {
         const struct bucket *bucket = &parallel->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
-                         (struct optimizer_range){bucket->own.offset, bucket->own.count, bucket->moments});
+                         (struct optimizer_range){bucket->own.offset, bucket->own.count, bucket->state_first});
         collective_ready(parallel->collective, i + 1);
     }
     const int status = collective_finish(parallel->collective, &parallel->times);
@@ -266,7 +266,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
     parallel->times.sent += times->sent;
     parallel->times.moved += times->moved;
     parallel->gradients_at = progress_clock();
-    if (parallel->collective && parallel->shares_moments) {
+    if (parallel->collective && parallel->shards_states) {
         return step_shards(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);

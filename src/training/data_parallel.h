@@ -10,7 +10,7 @@ struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
     struct buckets buckets;
-    bool shares_moments;           /* each rank keeps those of its shards of the buckets only */
+    bool shards_states;            /* each rank keeps only the states of its shards of the buckets */
     bool bf16;                     /* gradients travel between ranks in bfloat16 */
     struct collective *collective; /* NULL: alone */
     struct collective_item *items; /* [buckets and pieces of rows] of a round */
@@ -21,7 +21,7 @@ struct data_parallel {
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
     struct gpt_listener watcher; /* alone: is called in each step's last backward pass, for measurements */
-    struct buffer squares;       /* [buckets] sums of squares of own shards, if it shares moments */
+    struct buffer squares;       /* [buckets] sums of squares of own shards, if it shards states */
     float *host_squares;         /* [buckets] */
 };
 

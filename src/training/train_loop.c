@@ -27,7 +27,7 @@ static int agree(struct trainer *trainer, int status) {
 /* What is written of a checkpoint. */
 enum extent {
     EXTENT_WEIGHTS,
-    EXTENT_ALL,        /* weights and moments */
+    EXTENT_ALL,        /* weights and states */
     EXTENT_EVALUATION, /* into a checkpoint that has the rest: what an evaluation has changed */
 };
 
@@ -44,7 +44,7 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
     return checkpoint_save(path.text, &trainer->gpt, &content);
 }
 
-/* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
+/* Rank 0 writes while the others hand over their states, and wait: a slow disk is no rank that does not answer. */
 static int write_checkpoint(struct trainer *trainer, const char *name, enum extent extent) {
     struct ranks *ranks = trainer->ranks;
     const bool hands_over = extent == EXTENT_ALL && trainer->settings->shard_optimizer;

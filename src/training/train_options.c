@@ -77,7 +77,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         FLOAT("allreduce_bucket", &settings->allreduce_bucket, "16", 0.001, 1024,
               "MiB of gradients that are sent together, while the backward pass goes on"),
         BOOL("shard_optimizer", &settings->shard_optimizer, "false",
-             "each rank keeps and updates its part of the optimizer's moments (ZeRO stage 1)"),
+             "each rank keeps and updates its part of the optimizer's states (ZeRO stage 1)"),
         FLOAT("rank_timeout", &settings->rank_timeout, "600", 0, 1e9,
               "seconds without an answer from another rank until the job ends, 0 for never"),
         DEVICE_OPTIONS(&settings->device),

@@ -99,7 +99,7 @@ UNIT_TEST(one_rank_under_mpirun_is_one_process) {
     assert_same_checkpoint("without-mpirun", "with-mpirun", "ckpt-20");
 }
 
-UNIT_TEST(shared_moments_are_the_same_moments) {
+UNIT_TEST(sharded_states_are_the_same_states) {
     assert_done(RANKS("4", "whole"));
     assert_done(RANKS("4", "shared", "--shard-optimizer"));
     assert_near("whole", "shared", 1e-5);
@@ -178,8 +178,8 @@ UNIT_TEST(runs_resume_on_other_numbers_of_ranks) {
     assert_near("through", "moved", 1e-5);
 }
 
-/* The format of a checkpoint does not tell how many ranks shared the moments. */
-UNIT_TEST(shared_moments_resume_anywhere) {
+/* The format of a checkpoint does not tell how many ranks shared the states. */
+UNIT_TEST(sharded_states_resume_anywhere) {
     assert_done(ALONE("whole-all-through"));
     assert_done(RANKS("4", "shared-then", "--shard-optimizer", "--max-iters", "6"));
     assert_done(RANKS("2", "shared-then", "--init-from", "resume", "--max-iters", "11"));

@@ -327,7 +327,7 @@ UNIT_TEST(divergence_keeps_the_last_good_weights) {
 
 UNIT_TEST(full_disk_leaves_the_older_checkpoint) {
     assert_done(TRAIN("full", "--max-iters", "10"));
-    const uint64_t most = 60000; /* weights fit, moments do not */
+    const uint64_t most = 60000; /* weights fit, the optimizer's states do not */
     assert_failed(TRAIN_LIMITED(most, "full", "--init-from", "resume"), 1, "cannot save checkpoint");
     assert_non_null(strstr(child_message(), "File too large"));
     assert_false(has("full", "ckpt-20"));
