@@ -24,12 +24,12 @@ static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     const struct gpt_options *options = &gpt->options;
     struct attention_scratch *scratch = &gpt->scratch.attention;
-    const uint64_t keys =
-        (uint64_t)(gpt->shape.batch * gpt->config.n_embd) * operations_transposed(gpt->compute, options->sequence);
+    const uint64_t keys = (uint64_t)(gpt->shape.batch * gpt->config.n_embd) *
+                          operations_transposed(&gpt->operations, options->sequence);
     scratch->keys_t = memory_plan_add(&gpt->plan, group, keys, options->type);
     if (options->mode == GPT_GENERATION) {
-        const uint64_t scores =
-            (uint64_t)(options->batch * gpt->config.n_head) * operations_padded(gpt->compute, options->sequence);
+        const uint64_t scores = (uint64_t)(options->batch * gpt->config.n_head) *
+                                operations_padded(&gpt->operations, options->sequence);
         gpt->scratch.scores = memory_plan_add(&gpt->plan, group, scores, ELEMENT_FP32);
     }
     if (options->mode == GPT_TRAINING) {

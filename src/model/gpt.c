@@ -72,7 +72,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     embedding_forward(&gpt->operations,
                       &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding")},
                       pass.position, embedding_of(gpt, parameters->weights), sublayer->mix.streams,
-                      sublayer->map.squares);
+                      sublayer->mix.squares);
     hyper_connection_pack(gpt);
     for (; sublayer->branch; sublayer++) {
         hyper_connection_enter(gpt, sublayer);

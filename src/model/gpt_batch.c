@@ -61,8 +61,8 @@ int64_t gpt_batch_capacity(const struct gpt *gpt, int64_t sequence) {
         return sequence == 1 ? options->batch : 1;
     }
     const int64_t by_tokens = options->batch * options->sequence / sequence;
-    const int64_t by_keys = options->batch * (int64_t)operations_padded(gpt->compute, options->sequence) /
-                            (int64_t)operations_padded(gpt->compute, sequence);
+    const int64_t by_keys = options->batch * (int64_t)operations_padded(&gpt->operations, options->sequence) /
+                            (int64_t)operations_padded(&gpt->operations, sequence);
     return by_tokens < by_keys ? by_tokens : by_keys;
 }
 

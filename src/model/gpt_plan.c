@@ -14,17 +14,9 @@ static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Numbers that are projected from a token's streams: columns of each normalised row. */
-static int64_t projected(const struct model_config *config) {
-    const struct residual_variant *residual = config->residual;
-    return residual_norm_groups(residual, config->n_streams) * residual_columns(residual, config->n_streams);
-}
-
-/* Elements of a sublayer's packed projection matrices [columns, row], for rows of S C / norm_groups. */
-static uint64_t packed_elements(const struct model_config *config) {
-    const struct residual_variant *residual = config->residual;
-    const int64_t row = config->n_streams * config->n_embd / residual_norm_groups(residual, config->n_streams);
-    return (uint64_t)(row * residual_columns(residual, config->n_streams));
+/* Elements of a sublayer's packed projection matrices [columns, row]. */
+static uint64_t packed_elements(const struct gpt *gpt) {
+    return gpt->operations.columns * norm_length(&gpt->operations);
 }
 
 /* Most channels inside a branch. */
@@ -34,6 +26,11 @@ static int64_t hidden_channels(const struct gpt *gpt) {
         most = larger(most, larger(gpt->parameters.sublayers[i].in.out, gpt->parameters.sublayers[i].out.in));
     }
     return (int64_t)most;
+}
+
+/* Numbers that are projected from a token's streams: columns of each normalised row. */
+static int64_t projected(const struct gpt *gpt) {
+    return (int64_t)(gpt->operations.norm_groups * gpt->operations.columns);
 }
 
 /* ---- buffers */
@@ -74,7 +71,7 @@ static void plan_parameters(struct gpt *gpt) {
         }
     }
     const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
-    gpt->packed = memory_plan_add(plan, "weights", sublayers * packed_elements(&gpt->config), gpt->options.type);
+    gpt->packed = memory_plan_add(plan, "weights", sublayers * packed_elements(gpt), gpt->options.type);
     gpt->projections.leaves = memory_plan_add(plan, "weights", sublayers * leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
@@ -94,15 +91,14 @@ static void plan_frame(struct gpt *gpt, struct sublayer *sublayer) {
     if (!(shared && inside)) {
         sublayer->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
     }
-    sublayer->map.squares = gpt_plan_floats(gpt, "streams", streams);
-    if (residual_is_plain(
-            gpt->config.residual)) { /* without a map these are handed to kernels that do not read them */
-        sublayer->map.z = sublayer->mix.h = sublayer->map.squares;
+    sublayer->mix.squares = gpt_plan_floats(gpt, "streams", streams);
+    if (residual_is_plain(gpt->config.residual)) { /* handed to kernels that do not read them */
+        sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares;
         return;
     }
     sublayer->gram = gpt->options.recompute ? gpt_plan_floats(gpt, matrices, streams * streams) : NULL;
-    sublayer->map.z = gpt_plan_floats(gpt, matrices, projected(&gpt->config));
-    sublayer->map.h = sublayer->mix.h = gpt_plan_floats(gpt, matrices, streams * (streams + 2));
+    sublayer->mix.z = gpt_plan_floats(gpt, matrices, projected(gpt));
+    sublayer->mix.h = gpt_plan_floats(gpt, matrices, (int64_t)gpt->operations.h_row);
 }
 
 static void plan_out_proj_in(struct gpt *gpt, struct sublayer *sublayer) {
@@ -147,14 +143,14 @@ static void plan_sublayers(struct gpt *gpt) {
         sublayer->branch = branches[index % BRANCHES];
         sublayer->at = &parameters->sublayers[index];
         sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
-        sublayer->map.theta = (struct span){parameters->weights, sublayer->at->theta};
-        sublayer->packed = (struct span){gpt->packed, (size_t)index * packed_elements(&gpt->config)};
+        sublayer->mix.theta = (struct span){parameters->weights, sublayer->at->theta};
+        sublayer->mix.packed = (struct span){gpt->packed, (size_t)index * packed_elements(gpt)};
         plan_frame(gpt, sublayer);
         plan_branch(gpt, sublayer);
     }
     struct sublayer *top = &gpt->sublayers[count];
     top->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
-    top->map.squares = gpt_plan_floats(gpt, "streams", streams);
+    top->mix.squares = gpt_plan_floats(gpt, "streams", streams);
 }
 
 static void plan_scratch(struct gpt *gpt) {
@@ -162,19 +158,21 @@ static void plan_scratch(struct gpt *gpt) {
     const int64_t streams = gpt->config.n_streams, width = gpt->config.n_embd;
     struct gpt_scratch *scratch = &gpt->scratch;
     if (!shares_streams(gpt)) {
-        scratch->d_h = gpt_plan_floats(gpt, group, streams * (streams + 2));
+        scratch->d_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
     }
     if (is_training(gpt)) {
-        scratch->d_packed = memory_plan_add(&gpt->plan, group, packed_elements(&gpt->config), ELEMENT_FP32);
+        scratch->d_packed = memory_plan_add(&gpt->plan, group, packed_elements(gpt), ELEMENT_FP32);
         scratch->d_streams = gpt_plan_activations(gpt, group, streams * width);
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, hidden_channels(gpt));
-        scratch->d_z = gpt_plan_floats(gpt, group, projected(&gpt->config));
-        scratch->d_z_lowp = gpt->options.type == ELEMENT_FP32
-                                ? scratch->d_z
-                                : gpt_plan_activations(gpt, group, projected(&gpt->config));
-        scratch->rms_scale = gpt_plan_floats(gpt, group, residual_norm_groups(gpt->config.residual, streams));
+        scratch->d_z_lowp = gpt_plan_activations(gpt, group, projected(gpt));
+        scratch->d_z = scratch->d_z_lowp;
+        if (!frame_is_fused(&gpt->operations)) { /* which keeps these to itself */
+            scratch->d_z =
+                gpt->options.type == ELEMENT_FP32 ? scratch->d_z_lowp : gpt_plan_floats(gpt, group, projected(gpt));
+            scratch->rms_scale = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.norm_groups);
+        }
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
     }
     for (int i = 0; i < BRANCHES; i++) {
@@ -244,7 +242,7 @@ static void plan_copies(struct gpt *gpt) {
         return;
     }
     uint64_t a = larger(hidden, streams), c = hidden;
-    uint64_t b = larger(width * larger(gpt->vocabulary, channels), packed_elements(&gpt->config));
+    uint64_t b = larger(width * larger(gpt->vocabulary, channels), packed_elements(gpt));
     if (is_training(gpt)) {
         a = larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
         b = larger(larger(b, hidden), streams);
@@ -328,15 +326,16 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
         gpt->shape = (struct token_shape){1, tokens};
     }
+    const struct operation_shape shape = operation_shape(gpt);
+    operations_describe(compute, &shape, &gpt->operations);
     gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
     gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
-    const struct operation_shape shape = operation_shape(gpt);
     plan_parameters(gpt);
     plan_sublayers(gpt);
     plan_head(gpt);
     row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
     plan_scratch(gpt);
-    memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
+    memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->operations));
     plan_copies(gpt);
     memory_plan_count(&gpt->plan, "split-K sums of GEMMs", gemm_parts_bytes(compute, options->type));
     plan_kept_activations(gpt);
@@ -352,7 +351,7 @@ static int list_projections(struct gpt *gpt) {
         struct sublayer *sublayer = &gpt->sublayers[i];
         sublayer->projections = (struct projection_table){gpt->projections.leaves, i * each, each};
         projections_list(&gpt->operations, sublayer->at->projections, sublayer->at->rms_gain,
-                         sublayer->packed.offset, &leaves[i * each]);
+                         sublayer->mix.packed.offset, &leaves[i * each]);
     }
     gpt->projections.count = count;
     const int status = buffer_write(gpt->compute, gpt->projections.leaves, 0, leaves, count * sizeof *leaves);
@@ -361,10 +360,9 @@ static int list_projections(struct gpt *gpt) {
 }
 
 int gpt_create(struct gpt *gpt) {
-    const struct operation_shape shape = operation_shape(gpt);
     gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) ||
+        operations_build(&gpt->operations, NULL) || list_projections(gpt) ||
         upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
         row_gradients_create(gpt) || attention_open(&gpt->operations)) {
         return -1;

@@ -54,12 +54,10 @@ struct sublayer {
     const struct branch *branch;
     const struct sublayer_offsets *at;   /* offsets of its parameters */
     struct stream_mix mix;               /* input streams [N, S, C], H, the branch's input and output */
-    struct stream_map map;               /* inputs and output of the map from streams to H */
     const struct buffer *in_proj_out;    /* [N, 3 C] q, k, v; or [N, 4 C] before GELU */
     const struct buffer *out_proj_in;    /* [N, C] output of attention; or [N, 4 C] after GELU */
     const struct buffer *lse;            /* [batch, H, sequence] log-sum-exp of attention's softmax */
-    struct span packed;                  /* [columns, row] projection matrices as GEMMs read them */
-    struct projection_table projections; /* where these come from */
+    struct projection_table projections; /* where its packed projection matrices come from */
     const struct buffer *keys, *values;  /* cache of generation [options.batch, H, options.sequence, C/H] */
     const struct buffer *gram; /* [N, S, S] Gram matrices of streams, with recompute and observe; else NULL */
 };

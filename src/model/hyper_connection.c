@@ -7,13 +7,9 @@ static bool is_plain(const struct gpt *gpt) {
     return residual_is_plain(gpt->config.residual);
 }
 
-/* Normalised rows of all tokens, and their length. */
+/* Normalised rows of all tokens. */
 static size_t norm_rows(const struct gpt *gpt) {
     return gpt_tokens(gpt) * gpt->operations.norm_groups;
-}
-
-static size_t row_length(const struct gpt *gpt) {
-    return (size_t)(gpt->config.n_streams * gpt->config.n_embd) / gpt->operations.norm_groups;
 }
 
 static void begin(struct gpt *gpt) {
@@ -29,14 +25,15 @@ void hyper_connection_pack(struct gpt *gpt) {
 
 /* streams -> raw projections z */
 static void project(struct gpt *gpt, const struct sublayer *sublayer) {
-    const size_t columns = gpt->operations.columns, length = row_length(gpt), tokens = gpt_tokens(gpt);
-    const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->packed;
+    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations),
+                 tokens = gpt_tokens(gpt);
+    const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->mix.packed;
     if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
-        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->mix.z);
     } else if (projections_avoid_gemm(&gpt->operations)) {
-        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->map.z);
+        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->mix.z);
     } else {
-        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
+        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->mix.z);
     }
 }
 
@@ -45,20 +42,15 @@ static bool is_fused(const struct gpt *gpt) {
     return frame_is_fused(&gpt->operations) && gpt->pass.cache == CACHE_NONE;
 }
 
-static struct stream_frame frame_of(const struct sublayer *sublayer) {
-    return (struct stream_frame){&sublayer->map, &sublayer->mix, sublayer->packed};
-}
-
 void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
     begin(gpt);
     if (is_fused(gpt)) {
-        const struct stream_frame frame = frame_of(sublayer);
-        frame_enter(&gpt->operations, gpt_tokens(gpt), &frame);
+        frame_enter(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
         return;
     }
     if (!is_plain(gpt)) {
         project(gpt, sublayer);
-        map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->map);
+        map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
     }
     width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
@@ -69,7 +61,7 @@ void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_fused(gpt) && next->branch) {
         frame_leave(&gpt->operations, &sublayer->mix);
     } else {
-        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->map.squares);
+        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->mix.squares);
     }
 }
 
@@ -96,22 +88,22 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const stru
 /* The projections' part of the streams' gradient: d_streams += d_z packed. */
 static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t columns = gpt->operations.columns, length = row_length(gpt);
+    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
     if (scratch->d_z_lowp != scratch->d_z) {
         convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_lowp, 0},
                          norm_rows(gpt) * columns);
     }
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
-                                 .b = matrix_of(sublayer->packed.buffer, sublayer->packed.offset, columns, length),
-                                 .c = matrix_of(scratch->d_streams, 0, norm_rows(gpt), length),
-                                 .beta = 1.0f});
+    gemm_run(gpt->compute, &(struct gemm_call){.a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
+                                               .b = matrix_of(sublayer->mix.packed.buffer,
+                                                              sublayer->mix.packed.offset, columns, length),
+                                               .c = matrix_of(scratch->d_streams, 0, norm_rows(gpt), length),
+                                               .beta = 1.0f});
 }
 
 /* The gradients of projections and their norm's gain, from d_z. */
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t columns = gpt->operations.columns, length = row_length(gpt);
+    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
     if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
         projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
                              scratch->d_packed);
@@ -128,8 +120,7 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
 static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
-    const struct stream_frame frame = frame_of(sublayer);
-    frame_backward(&gpt->operations, gpt_tokens(gpt), &frame, scratch->d_normed,
+    frame_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_normed,
                    &(struct frame_gradients){.d_z = scratch->d_z_lowp,
                                              .d_streams = scratch->d_streams,
                                              .d_output = scratch->d_output,
@@ -153,7 +144,7 @@ void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sub
     width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
                        gpt_norm(gradients, sublayer->at->norm), gpt->parameters.accumulate);
     if (!is_plain(gpt)) {
-        map_backward(operations, tokens, &sublayer->map, scratch->d_h, scratch->d_z, scratch->rms_scale,
+        map_backward(operations, tokens, &sublayer->mix, scratch->d_h, scratch->d_z, scratch->rms_scale,
                      (struct span){gradients, sublayer->at->theta}, gpt->parameters.accumulate);
     }
     stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);

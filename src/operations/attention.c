@@ -10,7 +10,7 @@ static struct attention_pass make_pass(const struct operations *operations, stru
                                        const struct attention_values *values,
                                        const struct attention_scratch *scratch, struct dropout dropout) {
     const size_t channels = (size_t)operations->shape.channels, count = token_count(tokens);
-    const size_t padded = operations_padded(operations->compute, tokens.sequence);
+    const size_t padded = operations_padded(operations, tokens.sequence);
     return (struct attention_pass){.tokens = tokens,
                                    .values = values,
                                    .scratch = scratch,
@@ -223,17 +223,13 @@ void attention_use(struct operations *operations, const char *name) {
     }
 }
 
-size_t operations_padded(const struct compute *compute, int64_t sequence) {
-    const size_t tile = policy_attention_keys(compute);
+size_t operations_padded(const struct operations *operations, int64_t sequence) {
+    const size_t tile = operations->policy.attention_keys;
     return groups_for((size_t)sequence, tile) * tile;
 }
 
-size_t operations_transposed(const struct compute *compute, int64_t sequence) {
-    const struct attention_algorithm *row = algorithms;
-    while (!row->takes(compute, NULL)) {
-        row++;
-    }
-    return row->transposes ? operations_padded(compute, sequence) : 0;
+size_t operations_transposed(const struct operations *operations, int64_t sequence) {
+    return operations->attention->transposes ? operations_padded(operations, sequence) : 0;
 }
 
 static const struct attention_algorithm *algorithm_for(const struct operations *operations,
@@ -273,7 +269,7 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
                  rows = (size_t)(batch * operations->shape.heads);
     const size_t known = (size_t)position + 1;
     RUN_ROWS(attention_step, rows, ARG_IN(qkv, 3 * row), ARG_I32(position), ARG_I32(cache.capacity),
-             ARG_I32(operations_padded(operations->compute, cache.capacity)), ARG_IN_OUT(cache.keys, known * row),
+             ARG_I32(operations_padded(operations, cache.capacity)), ARG_IN_OUT(cache.keys, known * row),
              ARG_IN_OUT(cache.values, known * row), ARG_IN_OUT(scores, known * rows), ARG_OUT(y, row));
 }
 

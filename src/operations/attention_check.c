@@ -174,7 +174,7 @@ static int create_buffers(struct trial *trial) {
     const enum element_type type = trial->operations->shape.type;
     const size_t rows = trial->rows, count = rows * trial->head_size;
     const size_t padded =
-        count / trial->sequence * operations_transposed(trial->operations->compute, (int64_t)trial->sequence);
+        count / trial->sequence * operations_transposed(trial->operations, (int64_t)trial->sequence);
     const struct {
         enum element_type type;
         size_t count;

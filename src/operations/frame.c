@@ -9,22 +9,22 @@ bool frame_is_fused(const struct operations *operations) {
     return operations->policy.frame_rows > 0;
 }
 
-size_t frame_partials(const struct operation_shape *shape) {
-    const size_t sums = 2 * (size_t)shape->channels + (size_t)residual_theta(shape->residual, shape->streams);
+size_t frame_partials(const struct operations *operations) {
+    const size_t sums = 2 * (size_t)operations->shape.channels + operations->theta;
     return (sums + 15) / 16 * 16; /* in whole vectors */
 }
 
 /* Of each row of a work-group, ROW_SCRATCH of cl/frame.cl: d_h, rms_scale and, in 16 bits, d_z in float of its
  * token. */
-static size_t row_floats(const struct operation_shape *shape) {
-    const int64_t groups = residual_norm_groups(shape->residual, shape->streams);
-    const int64_t z = shape->type == ELEMENT_FP32 ? 0 : groups * residual_columns(shape->residual, shape->streams);
-    return (size_t)(shape->streams * (shape->streams + 2) + groups + z);
+static size_t row_floats(const struct operations *operations) {
+    const size_t z = operations->shape.type == ELEMENT_FP32 ? 0 : operations->columns;
+    return operations->h_row + operations->norm_groups * (1 + z);
 }
 
-size_t frame_scratch(const struct policy *policy, const struct operation_shape *shape) {
-    const size_t row = (size_t)residual_theta(shape->residual, shape->streams) + row_floats(shape);
-    return policy->frame_rows ? policy->frame_groups * (frame_partials(shape) + policy->frame_rows * row) : 0;
+size_t frame_scratch(const struct operations *operations) {
+    const struct policy *policy = &operations->policy;
+    const size_t rows = policy->frame_rows * (operations->theta + row_floats(operations));
+    return policy->frame_rows ? policy->frame_groups * (frame_partials(operations) + rows) : 0;
 }
 
 /* ---- launching */
@@ -34,29 +34,27 @@ size_t frame_scratch(const struct policy *policy, const struct operation_shape *
                operations->compute->lanes * operations->policy.frame_rows, __VA_ARGS__)
 
 /* The pointer to packed is one to all sublayers': a span. */
-#define ARG_ENTER(frame)                                                                                           \
-    ARG_SPAN_IN((frame)->packed, sizes.packed), ARG_SPAN_IN((frame)->map->theta, sizes.theta),                     \
-        ARG_U64((frame)->mix->norm.gain.offset), ARG_U64((frame)->mix->norm.bias.offset),                          \
-        ARG_OUT((frame)->map->z, sizes.z), ARG_OUT((frame)->map->h, sizes.h),                                      \
-        ARG_OUT((frame)->mix->normed, sizes.channels), ARG_OUT((frame)->mix->statistics, 2 * tokens)
+#define ARG_ENTER(mix)                                                                                             \
+    ARG_SPAN_IN((mix)->packed, sizes.packed), ARG_SPAN_IN((mix)->theta, sizes.theta),                              \
+        ARG_U64((mix)->norm.gain.offset), ARG_U64((mix)->norm.bias.offset), ARG_OUT((mix)->z, sizes.z),            \
+        ARG_OUT((mix)->h, sizes.h), ARG_OUT((mix)->normed, sizes.channels), ARG_OUT((mix)->statistics, 2 * tokens)
 
 void frame_leave(struct operations *operations, const struct stream_mix *from) {
     operations->pending_leave = from;
 }
 
-void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t groups = groups_for(tokens, operations->policy.frame_rows);
     const struct stream_mix *from = operations->pending_leave;
     operations->pending_leave = NULL;
     if (from) {
         RUN_FRAME(frame_between, groups, ARG_IN(from->streams, sizes.streams), ARG_IN(from->h, sizes.h),
-                  ARG_IN(from->output, sizes.channels), ARG_U64(tokens),
-                  ARG_OUT(frame->mix->streams, sizes.streams), ARG_OUT(frame->map->squares, sizes.squares),
-                  ARG_ENTER(frame));
+                  ARG_IN(from->output, sizes.channels), ARG_U64(tokens), ARG_OUT(mix->streams, sizes.streams),
+                  ARG_OUT(mix->squares, sizes.squares), ARG_ENTER(mix));
     } else {
-        RUN_FRAME(frame_enter, groups, ARG_IN(frame->mix->streams, sizes.streams),
-                  ARG_IN(frame->map->squares, sizes.squares), ARG_U64(tokens), ARG_ENTER(frame));
+        RUN_FRAME(frame_enter, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->squares, sizes.squares),
+                  ARG_U64(tokens), ARG_ENTER(mix));
     }
 }
 
@@ -73,28 +71,26 @@ static size_t tokens_per_group(const struct operations *operations, size_t token
     return groups_for(rounds, smaller(rounds, operations->policy.frame_groups)) * rows;
 }
 
-void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
+void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate) {
     const struct operation_shape *shape = &operations->shape;
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    const struct stream_mix *mix = frame->mix;
-    const struct stream_map *map = frame->map;
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
     const size_t rows = operations->policy.frame_rows, last = smaller(rows, tokens - (groups - 1) * each);
     const size_t sums = groups * ((shape->bias ? 2 : 1) * sizes.width + (1 + rows) * sizes.theta);
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
-              ARG_IN(mix->output, sizes.channels), ARG_IN(map->squares, sizes.squares), ARG_IN(map->z, sizes.z),
+              ARG_IN(mix->output, sizes.channels), ARG_IN(mix->squares, sizes.squares), ARG_IN(mix->z, sizes.z),
               ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, sizes.channels),
-              ARG_U64X2(tokens, frame->packed.offset),
-              ARG_MEMORY_(frame->packed.buffer, frame->packed.offset, sizes.packed, 1, 0),
-              ARG_U64X2(map->theta.offset, mix->norm.gain.offset),
-              ARG_MEMORY_(map->theta.buffer, map->theta.offset, sizes.theta, 1, 0),
+              ARG_U64X2(tokens, mix->packed.offset),
+              ARG_MEMORY_(mix->packed.buffer, mix->packed.offset, sizes.packed, 1, 0),
+              ARG_U64X2(mix->theta.offset, mix->norm.gain.offset),
+              ARG_MEMORY_(mix->theta.buffer, mix->theta.offset, sizes.theta, 1, 0),
               ARG_OUT(gradients->d_z, sizes.z), ARG_IN_OUT(gradients->d_streams, sizes.streams),
               ARG_IN(gradients->h_before ? gradients->h_before : mix->h, sizes.h),
               ARG_OUT(gradients->d_output, sizes.channels),
-              ARG_OUT(&operations->partials, sums + ((groups - 1) * rows + last) * row_floats(shape)));
+              ARG_OUT(&operations->partials, sums + ((groups - 1) * rows + last) * row_floats(operations)));
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);
     targets[2] = (struct partial_target){2 * sizes.width, sizes.theta, gradients->d_theta};
-    add_partials(operations, groups, frame_partials(shape), targets, accumulate);
+    add_partials(operations, groups, frame_partials(operations), targets, accumulate);
 }

@@ -10,14 +10,14 @@ static size_t maximum(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
-    const struct policy policy = policy_make(compute, shape);
+size_t operations_scratch_bytes(const struct operations *operations) {
+    const struct operation_shape *shape = &operations->shape;
+    const struct policy *policy = &operations->policy;
     const size_t widest =
         shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* else: the bias of c_fc */
-    const size_t rows = policy.row_chunks * widest * (size_t)shape->channels;
-    const size_t theta = policy.map_chunks * (size_t)residual_theta(shape->residual, shape->streams);
-    return maximum(maximum(maximum(rows, theta), frame_scratch(&policy, shape)), policy.square_chunks) *
-           sizeof(float);
+    const size_t rows = policy->row_chunks * widest * (size_t)shape->channels;
+    const size_t theta = policy->map_chunks * operations->theta;
+    return maximum(maximum(maximum(rows, theta), frame_scratch(operations)), policy->square_chunks) * sizeof(float);
 }
 
 /* ---- programs */
@@ -289,7 +289,7 @@ static bool is_needed(const struct operations *operations, const struct program 
 
 void operations_release_attention(struct operations *operations) {
     struct kernel *kernel;
-    for (const struct program *row = programs; row < programs + COUNT(programs); row++) {
+    for (const struct program *row = programs; operations->kernels && row < programs + COUNT(programs); row++) {
         for (size_t i = 0; row->attention && (kernel = kernel_of(operations, row, i)); i++) {
             kernel_release(kernel);
         }
@@ -299,6 +299,12 @@ void operations_release_attention(struct operations *operations) {
 /* The compiler may refuse the inline assembler of cpu_bf16: attention does without it then, with the rows that
  * follow. */
 int operations_build(struct operations *operations, const char *file) {
+    if (!operations->kernels) {
+        operations->kernels = memory_zeroed(1, sizeof *operations->kernels);
+        if (buffer_create(operations->compute, &operations->partials, operations_scratch_bytes(operations))) {
+            return -1;
+        }
+    }
     for (size_t i = 0; i < COUNT(programs); i++) {
         const struct program *row = &programs[i];
         if (is_needed(operations, row, file) && build(operations, row)) {
@@ -312,42 +318,23 @@ int operations_build(struct operations *operations, const char *file) {
     return 0;
 }
 
-int operations_describe(struct compute *compute, const struct operation_shape *shape,
-                        struct operations *operations) {
+void operations_describe(struct compute *compute, const struct operation_shape *shape,
+                         struct operations *operations) {
     *operations = (struct operations){
         .compute = compute,
         .shape = *shape,
         .policy = policy_make(compute, shape),
         .columns = (size_t)residual_columns(shape->residual, shape->streams),
+        .theta = (size_t)residual_theta(shape->residual, shape->streams),
         .norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams),
         .h_row = (size_t)(shape->streams * (shape->streams + 2)),
-        .kernels = memory_zeroed(1, sizeof(struct operation_kernels)),
     };
     attention_next(operations);
-    if (buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape))) {
-        operations_release(operations);
-        return -1;
-    }
-    return 0;
-}
-
-int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
-    if (operations_describe(compute, shape, operations)) {
-        return -1;
-    }
-    if (operations_build(operations, NULL)) {
-        operations_release(operations);
-        return -1;
-    }
-    return 0;
 }
 
 void operations_release(struct operations *operations) {
-    if (!operations->kernels) {
-        return;
-    }
     struct kernel *kernels = (struct kernel *)operations->kernels; /* the struct holds nothing else */
-    for (size_t i = 0; i < sizeof *operations->kernels / sizeof *kernels; i++) {
+    for (size_t i = 0; kernels && i < sizeof *operations->kernels / sizeof *kernels; i++) {
         kernel_release(&kernels[i]);
     }
     buffer_release(operations->compute, &operations->partials);

@@ -21,12 +21,6 @@ struct operation_kernels {
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };
 
-/* operations_create in two steps, for who needs little: without any program first, then those of one file of cl/
- * (NULL: of all) that are not built yet. Released with operations_release, also when building fails. */
-int operations_describe(struct compute *compute, const struct operation_shape *shape,
-                        struct operations *operations);
-int operations_build(struct operations *operations, const char *file);
-
 /* ---- attention */
 
 #define ATTENTION_BF16_INSTRUCTIONS "AVX512_BF16" /* as runtime/system/host.h has it */
@@ -45,9 +39,6 @@ void attention_matrix_cores_close(struct operations *operations);
 /* ---- sizes */
 
 #define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose dot products few_rows_multiply has in registers */
-
-/* A row that the projections' norm runs over. */
-size_t norm_length(const struct operations *operations);
 
 /* ---- launching */
 
@@ -111,8 +102,8 @@ struct stream_sizes {
 struct stream_sizes stream_sizes(const struct operations *operations, size_t tokens);
 
 /* Partial sums of a work-group of the fused frame: of the gradients of gain and bias [2 C], and of theta. */
-size_t frame_partials(const struct operation_shape *shape);
+size_t frame_partials(const struct operations *operations);
 
 /* Floats of scratch of the fused frame: the partial sums of all work-groups, and what each row of them needs. 0:
  * not fused. */
-size_t frame_scratch(const struct policy *policy, const struct operation_shape *shape);
+size_t frame_scratch(const struct operations *operations);

@@ -33,19 +33,24 @@ struct operations {
     bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
 
     size_t columns;     /* projections per normalised row: numbers of z, columns of the projection matrices */
+    size_t theta;       /* small parameters of a sublayer */
     size_t norm_groups; /* normalised rows per token: 1, or S if each stream has its own RMSNorm */
     size_t h_row;       /* floats of H_pre [S], H_post [S], H_res [S, S] per token: S (S + 2) */
     const struct stream_mix *pending_leave; /* the mix that frame_leave stored for frame_enter; NULL: none */
-    struct buffer partials;                 /* [chunks, widest row of partial sums], created by operations_create */
+    struct buffer partials;                 /* [chunks, widest row of partial sums] */
     struct operation_kernels *kernels;
 };
 
-/* Compiles the kernels that this shape needs. The parameters' arenas are passed to each operation. 0, or -1 with an
- * error. */
-int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
+/* Sets what follows from the device and the shape: policy, sizes, the algorithm of attention. Allocates nothing. */
+void operations_describe(struct compute *compute, const struct operation_shape *shape,
+                         struct operations *operations);
+
+/* Compiles the kernels that the shape needs, or those of one file of cl/, unless they are built. The parameters'
+ * arenas are passed to each operation. -1 with an error; operations_release is needed then, too. */
+int operations_build(struct operations *operations, const char *file);
 void operations_release(struct operations *operations);
 
-/* Makes the final choice of attention's kernels, once after operations_create:
+/* Makes the final choice of attention's kernels, once after operations_build:
  *  - if GEMMs run on matrix cores, and attention's kernels for them compile and pass attention_check, they run;
  *  - if the kernels for bf16 instructions of CPUs fail attention_check, the plain ones for CPUs replace them.
  * operations->attention_by is the choice for users. -1 if no kernels can be built, or if compute->verify is set and
@@ -60,14 +65,17 @@ int attention_open(struct operations *operations);
 int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters);
 
 /* Bytes of the partial-sum buffer, for memory plans. */
-size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
+size_t operations_scratch_bytes(const struct operations *operations);
 
 /* Sequence length rounded up to whole tiles of keys: elements of keys_t for each channel, and the row length of
  * attention_step's scores. */
-size_t operations_padded(const struct compute *compute, int64_t sequence);
+size_t operations_padded(const struct operations *operations, int64_t sequence);
 
 /* operations_padded where attention's algorithm reads transposed keys (`transposes` in attention.c); else 0. */
-size_t operations_transposed(const struct compute *compute, int64_t sequence);
+size_t operations_transposed(const struct operations *operations, int64_t sequence);
+
+/* A row that the projections' norm runs over: S C / norm_groups. */
+size_t norm_length(const struct operations *operations);
 
 /* ---- embedding */
 
@@ -153,34 +161,35 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *d_z, const struct buffer *d_packed);
 
-/* What a variant's map reads and writes in its forward pass, which the backward pass needs, too. */
-struct stream_map {
-    struct span theta;            /* the sublayer's small parameters, contiguous */
-    const struct buffer *squares; /* [N, S] of the streams */
-    const struct buffer *z;       /* [N, norm_groups, columns]: raw projections in, normalised out */
-    const struct buffer *h;       /* [N, h_row] out: pre | post | res */
-};
-void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map);
-
-/* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, d_theta, and rms_scale [N, norm_groups]:
- * the RMSNorm adds rms_scale x_j to d_streams (stream_backward). */
-void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
-                  const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
-                  struct span d_theta, bool accumulate);
-
 /* A layer norm's parameters [C], or their gradients. The bias exists only if shape.bias. */
 struct layer_norm {
     struct span gain, bias;
 };
 
-/* What a sublayer's width mix and depth mix read and write in the forward pass. */
+/* What the hyper-connection around a branch reads and writes in its forward pass, and reads in its backward pass.
+ * Without a map (rc) only streams, squares and what comes behind h count; the others are buffers that are not
+ * read. */
 struct stream_mix {
-    const struct buffer *streams, *h; /* [N, S, C], [N, h_row] */
-    struct layer_norm norm;
+    struct span packed;              /* projection matrices [columns, row] */
+    struct span theta;               /* small parameters, contiguous */
+    const struct buffer *streams;    /* [N, S, C] */
+    const struct buffer *squares;    /* [N, S] of the streams */
+    const struct buffer *z;          /* [N, norm_groups, columns]: raw projections, which the map normalises */
+    const struct buffer *h;          /* [N, h_row] of the map: pre | post | res */
+    struct layer_norm norm;          /* of the branch */
     const struct buffer *normed;     /* [N, C] layer norm of the width mix: the branch's input */
     const struct buffer *statistics; /* [N, 2] of that layer norm: mean and 1/deviation */
     const struct buffer *output;     /* [N, C] of the branch */
 };
+
+/* z and theta -> z, normalised, and h */
+void map_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix);
+
+/* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, d_theta, and rms_scale [N, norm_groups]:
+ * the RMSNorm adds rms_scale x_j to d_streams (stream_backward). */
+void map_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                  const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
+                  struct span d_theta, bool accumulate);
 
 /* normed [N, C] = LN(sum_s pre_s x_s) */
 void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix);
@@ -214,13 +223,6 @@ void stream_backward(struct operations *operations, size_t tokens, const struct 
  * any case (is_fused in hyper_connection.c). */
 bool frame_is_fused(const struct operations *operations);
 
-/* The hyper-connection of a sublayer: its map and mixes, and its packed projections [columns, row]. */
-struct stream_frame {
-    const struct stream_map *map;
-    const struct stream_mix *mix;
-    struct span packed;
-};
-
 /* Defers the depth mix after a branch: it only stores `from`. The next frame_enter computes it and its own work in
  * one kernel (frame_between), so `from` and its buffers must stay valid until then. Not after the last branch,
  * where the caller runs depth_mix_forward. */
@@ -228,7 +230,7 @@ void frame_leave(struct operations *operations, const struct stream_mix *from);
 
 /* Projections, map and width mix: z, h, normed and statistics from streams and squares. After a frame_leave it
  * computes streams and squares, too, by the depth mix that was deferred. */
-void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame);
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_mix *mix);
 
 /* d_output [N, C] of the last sublayer's branch from d_mixed [N, S, C]; frame_backward computes all others. */
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
@@ -252,7 +254,7 @@ struct frame_gradients {
  *
  * Reads streams, squares, z, h, statistics and output of this sublayer as the forward pass left them, and h of the
  * one before; normed may have been overwritten. */
-void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
+void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
 /* gram [N, S, S] = <x_i, x_j> */

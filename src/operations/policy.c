@@ -18,16 +18,13 @@ static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-unsigned policy_vector(const struct compute *compute, int64_t length) {
+/* The widest vector of the device that divides `length`. */
+static unsigned vector_of(const struct compute *compute, int64_t length) {
     unsigned vector = compute->vector;
     while (length % vector != 0) {
         vector /= 2;
     }
     return vector;
-}
-
-unsigned policy_attention_keys(const struct compute *compute) {
-    return compute->device.native_kernels ? 64 : 8;
 }
 
 /* Sums over a token's lanes, as GROUP_SUMS_SCRATCH of cl/common.cl lays them out. */
@@ -99,14 +96,14 @@ static struct attention_gpu_group gpu_group(const struct compute *compute, int64
 struct policy policy_make(const struct compute *compute, const struct operation_shape *shape) {
     const bool native = compute->device.native_kernels, gpu = compute->device.is_gpu;
     const int64_t head_size = shape->channels / shape->heads;
-    const unsigned vector = policy_vector(compute, shape->channels);
+    const unsigned vector = vector_of(compute, shape->channels);
     const size_t lanes = compute->lanes,
                  norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams);
     const size_t norm_length = (size_t)(shape->streams * shape->channels) / norm_groups;
     const size_t loss = loss_lanes(compute);
     return (struct policy){
         .vector = vector,
-        .head_vector = policy_vector(compute, head_size),
+        .head_vector = vector_of(compute, head_size),
         .arena_vector = compute->vector,
         .item_group = gpu ? 64 : 1,
         .map_lanes = smaller(lanes, 32),
@@ -123,7 +120,7 @@ struct policy policy_make(const struct compute *compute, const struct operation_
         .frame_rows = frame_rows(compute, shape),
         .frame_groups = 4 * (size_t)compute->device.compute_units, /* ROCm counts those of RDNA in pairs */
         .frame_local_bytes = frame_local_bytes(compute, shape),
-        .attention_keys = policy_attention_keys(compute),
+        .attention_keys = native ? 64 : 8,
         .attention_queries = {native ? 8 : 1,
                               32}, /* more for bf16: a tile is rounded and zipped once for all of them */
         .attention_keys_backward = native ? 64 : 4,

@@ -75,9 +75,3 @@ struct policy policy_make(const struct compute *compute, const struct operation_
 
 /* Prints one line per decision, with what it is about. */
 void policy_print(FILE *file, const struct policy *policy);
-
-/* Keys of a tile where attention runs on a CPU, which sequences are padded to. */
-unsigned policy_attention_keys(const struct compute *compute);
-
-/* The widest vector of the device that divides `length`. */
-unsigned policy_vector(const struct compute *compute, int64_t length);

@@ -83,7 +83,7 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
         .squares = tokens * streams,
         .z = tokens * operations->norm_groups * operations->columns,
         .h = residual_is_plain(shape->residual) ? 0 : tokens * operations->h_row,
-        .theta = (size_t)residual_theta(shape->residual, shape->streams),
+        .theta = operations->theta,
         .packed = operations->columns * norm_length(operations),
         .width = width,
     };
@@ -94,21 +94,21 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
     KERNEL_RUN(operations->compute, &operations->kernels->kernel, groups_for(items, operations->policy.map_lanes), \
                operations->policy.map_lanes, __VA_ARGS__)
 
-void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map) {
+void map_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    RUN_MAP(hc_map_forward, tokens, ARG_SPAN_IN(map->theta, sizes.theta), ARG_IN(map->squares, sizes.squares),
-            ARG_U64(tokens), ARG_IN_OUT(map->z, sizes.z), ARG_OUT(map->h, sizes.h));
+    RUN_MAP(hc_map_forward, tokens, ARG_SPAN_IN(mix->theta, sizes.theta), ARG_IN(mix->squares, sizes.squares),
+            ARG_U64(tokens), ARG_IN_OUT(mix->z, sizes.z), ARG_OUT(mix->h, sizes.h));
 }
 
-void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
+void map_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta, bool accumulate) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t theta = sizes.theta, lanes = operations->policy.map_lanes;
     const struct chunking chunks = chunk_rows(tokens, operations->policy.map_chunks);
     const size_t groups = groups_for(chunks.chunks, lanes);
-    RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta), ARG_IN(map->squares, sizes.squares),
-            ARG_IN(map->z, sizes.z), ARG_IN(map->h, sizes.h), ARG_IN(d_h, sizes.h), ARG_U64(tokens),
+    RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(mix->theta, theta), ARG_IN(mix->squares, sizes.squares),
+            ARG_IN(mix->z, sizes.z), ARG_IN(mix->h, sizes.h), ARG_IN(d_h, sizes.h), ARG_U64(tokens),
             ARG_U64(chunks.per_chunk), ARG_OUT(d_z, sizes.z), ARG_OUT(rms_scale, tokens * operations->norm_groups),
             ARG_OUT(&operations->partials, groups * lanes * theta));
     add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}},

@@ -300,9 +300,7 @@ static struct operations *shape_operations(struct shape_cache *cache, struct com
         error_set("more than %d shapes", SHAPES_MAX);
         return NULL;
     }
-    if (operations_describe(compute, shape, &cache->operations[cache->count])) {
-        return NULL;
-    }
+    operations_describe(compute, shape, &cache->operations[cache->count]);
     cache->shapes[cache->count] = *shape;
     return &cache->operations[cache->count++];
 }

@@ -125,10 +125,12 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
         struct operations operations;
-        if (operations_create(compute, &shape, &operations)) {
+        operations_describe(compute, &shape, &operations);
+        const int status = operations_build(&operations, NULL);
+        operations_release(&operations);
+        if (status) {
             return -1;
         }
-        operations_release(&operations);
     }
     return 0;
 }

@@ -24,9 +24,8 @@ static void attention_reference(struct bench *bench) {
 }
 
 static const struct buffer *transposed_scratch(struct bench *bench) {
-    return bench_scratch_activation(bench,
-                                    (size_t)(bench->tokens.batch * bench->shape.channels) *
-                                        operations_transposed(bench->operations->compute, bench->tokens.sequence));
+    return bench_scratch_activation(bench, (size_t)(bench->tokens.batch * bench->shape.channels) *
+                                               operations_transposed(bench->operations, bench->tokens.sequence));
 }
 
 static struct attention_values attention_values(const struct bench *bench) {
@@ -123,8 +122,7 @@ static void step_reference(struct bench *bench) {
 }
 
 static void run_step(struct bench *bench) {
-    const size_t padded =
-        operations_padded(bench->operations->compute, bench->tokens.sequence + (int64_t)cache_room);
+    const size_t padded = operations_padded(bench->operations, bench->tokens.sequence + (int64_t)cache_room);
     cache_begin(bench);
     attention_step(bench->operations, bench->tokens.batch, bench->tokens.sequence - 1, bench_buffer(bench, "qkv"),
                    cache_of(bench),

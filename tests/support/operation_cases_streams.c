@@ -181,15 +181,15 @@ static void map_reference(struct bench *bench) {
     }
 }
 
-static struct stream_map device_map(const struct bench *bench) {
-    return (struct stream_map){.theta = case_weights(bench, "b_pre"),
+static struct stream_mix device_map(const struct bench *bench) {
+    return (struct stream_mix){.theta = case_weights(bench, "b_pre"),
                                .squares = bench_buffer(bench, "squares"),
                                .z = bench_buffer(bench, "normalised"),
                                .h = bench_buffer(bench, "h")};
 }
 
 static void run_map_forward(struct bench *bench) {
-    const struct stream_map map = device_map(bench);
+    const struct stream_mix map = device_map(bench);
     const size_t z_row = bench->operations->norm_groups * bench->operations->columns;
     bench_copy(bench, bench_buffer(bench, "z"), 0, bench_buffer(bench, "normalised"), 0,
                bench->token_count * z_row);
@@ -199,7 +199,7 @@ static void run_map_forward(struct bench *bench) {
 static void run_map_backward(struct bench *bench) {
     const size_t n = bench->token_count, groups = bench->operations->norm_groups, streams = bench->streams;
     const struct buffer *rms_scale = bench_scratch(bench, n * groups);
-    const struct stream_map map = device_map(bench);
+    const struct stream_mix map = device_map(bench);
     map_backward(bench->operations, n, &map, bench_derivative(bench, "h"), bench_derivative(bench, "z"), rms_scale,
                  case_gradients(bench, "b_pre"), bench->accumulate);
     double *scales = calloc(n * streams, sizeof *scales), *squares = calloc(n * streams, sizeof *squares);
@@ -415,12 +415,6 @@ static const struct buffer *frame_squares(struct bench *bench) {
     return squares;
 }
 
-static struct stream_mix frame_mix(const struct bench *bench) {
-    struct stream_mix around = device_mix(bench);
-    around.h = bench_buffer(bench, "h");
-    return around;
-}
-
 /* The first of the small parameters, or of their gradients: they are contiguous. */
 static struct span frame_theta(const struct bench *bench, const struct buffer *arena) {
     const struct residual_leaf *leaf = bench->operations->shape.residual->leaves;
@@ -430,32 +424,36 @@ static struct span frame_theta(const struct bench *bench, const struct buffer *a
     return (struct span){arena, bench_offset(bench, leaf->name)};
 }
 
+static struct stream_mix frame_mix(struct bench *bench) {
+    struct stream_mix around = device_mix(bench);
+    around.packed = (struct span){bench_buffer(bench, "packed"), 0};
+    around.theta = frame_theta(bench, &bench->weights);
+    around.squares = frame_squares(bench);
+    around.z = bench_buffer(bench, "z");
+    around.h = bench_buffer(bench, "h");
+    return around;
+}
+
 static void run_frame_forward(struct bench *bench) {
-    const struct span packed = {bench_buffer(bench, "packed"), 0};
     const struct stream_mix around = frame_mix(bench);
-    const struct stream_mix next_mix = {.streams = bench_buffer(bench, "mixed"),
-                                        .h = bench_buffer(bench, "next_h"),
-                                        .norm = case_norm_weights(bench),
-                                        .normed = bench_buffer(bench, "next_normed"),
-                                        .statistics = bench_buffer(bench, "next_statistics")};
-    struct stream_map inner = {.squares = frame_squares(bench), .z = bench_buffer(bench, "z"), .h = around.h};
-    struct stream_map next_map = {.squares = bench_buffer(bench, "squares"),
-                                  .z = bench_buffer(bench, "next_z"),
-                                  .h = next_mix.h};
-    inner.theta = next_map.theta = frame_theta(bench, &bench->weights);
-    frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&inner, &around, packed});
+    const struct stream_mix next = {.packed = around.packed,
+                                    .theta = around.theta,
+                                    .streams = bench_buffer(bench, "mixed"),
+                                    .squares = bench_buffer(bench, "squares"),
+                                    .z = bench_buffer(bench, "next_z"),
+                                    .h = bench_buffer(bench, "next_h"),
+                                    .norm = around.norm,
+                                    .normed = bench_buffer(bench, "next_normed"),
+                                    .statistics = bench_buffer(bench, "next_statistics")};
+    frame_enter(bench->operations, bench->token_count, &around);
     frame_leave(bench->operations, &around);
-    frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&next_map, &next_mix, packed});
+    frame_enter(bench->operations, bench->token_count, &next);
 }
 
 static void run_frame_backward(struct bench *bench) {
     struct operations *operations = bench->operations;
     const size_t n = bench->token_count, z = n * operations->norm_groups * operations->columns;
     const struct stream_mix around = frame_mix(bench);
-    const struct stream_map inner = {.theta = frame_theta(bench, &bench->weights),
-                                     .squares = frame_squares(bench),
-                                     .z = bench_buffer(bench, "z"),
-                                     .h = around.h};
     const struct buffer *d_streams = bench_derivative(bench, "streams"), *d_z = bench_scratch_activation(bench, z);
     const struct frame_gradients gradients = {.d_z = d_z,
                                               .d_streams = d_streams,
@@ -464,8 +462,7 @@ static void run_frame_backward(struct bench *bench) {
                                               .d_theta = frame_theta(bench, &bench->gradients)};
     bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
     frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
-    frame_backward(operations, n, &(struct stream_frame){&inner, &around, {bench_buffer(bench, "packed"), 0}},
-                   bench_derivative(bench, "normed"), &gradients, bench->accumulate);
+    frame_backward(operations, n, &around, bench_derivative(bench, "normed"), &gradients, bench->accumulate);
     if (operations_build(operations, "projections.cl") == 0) {
         const struct buffer *d_z_fp32 = bench_scratch(bench, z);
         bench_copy(bench, d_z, 0, d_z_fp32, 0, z);

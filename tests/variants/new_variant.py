@@ -97,7 +97,7 @@ def add_variant(sources, tree):
 
 def add_optimizer(tree):
     shutil.copy(os.path.join(tree, "tests/variants/mock/mock_sign.cl"), os.path.join(tree, "cl"))
-    insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* operations_create", "    struct kernel mock_sign;\n"))
+    insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* ---- attention */", "    struct kernel mock_sign;\n"))
     insert(os.path.join(tree, "src/operations/kernels.c"),
            ("};\n\nstatic struct kernel *kernel_of(", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
     insert(os.path.join(tree, "src/model/optimizer.h"), ("    double grad_clip;", "    double mock_memory;\n"))
