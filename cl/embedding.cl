@@ -1,5 +1,5 @@
 /* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with
- * SCALED  x_s = scale_s e, a gain for each stream and channel.
+ * SCALED  x_s = scale_s e, a scale for each stream and channel.
  *
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *
@@ -109,7 +109,7 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
     }
 }
 
-/* Gradient of the gains: d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials
+/* Gradient of the scales: d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials
  * [chunks, S, C], its part of the sum. */
 ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
                                       ulong wpe_at, int sequence, float dropout, ulong key, ulong first_row,

@@ -1,5 +1,4 @@
 /* The fused frame: hyper-connections without their branches, in one kernel a sublayer forward and one backward.
- *
  *   frame_between   the depth mix of a sublayer, and projections, map and width mix of the next
  *   frame_enter     the same for the first sublayer, which has no depth mix before it
  *   frame_backward  the backward pass of a sublayer, except frame_output_gradient and a GEMM of d_z

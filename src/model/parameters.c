@@ -98,7 +98,7 @@ static void add_hyper_connection(struct parameter_builder *builder, int64_t inde
     }
 }
 
-/* Gains by which each stream begins with an embedding of its own; around 0.6, as in arXiv 2606.03483. */
+/* Scales by which each stream begins with an embedding of its own; around 0.6, as in arXiv 2606.03483. */
 static void add_stream_scale(struct parameter_builder *builder) {
     const struct model_config *config = builder->config;
     const uint64_t shape[] = {(uint64_t)config->n_streams, (uint64_t)config->n_embd};

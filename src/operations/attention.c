@@ -168,7 +168,7 @@ static bool gpu_takes(const struct compute *compute, const struct operation_shap
 
 /* Whether the CPU has the instructions for bf16: the kernels multiply vectors of 16 pairs. */
 static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
-    return shape && compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
+    return compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
            shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
            strstr(compute->device.matrix_cores.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
 }
@@ -187,8 +187,8 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
  * they are wrong. */
 static const struct attention_algorithm {
     const char *name; /* `attention` of its programs in kernels.c; matrix_cores builds its own */
-    bool (*takes)(const struct compute *compute, const struct operation_shape *shape); /* shape NULL: any */
-    bool transposes; /* reads keys_t and values_t */
+    bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
+    bool transposes; /* it, or a row that may replace it, reads keys_t and values_t */
     void (*forward)(struct operations *operations, const struct attention_pass *pass);
     void (*backward)(struct operations *operations, const struct attention_pass *pass);
 } algorithms[] = {

@@ -79,7 +79,7 @@ size_t norm_length(const struct operations *operations);
 
 /* ---- embedding */
 
-/* wte [vocab_size, C], wpe [block_size, C] and, where streams are scaled, their gains [S, C]; or their
+/* wte [vocab_size, C], wpe [block_size, C] and, where streams are scaled, their scales [S, C]; or their
  * gradients. */
 struct embedding {
     struct span tokens, positions, scale;
@@ -92,7 +92,7 @@ struct embedding_input {
     struct dropout dropout;
 };
 
-/* Streams [N, S, C] = gain (wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each
+/* Streams [N, S, C] = scale (wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each
  * sequence. */
 void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
                        struct embedding weights, const struct buffer *streams, const struct buffer *squares);
@@ -105,7 +105,7 @@ struct token_groups {
     size_t distinct;
 };
 
-/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of the gains, for sequences
+/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of their scales, for sequences
  * that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always added to, whatever
  * `accumulate` is: the head shares its weights with wte, and its GEMM has written rows [0, V) before (gpt.c clears
  * the others). */
@@ -250,10 +250,8 @@ struct frame_gradients {
  * d_streams in place, including the part that comes through the projections. The gradients of the projection
  * matrices and of the RMSNorm's gain are left to the caller: a GEMM of d_z, then projections_unpack. Also computes
  * d_output of the sublayer before, whose branch runs backward next; this sublayer's own comes from the previous
- * call, or from frame_output_gradient.
- *
- * Reads streams, squares, z, h, statistics and output of this sublayer as the forward pass left them, and h of the
- * one before; normed may have been overwritten. */
+ * call, or from frame_output_gradient. Reads streams, squares, z, h, statistics and output of this sublayer as the
+ * forward pass left them, and h of the one before; normed may have been overwritten. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
