@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,8 @@
  * tensorboard/plugins/hparams/plugin_data.proto, google/protobuf/struct.proto. */
 enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-enum { SESSION_START = 1 }; /* SessionLog's word for it */
-
-enum { TYPE_FLOAT = 1, TYPE_STRING = 7, CLASS_TENSOR = 2 }; /* of TensorProto, and of SummaryMetadata */
+/* Of SessionLog, of TensorProto, and of SummaryMetadata. */
+static const uint64_t SESSION_START = 1, TYPE_FLOAT = 1, TYPE_STRING = 7, CLASS_TENSOR = 2;
 
 enum { MOST_FILES_PER_SECOND = 1000 };
 
@@ -53,7 +53,7 @@ static void message_append(struct message *message, const void *data, size_t byt
     }
 }
 
-static void message_varint(struct message *message, uint64_t value) {
+static void append_varint(struct message *message, uint64_t value) {
     do {
         const unsigned char byte = (unsigned char)((value & 0x7F) | (value > 0x7F ? 0x80 : 0));
         message_append(message, &byte, 1);
@@ -61,35 +61,40 @@ static void message_varint(struct message *message, uint64_t value) {
     } while (value != 0);
 }
 
-static void message_key(struct message *message, unsigned field, enum wire wire) {
-    message_varint(message, field << 3 | wire);
-}
-
-static void message_field(struct message *message, unsigned field, const void *data, size_t bytes) {
-    message_key(message, field, WIRE_BYTES);
-    message_varint(message, bytes);
+/* Appends a field of this wire type: its key, for bytes their number, and the data as the machine has it, which is
+ * little-endian. */
+static void append_field(struct message *message, unsigned field, enum wire wire, const void *data, size_t bytes) {
+    append_varint(message, field << 3 | wire);
+    if (wire == WIRE_BYTES) {
+        append_varint(message, bytes);
+    }
     message_append(message, data, bytes);
 }
 
-static void message_text(struct message *message, unsigned field, const char *text) {
-    message_field(message, field, text, strlen(text));
-}
-
-static void message_number(struct message *message, unsigned field, uint64_t value) {
-    message_key(message, field, WIRE_VARINT);
-    message_varint(message, value);
-}
-
-/* Adds a message as a field and releases it. */
-static void message_embed(struct message *message, unsigned field, struct message *inner) {
-    message_field(message, field, inner->bytes, inner->size);
-    free(inner->bytes);
-}
-
-/* A number as the machine has it, which is little-endian. */
-static void message_fixed(struct message *message, unsigned field, enum wire wire, const void *data, size_t bytes) {
-    message_key(message, field, wire);
-    message_append(message, data, bytes);
+/* Appends fields, for each of which `fields` has a digit and the type of its argument: d, a double; f, a double that
+ * is written as a float; i, a uint64_t; s, a string; m, a message, which is released. */
+static void pack(struct message *message, const char *fields, ...) {
+    va_list arguments;
+    va_start(arguments, fields);
+    for (; *fields != '\0'; fields += 2) {
+        const unsigned field = (unsigned)(*fields - '0');
+        if (fields[1] == 'd') {
+            append_field(message, field, WIRE_64, &(double){va_arg(arguments, double)}, sizeof(double));
+        } else if (fields[1] == 'f') {
+            append_field(message, field, WIRE_32, &(float){(float)va_arg(arguments, double)}, sizeof(float));
+        } else if (fields[1] == 'i') {
+            append_field(message, field, WIRE_VARINT, NULL, 0);
+            append_varint(message, va_arg(arguments, uint64_t));
+        } else if (fields[1] == 's') {
+            const char *text = va_arg(arguments, const char *);
+            append_field(message, field, WIRE_BYTES, text, strlen(text));
+        } else {
+            const struct message *inner = va_arg(arguments, const struct message *);
+            append_field(message, field, WIRE_BYTES, inner->bytes, inner->size);
+            free(inner->bytes);
+        }
+    }
+    va_end(arguments);
 }
 
 /* CRC-32C (Castagnoli), masked. */
@@ -124,25 +129,17 @@ bool event_file_is_name(const char *name) {
     return fnmatch("events.out.tfevents.+([0-9]).?*.+([0-9]).+([0-9])", name, FNM_EXTMATCH) == 0;
 }
 
-/* An event's first fields. */
-static struct message begin_event(double wall_time) {
-    struct message event = {0};
-    message_fixed(&event, 1, WIRE_64, &wall_time, sizeof wall_time);
-    return event;
-}
-
 static int write_version(struct event_file *file) {
-    struct message event = begin_event((double)time(NULL));
-    message_text(&event, 3, "brain.Event:2");
+    struct message event = {0};
+    pack(&event, "1d3s", (double)time(NULL), "brain.Event:2");
     return write_record(file, &event);
 }
 
-/* Writes an event of this step with one message, which is released. */
-static int write_step(struct event_file *file, double wall_time, int64_t step, unsigned field,
+/* Writes an event of this step with one message, which is released; `fields` is "1d2i" and the message's. */
+static int write_step(struct event_file *file, double wall_time, int64_t step, const char *fields,
                       struct message *message) {
-    struct message event = begin_event(wall_time);
-    message_number(&event, 2, (uint64_t)step);
-    message_embed(&event, field, message);
+    struct message event = {0};
+    pack(&event, fields, wall_time, (uint64_t)step, message);
     return write_record(file, &event);
 }
 
@@ -182,17 +179,16 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
     struct message summary = {0};
     for (size_t i = 0; i < count; i++) {
         struct message value = {0};
-        message_text(&value, 1, scalars[i].tag);
-        message_fixed(&value, 2, WIRE_32, &scalars[i].value, sizeof scalars[i].value);
-        message_embed(&summary, 1, &value);
+        pack(&value, "1s2f", scalars[i].tag, (double)scalars[i].value);
+        pack(&summary, "1m", &value);
     }
-    return write_step(file, wall_time, step, 5, &summary);
+    return write_step(file, wall_time, step, "1d2i5m", &summary);
 }
 
 int event_file_restart(struct event_file *file, int64_t step) {
     struct message log = {0};
-    message_number(&log, 1, SESSION_START);
-    return write_step(file, (double)time(NULL), step, 7, &log);
+    pack(&log, "1i", SESSION_START);
+    return write_step(file, (double)time(NULL), step, "1d2i7m", &log);
 }
 
 /* ---- settings */
@@ -201,52 +197,43 @@ int event_file_restart(struct event_file *file, int64_t step) {
 static void add_plugin_value(struct message *summary, const char *tag, const char *plugin, struct message *content,
                              struct message *tensor) {
     struct message value = {0}, metadata = {0}, data = {0};
-    message_text(&data, 1, plugin);
-    message_embed(&data, 2, content);
-    message_embed(&metadata, 1, &data);
-    message_number(&metadata, 4, CLASS_TENSOR);
-    message_text(&value, 1, tag);
-    message_embed(&value, 8, tensor);
-    message_embed(&value, 9, &metadata);
-    message_embed(summary, 1, &value);
+    pack(&data, "1s2m", plugin, content);
+    pack(&metadata, "1m4i", &data, CLASS_TENSOR);
+    pack(&value, "1s8m9m", tag, tensor, &metadata);
+    pack(summary, "1m", &value);
 }
 
 /* One setting as an entry of the map; others than strings, numbers and truths, and NULL, are left out. */
 static void add_setting(struct message *session, const char *name, const json_t *setting) {
     struct message entry = {0}, value = {0};
-    const double number = json_number_value(setting);
     if (json_is_string(setting)) {
-        message_text(&value, 3, json_string_value(setting));
+        pack(&value, "3s", json_string_value(setting));
     } else if (json_is_boolean(setting)) {
-        message_number(&value, 4, json_is_true(setting));
+        pack(&value, "4i", (uint64_t)json_is_true(setting));
     } else if (json_is_number(setting)) {
-        message_fixed(&value, 2, WIRE_64, &number, sizeof number);
+        pack(&value, "2d", json_number_value(setting));
     } else {
         return;
     }
-    message_text(&entry, 1, name);
-    message_embed(&entry, 2, &value);
-    message_embed(session, 1, &entry);
+    pack(&entry, "1s2m", name, &value);
+    pack(session, "1m", &entry);
 }
 
 /* The settings as a row of the table of hyperparameters. The tensor, one 0, is there because a value needs one. */
 static void add_row(struct message *summary, const char *lines) {
-    struct message content = {0}, session = {0}, tensor = {0}, shape = {0}, dimension = {0};
-    const double start = (double)time(NULL);
-    const float zero = 0.0f;
+    struct message content = {0}, session = {0}, tensor = {0}, shape = {0}, dimension = {0}, values = {0};
     json_t *settings = json_file_settings(lines), *setting;
     const char *name;
     json_object_foreach(settings, name, setting) {
         add_setting(&session, name, setting);
     }
     json_decref(settings);
-    message_fixed(&session, 5, WIRE_64, &start, sizeof start);
-    message_embed(&content, 3, &session);
-    message_number(&dimension, 1, 1);
-    message_embed(&shape, 2, &dimension);
-    message_number(&tensor, 1, TYPE_FLOAT);
-    message_embed(&tensor, 2, &shape);
-    message_field(&tensor, 5, &zero, sizeof zero);
+    pack(&session, "5d", (double)time(NULL));
+    pack(&content, "3m", &session);
+    pack(&dimension, "1i", (uint64_t)1);
+    pack(&shape, "2m", &dimension);
+    message_append(&values, &(float){0.0f}, sizeof(float));
+    pack(&tensor, "1i2m5m", TYPE_FLOAT, &shape, &values);
     add_plugin_value(summary, "_hparams_/session_start_info", "hparams", &content, &tensor);
 }
 
@@ -259,9 +246,7 @@ static void add_text(struct message *summary, const char *lines) {
         message_append(&text, line, bytes);
         line += bytes;
     }
-    message_number(&tensor, 1, TYPE_STRING);
-    message_embed(&tensor, 2, &shape);
-    message_embed(&tensor, 8, &text);
+    pack(&tensor, "1i2m8m", TYPE_STRING, &shape, &text);
     add_plugin_value(summary, "settings", "text", &content, &tensor);
 }
 
@@ -269,7 +254,7 @@ int event_file_add_settings(struct event_file *file, int64_t step, const char *l
     struct message summary = {0};
     add_text(&summary, lines);
     add_row(&summary, lines);
-    return write_step(file, (double)time(NULL), step, 5, &summary);
+    return write_step(file, (double)time(NULL), step, "1d2i5m", &summary);
 }
 
 int event_file_close(struct event_file *file) {

@@ -124,11 +124,10 @@ UNIT_TEST_BETWEEN(NULL, repeats_are_of_one_kind, clean) {
 
 /* A run of a variant with a seed whose last validation loss, and lowest one but for 0.5, is at iteration `last`. */
 static void make_seed(const char *name, const char *settings, int last, double loss) {
-    char text[256];
     make_folder(name);
     scratch_write(run_path(name, "settings.conf"), settings, strlen(settings));
-    snprintf(text, sizeof text, "{\"iter\":%d,\"val_loss\":%g}\n{\"iter\":%d,\"val_loss\":%g}\n", last - 1,
-             loss - 0.5, last, loss);
+    const char *text = scratch_format("{\"iter\":%d,\"val_loss\":%g}\n{\"iter\":%d,\"val_loss\":%g}\n", last - 1,
+                                      loss - 0.5, last, loss);
     scratch_write(run_path(name, "metrics.jsonl"), text, strlen(text));
 }
 

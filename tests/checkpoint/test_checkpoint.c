@@ -15,9 +15,7 @@ static const char *const lookalikes[] = {"ckpt-0030", "ckpt-+31", "ckpt-32x",  "
 enum { LOOKALIKES = COUNT(lookalikes) };
 
 static void make_folder(const char *run, const char *name) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", run, name);
-    assert_int_equal(files_make_folder(scratch_path(path)), 0);
+    assert_int_equal(files_make_folder(scratch_path(scratch_format("%s/%s", run, name))), 0);
 }
 
 /* With what tells a checkpoint, and nothing else. */

@@ -239,8 +239,7 @@ static void copy_changed(const char *from, const char *to, const struct change *
         values[kept] = tensors_read(file, info);
         values[kept++][0] += i < count ? 0.0f : change->shift;
     }
-    char path[96];
-    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    const char *path = scratch_format("%s/model.safetensors", to);
     require(safetensors_write(scratch_path(path), infos, kept, tensors_take, values));
     for (size_t i = 0; i < kept; i++) {
         free(values[i]);

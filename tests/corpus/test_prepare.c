@@ -49,9 +49,7 @@ static const char *write_text(const char *name, size_t bytes, unsigned salt) {
 
 /* The tokens of <folder>/<name>.bin, which must be there, as a text. */
 static char *read_tokens(const char *folder, const char *name, size_t *count) {
-    char path[64];
-    snprintf(path, sizeof path, "%s/%s.bin", folder, name);
-    char *data = scratch_read(scratch_path(path), count);
+    char *data = scratch_read(scratch_path(scratch_format("%s/%s.bin", folder, name)), count);
     assert_non_null(data);
     assert_int_equal(*count % 2, 0);
     *count /= 2;
@@ -71,9 +69,7 @@ static void assert_tokens(const char *folder, const char *name, const char *expe
 }
 
 static json_t *read_meta(const char *folder) {
-    char path[64];
-    snprintf(path, sizeof path, "%s/meta.json", folder);
-    json_t *meta = json_load_file(scratch_path(path), 0, NULL);
+    json_t *meta = json_load_file(scratch_path(scratch_format("%s/meta.json", folder)), 0, NULL);
     assert_non_null(meta);
     return meta;
 }
@@ -113,11 +109,11 @@ static double entropy_of(const char *text, size_t count) {
 }
 
 static void check_split(size_t bytes, double fraction, double tolerance) {
-    char digest[CHECKSUM_SIZE], fraction_text[32];
+    char digest[CHECKSUM_SIZE];
     char *text = make_text(bytes, 1);
     const size_t length = strlen(text);
     const char *source = scratch_write("source.txt", text, length);
-    snprintf(fraction_text, sizeof fraction_text, "%g", fraction);
+    const char *fraction_text = scratch_format("%g", fraction);
     assert_int_equal(RUN("--out", scratch_path("split/out"), "--val-fraction", fraction_text, source), 0);
     assert_string_equal(child_message(), "");
     size_t train_count, val_count;
@@ -187,10 +183,8 @@ UNIT_TEST(test_share_and_seed) {
 
 /* A compressed source holds more text than bytes, so its stored bytes are not the size of the text. */
 UNIT_TEST(test_share_of_compressed_text) {
-    char command[700];
     write_text("plain.txt", 100000, 7);
-    snprintf(command, sizeof command, "gzip -f '%s'", write_text("packed.txt", 500000, 8));
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(scratch_format("gzip -f '%s'", write_text("packed.txt", 500000, 8))), 0);
     assert_int_equal(RUN("--out", scratch_path("mixed"), scratch_path("plain.txt"), scratch_path("packed.txt.gz")),
                      0);
     json_t *meta = read_meta("mixed");

@@ -204,8 +204,7 @@ UNIT_TEST(test_killed_in_the_move) {
         assert_int_equal(files_make_folder(prepared_path(".hc_prepare")), 0);
         write_moving_state(&settings);
         for (size_t i = moved; i < 3; i++) {
-            char work[64];
-            snprintf(work, sizeof work, ".hc_prepare/%s", names[i]);
+            const char *work = scratch_format(".hc_prepare/%s", names[i]);
             assert_int_equal(rename(prepared_path(names[i]), prepared_path(work)), 0);
         }
         const struct prepare_report report = prepared_run(&settings);

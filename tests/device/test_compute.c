@@ -412,10 +412,9 @@ static void check_damage(const char *word, const char *folder, const char *path)
 }
 
 static void check_cache(const char *word) {
-    char name[64], path[512];
+    char path[512];
     struct stat status;
-    snprintf(name, sizeof name, "caches/of-%s", word);
-    const char *folder = scratch_path(name);
+    const char *folder = scratch_path(scratch_format("caches/of-%s", word));
     assert_false(build_cached(word, folder));
     assert_int_equal(stat(folder, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700);

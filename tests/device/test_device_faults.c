@@ -86,10 +86,8 @@ static void forget_verdicts(void) {
 
 /* Runs a program on it when nothing is known of the device. */
 static void check_refused(const char *kernel, const char *failed, const char *const *arguments) {
-    char fault[80], preload[512];
-    snprintf(fault, sizeof fault, "HC_FAULT=%s 0 1", kernel);
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
-    const char *const environment[] = {fault, preload, NULL};
+    const char *fault = scratch_format("HC_FAULT=%s 0 1", kernel);
+    const char *const environment[] = {fault, scratch_format("LD_PRELOAD=%s", HC_PRELOADED), NULL};
     forget_verdicts();
     const int status = child_finish(child_start_with(&(struct child_setup){.environment = environment}, arguments));
     assert_failed(status, 1, failed);

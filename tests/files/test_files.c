@@ -339,9 +339,7 @@ static void make_old(const char *path) {
 
 /* Somebody else's file, however old, whose name is that of a temporary file but for its form or identity. */
 static void leave_foreign(const char *name) {
-    char path[80];
-    snprintf(path, sizeof path, "clean/%s", name);
-    make_old(scratch_write(path, "", 0));
+    make_old(scratch_write(scratch_format("clean/%s", name), "", 0));
 }
 
 /* The name that is left of a temporary folder of "ckpt-1", but of another machine, boot or container. */

@@ -146,10 +146,9 @@ UNIT_TEST(test_numbers) {
     };
     for (size_t i = 0; i < COUNT(changes); i++) {
         const char *text = strstr(XGEMM, changes[i].old) ? XGEMM : DIRECT, *at = strstr(text, changes[i].old);
-        char changed[256];
         struct clblast_parameters read;
-        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, changes[i].changed,
-                 at + strlen(changes[i].old));
+        const char *changed =
+            scratch_format("%.*s%s%s", (int)(at - text), text, changes[i].changed, at + strlen(changes[i].old));
         const char *path =
             write_file("changed.json", *text == 'G' ? "xgemm_1" : "xgemm_direct_2", "32", "1", changed);
         if (changes[i].expected) {

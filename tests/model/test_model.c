@@ -254,8 +254,7 @@ UNIT_TEST(frozen_gamma_has_no_gradient) {
     float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
     static const char *const frozen[] = {"gamma_u", "gamma_v", "tau_u"};
     for (size_t i = 0; i < 3; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "transformer.h.1.hc_mlp.%s", frozen[i]);
+        const char *name = scratch_format("transformer.h.1.hc_mlp.%s", frozen[i]);
         const struct parameter *parameter = parameters_find(&model.gpt.parameters, name);
         assert_int_equal(gradients[parameter->offset] == 0.0f, i < 2);
     }

@@ -40,8 +40,7 @@ static void try_file(const struct walk *walk, const char *path, const char *name
 static int visit(void *context, const char *name) {
     struct walk *walk = context;
     struct stat status;
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", scratch_path(walk->folder), name);
+    const char *path = scratch_format("%s/%s", scratch_path(walk->folder), name);
     if (stat(path, &status) == 0 && S_ISREG(status.st_mode)) {
         walk->files++;
         try_file(walk, path, name);
@@ -114,8 +113,7 @@ static enum program_status prepare(int stop_descriptor) {
 }
 
 static int prepare_with_pipe(void *context, const char *name) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", scratch_path("half/.hc_prepare"), name);
+    const char *path = scratch_format("%s/%s", scratch_path("half/.hc_prepare"), name);
     assert_int_equal(rename(path, scratch_path("aside")), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
     const pid_t child = fork();

@@ -15,9 +15,8 @@ static const char *const programs[] = {"hc_train",  "hc_bench",   "hc_eval",    
 
 /* Runs a program with one argument (NULL: none), where its caches would go to the scratch folder "cache". */
 static int run_alone(const char *name, const char *argument) {
-    char path[512], cache[512];
-    snprintf(path, sizeof path, HC_PROGRAMS "/%s", name);
-    snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s", scratch_path("cache"));
+    const char *path = scratch_format(HC_PROGRAMS "/%s", name);
+    const char *cache = scratch_format("XDG_CACHE_HOME=%s", scratch_path("cache"));
     const char *const environment[] = {cache, "POCL_CACHE_DIR", NULL};
     const struct child_setup setup = {.output = scratch_path("said"), .environment = environment};
     return child_finish(child_start_with(&setup, (const char *const[]){path, argument, NULL}));

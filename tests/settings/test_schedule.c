@@ -146,9 +146,7 @@ UNIT_TEST(test_rates_that_rise) {
 
 static void copy_golden(const char *from, const char *to) {
     size_t bytes;
-    char path[512];
-    snprintf(path, sizeof path, HC_TEST_DATA "/golden/rc/%s", from);
-    char *data = scratch_read(path, &bytes);
+    char *data = scratch_read(scratch_format(HC_TEST_DATA "/golden/rc/%s", from), &bytes);
     assert_non_null(data);
     scratch_write(to, data, bytes);
     free(data);

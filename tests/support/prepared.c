@@ -141,9 +141,7 @@ void assert_prepare_fails(const struct prepare_settings *settings, const char *e
 /* ---- what comes out */
 
 const char *prepared_path(const char *name) {
-    char path[700];
-    snprintf(path, sizeof path, "out/%s", name);
-    return scratch_path(path);
+    return scratch_path(scratch_format("out/%s", name));
 }
 
 void prepared_remove(void) {

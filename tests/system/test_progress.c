@@ -153,8 +153,7 @@ UNIT_TEST(test_width_of_characters) {
     static const char *const cut[] = {"",       "п",       "пр",      "про",       "прог",      "прого",
                                       "прогон", "прогон-", "прогон-", "прогон-実", "прогон-実", "прогон-実験"};
     for (unsigned short width = 0; width < 12; width++) {
-        char expected[64];
-        snprintf(expected, sizeof expected, ERASED "%s", cut[width]);
+        const char *expected = scratch_format(ERASED "%s", cut[width]);
         assert_string_equal(printed_to_terminal(print_name, (unsigned short)(width + 1)), expected);
         assert_string_equal(printed_to_terminal(show_name, (unsigned short)(width + 1)), expected);
     }

@@ -71,9 +71,8 @@ UNIT_TEST(dropout_does_not_depend_on_it_either) {
 UNIT_TEST(same_ranks_twice_are_bit_identical) {
     static const char *const more[][2] = {{"--allreduce-dtype", "bf16"}, {"--shard-optimizer", "--no-tensorboard"}};
     for (size_t i = 0; i < 2; i++) {
-        char first[32], second[32];
-        snprintf(first, sizeof first, "once-%zu", i);
-        snprintf(second, sizeof second, "twice-%zu", i);
+        const char *first = scratch_format("once-%zu", i);
+        const char *second = scratch_format("twice-%zu", i);
         assert_done(RANKS_APART("3", "1", first, "--gradient-accumulation-steps", "3", more[i][0], more[i][1]));
         assert_done(RANKS_APART("3", "1", second, "--gradient-accumulation-steps", "3", more[i][0], more[i][1]));
         assert_same_metrics(first, second);
@@ -265,8 +264,7 @@ UNIT_TEST(killed_rank_ends_the_job_and_it_resumes) {
     for (uint64_t i = 0; i < KILLS; i++) {
         lose_rank("killed", counts[i], i, i % 2 ? "--shard-optimizer" : "--bias=false", &at);
     }
-    char last[32];
-    snprintf(last, sizeof last, "%ld", at + ITERATIONS);
+    const char *last = scratch_format("%ld", at + ITERATIONS);
     assert_done(
         RANKS("2", "killed", "--gradient-accumulation-steps", "12", "--max-iters", last, "--init-from", "resume"));
     assert_done(ALONE("unharmed", "--gradient-accumulation-steps", "12", "--max-iters", last));
@@ -284,9 +282,8 @@ UNIT_TEST(many_kills_leave_no_trace) {
     for (uint64_t i = 0; i < strtoull(wanted, NULL, 10); i++) {
         lose_rank("often", "4", i, "--bias=false", &at);
     }
-    char last[32], checkpoint[64];
-    snprintf(last, sizeof last, "%ld", at + ITERATIONS);
-    snprintf(checkpoint, sizeof checkpoint, "ckpt-%s", last);
+    const char *last = scratch_format("%ld", at + ITERATIONS);
+    const char *checkpoint = scratch_format("ckpt-%s", last);
     assert_done(
         RANKS("4", "often", "--gradient-accumulation-steps", "12", "--max-iters", last, "--init-from", "resume"));
     assert_done(RANKS("4", "never", "--gradient-accumulation-steps", "12", "--bias=false", "--max-iters", last));
@@ -314,9 +311,7 @@ static void wait_for_lines(const char *run, size_t wanted) {
 static int rank_of(pid_t process) {
     static const char name[] = "OMPI_COMM_WORLD_RANK=";
     static char text[1 << 17];
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%ld/environ", (long)process);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(scratch_format("/proc/%ld/environ", (long)process), "r");
     assert_non_null(file);
     const size_t bytes = fread(text, 1, sizeof text - 1, file);
     text[bytes] = '\0';
@@ -362,9 +357,7 @@ UNIT_TEST(stopped_rank_is_named_once) {
 
 /* Where a checkpoint of this iteration is to be. */
 static const char *numbered(const char *run, long iteration) {
-    char name[64];
-    snprintf(name, sizeof name, "%s/ckpt-%ld", run, iteration);
-    return scratch_path(name);
+    return scratch_path(scratch_format("%s/ckpt-%ld", run, iteration));
 }
 
 /* Rank 0 cannot write any more: the other one hears of it and ends. */
@@ -420,9 +413,7 @@ UNIT_TEST(unwritable_metrics_end_the_job_with_a_checkpoint) {
     const long at = newest("unwritable", 3);
     assert_true(at > 0);
     assert_int_equal(count_of(child_message(), "hc_train: "), 1);
-    char last[32];
-    snprintf(last, sizeof last, "%ld", at + 2);
-    assert_done(RANKS("2", "unwritable", "--init-from", "resume", "--max-iters", last));
+    assert_done(RANKS("2", "unwritable", "--init-from", "resume", "--max-iters", scratch_format("%ld", at + 2)));
 }
 
 /* All ranks stop before the same iteration, which sees nothing of what was written. */
@@ -454,9 +445,9 @@ UNIT_TEST(data_written_over_ends_the_job_with_a_checkpoint) {
 UNIT_TEST(signal_to_one_rank_saves_and_stops_all) {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGINT};
     for (int i = 0; i < 3; i++) {
-        char run[32], last[32];
+        char last[32];
         pid_t ranks[MOST_RANKS];
-        snprintf(run, sizeof run, "signal-%d", i);
+        const char *run = scratch_format("signal-%d", i);
         const pid_t job = child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", run, "--max-iters", "100000",
                                                                        "--checkpoint-interval", "1000"));
         wait_for_ranks(job, 2, ranks);

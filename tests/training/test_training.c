@@ -68,8 +68,7 @@ static void set_loss_scale(const char *state_file, const char *key, json_t *valu
 
 /* Trains in fp16, from iteration 2 on with a scale at which gradients overflow. */
 static void train_with_overflow(const char *run) {
-    char state_file[64];
-    snprintf(state_file, sizeof state_file, "%s/ckpt-2/state.json", run);
+    const char *state_file = scratch_format("%s/ckpt-2/state.json", run);
     assert_done(TRAIN(run, "--dtype", "fp16", "--max-iters", "2"));
     set_loss_scale(state_file, "scale", json_real(0x1p+32));
 }
@@ -128,8 +127,7 @@ static void assert_split_does_not_matter(const char *dropout) {
     static const char *const sizes[3] = {"4", "2", "1"}, *const steps[3] = {"1", "2", "4"};
     json_t *lines[3];
     for (int i = 0; i < 3; i++) {
-        char run[32];
-        snprintf(run, sizeof run, "split-%s-%s", dropout, steps[i]);
+        const char *run = scratch_format("split-%s-%s", dropout, steps[i]);
         assert_done(TRAIN(run, "--batch-size", sizes[i], "--gradient-accumulation-steps", steps[i], "--max-iters",
                           "6", "--dropout", dropout));
         lines[i] = metrics(run);
@@ -256,9 +254,8 @@ UNIT_TEST(killed_run_always_resumes) {
         at = newest("killed", at + 1);
         assert_true(at > 0);
     }
-    char last[32], name[32];
-    snprintf(last, sizeof last, "%ld", at + 2);
-    snprintf(name, sizeof name, "ckpt-%ld", at + 2);
+    const char *last = scratch_format("%ld", at + 2);
+    const char *name = scratch_format("ckpt-%ld", at + 2);
     assert_done(TRAIN("killed", "--max-iters", last, "--init-from", "resume"));
     assert_done(TRAIN("unharmed", "--max-iters", last));
     assert_same_metrics("killed", "unharmed");
@@ -271,14 +268,14 @@ UNIT_TEST(interrupted_run_saves_and_resumes) {
     static const int signals[] = {SIGINT, SIGTERM};
     for (int i = 0; i < 2; i++) {
         const char *run = i ? "terminated" : "interrupted";
-        char last[32], name[32];
+        char name[32];
         const pid_t child = child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS(run, "--max-iters", "100000",
                                                                          "--checkpoint-interval", "3"));
         wait_for_checkpoint(run, 0);
         kill(child, signals[i]);
         assert_failed(child_finish(child), 130, "interrupted; go on with --init-from resume");
         const long at = newest(run, 1);
-        snprintf(last, sizeof last, "%ld", at + 3);
+        const char *last = scratch_format("%ld", at + 3);
         snprintf(name, sizeof name, "ckpt-%ld", at + 3);
         assert_done(TRAIN(run, "--max-iters", last, "--init-from", "resume"));
         assert_true(has(run, name));
@@ -317,10 +314,8 @@ UNIT_TEST(divergence_keeps_the_last_good_weights) {
                              "--checkpoint-interval", "2", "--keep-checkpoints", "1");
     assert_failed(status, 1, "the loss is not finite at iteration");
     const long at = newest("diverging", 0);
-    char name[64];
     assert_true(at > 0);
-    snprintf(name, sizeof name, "at iteration %ld ", at);
-    assert_non_null(strstr(child_message(), name));
+    assert_non_null(strstr(child_message(), scratch_format("at iteration %ld ", at)));
     const int checkpoints = at % 2 ? 2 : 1; /* the periodic one before it stays, though one is to be kept */
     assert_int_equal(scratch_entries(scratch_path("diverging")), checkpoints + 2);
 }
@@ -342,9 +337,7 @@ UNIT_TEST(full_disk_leaves_the_older_checkpoint) {
 UNIT_TEST(newest_checkpoints_are_kept) {
     assert_done(TRAIN("kept", "--max-iters", "10", "--checkpoint-interval", "2", "--keep-checkpoints", "3"));
     for (int i = 0; i <= 10; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "ckpt-%d", i);
-        assert_int_equal(has("kept", name), i == 6 || i == 8 || i == 10);
+        assert_int_equal(has("kept", scratch_format("ckpt-%d", i)), i == 6 || i == 8 || i == 10);
     }
 }
 
@@ -476,9 +469,8 @@ UNIT_TEST(settings_name_the_device) {
 UNIT_TEST(recomputing_changes_nothing) {
     static const char *const variants[] = {"rc", "hc", "shc"};
     for (size_t i = 0; i < 3; i++) {
-        char kept[32], again[32];
-        snprintf(kept, sizeof kept, "kept-%s", variants[i]);
-        snprintf(again, sizeof again, "again-%s", variants[i]);
+        const char *kept = scratch_format("kept-%s", variants[i]);
+        const char *again = scratch_format("again-%s", variants[i]);
 #define DEEP                                                                                                       \
     "--residual", variants[i], "--n-layer", "3", "--dropout", "0.1", "--gradient-accumulation-steps", "2",         \
         "--statistics-interval", "2", "--eval-interval", "5", "--eval-iters", "2"

@@ -67,9 +67,7 @@ static void assert_reported(int status, const char *text) {
 static long assert_checkpoints_whole(const char *run) {
     const long reached = newest(run, 0);
     for (long i = 1; i <= reached; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "ckpt-%ld", i);
-        assert_same_checkpoint(run, "unharmed", name);
+        assert_same_checkpoint(run, "unharmed", scratch_format("ckpt-%ld", i));
     }
     return reached;
 }
@@ -88,9 +86,7 @@ static unsigned long calls_of(const char *function) {
 }
 
 static const char *fault(const char *function, int code, unsigned long call, const char *how) {
-    char text[128];
-    snprintf(text, sizeof text, "%s %d %lu %s", function, code, call, how);
-    return setting("HC_VULKAN_FAULT", text);
+    return setting("HC_VULKAN_FAULT", scratch_format("%s %d %lu %s", function, code, call, how));
 }
 
 struct failing {
@@ -256,9 +252,8 @@ static void wait_for_lines(const char *path, long lines) {
 
 /* The first one asks the program to stop, which goes on compiling to do so in order; the second one ends both. */
 UNIT_TEST(ctrl_c_ends_a_compiler_that_hangs) {
-    char script[300];
     const char *processes = scratch_path("processes");
-    snprintf(script, sizeof script, "echo $$ >> %s; exec sleep 1000", processes);
+    const char *script = scratch_format("echo $$ >> %s; exec sleep 1000", processes);
     const struct child_setup setup = {.environment = with_compiler(script)};
     const char *const *train = RUN_ARGUMENTS("/usr/bin/setsid", "hanging");
     const char *arguments[32] = {train[0], train_program};
