@@ -71,8 +71,8 @@ static void append_field(struct message *message, unsigned field, enum wire wire
     message_append(message, data, bytes);
 }
 
-/* Appends fields, for each of which `fields` has a digit and the type of its argument: d, a double; f, a double that
- * is written as a float; i, a uint64_t; s, a string; m, a message, which is released. */
+/* Appends fields, for each of which `fields` has a digit and the type of its argument: d, a double; f, a double
+ * that is written as a float; i, a uint64_t; s, a string; m, a message, which is released. */
 static void pack(struct message *message, const char *fields, ...) {
     va_list arguments;
     va_start(arguments, fields);

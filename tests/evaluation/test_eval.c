@@ -210,19 +210,11 @@ UNIT_TEST(test_memory_for_long_sequences_is_used_for_short_ones) {
 
 /* ---- documents */
 
-static double number(const json_t *json, const char *name) {
-    const json_t *value = json_object_get(json, name);
-    if (!json_is_number(value)) {
-        fail_msg("no number '%s' in the results", name);
-    }
-    return json_number_value(value);
-}
-
 /* One of the results in a file. */
 static double metric(const char *file, const char *name) {
     json_t *json = NULL;
     small_model_require(json_file_read(scratch_path(file), 1 << 20, &json));
-    const double value = number(json, name);
+    const double value = number_in(json, name);
     json_decref(json);
     return value;
 }
@@ -260,13 +252,13 @@ static void check_line(const json_t *line, size_t index, struct perplexity_sums 
     make_document(index, text);
     const struct perplexity_sums sums = {lengths[index], perplexity_words(text, lengths[index]), lengths[index],
                                          plain_likelihood(text, lengths[index])};
-    assert_true(number(line, "document") == (double)(index + 1));
-    assert_true(number(line, "line") == (double)(index + 1 + (index >= 3))); /* one is blank */
-    assert_true(number(line, "tokens") == (double)sums.tokens && number(line, "bytes") == (double)sums.bytes);
-    assert_true(number(line, "words") == (double)sums.words);
-    assert_near("log_likelihood", number(line, "log_likelihood"), sums.log_likelihood, TOLERANCE);
+    assert_true(number_in(line, "document") == (double)(index + 1));
+    assert_true(number_in(line, "line") == (double)(index + 1 + (index >= 3))); /* one is blank */
+    assert_true(number_in(line, "tokens") == (double)sums.tokens && number_in(line, "bytes") == (double)sums.bytes);
+    assert_true(number_in(line, "words") == (double)sums.words);
+    assert_near("log_likelihood", number_in(line, "log_likelihood"), sums.log_likelihood, TOLERANCE);
     if (sums.tokens > 0) {
-        assert_near("loss", number(line, "loss"), -sums.log_likelihood / (double)sums.tokens, TOLERANCE);
+        assert_near("loss", number_in(line, "loss"), -sums.log_likelihood / (double)sums.tokens, TOLERANCE);
     } else {
         assert_true(json_is_null(json_object_get(line, "loss")));
     }
@@ -446,7 +438,7 @@ UNIT_TEST(test_batches_by_seed_are_those_of_training) {
     for (size_t i = 0; i < 2; i++) {
         assert_done(EVAL("--data", scratch_path("data"), "--split", splits[i], "--eval-iters", "3", "--batch-size",
                          "4", "--seed", "5", "--json", scratch_path("estimate.json")));
-        assert_near(splits[i], metric("estimate.json", "loss"), number(last, i == 0 ? "val_loss" : "train_loss"),
+        assert_near(splits[i], metric("estimate.json", "loss"), number_in(last, i == 0 ? "val_loss" : "train_loss"),
                     1e-8);
     }
     json_decref(lines);

@@ -13,6 +13,7 @@
 #include "src/settings/settings.h"
 #include "tests/support/lanes.h"
 #include "tests/support/rounding.h"
+#include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test.h"
@@ -206,23 +207,17 @@ static void pass_in_16_bits_agrees(void **state) {
 
 /* ---- optimizer steps */
 
-static double number(const json_t *json, const char *name) {
-    const json_t *value = json_object_get(json, name);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
-}
-
 static struct optimizer_settings optimizer_of(const json_t *json) {
     const json_t *train = json_object_get(json, "train");
     return (struct optimizer_settings){
-        .learning_rate = number(train, "learning_rate"),
-        .min_lr = number(train, "min_lr"),
-        .warmup_iters = (int64_t)number(train, "warmup_iters"),
-        .lr_decay_iters = (int64_t)number(train, "lr_decay_iters"),
-        .weight_decay = number(train, "weight_decay"),
-        .beta1 = number(train, "beta1"),
-        .beta2 = number(train, "beta2"),
-        .grad_clip = number(train, "grad_clip"),
+        .learning_rate = number_in(train, "learning_rate"),
+        .min_lr = number_in(train, "min_lr"),
+        .warmup_iters = (int64_t)number_in(train, "warmup_iters"),
+        .lr_decay_iters = (int64_t)number_in(train, "lr_decay_iters"),
+        .weight_decay = number_in(train, "weight_decay"),
+        .beta1 = number_in(train, "beta1"),
+        .beta2 = number_in(train, "beta2"),
+        .grad_clip = number_in(train, "grad_clip"),
     };
 }
 

@@ -7,6 +7,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test.h"
+#include "tests/support/training.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +15,10 @@
 
 enum { FAILED = 1, USAGE = 2 };
 
-static const char train_program[] = HC_PROGRAMS "/hc_train", probe_program[] = HC_PROGRAMS "/hc_probe",
-                  sample_program[] = HC_PROGRAMS "/hc_sample";
+static const char probe_program[] = HC_PROGRAMS "/hc_probe", sample_program[] = HC_PROGRAMS "/hc_sample";
 
 /* A run that gets "refused" as its folder, which must not be there afterwards. */
-#define REFUSED(status, text, ...)                                                                                 \
-    assert_refused(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--out-dir",                    \
-                             scratch_path("refused"), __VA_ARGS__),                                                \
-                   status, text)
+#define REFUSED(status, text, ...) assert_refused(TRAIN("refused", __VA_ARGS__), status, text)
 #define REFUSED_DATA(folder, text) REFUSED(FAILED, text, "--data-dir", scratch_path(folder))
 
 static void assert_refused(int status, int expected, const char *text) {
@@ -63,10 +60,8 @@ UNIT_TEST(empty_and_odd_token_files_are_refused) {
 UNIT_TEST(held_out_tokens_are_not_needed_without_evaluation) {
     write_data("train-only", 2000, 0, 1);
     unlink(scratch_path("train-only/val.bin"));
-    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",
-                               scratch_path("train-only"), "--out-dir", scratch_path("no-val"), "--vocab-size",
-                               "40", "--max-iters", "1"),
-                     0);
+    assert_done(
+        TRAIN("no-val", "--data-dir", scratch_path("train-only"), "--vocab-size", "40", "--max-iters", "1"));
 }
 
 UNIT_TEST(tokens_beyond_the_vocabulary_are_refused) {
@@ -78,7 +73,7 @@ UNIT_TEST(tokens_beyond_the_vocabulary_are_refused) {
 UNIT_TEST(vocabulary_must_be_known_and_large_enough) {
     write_data("no-meta", 2000, 2000, 1);
     REFUSED_DATA("no-meta", "no-meta/meta.json does not exist, so vocab_size is needed");
-    REFUSED(FAILED, "vocabulary of 256 tokens", "--data-dir", scratch_path("data"), "--vocab-size", "255");
+    REFUSED(FAILED, "vocabulary of 256 tokens", "--vocab-size", "255");
     write_data("bad-meta", 2000, 2000, 1);
     scratch_write("bad-meta/meta.json", "{\"vocab_size\": ", 15);
     REFUSED_DATA("bad-meta", "bad-meta/meta.json:1");
@@ -91,17 +86,12 @@ UNIT_TEST(vocabulary_must_be_known_and_large_enough) {
 UNIT_TEST(vocabulary_that_is_too_large_is_said) {
     static const char words[] = "warning  vocabulary 513, of which the data use 256: leave vocab_size "
                                 "out, or prepare the text with another hc_prepare --tokenizer\n";
-#define TRAIN_ROOMY(run, ...)                                                                                      \
-    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                 \
-                               scratch_path("data"), "--out-dir", scratch_path(run), __VA_ARGS__),                 \
-                     0)
-    TRAIN_ROOMY("roomy", "--vocab-size", "513", "--max-iters", "1");
+    assert_done(TRAIN("roomy", "--vocab-size", "513", "--max-iters", "1"));
     assert_non_null(strstr(child_message(), words));
-    TRAIN_ROOMY("roomy", "--init-from", "resume", "--max-iters", "2");
+    assert_done(TRAIN("roomy", "--init-from", "resume", "--max-iters", "2"));
     assert_null(strstr(child_message(), "of which the data use"));
-    TRAIN_ROOMY("double", "--vocab-size", "512", "--max-iters", "1");
+    assert_done(TRAIN("double", "--vocab-size", "512", "--max-iters", "1"));
     assert_null(strstr(child_message(), "of which the data use"));
-#undef TRAIN_ROOMY
 }
 
 /* ---- options */
@@ -127,15 +117,13 @@ UNIT_TEST(wrong_config_lines_are_named_with_their_file) {
 }
 
 UNIT_TEST(shapes_that_cannot_be_are_refused) {
-    const char *data = scratch_path("data");
-    REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--data-dir", data, "--n-head", "3");
-    REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--data-dir", data, "--n-streams", "1");
+    REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--n-head", "3");
+    REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--n-streams", "1");
 }
 
 UNIT_TEST(unknown_device_lists_those_there_are) {
-    REFUSED(FAILED, "no OpenCL device \"nosuch\"; there are: 0: ", "--data-dir", scratch_path("data"), "--device",
-            "nosuch");
-    REFUSED(FAILED, "there are: 0: ", "--data-dir", scratch_path("data"), "--device", "99");
+    REFUSED(FAILED, "no OpenCL device \"nosuch\"; there are: 0: ", "--device", "nosuch");
+    REFUSED(FAILED, "there are: 0: ", "--device", "99");
 }
 
 /* ---- memory */
@@ -157,11 +145,10 @@ UNIT_TEST(model_too_large_for_memory_is_refused_before_it_is_allocated) {
 }
 
 UNIT_TEST(batch_too_large_for_memory_is_refused) {
-    REFUSED(FAILED, "not enough memory: this run needs ", "--data-dir", scratch_path("data"), "--block-size",
-            "1024", "--n-embd", "8192", "--batch-size", "100000");
+    REFUSED(FAILED, "not enough memory: this run needs ", "--block-size", "1024", "--n-embd", "8192",
+            "--batch-size", "100000");
     assert_non_null(strstr(child_message(), "choose a smaller batch_size"));
-    REFUSED(FAILED, "out of range", "--data-dir", scratch_path("data"), "--block-size", "1048576", "--batch-size",
-            "1048576");
+    REFUSED(FAILED, "out of range", "--block-size", "1048576", "--batch-size", "1048576");
 }
 
 /* ---- checkpoints */
@@ -201,12 +188,9 @@ static void replace(const char *old, const char *new) {
 }
 
 #define ASSERT_NOT_RESUMED(text)                                                                                   \
-    assert_failed(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                    \
-                            scratch_path("data"), "--out-dir", scratch_path("damaged"), "--init-from", "resume"),  \
-                  FAILED, text);                                                                                   \
+    assert_failed(TRAIN("damaged", "--init-from", "resume"), FAILED, text);                                        \
     assert_int_equal(scratch_entries(scratch_path("damaged")), 1)
-#define ASSERT_NOT_STARTED(text)                                                                                   \
-    REFUSED(FAILED, text, "--data-dir", scratch_path("data"), "--init-from", scratch_path("damaged/ckpt-2"))
+#define ASSERT_NOT_STARTED(text) REFUSED(FAILED, text, "--init-from", scratch_path("damaged/ckpt-2"))
 
 UNIT_TEST(flipped_bit_is_found_by_the_checksum) {
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors"};
@@ -310,10 +294,8 @@ UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
             "words has tokens of \"gpt2\", the model has tokens of \"byte\": prepare the text with the model's ",
             "--data-dir", scratch_path("words"), "--init-from", scratch_path("whole/ckpt-2"));
     scratch_write("words/meta.json", none, strlen(none));
-    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--out-dir",
-                               scratch_path("tuned"), "--data-dir", scratch_path("words"), "--init-from",
-                               scratch_path("whole/ckpt-2"), "--max-iters", "1"),
-                     0);
+    assert_done(TRAIN("tuned", "--data-dir", scratch_path("words"), "--init-from", scratch_path("whole/ckpt-2"),
+                      "--max-iters", "1"));
 }
 
 static void make_config(const char *name) {
@@ -335,7 +317,7 @@ UNIT_TEST(run_directories_are_no_checkpoints) {
     make_config("bare/ckpt-best");
     assert_failed(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare/")), FAILED,
                   "/bare/ckpt-best (or ckpt-10)\n");
-    REFUSED(FAILED, WORDS, "--data-dir", scratch_path("data"), "--init-from", scratch_path("bare"));
+    REFUSED(FAILED, WORDS, "--init-from", scratch_path("bare"));
 #undef SAMPLED
 #undef WORDS
 }
@@ -351,7 +333,7 @@ UNIT_TEST(text_that_cannot_be_printed_is_an_error) {
                       "cannot write the help text: No space");
         assert_failed(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,
                       "cannot write the version: No space");
-        assert_int_equal(CHILD_RUN(path, "--help"), 0);
+        assert_done(CHILD_RUN(path, "--help"));
     }
     static const char *const counts[] = {"0", "3"};
     for (size_t i = 0; i < 2; i++) {
@@ -359,9 +341,8 @@ UNIT_TEST(text_that_cannot_be_printed_is_an_error) {
                                         scratch_path("whole/ckpt-2"), "--max-new-tokens", counts[i]),
                       FAILED, "hc_sample: cannot write the text: No space left on device");
     }
-    assert_int_equal(CHILD_RUN_WRITING(scratch_path("sampled"), sample_program, "--device", "pocl", "--checkpoint",
-                                       scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"),
-                     0);
+    assert_done(CHILD_RUN_WRITING(scratch_path("sampled"), sample_program, "--device", "pocl", "--checkpoint",
+                                  scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"));
     size_t bytes;
     const char *text = scratch_text(scratch_path("sampled"), &bytes);
     assert_int_equal(bytes, 2 + 3 + 1); /* and a newline */
@@ -396,7 +377,7 @@ UNIT_TEST(wrong_batches_are_refused) {
     assert_refused(PROBE(scratch_path("whole/ckpt-2/model.safetensors")), FAILED, "tensor 'x' must be there");
     assert_refused(PROBE(scratch_path("no-batch")), FAILED, "no-batch");
     tensors_write_batch(scratch_path("batch"), fine, fine);
-    assert_int_equal(PROBE(scratch_path("batch")), 0);
+    assert_done(PROBE(scratch_path("batch")));
     unlink(scratch_path("refused"));
 }
 
@@ -414,8 +395,7 @@ UNIT_TEST(probe_that_cannot_write_leaves_the_old_results) {
                                          batch,         "--out",    out,    mode,           NULL};
         tensors_write_batch(batch, train ? steps : pass, train ? steps : pass);
         assert_int_equal(files_make_folder(folder), 0);
-        assert_int_equal(child_finish(child_start(CHILD_UNLIMITED, arguments)),
-                         0); /* fills the caches of kernels */
+        assert_done(child_finish(child_start(CHILD_UNLIMITED, arguments))); /* fills the caches of kernels */
         const int entries = scratch_entries(folder);
         scratch_write(file, "old", 3);
         assert_failed(child_finish(child_start(10000, arguments)), FAILED, "File too large");
@@ -440,8 +420,7 @@ static int begin(void **state) {
     if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
         return -1;
     }
-    return CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),
-                     "--out-dir", scratch_path("whole"), "--max-iters", "2");
+    return TRAIN("whole", "--max-iters", "2");
 }
 
 UNIT_TEST_MAIN(begin, scratch_end)

@@ -556,7 +556,7 @@ UNIT_TEST(one_rank_speaks) {
         }
     }
     size_t bytes;
-    assert_int_equal(CHILD_RUN_WRITING(scratch_path("help"), HC_MPIRUN, "-np", "3", train_program, "--help"), 0);
+    assert_done(CHILD_RUN_WRITING(scratch_path("help"), HC_MPIRUN, "-np", "3", train_program, "--help"));
     char *help = scratch_read(scratch_path("help"), &bytes);
     assert_int_equal(count_of(help, "shard-optimizer"), 1);
     free(help);

@@ -223,7 +223,7 @@ static const char *train_on_terminal(const char *const *arguments) {
     }
     text[used] = '\0';
     close(terminal);
-    assert_int_equal(child_finish(child), 0);
+    assert_done(child_finish(child));
     return text;
 }
 
