@@ -1,5 +1,6 @@
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/system/array.h"
+#include "runtime/system/sizes.h"
 #include <stdio.h>
 
 #define QUAD         4   /* elements that the kernels move at once */
@@ -18,14 +19,6 @@ static size_t items_of(size_t edge) {
 
 static size_t local_bytes(size_t edge) {
     return 2 * BLOCK_K * edge * sizeof(float);
-}
-
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static size_t ceiling(size_t a, size_t b) {
-    return a ? (a - 1) / b + 1 : 0;
 }
 
 /* ---- choosing */
@@ -47,11 +40,11 @@ bool gemm_blocks_takes(struct compute *compute, const struct gemm_call *call) {
     const size_t smallest = edges[GEMM_BLOCK_SIZES - 1];
     return gemm_blocks_suit(compute) && takes_types(call) && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
            call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
-           ceiling(call->m, smallest) <= UINT32_MAX / ceiling(call->n, smallest);
+           groups_for(call->m, smallest) <= UINT32_MAX / groups_for(call->n, smallest);
 }
 
 static size_t blocks_of(const struct gemm_call *call, size_t edge) {
-    return ceiling(call->m, edge) * ceiling(call->n, edge);
+    return groups_for(call->m, edge) * groups_for(call->n, edge);
 }
 
 /* Whether blocks of this edge compute at most a quarter more than the smallest ones would. */
@@ -63,7 +56,7 @@ static bool wastes_little(const struct gemm_call *call, size_t edge) {
 /* How many parts k may be divided into so that there are so many groups. */
 static size_t parts_of(const struct gemm_call *call, size_t blocks, size_t expected) {
     const size_t deep = call->k / LEAST_DEPTH, capacity = GEMM_PARTS_BYTES / sizeof(float) / call->m / call->n;
-    const size_t parts = least(ceiling(expected, blocks), least(deep, capacity));
+    const size_t parts = size_smaller(groups_for(expected, blocks), size_smaller(deep, capacity));
     return parts > 1 ? parts : 1;
 }
 
@@ -84,8 +77,8 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
         }
         const size_t blocks = blocks_of(call, edge);
         const size_t parts = attempts[i].divided ? parts_of(call, blocks, expected) : 1;
-        const size_t depth = ceiling(ceiling(call->k, parts), BLOCK_K) * BLOCK_K;
-        choice = (struct gemm_blocks_choice){size, edge, blocks, ceiling(call->k, depth), depth};
+        const size_t depth = groups_for(groups_for(call->k, parts), BLOCK_K) * BLOCK_K;
+        choice = (struct gemm_blocks_choice){size, edge, blocks, groups_for(call->k, depth), depth};
         if (blocks * choice.parts >= expected) {
             break;
         }
@@ -156,7 +149,7 @@ static void run_blocks(struct compute *compute, const struct gemm_call *call,
         .groups = choice->blocks * choice->parts,
         .local = items_of(choice->edge),
         .flops = gemm_call_flops(call),
-        .padded_flops = 2.0 * (double)padded * (double)(ceiling(call->k, BLOCK_K) * BLOCK_K),
+        .padded_flops = 2.0 * (double)padded * (double)(groups_for(call->k, BLOCK_K) * BLOCK_K),
     };
     KERNEL_LAUNCH(compute, &launch, ARG_U32(call->m), ARG_U32(call->n), ARG_U32(call->k), ARG_U32(choice->depth),
                   ARG_SPAN_IN(call->a, call->m * call->k), ARG_U32(call->a.stride),
@@ -168,8 +161,8 @@ static void run_parts(struct compute *compute, struct gemm_blocks *state, const 
                       size_t parts) {
     const enum element_type type = call->a.buffer->type;
     const size_t elements = call->m * call->n;
-    KERNEL_RUN(compute, parts_kernel(compute, type, call->c.buffer->type != type), ceiling(elements, PARTS_ITEMS),
-               PARTS_ITEMS, ARG_U32(call->m), ARG_U32(call->n), ARG_U32(parts),
+    KERNEL_RUN(compute, parts_kernel(compute, type, call->c.buffer->type != type),
+               groups_for(elements, PARTS_ITEMS), PARTS_ITEMS, ARG_U32(call->m), ARG_U32(call->n), ARG_U32(parts),
                ARG_IN(&state->partial, elements * parts), ARG_F32(call->beta),
                ARG_SPAN_(call->c, elements, call->beta != 0.0f, 1), ARG_U64(call->c.stride));
 }

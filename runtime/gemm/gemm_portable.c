@@ -1,6 +1,7 @@
 /* The portable backend, in OpenCL C alone: cl/gemm_blocks.cl where work-items share local memory, else
  * cl/gemm_panels.cl. */
 #include "runtime/gemm/gemm_backend.h"
+#include "runtime/system/sizes.h"
 
 /* ---- panels */
 
@@ -32,13 +33,9 @@ static const struct kernel *kernel_for(struct compute *compute, const struct gem
     return kernel_find(compute, files, options, "gemm_panels");
 }
 
-static size_t ceiling(size_t a, size_t b) {
-    return (a - 1) / b + 1;
-}
-
 /* Rows of a work-group. Sums do not depend on it. */
 static size_t rows_of_group(const struct compute *compute, const struct gemm_call *call, size_t across) {
-    const size_t wanted = ceiling(GROUPS_PER_UNIT * (size_t)compute->device.compute_units, across);
+    const size_t wanted = groups_for(GROUPS_PER_UNIT * (size_t)compute->device.compute_units, across);
     const size_t rows = call->m / wanted;
     return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
@@ -47,9 +44,9 @@ void gemm_panels_run(struct compute *compute, const struct gemm_call *call) {
     const struct kernel kernel = gemm_call_named(call, kernel_for(compute, call));
     const struct matrix *a = call->k ? &call->a : &call->c, *b = call->k ? &call->b : &call->c;
     size_t groups;
-    const size_t across = ceiling(call->n, (size_t)PANEL_VECTORS * compute->vector);
+    const size_t across = groups_for(call->n, (size_t)PANEL_VECTORS * compute->vector);
     const size_t rows = rows_of_group(compute, call, across);
-    if (__builtin_mul_overflow(across, ceiling(call->m, rows), &groups)) {
+    if (__builtin_mul_overflow(across, groups_for(call->m, rows), &groups)) {
         compute_fail(compute, "%s is too large", call->name);
         return;
     }

@@ -1,6 +1,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
 #include "src/model/row_gradients.h"
@@ -9,10 +10,6 @@
 #include <string.h>
 
 #define CPU_KEEPS ((uint64_t)32 << 20) /* most bytes of GELU outputs that are kept on a CPU: about its caches */
-
-static uint64_t larger(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
 
 /* Elements of a sublayer's packed projection matrices [columns, row]. */
 static uint64_t packed_elements(const struct gpt *gpt) {
@@ -23,7 +20,8 @@ static uint64_t packed_elements(const struct gpt *gpt) {
 static int64_t hidden_channels(const struct gpt *gpt) {
     size_t most = 0;
     for (int i = 0; i < BRANCHES; i++) {
-        most = larger(most, larger(gpt->parameters.sublayers[i].in.out, gpt->parameters.sublayers[i].out.in));
+        most = size_larger(most,
+                           size_larger(gpt->parameters.sublayers[i].in.out, gpt->parameters.sublayers[i].out.in));
     }
     return (int64_t)most;
 }
@@ -188,7 +186,7 @@ static void plan_scratch(struct gpt *gpt) {
 static size_t logit_bytes(const struct device *device) {
     const uint64_t share = device->memory_bytes / 16;
     const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
-    return device->is_gpu ? (size_t)larger(most, (uint64_t)64 << 20) : (size_t)64 << 20;
+    return device->is_gpu ? (size_t)size_larger(most, (uint64_t)64 << 20) : (size_t)64 << 20;
 }
 
 /* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more gain
@@ -241,12 +239,12 @@ static void plan_copies(struct gpt *gpt) {
     if (!gemm_copies(gpt->compute, gpt->options.type)) {
         return;
     }
-    uint64_t a = larger(hidden, streams), c = hidden;
-    uint64_t b = larger(width * larger(gpt->vocabulary, channels), packed_elements(gpt));
+    uint64_t a = size_larger(hidden, streams), c = hidden;
+    uint64_t b = size_larger(width * size_larger(gpt->vocabulary, channels), packed_elements(gpt));
     if (is_training(gpt)) {
-        a = larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
-        b = larger(larger(b, hidden), streams);
-        c = larger(c, streams);
+        a = size_larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
+        b = size_larger(size_larger(b, hidden), streams);
+        c = size_larger(c, streams);
     }
     const uint64_t elements[] = {a, b, c};
     for (size_t i = 0; i < COUNT(elements); i++) {

@@ -1,5 +1,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
 #include "src/operations/attention.h"
 #include <inttypes.h>
 #include <math.h>
@@ -33,20 +34,16 @@ static struct attention_tiles choose_tiles(const struct matrix_cores *unit, bool
     return chosen;
 }
 
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 /* Bytes of local memory of the kernel that needs most: the rows that pass, two blocks of them backward; those that
  * stay unless they are kept in registers; bits of dropout; numbers of rows, and parts of their sums. */
 static size_t local_needed(const struct matrix_cores *unit, struct attention_tiles tiles, int64_t head_size) {
     const size_t rows = WARPS * unit->m, row = (size_t)head_size * 2;
     const size_t forward = 2 * tiles.keys * row + rows * (tiles.keys / 4 + 1) + (tiles.keep ? 0 : rows * row);
-    const size_t kept = larger(rows * (tiles.block / 4 + 1), tiles.block * (rows / 4 + 1));
+    const size_t kept = size_larger(rows * (tiles.block / 4 + 1), tiles.block * (rows / 4 + 1));
     const size_t backward = 4 * tiles.block * row + 2 * kept + (tiles.keep ? 0 : 2 * rows * row);
     const size_t turned = WARPS * unit->m * unit->k * 2;
-    return larger(forward, backward) + turned + WARPS * unit->scratch_bytes +
-           larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
+    return size_larger(forward, backward) + turned + WARPS * unit->scratch_bytes +
+           size_larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
 }
 
 static int64_t head_size_of(const struct operations *operations) {

@@ -1,9 +1,6 @@
 /* The frame of hyper-connections in one kernel each way. */
+#include "runtime/system/sizes.h"
 #include "src/operations/kernels.h"
-
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
 
 bool frame_is_fused(const struct operations *operations) {
     return operations->policy.frame_rows > 0;
@@ -68,7 +65,7 @@ void frame_output_gradient(struct operations *operations, size_t tokens, const s
 /* Tokens of a work-group in the backward pass: whole rows of work-groups, as equal as they can be. */
 static size_t tokens_per_group(const struct operations *operations, size_t tokens) {
     const size_t rows = operations->policy.frame_rows, rounds = groups_for(tokens, rows);
-    return groups_for(rounds, smaller(rounds, operations->policy.frame_groups)) * rows;
+    return groups_for(rounds, size_smaller(rounds, operations->policy.frame_groups)) * rows;
 }
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
@@ -76,7 +73,7 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
     const struct operation_shape *shape = &operations->shape;
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
-    const size_t rows = operations->policy.frame_rows, last = smaller(rows, tokens - (groups - 1) * each);
+    const size_t rows = operations->policy.frame_rows, last = size_smaller(rows, tokens - (groups - 1) * each);
     const size_t sums = groups * ((shape->bias ? 2 : 1) * sizes.width + (1 + rows) * sizes.theta);
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
               ARG_IN(mix->output, sizes.channels), ARG_IN(mix->squares, sizes.squares), ARG_IN(mix->z, sizes.z),

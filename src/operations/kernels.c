@@ -1,14 +1,11 @@
 #include "src/operations/kernels.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static size_t maximum(size_t a, size_t b) {
-    return a > b ? a : b;
-}
 
 size_t operations_scratch_bytes(const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
@@ -17,7 +14,8 @@ size_t operations_scratch_bytes(const struct operations *operations) {
         shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* else: the bias of c_fc */
     const size_t rows = policy->row_chunks * widest * (size_t)shape->channels;
     const size_t theta = policy->map_chunks * operations->theta;
-    return maximum(maximum(maximum(rows, theta), frame_scratch(operations)), policy->square_chunks) * sizeof(float);
+    return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)), policy->square_chunks) *
+           sizeof(float);
 }
 
 /* ---- programs */

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "runtime/system/sizes.h"
 #include "src/operations/operations.h"
 
 struct operation_kernels {
@@ -44,10 +45,6 @@ void attention_matrix_cores_close(struct operations *operations);
 
 static inline size_t token_count(struct token_shape tokens) {
     return (size_t)(tokens.batch * tokens.sequence);
-}
-
-static inline size_t groups_for(size_t items, size_t group) {
-    return (items + group - 1) / group;
 }
 
 /* A row kernel: `groups` work-groups of one row's lanes. */

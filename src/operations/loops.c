@@ -1,6 +1,7 @@
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
+#include "runtime/system/sizes.h"
 #include "src/operations/kernels.h"
 
 enum {
@@ -11,10 +12,6 @@ enum {
     ITERATIONS_PER_VECTOR = 4,  /* of a row, at most: kernels walk it a few times */
     ITERATIONS_PER_CHANNEL = 4, /* of a head and position, about: attention with a work-item for a block of keys */
 };
-
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
 
 /* Of a work-item that goes over all positions of a head. */
 static size_t attention_iterations(const struct operations *operations, struct token_shape tokens) {
@@ -27,8 +24,8 @@ static size_t attention_iterations(const struct operations *operations, struct t
 /* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the
  * vocabulary. */
 static size_t most_k(const struct operation_shape *shape, size_t tokens) {
-    const size_t widest = larger((size_t)shape->streams, 4) * (size_t)shape->channels;
-    return larger(larger(tokens, (size_t)shape->vocabulary), widest);
+    const size_t widest = size_larger((size_t)shape->streams, 4) * (size_t)shape->channels;
+    return size_larger(size_larger(tokens, (size_t)shape->vocabulary), widest);
 }
 
 /* The most loop iterations that a single work-item makes. */
@@ -44,9 +41,9 @@ static size_t most_iterations(const struct operations *operations, struct token_
     const size_t norm = groups_for(parameters, operations->policy.square_chunks * step);
     const size_t attention = attention_iterations(operations, batch);
     const size_t gemm = gemm_iterations(compute, most_k(shape, tokens));
-    const size_t rows = larger(larger(map * ITERATIONS_PER_COLUMN, mix * ITERATIONS_PER_VECTOR),
-                               larger(logits * ITERATIONS_PER_VECTOR, norm));
-    return larger(rows, larger(attention, gemm));
+    const size_t rows = size_larger(size_larger(map * ITERATIONS_PER_COLUMN, mix * ITERATIONS_PER_VECTOR),
+                                    size_larger(logits * ITERATIONS_PER_VECTOR, norm));
+    return size_larger(rows, size_larger(attention, gemm));
 }
 
 /* 0; 1: the loop gave a wrong result; -1: it could not run. */

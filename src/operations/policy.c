@@ -1,6 +1,7 @@
 #include "src/operations/policy.h"
 #include "runtime/system/array.h"
 #include "runtime/system/message.h"
+#include "runtime/system/sizes.h"
 
 /* ---- the fused frame */
 
@@ -13,10 +14,6 @@
 #define COLUMN_BLOCK    4           /* as in cl/frame.cl */
 
 #define ATTENTION_SIDE 8 /* work-items of a side of a tile, at least */
-
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
 
 /* The widest vector of the device that divides `length`. */
 static unsigned vector_of(const struct compute *compute, int64_t length) {
@@ -43,8 +40,8 @@ static size_t frame_rows(const struct compute *compute, const struct operation_s
         residual_theta(shape->residual, shape->streams) > FRAME_THETA) {
         return 0;
     }
-    return smaller(smaller(FRAME_ITEMS, compute->device.max_work_group) / lanes,
-                   smaller(FRAME_LOCAL, compute->device.local_bytes) / frame_local_bytes(compute, shape));
+    return size_smaller(size_smaller(FRAME_ITEMS, compute->device.max_work_group) / lanes,
+                        size_smaller(FRAME_LOCAL, compute->device.local_bytes) / frame_local_bytes(compute, shape));
 }
 
 /* ---- chunks and groups */
@@ -61,7 +58,7 @@ static size_t map_chunks(const struct compute *compute, const struct operation_s
     const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
     const size_t fitting = theta ? ((size_t)4 << 20) / theta : 1;
     const size_t wanted = compute->device.is_gpu ? row_chunks(compute) * lanes : 32;
-    return (fitting < 32 ? 32 : smaller(fitting, wanted)) / lanes * lanes;
+    return (fitting < 32 ? 32 : size_smaller(fitting, wanted)) / lanes * lanes;
 }
 
 static size_t loss_lanes(const struct compute *compute) {
@@ -106,11 +103,11 @@ struct policy policy_make(const struct compute *compute, const struct operation_
         .head_vector = vector_of(compute, head_size),
         .arena_vector = compute->vector,
         .item_group = gpu ? 64 : 1,
-        .map_lanes = smaller(lanes, 32),
+        .map_lanes = size_smaller(lanes, 32),
         .loss_lanes = loss,
         .row_chunks = row_chunks(compute),
         .square_chunks = 4 * row_chunks(compute),
-        .map_chunks = map_chunks(compute, shape, smaller(lanes, 32)),
+        .map_chunks = map_chunks(compute, shape, size_smaller(lanes, 32)),
         .loss_keeps_row =
             loss > 1 && shape->type != ELEMENT_FP32 && vector == 4 && (size_t)shape->vocabulary / 4 <= 32 * loss,
         .projection_rows = gpu ? 4 : 8, /* as many as a CPU's caches like; on a GPU their sums are registers */
@@ -124,7 +121,7 @@ struct policy policy_make(const struct compute *compute, const struct operation_
         .attention_queries = {native ? 8 : 1,
                               32}, /* more for bf16: a tile is rounded and zipped once for all of them */
         .attention_keys_backward = native ? 64 : 4,
-        .attention_key_vector = native ? compute->vector : (unsigned)smaller(compute->vector, 4),
+        .attention_key_vector = native ? compute->vector : (unsigned)size_smaller(compute->vector, 4),
         .attention_head_cores = native ? compute->device.compute_units : 0,
         .attention_gpu = {gpu_group(compute, head_size, false), gpu_group(compute, head_size, true)},
     };

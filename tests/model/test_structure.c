@@ -62,19 +62,6 @@ static void widen(struct deviations *deviations, const struct residual_variant *
     deviations->identity = fmax(deviations->identity, stream_matrix_norm(rest, (int64_t)n));
 }
 
-/* product <- matrix product */
-static void compose(double *product, const double *matrix, size_t n) {
-    double result[MOST] = {0.0};
-    for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < n; j++) {
-            for (size_t k = 0; k < n; k++) {
-                result[i * n + j] += matrix[i * n + k] * product[k * n + j];
-            }
-        }
-    }
-    memcpy(product, result, n * n * sizeof *product);
-}
-
 static void measure(struct small_model *model, struct measurement *measurement) {
     const size_t n = (size_t)model->gpt.config.n_streams, tokens = gpt_tokens(&model->gpt), row = n * (n + 2);
     const struct residual_variant *variant = model->gpt.config.residual;
@@ -92,7 +79,7 @@ static void measure(struct small_model *model, struct measurement *measurement) 
                 matrix[i] = (double)h[token * row + 2 * n + i];
             }
             widen(&measurement->each, variant, matrix, n);
-            compose(products + token * n * n, matrix, n);
+            stream_matrix_compose(products + token * n * n, matrix, (int64_t)n);
         }
         free(h);
     }

@@ -8,6 +8,7 @@
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/operations/kernels.h"
 #include "tests/support/lanes.h"
@@ -94,10 +95,9 @@ static double largest_error(const double *actual, const double *expected, size_t
 /* Downloads `count` floats and the guard behind them, which must not have been written. NULL with a complaint. */
 static double *download_guarded(struct bench *bench, const struct buffer *buffer, const struct field *field,
                                 struct outcome *outcome) {
-    double *values = calloc(field->count + FIELD_GUARD, sizeof *values);
-    if (!values ||
-        support_download(bench->operations->compute, buffer, 0, values, field->count + FIELD_GUARD) != 0) {
-        complain(outcome, field->name, values ? error_text() : "out of memory");
+    double *values = memory_allocate(field->count + FIELD_GUARD, sizeof *values);
+    if (support_download(bench->operations->compute, buffer, 0, values, field->count + FIELD_GUARD)) {
+        complain(outcome, field->name, error_text());
         free(values);
         return NULL;
     }
@@ -239,10 +239,9 @@ static void take_prefill(const struct bench *bench, double *arena) {
 /* Gradients of parameters are what was added to the prefilled arena, or written; all else in it is as it was. */
 static void compare_arena(struct bench *bench, const struct operation_case *test, double slack,
                           struct outcome *outcome) {
-    double *arena = calloc(bench->arena_count, sizeof *arena);
-    if (!arena ||
-        support_download(bench->operations->compute, &bench->gradients, 0, arena, bench->arena_count) != 0) {
-        complain(outcome, "gradients", arena ? error_text() : "out of memory");
+    double *arena = memory_allocate(bench->arena_count, sizeof *arena);
+    if (support_download(bench->operations->compute, &bench->gradients, 0, arena, bench->arena_count)) {
+        complain(outcome, "gradients", error_text());
         free(arena);
         return;
     }

@@ -1,5 +1,5 @@
 #include "tests/support/operation_bench.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/rounding.h"
@@ -22,10 +22,7 @@ static void encode(enum element_type type, const double *values, size_t count, v
 int support_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
                    size_t count) {
     const size_t size = element_size(buffer->type);
-    void *elements = malloc((count + 1) * size);
-    if (!elements) {
-        return error_set("out of memory");
-    }
+    void *elements = memory_allocate(count, size);
     encode(buffer->type, values, count, elements);
     const int status = buffer_write(compute, buffer, offset * size, elements, count * size);
     free(elements);
@@ -35,10 +32,7 @@ int support_upload(struct compute *compute, const struct buffer *buffer, size_t 
 int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
                      size_t count) {
     const size_t size = element_size(buffer->type);
-    void *elements = malloc((count + 1) * size);
-    if (!elements) {
-        return error_set("out of memory");
-    }
+    void *elements = memory_allocate(count, size);
     const int status = buffer_read(compute, buffer, offset * size, elements, count * size);
     for (size_t i = 0; i < count && status == 0; i++) {
         values[i] = buffer->type == ELEMENT_FP32 ? (double)((float *)elements)[i]
@@ -49,10 +43,7 @@ int support_download(struct compute *compute, const struct buffer *buffer, size_
 }
 
 int support_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value) {
-    double *values = malloc((count + 1) * sizeof *values);
-    if (!values) {
-        return error_set("out of memory");
-    }
+    double *values = memory_allocate(count, sizeof *values);
     for (size_t i = 0; i < count; i++) {
         values[i] = (double)value;
     }
@@ -216,9 +207,8 @@ const struct buffer *bench_scratch_activation(struct bench *bench, size_t count)
 void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
                 size_t to_at, size_t count) {
     struct compute *compute = bench->operations->compute;
-    double *values = calloc(count + 1, sizeof *values);
-    keep_failure(bench,
-                 values ? support_download(compute, from, from_at, values, count) : error_set("out of memory"));
+    double *values = memory_zeroed(count, sizeof *values);
+    keep_failure(bench, support_download(compute, from, from_at, values, count));
     if (!bench->failed) {
         keep_failure(bench, support_upload(compute, to, to_at, values, count));
     }
@@ -241,19 +231,15 @@ static void draw(const struct field *field, uint64_t seed, double *values) {
     }
 }
 
-static int draw_fields(struct bench *bench, uint64_t seed) {
+static void draw_fields(struct bench *bench, uint64_t seed) {
     for (size_t i = 0; i < bench->field_count; i++) {
         struct field *field = &bench->fields[i];
-        field->values = calloc(field->count + 1, sizeof *field->values);
-        field->cotangents = calloc(field->count + 1, sizeof *field->cotangents);
-        if (!field->values || !field->cotangents) {
-            return error_set("out of memory");
-        }
+        field->values = memory_zeroed(field->count, sizeof *field->values);
+        field->cotangents = memory_zeroed(field->count, sizeof *field->cotangents);
         if (field->kind != FIELD_BYPRODUCT) {
             draw(field, seed, field->kind == FIELD_OUTPUT ? field->cotangents : field->values);
         }
     }
-    return 0;
 }
 
 /* What the device stores in 16 bits, so that the reference sees the same numbers. */
@@ -270,11 +256,8 @@ static void round_fields(struct bench *bench) {
 }
 
 /* Few distinct tokens, so that they repeat. */
-static int draw_ids(struct bench *bench, uint64_t seed) {
-    bench->ids = calloc(bench->token_count + 1, sizeof *bench->ids);
-    if (!bench->ids) {
-        return error_set("out of memory");
-    }
+static void draw_ids(struct bench *bench, uint64_t seed) {
+    bench->ids = memory_zeroed(bench->token_count, sizeof *bench->ids);
     const uint64_t key = random_key(seed, "ids");
     for (size_t i = 0; i < bench->token_count; i++) {
         bench->ids[i] = (int32_t)random_below(key, i, (uint64_t)bench->shape.vocabulary);
@@ -283,7 +266,6 @@ static int draw_ids(struct bench *bench, uint64_t seed) {
         }
     }
     bench->ids[0] = (int32_t)bench->shape.vocabulary - 1;
-    return 0;
 }
 
 static int upload_ids(struct bench *bench) {
@@ -313,11 +295,10 @@ static int create_arenas(struct bench *bench) {
     bench->arena_count += FIELD_GUARD;
     create_filled(bench, &bench->weights, bench->arena_count, false);
     create_filled(bench, &bench->gradients, bench->arena_count, false);
-    float *prefill = calloc(bench->arena_count, sizeof *prefill);
-    if (bench->failed || !prefill) {
-        free(prefill);
-        return bench->failed ? -1 : error_set("out of memory");
+    if (bench->failed) {
+        return -1;
     }
+    float *prefill = memory_allocate(bench->arena_count, sizeof *prefill);
     for (size_t i = 0; i < bench->arena_count; i++) {
         prefill[i] = bench_prefill(i);
     }
@@ -340,14 +321,13 @@ int bench_create(struct bench *bench, struct operations *operations, const struc
     };
     bench_gap(bench);
     test->describe(bench);
-    int status = draw_fields(bench, seed) || draw_ids(bench, seed);
-    if (status == 0 && test->prepare) {
+    draw_fields(bench, seed);
+    draw_ids(bench, seed);
+    if (test->prepare) {
         test->prepare(bench);
     }
-    if (status == 0) {
-        round_fields(bench);
-    }
-    status = status || upload_ids(bench) || create_arenas(bench);
+    round_fields(bench);
+    int status = upload_ids(bench) || create_arenas(bench);
     for (size_t i = 0; i < bench->field_count && status == 0; i++) {
         status = upload_field(bench, &bench->fields[i]);
     }
