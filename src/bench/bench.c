@@ -13,21 +13,18 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
-struct bench_result {
-    struct timing timings[BENCH_KINDS];
-    double exchange_alone;         /* seconds for the same sums with an idle device, median */
-    struct collective_times alone; /* what one of those sent and moved */
-    double memory_rate;            /* bytes a second of a rank, while all read and write */
-    double memory_share;           /* of that rate, which the exchange reads and writes at; medians of rounds */
-};
-
 struct bench_state {
     const struct bench_settings *settings;
     struct bench_model model;
     double *seconds; /* [BENCH_KINDS, steps] */
     struct progress progress;
     json_t *schedule; /* of the last step; NULL: alone */
+    /* results: of a step; under several ranks the slowest one's whole step, and the mean of the parts */
+    struct timing timings[BENCH_KINDS];
+    double exchange_alone;         /* seconds for the same sums with an idle device, median */
+    struct collective_times alone; /* what one of those sent and moved */
+    double memory_rate;            /* bytes a second of a rank, while all read and write */
+    double memory_share;           /* of that rate, which the exchange reads and writes at; medians of rounds */
 };
 
 /* ---- steps */
@@ -117,7 +114,7 @@ static int measure_memory_rate(const struct ranks *ranks, double *rate) {
 /* ---- timings */
 
 /* Every step's seconds become those of all ranks together, the slowest or the mean; then the timing. */
-static int conclude(struct bench_state *bench, int kind, struct timing *timing) {
+static int conclude(struct bench_state *bench, int kind) {
     const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
     double *all = memory_zeroed(count * ranks, sizeof *all), *values = bench->seconds + (size_t)kind * count;
     const int status = ranks_gather(bench->model.ranks, values, count * sizeof *values, all);
@@ -132,13 +129,13 @@ static int conclude(struct bench_state *bench, int kind, struct timing *timing) 
     }
     free(all);
     if (status == 0) {
-        *timing = timing_of(values, count);
+        bench->timings[kind] = timing_of(values, count);
     }
     return status;
 }
 
 /* The sums of gradients with nothing else going on, and what memory gives, several rounds: machines change. */
-static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
+static int measure_exchange(struct bench_state *bench) {
     enum { ROUNDS = 15 };
     double seconds[ROUNDS], rates[ROUNDS], shares[ROUNDS];
     if (!bench->model.parallel.collective) {
@@ -150,29 +147,20 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
             return -1;
         }
         const double start = progress_clock();
-        result->alone = (struct collective_times){0};
-        if (data_parallel_exchange(&bench->model.parallel, &result->alone)) {
+        bench->alone = (struct collective_times){0};
+        if (data_parallel_exchange(&bench->model.parallel, &bench->alone)) {
             return -1;
         }
         seconds[i] = progress_clock() - start;
         if (measure_memory_rate(bench->model.ranks, &rates[i])) {
             return -1;
         }
-        shares[i] = result->alone.moved / seconds[i] / rates[i];
+        shares[i] = bench->alone.moved / seconds[i] / rates[i];
     }
-    result->exchange_alone = timing_of(seconds, ROUNDS).median;
-    result->memory_rate = timing_of(rates, ROUNDS).median;
-    result->memory_share = timing_of(shares, ROUNDS).median; /* each with the rate just after it */
+    bench->exchange_alone = timing_of(seconds, ROUNDS).median;
+    bench->memory_rate = timing_of(rates, ROUNDS).median;
+    bench->memory_share = timing_of(shares, ROUNDS).median; /* each with the rate just after it */
     return 0;
-}
-
-static int collect(struct bench_state *bench, struct bench_result *result) {
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        if (conclude(bench, kind, &result->timings[kind])) {
-            return -1;
-        }
-    }
-    return measure_exchange(bench, result);
 }
 
 /* ---- reports */
@@ -181,12 +169,12 @@ static void print_share(const char *name, const struct timing *timing, double st
     message_print(stdout, "  %-24s %10.2f %8.1f %%\n", name, 1e3 * timing->median, 100.0 * timing->median / step);
 }
 
-static void print_exchange(const struct bench_state *bench, const struct bench_result *result) {
+static void print_exchange(const struct bench_state *bench) {
     const struct bench_model *model = &bench->model;
-    const double active = result->timings[BENCH_ACTIVE].median, exposed = result->timings[BENCH_EXPOSED].median;
+    const double active = bench->timings[BENCH_ACTIVE].median, exposed = bench->timings[BENCH_EXPOSED].median;
     const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9,
                  mebibyte = 1.0 / 1048576.0;
-    const double moved = result->alone.moved / result->exchange_alone;
+    const double moved = bench->alone.moved / bench->exchange_alone;
     message_print(stdout,
                   "exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
                   "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
@@ -195,26 +183,26 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
     message_print(stdout,
                   "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, "
                   "%.2f GB/s: %.0f %% of the %.2f GB/s that it has\n",
-                  1e3 * result->exchange_alone, mebibyte * result->alone.sent,
-                  gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved,
-                  gigabyte * moved, 100.0 * result->memory_share, gigabyte * result->memory_rate);
+                  1e3 * bench->exchange_alone, mebibyte * bench->alone.sent,
+                  gigabyte * bench->alone.sent / bench->exchange_alone, mebibyte * bench->alone.moved,
+                  gigabyte * moved, 100.0 * bench->memory_share, gigabyte * bench->memory_rate);
 }
 
-static void print_split(const struct bench_state *bench, const struct bench_result *result) {
-    const double step = result->timings[BENCH_STEP].median;
+static void print_split(const struct bench_state *bench) {
+    const double step = bench->timings[BENCH_STEP].median;
     message_print(stdout, "  %-24s %10s %10s\n", "", "ms a step", "share");
-    print_share("forward and backward", &result->timings[BENCH_COMPUTE], step);
-    print_share("exposed communication", &result->timings[BENCH_EXPOSED], step);
-    print_share("optimizer and the rest", &result->timings[BENCH_REST], step);
+    print_share("forward and backward", &bench->timings[BENCH_COMPUTE], step);
+    print_share("exposed communication", &bench->timings[BENCH_EXPOSED], step);
+    print_share("optimizer and the rest", &bench->timings[BENCH_REST], step);
     if (bench->model.ranks->count == 1) {
         return;
     }
-    print_exchange(bench, result);
+    print_exchange(bench);
 }
 
-static void print_result(const struct bench_state *bench, const struct bench_result *result) {
+static void print_result(const struct bench_state *bench) {
     const struct bench_model *model = &bench->model;
-    const struct timing *step = &result->timings[BENCH_STEP];
+    const struct timing *step = &bench->timings[BENCH_STEP];
     const double tokens = bench_model_tokens(model), speed = tokens / step->median;
     message_print(stdout, "step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n",
                   1e3 * step->median, bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
@@ -226,32 +214,32 @@ static void print_result(const struct bench_state *bench, const struct bench_res
     message_print(stdout, "memory   %.2f GiB planned on the device; this process has had %.2f GiB at most\n",
                   (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
     if (bench->settings->ranks) {
-        print_split(bench, result);
+        print_split(bench);
     }
     if (model->compute->profiler) {
         profiler_print_table(model->compute->profiler, stdout);
     }
 }
 
-static json_t *seconds_json(const struct bench_result *result) {
+static json_t *seconds_json(const struct bench_state *bench) {
     static const char *const names[BENCH_KINDS] = {"step", "compute", "exposed", "rest", "active"};
-    json_t *seconds = json_pack("{s:f}", "exchange_alone", result->exchange_alone);
+    json_t *seconds = json_pack("{s:f}", "exchange_alone", bench->exchange_alone);
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        json_object_set_new(seconds, names[kind], timing_json(&result->timings[kind]));
+        json_object_set_new(seconds, names[kind], timing_json(&bench->timings[kind]));
     }
     return seconds;
 }
 
-static int write_json(struct bench_state *bench, const struct bench_result *result) {
+static int write_json(struct bench_state *bench) {
     const struct bench_model *model = &bench->model;
     json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:I, s:O*}", "ranks",
                              model->ranks->count, "hosts", model->ranks->hosts, "near", model->ranks->node.count,
                              "across", model->ranks->cross_node.count, "tokens_per_second",
-                             bench_model_tokens(model) / result->timings[BENCH_STEP].median, "gradient_bytes",
+                             bench_model_tokens(model) / bench->timings[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
                              (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
-                             result->alone.sent, "bytes_moved_alone", result->alone.moved, "memory_rate",
-                             result->memory_rate, "seconds", seconds_json(result), "profiled_steps",
+                             bench->alone.sent, "bytes_moved_alone", bench->alone.moved, "memory_rate",
+                             bench->memory_rate, "seconds", seconds_json(bench), "profiled_steps",
                              (json_int_t)bench->settings->steps, "schedule", bench->schedule);
     return bench_model_write_json(&bench->model, bench->settings->json, more);
 }
@@ -272,22 +260,22 @@ static void print_head(const struct bench_model *bench) {
 }
 
 static int measure(struct bench_state *bench) {
-    struct bench_result result = {.exchange_alone = 0.0};
     struct bench_model *model = &bench->model;
     if (model->ranks->index == 0) {
         print_head(model);
     }
     progress_start(&bench->progress, 0);
     bench->progress.silent = model->ranks->index > 0;
-    if (data_parallel_measure_rate(&model->gpt, model->ranks, &model->gemm_rate) || run_steps(bench) ||
-        collect(bench, &result)) {
-        return -1;
+    int status = data_parallel_measure_rate(&model->gpt, model->ranks, &model->gemm_rate) || run_steps(bench);
+    for (int kind = 0; kind < BENCH_KINDS && status == 0; kind++) {
+        status = conclude(bench, kind);
     }
-    if (model->ranks->index > 0) {
-        return 0;
+    status = status ? -1 : measure_exchange(bench);
+    if (status || model->ranks->index > 0) {
+        return status;
     }
-    print_result(bench, &result);
-    return *bench->settings->json ? write_json(bench, &result) : 0;
+    print_result(bench);
+    return *bench->settings->json ? write_json(bench) : 0;
 }
 
 enum program_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {

@@ -168,7 +168,4 @@ UNIT_TEST(test_refused) {
     compute_close(own);
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(begin, end);
-}
+DEVICE_TEST_MAIN(begin, end)

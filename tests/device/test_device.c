@@ -397,7 +397,4 @@ UNIT_TEST(test_error_names) {
     assert_string_equal(device_error_name(-12345), "OpenCL error -12345");
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(list_devices, free_devices);
-}
+DEVICE_TEST_MAIN(list_devices, free_devices)

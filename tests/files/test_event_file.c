@@ -89,58 +89,60 @@ static struct piece take_record(struct piece *file) {
     return record;
 }
 
-struct decoded {
-    double wall_time;
-    int64_t step;
-    char version[32];
-    size_t count;
-    char tags[4][64];
-    float values[4];
-};
-
-static double double_of(uint64_t bits) {
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static float float_of(uint64_t bits) {
-    const uint32_t narrow = (uint32_t)bits;
-    float value;
-    memcpy(&value, &narrow, sizeof value);
-    return value;
-}
-
-static void decode_value(struct piece value, struct decoded *event) {
-    assert_int_equal(take_varint(&value), 1 << 3 | 2);
-    const struct piece tag = take_piece(&value, (size_t)take_varint(&value));
-    snprintf(event->tags[event->count], sizeof event->tags[0], "%.*s", (int)tag.bytes, (const char *)tag.at);
-    assert_int_equal(take_varint(&value), 2 << 3 | 5);
-    event->values[event->count++] = float_of(take_number(&value, 4));
-    assert_int_equal(value.bytes, 0);
-}
-
-static struct decoded decode(struct piece record) {
-    struct decoded event = {.step = -1};
-    while (record.bytes > 0) {
-        const uint64_t key = take_varint(&record);
-        if (key == (1 << 3 | 1)) {
-            event.wall_time = double_of(take_number(&record, 8));
-        } else if (key == (2 << 3 | 0)) {
-            event.step = (int64_t)take_varint(&record);
-        } else if (key == (3 << 3 | 2)) {
-            const struct piece text = take_piece(&record, (size_t)take_varint(&record));
-            snprintf(event.version, sizeof event.version, "%.*s", (int)text.bytes, (const char *)text.at);
+/* The payload of the index-th field of this number in a message, whatever stands beside it; numbers are 8 bytes. */
+static struct piece field_of(struct piece message, uint64_t number, size_t index) {
+    static unsigned char numbers[8][8];
+    static size_t next;
+    while (message.bytes > 0) {
+        const uint64_t key = take_varint(&message);
+        struct piece payload;
+        if ((key & 7) == 2) {
+            payload = take_piece(&message, (size_t)take_varint(&message));
         } else {
-            assert_int_equal(key, 5 << 3 | 2);
-            struct piece summary = take_piece(&record, (size_t)take_varint(&record));
-            while (summary.bytes > 0) {
-                assert_int_equal(take_varint(&summary), 1 << 3 | 2);
-                decode_value(take_piece(&summary, (size_t)take_varint(&summary)), &event);
-            }
+            const uint64_t value =
+                (key & 7) == 0 ? take_varint(&message) : take_number(&message, (key & 7) == 1 ? 8 : 4);
+            unsigned char *bytes = numbers[next++ % 8];
+            memcpy(bytes, &value, sizeof value);
+            payload = (struct piece){bytes, sizeof value};
+        }
+        if (key >> 3 == number && index-- == 0) {
+            return payload;
         }
     }
-    return event;
+    fail_msg("there is no field %d", (int)number);
+    return message;
+}
+
+static void assert_text(struct piece piece, const char *text) {
+    assert_int_equal(piece.bytes, strlen(text));
+    assert_memory_equal(piece.at, text, piece.bytes);
+}
+
+static double double_field(struct piece message, uint64_t number) {
+    double value;
+    memcpy(&value, field_of(message, number, 0).at, sizeof value);
+    return value;
+}
+
+/* An event has this step, and so many scalars and nothing else beside its time. */
+static void check_event(struct piece event, int64_t step, size_t scalars) {
+    struct piece summary = field_of(event, 5, 0);
+    int64_t found;
+    memcpy(&found, field_of(event, 2, 0).at, sizeof found);
+    assert_true(found == step);
+    for (; scalars > 0; scalars--) {
+        assert_int_equal(take_varint(&summary), 1 << 3 | 2);
+        take_piece(&summary, (size_t)take_varint(&summary));
+    }
+    assert_int_equal(summary.bytes, 0);
+}
+
+static float scalar_of(struct piece event, size_t index, const char *tag) {
+    const struct piece scalar = field_of(field_of(event, 5, 0), 1, index);
+    float value;
+    assert_text(field_of(scalar, 1, 0), tag);
+    memcpy(&value, field_of(scalar, 2, 0).at, sizeof value);
+    return value;
 }
 
 /* The path of the only event file in a folder. */
@@ -178,63 +180,21 @@ UNIT_TEST(test_events) {
     char *text = scratch_read(path, &bytes);
     assert_non_null(text);
     struct piece rest = {(const unsigned char *)text, bytes};
-    struct decoded event = decode(take_record(&rest));
-    assert_string_equal(event.version, "brain.Event:2");
-    assert_true(event.wall_time > 1.6e9);
-    event = decode(take_record(&rest));
-    assert_true(event.wall_time == 1700000000.5);
-    assert_int_equal(event.step, 0);
-    assert_int_equal(event.count, 2);
-    assert_string_equal(event.tags[0], "train/loss");
-    assert_true(event.values[0] == 3.25f);
-    assert_string_equal(event.tags[1], "lr");
-    assert_true(event.values[1] == 6e-4f);
-    event = decode(take_record(&rest));
-    assert_true(event.step == INT64_C(1) << 40);
-    assert_int_equal(event.count, 1);
-    event = decode(take_record(&rest));
-    assert_int_equal(event.step, 5);
-    assert_int_equal(event.count, 0);
-    event = decode(take_record(&rest));
-    assert_true(isnan(event.values[0]));
+    struct piece event = take_record(&rest);
+    assert_text(field_of(event, 3, 0), "brain.Event:2");
+    assert_true(double_field(event, 1) > 1.6e9);
+    event = take_record(&rest);
+    assert_true(double_field(event, 1) == 1700000000.5);
+    check_event(event, 0, 2);
+    assert_true(scalar_of(event, 0, "train/loss") == 3.25f);
+    assert_true(scalar_of(event, 1, "lr") == 6e-4f);
+    event = take_record(&rest);
+    check_event(event, INT64_C(1) << 40, 1);
+    check_event(take_record(&rest), 5, 0);
+    assert_true(isnan(scalar_of(take_record(&rest), 0, "")));
     assert_int_equal(rest.bytes, 0);
     free(text);
     assert_int_equal(event_file_close(file), 0);
-}
-
-/* The payload of the index-th field of this number in a message, whatever stands beside it; numbers are 8 bytes. */
-static struct piece field_of(struct piece message, uint64_t number, size_t index) {
-    static unsigned char numbers[8][8];
-    static size_t next;
-    while (message.bytes > 0) {
-        const uint64_t key = take_varint(&message);
-        struct piece payload;
-        if ((key & 7) == 2) {
-            payload = take_piece(&message, (size_t)take_varint(&message));
-        } else {
-            const uint64_t value =
-                (key & 7) == 0 ? take_varint(&message) : take_number(&message, (key & 7) == 1 ? 8 : 4);
-            unsigned char *bytes = numbers[next++ % 8];
-            memcpy(bytes, &value, sizeof value);
-            payload = (struct piece){bytes, sizeof value};
-        }
-        if (key >> 3 == number && index-- == 0) {
-            return payload;
-        }
-    }
-    fail_msg("there is no field %d", (int)number);
-    return message;
-}
-
-static void assert_text(struct piece piece, const char *text) {
-    assert_int_equal(piece.bytes, strlen(text));
-    assert_memory_equal(piece.at, text, piece.bytes);
-}
-
-static double double_field(struct piece message, uint64_t number) {
-    double value;
-    memcpy(&value, field_of(message, number, 0).at, sizeof value);
-    return value;
 }
 
 static double value_of_entry(struct piece session, size_t index, const char *name, uint64_t kind) {

@@ -182,7 +182,4 @@ UNIT_TEST(test_verified_once) {
     assert_true(is_verified("XGEMM_MIN_INDIRECT_SIZE=128"));
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(scratch_begin, scratch_end);
-}
+DEVICE_TEST_MAIN(scratch_begin, scratch_end)

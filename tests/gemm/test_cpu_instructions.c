@@ -158,7 +158,4 @@ UNIT_TEST(by_name_the_library_does_everything) {
     compute_close(compute);
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(scratch_begin, scratch_end);
-}
+DEVICE_TEST_MAIN(scratch_begin, scratch_end)

@@ -207,7 +207,4 @@ UNIT_TEST(shc_keeps_norm_and_sums) {
     }
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(begin, end);
-}
+DEVICE_TEST_MAIN(begin, end)

@@ -149,7 +149,4 @@ UNIT_TEST(programs_that_need_them_ask_for_registers) {
     compute_close(compute);
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(NULL, NULL);
-}
+DEVICE_TEST_MAIN(NULL, NULL)

@@ -220,7 +220,4 @@ UNIT_TEST(wrong_settings_are_refused) {
     assert_refused(SAMPLE_STATUS("bytes", "--tokenizer", "words"), WRONG_USAGE, "none of auto|byte|gpt2");
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(begin, scratch_end);
-}
+DEVICE_TEST_MAIN(begin, scratch_end)

@@ -382,7 +382,4 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(begin, end);
-}
+DEVICE_TEST_MAIN(begin, end)

@@ -193,7 +193,4 @@ static int set_up(void **state) {
     return scratch_begin(state) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
 }
 
-int main(void) {
-    device_prepare_environment();
-    return unit_tests_run(set_up, scratch_end);
-}
+DEVICE_TEST_MAIN(set_up, scratch_end)

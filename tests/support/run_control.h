@@ -68,17 +68,10 @@ void assert_same_run(const char *first, const char *second,
 
 /* ---- the tests of a program
  *
- * RUN_TEST(name) {...}, and RUN_TEST_MAIN at the end. An argument of the program is a pattern of names. Beside the
- * corpus the tests find "base", a run with two checkpoints, and "short.txt". */
+ * RUN_TEST(name) {...}, and UNIT_TEST_MAIN(run_control_begin, scratch_end) at the end. Beside the corpus the tests
+ * find "base", a run with two checkpoints, and "short.txt". */
 
 int run_control_begin(void **state);
 int run_control_stop(void **state); /* ends what a failed test has left running */
 
 #define RUN_TEST(name) UNIT_TEST_BETWEEN(NULL, name, run_control_stop)
-#define RUN_TEST_MAIN                                                                                              \
-    int main(int argc, char **argv) {                                                                              \
-        if (argc > 1) {                                                                                            \
-            cmocka_set_test_filter(argv[1]);                                                                       \
-        }                                                                                                          \
-        return unit_tests_run(run_control_begin, scratch_end);                                                     \
-    }

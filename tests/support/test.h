@@ -51,8 +51,18 @@ static inline int unit_tests_run(CMFixtureFunction set_up, CMFixtureFunction tea
     return _cmocka_run_group_tests("tests", unit_tests, unit_test_count, set_up, tear_down);
 }
 
+/* The program, whose argument is a pattern of names: of the tests that run. */
 #define UNIT_TEST_MAIN(set_up, tear_down)                                                                          \
-    int main(void) {                                                                                               \
+    int main(int argc, char **argv) {                                                                              \
+        cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);                                                         \
+        return unit_tests_run(set_up, tear_down);                                                                  \
+    }
+
+/* The same for tests that open devices (runtime/device/device.h). */
+#define DEVICE_TEST_MAIN(set_up, tear_down)                                                                        \
+    int main(int argc, char **argv) {                                                                              \
+        device_prepare_environment();                                                                              \
+        cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);                                                         \
         return unit_tests_run(set_up, tear_down);                                                                  \
     }
 

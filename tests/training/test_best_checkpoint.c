@@ -90,4 +90,4 @@ RUN_TEST(made_up_evaluation_leaves_the_checkpoint_alone) {
     assert_done(TRAIN("noted", "--max-iters", "4", "--init-from", "resume"));
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

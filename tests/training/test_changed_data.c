@@ -71,4 +71,4 @@ RUN_TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint) {
     assert_same_run("overwritten", "not-overwritten", checkpoint(at + 3));
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

@@ -60,4 +60,4 @@ RUN_TEST(checkpoint_is_not_exported_over_itself) {
     assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

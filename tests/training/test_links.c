@@ -120,4 +120,4 @@ RUN_TEST(linked_checkpoint_is_only_read) {
     assert_failed(TRAIN("borrower", "--init-from", "resume"), FAILED, "is of iteration 2");
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

@@ -126,4 +126,4 @@ RUN_TEST(settings_may_come_through_a_pipe) {
     assert_int_equal(newest("piped", 0), 5);
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

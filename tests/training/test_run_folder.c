@@ -227,4 +227,4 @@ RUN_TEST(checkpoint_of_another_name_is_refused) {
     assert_failed(TRAIN("misnamed", "--init-from", "resume"), 1, "is of iteration 2");
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

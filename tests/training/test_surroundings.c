@@ -119,4 +119,4 @@ RUN_TEST(names_of_runs_may_be_in_any_language) {
     free(page);
 }
 
-RUN_TEST_MAIN
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

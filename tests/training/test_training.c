@@ -489,9 +489,4 @@ static int begin(void **state) {
 }
 
 /* The argument is a pattern of names of tests. */
-int main(int argc, char **argv) {
-    if (argc > 1) {
-        cmocka_set_test_filter(argv[1]);
-    }
-    return unit_tests_run(begin, scratch_end);
-}
+UNIT_TEST_MAIN(begin, scratch_end)
