@@ -5,8 +5,9 @@
  * - What the kernel has a const pointer to is not said to be written.
  * - No more bytes of a buffer change than are said to be written.
  * - A buffer that is said to be written and not read gets the same from the kernel whatever it had before, and in
- *   exactly
- *   as many bytes as are said. */
+ *   exactly as many bytes as are said.
+ *
+ * And what is put into the queue in other ways is logged, too. */
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -31,6 +32,59 @@ cl_int __wrap_clBuildProgram(cl_program program, cl_uint count, const cl_device_
     const cl_int code = __real_clBuildProgram(program, count, devices, all, notify, data);
     free(all);
     return code;
+}
+
+/* ---- what is put into the queue, but for what this test looks at */
+
+enum command { KERNEL, FILL, COPY, WRITE, READ, COMMANDS };
+static size_t enqueued[COMMANDS];
+static bool counting;
+
+#define COUNTED(name, command, parameters, ...)                                                                    \
+    cl_int __real_##name parameters;                                                                               \
+    cl_int __wrap_##name parameters;                                                                               \
+    cl_int __wrap_##name parameters {                                                                              \
+        enqueued[command] += counting;                                                                             \
+        return __real_##name(__VA_ARGS__);                                                                         \
+    }
+#define EVENTS cl_uint events, const cl_event *before, cl_event *event
+
+COUNTED(clEnqueueNDRangeKernel, KERNEL,
+        (cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset, const size_t *global,
+         const size_t *local, EVENTS),
+        queue, kernel, dimensions, offset, global, local, events, before, event)
+COUNTED(clEnqueueFillBuffer, FILL,
+        (cl_command_queue queue, cl_mem buffer, const void *pattern, size_t size, size_t at, size_t bytes, EVENTS),
+        queue, buffer, pattern, size, at, bytes, events, before, event)
+COUNTED(clEnqueueCopyBuffer, COPY,
+        (cl_command_queue queue, cl_mem from, cl_mem to, size_t from_at, size_t to_at, size_t bytes, EVENTS), queue,
+        from, to, from_at, to_at, bytes, events, before, event)
+COUNTED(clEnqueueWriteBuffer, WRITE,
+        (cl_command_queue queue, cl_mem buffer, cl_bool waits, size_t at, size_t bytes, const void *data, EVENTS),
+        queue, buffer, waits, at, bytes, data, events, before, event)
+COUNTED(clEnqueueReadBuffer, READ,
+        (cl_command_queue queue, cl_mem buffer, cl_bool waits, size_t at, size_t bytes, void *data, EVENTS), queue,
+        buffer, waits, at, bytes, data, events, before, event)
+
+static enum command command_of(const struct launch_entry *entry) {
+    return entry->groups                             ? KERNEL
+           : strcmp(entry->name, "buffer_zero") == 0 ? FILL
+           : strcmp(entry->name, "buffer_copy") == 0 ? COPY
+           : strcmp(entry->name, "buffer_read") == 0 ? READ
+           : strncmp(entry->name, "buffer_", 7) == 0 ? WRITE
+                                                     : COMMANDS; /* a wait, or a GEMM of a library */
+}
+
+/* The log from entry `first` on has everything that was put into the queue meanwhile. */
+static void check_log(const struct launch_log *log, size_t first) {
+    size_t logged[COMMANDS + 1] = {0};
+    for (size_t i = first; i < log->count; i++) {
+        logged[command_of(&log->entries[i])]++;
+    }
+    assert_true(enqueued[KERNEL] > 0 && enqueued[FILL] > 0 && enqueued[WRITE] > 0);
+    for (enum command command = 0; command < COMMANDS; command++) {
+        assert_int_equal(logged[command], enqueued[command]);
+    }
 }
 
 /* ---- in place of kernel_run */
@@ -170,12 +224,17 @@ void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
         return;
     }
     const size_t found = list_objects(arguments, count, objects);
+    const size_t before = compute->launch_log->count;
+    const bool counts = counting;
+    counting = false;
     for (size_t i = 0; i < found; i++) {
         objects[i].before = contents(compute, &objects[i]);
     }
     run_on(compute, launch, arguments, count, objects, found, 0xff, ones);
     run_on(compute, launch, arguments, count, objects, found, 0x00, zeros);
     restore(compute, objects, found, NULL);
+    compute->launch_log->count = before;
+    counting = counts;
     __real_kernel_run(compute, launch, arguments, count); /* the one that counts */
     remember(launch->kernel->handle);
     check_directions(launch, arguments, count);
@@ -207,10 +266,17 @@ static void train(const char *as, const char *gemm, const char *residual, enum e
     small_model_require(gemm_compute_open(&compute, &options));
     small_model_create_typed(&model, compute, &config, 3, type);
     small_model_randomise(&model, 1);
+    small_model_require(compute_finish(compute));
+    const size_t first = compute->launch_log->count;
+    memset(enqueued, 0, sizeof enqueued);
+    counting = true;
+    small_model_require(gpt_set_batch(&model.gpt, model.gpt.shape, model.x, model.y));
     small_model_backward(&model, (struct gpt_pass){.dropout = true});
     small_model_accumulate(&model, (struct gpt_pass){.dropout = true, .iteration = 1});
     optimizer_step(&model.gpt, &(struct optimizer_settings){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9}, 0);
     small_model_require(compute_finish(compute));
+    counting = false;
+    check_log(compute->launch_log, first);
     small_model_release(&model);
     compute_close(compute);
 }
