@@ -5,10 +5,9 @@
  *   w = w (1 - rate * decay) - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
  *
  * The gradients are those of the loss times 1 / unscale; the norm is that of the loss alone. With ACT the new
- * weights are also stored as act_t, for GEMMs. Weights before `decayed` have weight decay. A norm that is
- * not finite leaves everything as it was, so that the host, which reads the norm later, can stop with sound
- * weights.
- */
+ * weights are also stored as act_t, for GEMMs. Weights before `decayed` have weight decay. A norm that is not
+ * finite leaves everything as it was, so that the host, which reads the norm later, can stop with sound weights.
+ *  */
 #define ADAM_EPSILON 1e-8f
 
 /* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `moment_first` on of the

@@ -9,8 +9,8 @@
  *
  * qkv [B, T, 3, H, D] (D = HEAD_SIZE); y [B, T, H, D]; lse, delta [B, H, T].
  *
- * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs, and
- * attention_step.cl where text is generated.
+ * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs,
+ * attention_matrix_cores.cl on matrix cores, and attention_step.cl where text is generated.
  *
  * Build constants: HEADS (H), HEAD_SIZE (D), KEY_VEC keys in a vector.
  */
@@ -19,29 +19,55 @@
 #define K_AT        MODEL_WIDTH       /* here on keys, */
 #define V_AT        (2 * MODEL_WIDTH) /* and here values */
 #define SCORE_SCALE rsqrt((float)HEAD_SIZE)
+#define LOG2E       1.4426950408889634f
+#define LN2         0.6931471805599453f
 
-#if KEY_VEC == 1
-typedef float keys_t;
-#define KEYS_LOAD(p)     (*(p))
-#define KEYS_STORE(v, p) (*(p) = (v))
-#else
 typedef CONCAT(float, KEY_VEC) keys_t;
-#define KEYS_LOAD(p)     CONCAT(vload, KEY_VEC)(0, p)
-#define KEYS_STORE(v, p) CONCAT(vstore, KEY_VEC)(v, 0, p)
-#endif
+#define KEYS_LOAD(p)     FLOATS_LOAD(KEY_VEC, p)
+#define KEYS_STORE(v, p) FLOATS_STORE(KEY_VEC, v, p)
 #define KEYS_SUM(v)      CONCAT(sum, KEY_VEC)(v)
 #define KEYS_HIGHEST(v)  CONCAT(highest, KEY_VEC)(v)
-#define ACT_LOAD_KEYS(p) CONCAT(act_load, KEY_VEC)(p)
+
+/* NVIDIA's native_exp2, written out: clang has no such built-in when it compiles for NVIDIA. */
+INLINED float power_of_two(float x) {
+#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION)
+    float y;
+    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return native_exp2(x);
+#endif
+}
 
 struct dropout {
     float rate;
     ulong key;
     ulong first_row; /* of token 0 of this sequence in the global batch */
-    int sequence;
+    uint element;    /* of key 0 in a row */
 };
 
-/* clspv takes the structure only so: it makes one large number of one that is passed by value, and bytes of one
- * that has a vector. */
-static inline float attention_factor(const struct dropout *dropout, int head, int query, int key) {
-    return dropout_factor(dropout->key, dropout->first_row + query, head * dropout->sequence + key, dropout->rate);
+/* A head of the batch. */
+struct head {
+    size_t qkv, y; /* where its rows begin in qkv, and in y */
+    size_t rows;   /* and its numbers in lse and delta */
+    struct dropout dropout;
+};
+
+/* Where clspv or Mesa compile structures are filled and passed through pointers: clspv makes one large number of
+ * one that is passed by value, and bytes of one that has a vector; Mesa's compiler would keep the copies in memory.
+ * */
+INLINED void head_find(uint number, int sequence, float rate, ulong key, ulong first_row, struct head *head) {
+    const size_t token = (size_t)(number / HEADS) * sequence;
+    const uint in_model = number % HEADS;
+    head->qkv = token * QKV_ROW + in_model * HEAD_SIZE;
+    head->y = token * MODEL_WIDTH + in_model * HEAD_SIZE;
+    head->rows = (size_t)number * sequence;
+    head->dropout.rate = rate;
+    head->dropout.key = key;
+    head->dropout.first_row = first_row + token;
+    head->dropout.element = in_model * sequence;
+}
+
+INLINED float attention_factor(const struct dropout *dropout, int query, int key) {
+    return dropout_factor(dropout->key, dropout->first_row + query, dropout->element + key, dropout->rate);
 }

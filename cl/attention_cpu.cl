@@ -45,19 +45,18 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
                                 int padded, float dropout_rate, ulong key, ulong first_row, __global act_t *y,
                                 __global float *lse) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
-    const size_t head = get_global_id(0) / blocks;
+    const size_t number = get_global_id(0) / blocks;
     const int first = get_global_id(0) % blocks * QUERIES;
-    if (head >= (size_t)batch * HEADS) {
+    if (number >= (size_t)batch * HEADS) {
         return;
     }
-    const size_t token = head / HEADS * sequence;
-    __global const act_t *q_rows = qkv + token * QKV_ROW + head % HEADS * HEAD_SIZE;
-    __global const act_t *columns = k_t + head * HEAD_SIZE * padded;
-    const struct dropout dropout = {dropout_rate, key, first_row + token, sequence};
+    struct head head;
+    head_find(number, sequence, dropout_rate, key, first_row, &head);
+    __global const act_t *q_rows = qkv + head.qkv, *columns = k_t + number * HEAD_SIZE * padded;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED;
     float out[QUERIES * HEAD_SIZE] ALIGNED, tile[QUERIES * KEYS] ALIGNED;
     float highest[QUERIES], sum[QUERIES];
-    queries_load(q_rows, first, sequence, query);
+    rows_load(q_rows, QKV_ROW, first, sequence, QUERY_FACTOR, query);
     for (int q = 0; q < QUERIES; q++) {
         highest[q] = -INFINITY;
         sum[q] = 0.0f;
@@ -89,7 +88,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
             }
             if (dropout_rate > 0.0f) {
                 for (int k = 0; k < KEYS; k++) {
-                    scores[k] *= attention_factor(&dropout, head % HEADS, first + q, start + k);
+                    scores[k] *= attention_factor(&head.dropout, first + q, start + k);
                 }
             }
         }
@@ -99,15 +98,15 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     for (int q = 0; q < QUERIES && first + q < sequence; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             ACT_STORE(VEC_LOAD(out + q * HEAD_SIZE + d) / sum[q],
-                      y + (token + first + q) * MODEL_WIDTH + head % HEADS * HEAD_SIZE + d);
+                      y + head.y + (size_t)(first + q) * MODEL_WIDTH + d);
         }
-        lse[head * sequence + first + q] = highest[q] + log(sum[q]);
+        lse[head.rows + first + q] = highest[q] + log(sum[q]);
     }
 }
 
 /* For a tile: p (with dropout's factor) and ds from scores and dp, in place. */
 static inline void tile_backward(float *scores, float *d_p, int keys, int first, int start, const float *lse,
-                                 const float *delta, const struct dropout *dropout, int head) {
+                                 const float *delta, const struct dropout *dropout) {
     for (int q = 0; q < QUERIES; q++) {
         for (int k = 0; k < keys; k += KEY_VEC) {
             const keys_t p = exp(KEYS_LOAD(scores + q * keys + k) - lse[q]);
@@ -118,7 +117,7 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
         }
         if (dropout->rate > 0.0f) {
             for (int k = 0; k < keys; k++) {
-                const float factor = attention_factor(dropout, head, first + q, start + k);
+                const float factor = attention_factor(dropout, first + q, start + k);
                 d_p[q * keys + k] = scores[q * keys + k] * (factor * d_p[q * keys + k] - delta[q]);
                 scores[q * keys + k] *= factor;
             }
@@ -144,7 +143,7 @@ static inline void sums_store(const float *sums, int count, float factor, __glob
 static inline void rows_delta(const row_t d_out[QUERIES * ROW_ITEMS], __global const act_t *y_rows, int first,
                               int sequence, int count, __global float *delta_rows, float delta[QUERIES]) {
     row_t out[QUERIES * ROW_ITEMS] ALIGNED;
-    rows_load(y_rows, MODEL_WIDTH, first, sequence, out);
+    rows_load(y_rows, MODEL_WIDTH, first, sequence, 1.0f, out);
     for (int q = 0; q < QUERIES; q++) {
         vec_t sum = (vec_t)(0.0f);
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -164,36 +163,33 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
                                          int sequence, int padded, float dropout_rate, ulong key, ulong first_row,
                                          __global act_t *d_qkv, __global float *delta_all) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
-    const size_t head = get_global_id(0) / blocks;
+    const size_t number = get_global_id(0) / blocks, columns_at = number * HEAD_SIZE * padded;
     const int first = get_global_id(0) % blocks * QUERIES;
-    if (head >= (size_t)batch * HEADS) {
+    if (number >= (size_t)batch * HEADS) {
         return;
     }
-    const size_t token = head / HEADS * sequence;
-    const size_t column = head % HEADS * HEAD_SIZE;
-    const struct dropout dropout = {dropout_rate, key, first_row + token, sequence};
-    __global const act_t *q_rows = qkv + token * QKV_ROW + column;
+    struct head head;
+    head_find(number, sequence, dropout_rate, key, first_row, &head);
+    __global const act_t *q_rows = qkv + head.qkv, *columns = k_t + columns_at, *v_columns = v_t + columns_at;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
-    __global const act_t *columns = k_t + head * HEAD_SIZE * padded, *v_columns = v_t + head * HEAD_SIZE * padded;
     float scores[QUERIES * KEYS] ALIGNED, d_p[QUERIES * KEYS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];
-    queries_load(q_rows, first, sequence, query);
-    rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, d_out);
-    rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, min(QUERIES, sequence - first),
-               delta_all + head * sequence, delta);
+    rows_load(q_rows, QKV_ROW, first, sequence, QUERY_FACTOR, query);
+    rows_load(d_y + head.y, MODEL_WIDTH, first, sequence, 1.0f, d_out);
+    rows_delta(d_out, y + head.y, first, sequence, min(QUERIES, sequence - first), delta_all + head.rows, delta);
     sums_zero(d_query, QUERIES);
     for (int q = 0; q < QUERIES; q++) {
-        lse[q] = lse_all[head * sequence + min(first + q, sequence - 1)];
+        lse[q] = lse_all[head.rows + min(first + q, sequence - 1)];
     }
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
         tile_products(query, columns + start * HEAD_SIZE, KEYS, SCORE_FACTOR, scores);
         tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, 1.0f, d_p);
-        tile_backward(scores, d_p, KEYS, first, start, lse, delta, &dropout, head % HEADS);
+        tile_backward(scores, d_p, KEYS, first, start, lse, delta, &head.dropout);
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
                         q_rows + K_AT + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
-    sums_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + (token + first) * QKV_ROW + column,
+    sums_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + head.qkv + (size_t)first * QKV_ROW,
                QKV_ROW);
 }
 
@@ -206,12 +202,10 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
                                int sequence, __global float *sums, __global act_t *d_q) {
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
     const int count = min(QUERIES, sequence - first);
-    if (start == 0) {
-        sums_zero(d_query, QUERIES);
-    }
-    for (int q = 0; q < count && start > 0; q++) {
+    for (int q = 0; q < count; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE(VEC_LOAD(sums + (size_t)(first + q) * SUMS_ROW + d), d_query + q * HEAD_SIZE + d);
+            const vec_t sum = start ? VEC_LOAD(sums + (size_t)(first + q) * SUMS_ROW + d) : (vec_t)(0.0f);
+            VEC_STORE(sum, d_query + q * HEAD_SIZE + d);
         }
     }
     tile_accumulate(d_scores, KEYS_BACKWARD, min(KEYS_BACKWARD, min(sequence, first + QUERIES) - start),
@@ -236,49 +230,47 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
                                       float dropout_rate, ulong key, ulong first_row, int whole_heads,
                                       __global act_t *d_qkv, __global float *delta_all, __global float *d_queries) {
     const int blocks = (sequence + KEYS_BACKWARD - 1) / KEYS_BACKWARD;
-    const size_t head = get_global_id(0) / (whole_heads ? 1 : blocks);
+    const size_t number = get_global_id(0) / (whole_heads ? 1 : blocks);
     const int from = whole_heads ? 0 : get_global_id(0) % blocks * KEYS_BACKWARD;
     const int to = whole_heads ? sequence : from + KEYS_BACKWARD;
-    if (head >= (size_t)batch * HEADS) {
+    if (number >= (size_t)batch * HEADS) {
         return;
     }
-    const size_t token = head / HEADS * sequence;
-    const size_t column = head % HEADS * HEAD_SIZE;
-    const struct dropout dropout = {dropout_rate, key, first_row + token, sequence};
-    __global const act_t *q_rows = qkv + token * QKV_ROW + column;
+    struct head head;
+    head_find(number, sequence, dropout_rate, key, first_row, &head);
+    __global const act_t *q_rows = qkv + head.qkv;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];
     float scores[QUERIES * KEYS_BACKWARD] ALIGNED, d_p[QUERIES * KEYS_BACKWARD] ALIGNED;
     float d_keys[KEYS_BACKWARD * HEAD_SIZE] ALIGNED, d_values[KEYS_BACKWARD * HEAD_SIZE] ALIGNED;
     for (int start = from; start < to; start += KEYS_BACKWARD) {
         const size_t columns_at =
-            head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS * KEY_ELEMENTS;
+            number * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS * KEY_ELEMENTS;
         sums_zero(d_keys, KEYS_BACKWARD);
         sums_zero(d_values, KEYS_BACKWARD);
         for (int first = start; first < sequence; first += QUERIES) {
             const int count = min(QUERIES, sequence - first);
-            queries_load(q_rows, first, sequence, query);
-            rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, d_out);
+            rows_load(q_rows, QKV_ROW, first, sequence, QUERY_FACTOR, query);
+            rows_load(d_y + head.y, MODEL_WIDTH, first, sequence, 1.0f, d_out);
             if (whole_heads && start == 0) {
-                rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, count,
-                           delta_all + head * sequence, delta);
+                rows_delta(d_out, y + head.y, first, sequence, count, delta_all + head.rows, delta);
             }
             for (int q = 0; q < QUERIES; q++) {
-                const size_t at = head * sequence + min(first + q, sequence - 1);
+                const size_t at = head.rows + min(first + q, sequence - 1);
                 lse[q] = lse_all[at];
                 delta[q] = delta_all[at];
             }
             tile_products(query, k_t + columns_at, KEYS_BACKWARD, SCORE_FACTOR, scores);
             tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, 1.0f, d_p);
-            tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, &dropout, head % HEADS);
+            tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, &head.dropout);
             tile_accumulate_keys(scores, count, d_out, d_values);
             tile_accumulate_keys(d_p, count, query, d_keys);
             if (whole_heads) {
-                queries_add(d_p, q_rows + K_AT, start, first, sequence, d_queries + token * SUMS_ROW + column,
-                            d_qkv + token * QKV_ROW + column);
+                queries_add(d_p, q_rows + K_AT, start, first, sequence, d_queries + (ACT ? head.y : head.qkv),
+                            d_qkv + head.qkv);
             }
         }
-        __global act_t *const row = d_qkv + (token + start) * QKV_ROW + column;
+        __global act_t *const row = d_qkv + head.qkv + (size_t)start * QKV_ROW;
         sums_store(d_keys, min(KEYS_BACKWARD, sequence - start), SCORE_FACTOR, row + K_AT, QKV_ROW);
         sums_store(d_values, min(KEYS_BACKWARD, sequence - start), 1.0f, row + V_AT, QKV_ROW);
     }

@@ -14,6 +14,7 @@ typedef uint row_t;
 #define KEY_ELEMENTS           2
 #define WORD_LOAD(row, i)      ((__global const uint *)(row))[i]
 #define WORD_STORE(v, tile, i) (((__global uint *)(tile))[i] = (v))
+#define QUERY_FACTOR           1.0f
 #define SCORE_FACTOR           SCORE_SCALE
 
 /* sum + the products of both halves */
@@ -75,8 +76,8 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
 BLOCK_OF(scores_of, __global, 2)
 BLOCK_OF(channels_of, , HEAD_WIDE)
 
-/* Rows first .. first + QUERIES - 1 of a [T, stride] matrix; rows past the end repeat the last one. */
-static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence,
+/* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, as they are; rows past the end repeat the last one. */
+static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence, float factor,
                              row_t rows[QUERIES * ROW_ITEMS]) {
     for (int q = 0; q < QUERIES; q++) {
         __global const uint *row = (__global const uint *)(from + (size_t)min(first + q, sequence - 1) * stride);
@@ -84,11 +85,6 @@ static inline void rows_load(__global const act_t *from, size_t stride, int firs
             STORE_PRIVATE(uint8, vload8(0, row + i), rows + q * ROW_ITEMS + i);
         }
     }
-}
-
-static inline void queries_load(__global const act_t *from, int first, int sequence,
-                                row_t rows[QUERIES * ROW_ITEMS]) {
-    rows_load(from, QKV_ROW, first, sequence, rows);
 }
 
 /* out[q][k] = factor * <rows[q], column k> for `keys` columns of a transposed tile. */

@@ -5,7 +5,8 @@ typedef float row_t;
 #define KEY_ELEMENTS           1 /* of a key in a row of a transposed tile */
 #define WORD_LOAD(row, i)      ACT_LOAD_SCALAR((row) + (i))
 #define WORD_STORE(v, tile, i) ACT_STORE_SCALAR(v, (tile) + (i))
-#define SCORE_FACTOR           1.0f /* what scores and dk are still to be multiplied with */
+#define QUERY_FACTOR           SCORE_SCALE /* of queries as they are loaded */
+#define SCORE_FACTOR           1.0f        /* what scores and dk are still to be multiplied with */
 
 INLINED vec_t row_vec(const row_t *rows, int q, int d) {
     return VEC_LOAD(rows + q * HEAD_SIZE + d);
@@ -13,24 +14,14 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
 
 /* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last
  * one. */
-static inline void rows_scaled(__global const act_t *from, size_t stride, int first, int sequence, float factor,
-                               row_t rows[QUERIES * ROW_ITEMS]) {
+static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence, float factor,
+                             row_t rows[QUERIES * ROW_ITEMS]) {
     for (int q = 0; q < QUERIES; q++) {
         __global const act_t *row = from + (size_t)min(first + q, sequence - 1) * stride;
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             VEC_STORE(factor * ACT_LOAD(row + d), rows + q * HEAD_SIZE + d);
         }
     }
-}
-
-static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence,
-                             row_t rows[QUERIES * ROW_ITEMS]) {
-    rows_scaled(from, stride, first, sequence, 1.0f, rows);
-}
-
-static inline void queries_load(__global const act_t *from, int first, int sequence,
-                                row_t rows[QUERIES * ROW_ITEMS]) {
-    rows_scaled(from, QKV_ROW, first, sequence, SCORE_SCALE, rows);
 }
 
 /* out[q][k] = factor * <rows[q], column k> for `keys` columns of a transposed tile [D, KEYS]. */
@@ -40,7 +31,7 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
         keys_t sum[QUERIES];
         CLEAR(keys_t, sum, QUERIES);
         for (int d = 0; d < HEAD_SIZE; d++) {
-            const keys_t column = ACT_LOAD_KEYS(columns + d * KEYS + k);
+            const keys_t column = ACT_LOAD_N(KEY_VEC, columns + d * KEYS + k);
             UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
                 sum[q] += rows[q * HEAD_SIZE + d] * column;
             }

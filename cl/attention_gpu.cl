@@ -29,8 +29,6 @@
  * Build constants, besides those of attention.cl: ACROSS and DOWN, powers of two from 8 on; SCALE =
  * 1/sqrt(HEAD_SIZE); KEYS_STAY: 1 if a group has a block of keys and goes over queries (attention_backward_keys), 0
  * if it has a block of queries and goes over keys (the other two); the file is built once for each. */
-#define INLINED static inline __attribute__((always_inline))
-
 #define ITEMS       (ACROSS * DOWN)
 #define ITEM_ROWS   4 /* rows of the tile that a work-item has */
 #define ROWS        (DOWN * ITEM_ROWS)
@@ -52,24 +50,14 @@
 #define STAGE_SIZE  (SLICE_SLOTS * SLICE_QUADS > 512 ? SLICE_SLOTS * SLICE_QUADS : 512)
 #define TILE_SIZE   (ROWS * COLUMNS / 4)
 
-#define LOG2E 1.4426950408889634f
-#define LN2   0.6931471805599453f
-
 /* Keeps the compiler from unrolling a loop; unrolled it needs more registers. */
-#define ROLLED UNROLL(1)
+#define ROLLED     UNROLL(1)
+#define EACH(i, n) UNROLL_LANES(n) for (int i = 0; i < (n); i++)
+#define EACH_SCORE(i, n)                                                                                           \
+    EACH(i, ITEM_ROWS)                                                                                             \
+        EACH(n, 4)
 
 #define TILE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-
-/* NVIDIA's native_exp2, written out: clang has no such built-in when it compiles for NVIDIA. */
-INLINED float power_of_two(float x) {
-#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION)
-    float y;
-    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return native_exp2(x);
-#endif
-}
 
 /* ---- quads of a head's rows as they are in memory, where they are aligned if heads are whole quads */
 #if HEAD_SIZE % 4 == 0 && ACT == 1
@@ -98,18 +86,14 @@ INLINED quad_t quad_load(__global const act_t *from, int quad) {
 INLINED void quad_store(float4 value, __global act_t *to, int quad) {
 #if HEAD_SIZE % 4 != 0
     const int left = HEAD_SIZE - 4 * quad;
-    ACT_STORE_SCALAR(value.x, to);
-    if (left > 1) {
-        ACT_STORE_SCALAR(value.y, to + 1);
-    }
-    if (left > 2) {
-        ACT_STORE_SCALAR(value.z, to + 2);
-    }
-    if (left > 3) {
-        ACT_STORE_SCALAR(value.w, to + 3);
+    const float values[4] = {value.x, value.y, value.z, value.w};
+    UNROLL(4) for (int i = 0; i < 4; i++) {
+        if (i == 0 || i < left) {
+            ACT_STORE_SCALAR(values[i], to + i);
+        }
     }
 #else
-    act_store4(value, to);
+    ACT_STORE_N(4, value, to);
 #endif
 }
 
@@ -132,8 +116,7 @@ INLINED quad_t rows_quad(const struct rows *rows, int row, int more, int quad) {
     return quad_load((__global const act_t *)(from + (uint)element * (uint)sizeof(act_t)), in_row);
 }
 
-/* ---- a work-item's number, and its place (x, y). Structures are passed and filled through pointers, never by
- * value: Mesa's compiler would keep the copies in memory. */
+/* ---- a work-item's number, and its place (x, y) */
 struct item {
     int number, x, y;
 };
@@ -173,7 +156,7 @@ INLINED quad_t slot_quad(const struct rows *rows, const struct rows *columns, in
 /* Loads a work-item's share of slice number `slice` into registers. */
 INLINED void slice_fetch(const struct item *item, const struct rows *rows, const struct rows *columns, int slice,
                          quad_t *quads) {
-    UNROLL_LANES(SLICE_SHARE) for (int n = 0; n < SLICE_SHARE; n++) {
+    EACH(n, SLICE_SHARE) {
         quads[n] = slot_quad(rows, columns, item->number / SLICE_QUADS, n * SHARE_SLOTS,
                              slice * SLICE_QUADS + item->number % SLICE_QUADS);
     }
@@ -182,7 +165,7 @@ INLINED void slice_fetch(const struct item *item, const struct rows *rows, const
 INLINED void slice_put(const struct item *item, int slice, const quad_t *quads, __local float4 *stage) {
     const int quad = item->number % SLICE_QUADS, slot = item->number / SLICE_QUADS;
     const bool there = HEAD_QUADS % SLICE_QUADS == 0 || slice * SLICE_QUADS + quad < HEAD_QUADS;
-    UNROLL_LANES(SLICE_SHARE) for (int n = 0; n < SLICE_SHARE; n++) {
+    EACH(n, SLICE_SHARE) {
         if ((n + 1) * SHARE_SLOTS <= SLICE_SLOTS || slot + n * SHARE_SLOTS < SLICE_SLOTS) {
             stage[slice_at(slot, n * SHARE_SLOTS, quad)] = there ? QUAD_VALUE(quads[n]) : (float4)(0.0f);
         }
@@ -192,12 +175,12 @@ INLINED void slice_put(const struct item *item, int slice, const quad_t *quads, 
 INLINED void slice_multiply(const struct item *item, __local const float4 *stage, float (*scores)[4]) {
     ROLLED for (int quad = 0; quad < SLICE_QUADS; quad++) {
         float4 rows[ITEM_ROWS];
-        UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        EACH(i, ITEM_ROWS) {
             rows[i] = stage[slice_at(item->y, i * DOWN, quad)];
         }
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+        EACH(n, 4) {
             const float4 column = stage[slice_at(item->x, ROWS + n * ACROSS, quad)];
-            UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+            EACH(i, ITEM_ROWS) {
                 scores[i][n] += rows[i].x * column.x;
                 scores[i][n] += rows[i].y * column.y;
                 scores[i][n] += rows[i].z * column.z;
@@ -213,7 +196,7 @@ INLINED void scores_multiply(const struct item *item, const struct rows *rows, c
                              __local float4 *stage, float (*scores)[4]) {
     quad_t quads[SLICE_SHARE];
     slice_fetch(item, rows, columns, 0, quads);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         CLEAR(float, scores[i], 4);
     }
     ROLLED for (int slice = 0; slice < SLICES; slice++) {
@@ -229,7 +212,7 @@ INLINED void scores_multiply(const struct item *item, const struct rows *rows, c
 
 /* Stores the work-item's scores in the tile. */
 INLINED void tile_put(const struct item *item, float (*scores)[4], __local float4 *tile) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         tile[tile_at(item, i, item->x)] = (float4)(scores[i][0], scores[i][1], scores[i][2], scores[i][3]);
     }
 }
@@ -238,7 +221,7 @@ INLINED void tile_put(const struct item *item, float (*scores)[4], __local float
 
 /* Loads a work-item's share of a chunk of the rows from `first` on into registers. */
 INLINED void chunk_fetch(const struct item *item, const struct rows *rows, int chunk, int first, quad_t *quads) {
-    UNROLL_LANES(CHUNK_SHARE) for (int n = 0; n < CHUNK_SHARE; n++) {
+    EACH(n, CHUNK_SHARE) {
         quads[n] = rows_quad(rows, item->number / CHUNK_QUADS, first + n * (ITEMS / CHUNK_QUADS),
                              chunk * CHUNK_QUADS + item->number % CHUNK_QUADS);
     }
@@ -250,7 +233,7 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
     ROLLED for (int pair = 0; pair < CHUNK_ROWS / 2; pair++) {
         __local const float4 *from = stage + pair * 2 * CHUNK_QUADS + item->x;
         float factors[ITEM_ROWS][2];
-        UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        EACH(i, ITEM_ROWS) {
             __local const float *two =
                 (__local const float *)(tile + tile_at(item, i, first + pair / 2)) + 2 * (pair % 2);
             factors[i][0] = two[0];
@@ -259,7 +242,7 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
         UNROLL_LANES(2) for (int n = 0; n < CHUNK_WIDTH; n++) {
             const int at = chunk * CHUNK_WIDTH + n;
             if (at < SUM_QUADS) {
-                UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+                EACH(i, ITEM_ROWS) {
                     sums[i][at] += factors[i][0] * from[n * ACROSS];
                     sums[i][at] += factors[i][1] * from[n * ACROSS + CHUNK_QUADS];
                 }
@@ -278,7 +261,7 @@ INLINED void sums_add(const struct item *item, __local const float4 *tile, const
         ROLLED for (int first = 0; first < COLUMNS; first += CHUNK_ROWS) {
             const bool ends = first + CHUNK_ROWS == COLUMNS;
             barrier(CLK_LOCAL_MEM_FENCE);
-            UNROLL_LANES(CHUNK_SHARE) for (int n = 0; n < CHUNK_SHARE; n++) {
+            EACH(n, CHUNK_SHARE) {
                 stage[item->number + n * ITEMS] = QUAD_VALUE(quads[n]);
             }
             barrier(CLK_LOCAL_MEM_FENCE);
@@ -291,59 +274,43 @@ INLINED void sums_add(const struct item *item, __local const float4 *tile, const
 }
 
 INLINED void sums_clear(float4 (*sums)[SUM_ARRAY]) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         CLEAR(float4, sums[i], SUM_QUADS);
     }
 }
 
-/* Stores sums [ROWS, D] in rows 0 .. count - 1 of `to`; the work-item's row i is multiplied by factors[i]. */
-INLINED void sums_store(const struct item *item, float4 (*sums)[SUM_ARRAY], const float *factors,
-                        __global act_t *to, int stride, int count) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
+/* Stores factor times sums [ROWS, D] in rows 0 .. count - 1 of `to`. */
+INLINED void sums_store(const struct item *item, float4 (*sums)[SUM_ARRAY], float factor, __global act_t *to,
+                        int stride, int count) {
+    EACH(i, ITEM_ROWS) {
+        EACH(n, SUM_QUADS) {
             const int quad = n * ACROSS + item->x;
             if (item->y + i * DOWN < count && quad < HEAD_QUADS) {
-                quad_store(factors[i] * sums[i][n], to + (item->y + i * DOWN) * stride + 4 * quad, quad);
+                quad_store(factor * sums[i][n], to + (item->y + i * DOWN) * stride + 4 * quad, quad);
             }
         }
     }
 }
 
-/* ---- the head of a group and its block of rows in it; the blocks with most work come first */
-struct place {
-    size_t head;  /* of the batch */
-    size_t token; /* the head's first one */
-    int column;   /* of the head, in C */
-    int first;    /* row of the block */
-    int count;    /* rows from `first` to the end of the sequence; those from ROWS on are other groups' */
-    struct dropout dropout;
-};
+/* ---- a group's head and its block of rows in it; the blocks with most work come first */
 
-/* Divides the group's number by `blocks`, the blocks of a head, into head and block. `inverse` is UINT_MAX /
- * blocks, from the host: AMD's compiler would do a division here in vector registers. */
-INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, ulong key, ulong first_row,
-                        struct place *place) {
+/* Divides the group's number by `blocks`, the blocks of a head, into head and block, whose first row it returns.
+ * `inverse` is UINT_MAX / blocks, from the host: AMD's compiler would do a division here in vector registers. */
+INLINED int block_find(int sequence, uint blocks, uint inverse, float rate, ulong key, ulong first_row,
+                       struct head *head) {
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
-    const uint head = group - least * blocks < blocks ? least : least + 1, block = group - head * blocks;
-    place->head = head;
-    place->token = (size_t)(head / HEADS) * sequence;
-    place->column = head % HEADS * HEAD_SIZE;
-    place->first = (KEYS_STAY ? block : blocks - 1 - block) * ROWS;
-    place->count = sequence - place->first;
-    place->dropout.rate = rate;
-    place->dropout.key = key;
-    place->dropout.first_row = first_row + place->token;
-    place->dropout.sequence = sequence;
+    const uint number = group - least * blocks < blocks ? least : least + 1, in_head = group - number * blocks;
+    head_find(number, sequence, rate, key, first_row, head);
+    return (KEYS_STAY ? in_head : blocks - 1 - in_head) * ROWS;
 }
 
 /* Applies dropout to the work-item's own elements of the tile: multiplies them by 0 or 1 / (1 - rate). With `mark`
  * it only negates the dropped ones, since tile_backward needs their values. Philox is too long to be unrolled. */
-INLINED void tile_drop(const struct item *item, const struct place *place, int start, bool mark,
+INLINED void tile_drop(const struct item *item, const struct dropout *dropout, int first, int start, bool mark,
                        __local float4 *tile) {
     ROLLED for (int i = 0; i < 4 * ITEM_ROWS; i++) {
-        const int row = place->first + item->y + i / 4 * DOWN, column = start + 4 * item->x + i % 4;
-        const float factor = attention_factor(&place->dropout, place->column / HEAD_SIZE, KEYS_STAY ? column : row,
-                                              KEYS_STAY ? row : column);
+        const int row = first + item->y + i / 4 * DOWN, column = start + 4 * item->x + i % 4;
+        const float factor = attention_factor(dropout, KEYS_STAY ? column : row, KEYS_STAY ? row : column);
         __local float *element = (__local float *)(tile + tile_at(item, i / 4, item->x)) + i % 4;
         *element *= !mark ? factor : factor == 0.0f ? -1.0f : 1.0f;
     }
@@ -356,21 +323,21 @@ INLINED void rows_combine(const struct item *item, bool highest, __local float4 
     __local float *own = (__local float *)stage + item->number;
     __local const float4 *row = stage + item->y * (ACROSS / 4);
     barrier(CLK_LOCAL_MEM_FENCE);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         own[i * ITEMS] = values[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     float4 all[ITEM_ROWS];
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         all[i] = row[i * (ITEMS / 4)];
     }
     ROLLED for (int n = 1; n < ACROSS / 4; n++) {
-        UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        EACH(i, ITEM_ROWS) {
             const float4 more = row[i * (ITEMS / 4) + n];
             all[i] = highest ? fmax(all[i], more) : all[i] + more;
         }
     }
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         values[i] = highest ? highest4(all[i]) : sum4(all[i]);
     }
 }
@@ -385,10 +352,8 @@ struct softmax {
 
 /* s = -infinity for keys after a query. */
 INLINED void scores_mask(const struct item *item, int first, int start, float (*scores)[4]) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            scores[i][n] = 4 * item->x - item->y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
-        }
+    EACH_SCORE(i, n) {
+        scores[i][n] = 4 * item->x - item->y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
     }
 }
 
@@ -398,46 +363,46 @@ INLINED void scores_mask(const struct item *item, int first, int start, float (*
 INLINED void softmax_add(const struct item *item, struct softmax *softmax, __local float4 *stage,
                          float (*scores)[4], float4 (*y)[SUM_ARRAY]) {
     float highest[ITEM_ROWS];
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         highest[i] = softmax->highest[i];
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+        EACH(n, 4) {
             scores[i][n] *= LOG2E * SCALE;
             highest[i] = fmax(highest[i], scores[i][n]);
         }
     }
     rows_combine(item, true, stage, highest);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         const float rescale = power_of_two(softmax->highest[i] - highest[i]);
         softmax->highest[i] = highest[i];
         softmax->sum[i] *= rescale;
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+        EACH(n, 4) {
             scores[i][n] = power_of_two(scores[i][n] - highest[i]);
             softmax->sum[i] += scores[i][n];
         }
-        UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
+        EACH(n, SUM_QUADS) {
             y[i][n] *= rescale;
         }
     }
 }
 
-/* Writes y = sums / (the softmax's sum) and lse = log sum exp(s). */
-INLINED void softmax_finish(const struct item *item, const struct softmax *softmax, const struct place *place,
-                            int sequence, __local float4 *stage, float4 (*sums)[SUM_ARRAY], __global act_t *y,
+/* Writes y = sums / (the softmax's sum) and lse = log sum exp(s) of the block's rows. */
+INLINED void softmax_finish(const struct item *item, const struct softmax *softmax, int count,
+                            __local float4 *stage, float4 (*sums)[SUM_ARRAY], __global act_t *y,
                             __global float *lse) {
     float factors[ITEM_ROWS];
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         factors[i] = softmax->sum[i];
     }
     rows_combine(item, false, stage, factors);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        if (item->y + i * DOWN < place->count && item->x == 0) {
-            lse[place->head * sequence + place->first + item->y + i * DOWN] =
-                (softmax->highest[i] + log2(factors[i])) * LN2;
+    EACH(i, ITEM_ROWS) {
+        if (item->y + i * DOWN < count && item->x == 0) {
+            lse[item->y + i * DOWN] = (softmax->highest[i] + log2(factors[i])) * LN2;
         }
-        factors[i] = 1.0f / factors[i];
+        EACH(n, SUM_QUADS) {
+            sums[i][n] *= 1.0f / factors[i];
+        }
     }
-    sums_store(item, sums, factors, y + (place->token + place->first) * MODEL_WIDTH + place->column, MODEL_WIDTH,
-               place->count);
+    sums_store(item, sums, 1.0f, y, MODEL_WIDTH, count);
 }
 
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
@@ -446,34 +411,36 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
                                    __global float *lse) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
-    struct place place;
-    place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
-    __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows queries = ROWS_OF(head, QKV_ROW, place.first, sequence);
-    const int end = min(place.first + ROWS, sequence); /* of the keys */
+    struct head head;
+    const int first = block_find(sequence, blocks, inverse, dropout_rate, key, first_row, &head);
+    const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
+    __global const act_t *rows = qkv + head.qkv;
+    const struct rows queries = ROWS_OF(rows, QKV_ROW, first, sequence);
+    const int end = min(first + ROWS, sequence); /* of the keys */
     float scores[ITEM_ROWS][4];
     float4 sums[ITEM_ROWS][SUM_ARRAY];
     struct softmax softmax;
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         softmax.highest[i] = -INFINITY;
         softmax.sum[i] = 0.0f;
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = ROWS_OF(head + K_AT, QKV_ROW, start, sequence);
-        const struct rows values = ROWS_OF(head + V_AT, QKV_ROW, start, sequence);
+        const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(rows + V_AT, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
-        if (start + COLUMNS > place.first) {
-            scores_mask(item, place.first, start, scores);
+        if (start + COLUMNS > first) {
+            scores_mask(item, first, start, scores);
         }
         softmax_add(item, &softmax, stage, scores, sums);
         tile_put(item, scores, tile);
         if (dropout_rate > 0.0f) {
-            tile_drop(item, &place, start, false, tile);
+            tile_drop(item, &head.dropout, first, start, false, tile);
         }
         sums_add(item, tile, &values, stage, sums);
     }
-    softmax_finish(item, &softmax, &place, sequence, stage, sums, y, lse);
+    softmax_finish(item, &softmax, count, stage, sums, y + head.y + (size_t)first * MODEL_WIDTH,
+                   lse + head.rows + first);
 }
 #endif
 
@@ -482,22 +449,18 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
 /* p = exp(SCALE s - lse) in place. `lse` has been multiplied by LOG2E; it has one number for each row of the
  * work-item, or, if KEYS_STAY, where queries are columns, for each of its columns. */
 INLINED void scores_powers(float (*scores)[4], const float *lse) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            scores[i][n] = power_of_two(LOG2E * SCALE * scores[i][n] - lse[KEYS_STAY ? n : i]);
-        }
+    EACH_SCORE(i, n) {
+        scores[i][n] = power_of_two(LOG2E * SCALE * scores[i][n] - lse[KEYS_STAY ? n : i]);
     }
 }
 
 /* p = 0 for keys after a query, and for queries past the end. */
 INLINED void powers_mask(const struct item *item, int first, int start, int sequence, float (*scores)[4]) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            const int ahead = 4 * item->x - item->y, row_ahead = first - start + i * DOWN - n;
-            const bool masked =
-                KEYS_STAY ? ahead < row_ahead || 4 * item->x >= sequence - start - n : ahead > row_ahead;
-            scores[i][n] = masked ? 0.0f : scores[i][n];
-        }
+    EACH_SCORE(i, n) {
+        const int ahead = 4 * item->x - item->y, row_ahead = first - start + i * DOWN - n;
+        const bool masked =
+            KEYS_STAY ? ahead < row_ahead || 4 * item->x >= sequence - start - n : ahead > row_ahead;
+        scores[i][n] = masked ? 0.0f : scores[i][n];
     }
 }
 
@@ -505,9 +468,9 @@ INLINED void powers_mask(const struct item *item, int first, int start, int sequ
  * factor: 0 where tile_drop has made p negative, else `kept` = 1 / (1 - rate). */
 INLINED void tile_backward(const struct item *item, float kept, const float *delta, float (*d_p)[4],
                            __local float4 *tile) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         __local float *own = (__local float *)(tile + tile_at(item, i, item->x));
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+        EACH(n, 4) {
             const float factor = own[n] < 0.0f ? 0.0f : kept;
             d_p[i][n] = fabs(own[n]) * (factor * d_p[i][n] - delta[KEYS_STAY ? n : i]);
             own[n] *= factor;
@@ -519,7 +482,7 @@ INLINED void tile_backward(const struct item *item, float kept, const float *del
 /* delta = <y, dy> of the work-item's rows, which are also stored in delta_rows. */
 INLINED void rows_delta(const struct item *item, const struct rows *y, const struct rows *d_y,
                         __local float4 *stage, __global float *delta_rows, float *delta) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         delta[i] = 0.0f;
         ROLLED for (int quad = item->x; quad < HEAD_QUADS; quad += ACROSS) {
             const quad_t a = rows_quad(y, item->y, i * DOWN, quad), b = rows_quad(d_y, item->y, i * DOWN, quad);
@@ -527,7 +490,7 @@ INLINED void rows_delta(const struct item *item, const struct rows *y, const str
         }
     }
     rows_combine(item, false, stage, delta);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+    EACH(i, ITEM_ROWS) {
         if (item->y + i * DOWN <= y->last && item->x == 0) {
             delta_rows[item->y + i * DOWN] = delta[i];
         }
@@ -541,47 +504,46 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
                                             ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
-    struct place place;
-    place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
-    const size_t rows_at = place.head * sequence + place.first, narrow = place.token * MODEL_WIDTH + place.column;
-    __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows queries = ROWS_OF(head, QKV_ROW, place.first, sequence);
-    const struct rows out = ROWS_OF(y + narrow, MODEL_WIDTH, place.first, sequence);
-    const struct rows d_out = ROWS_OF(d_y + narrow, MODEL_WIDTH, place.first, sequence);
-    const int end = min(place.first + ROWS, sequence); /* of the keys */
-    float lse[ITEM_ROWS], delta[ITEM_ROWS], factors[ITEM_ROWS], scores[ITEM_ROWS][4];
+    struct head head;
+    const int first = block_find(sequence, blocks, inverse, dropout_rate, key, first_row, &head);
+    const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
+    const size_t rows_at = head.rows + first;
+    __global const act_t *rows = qkv + head.qkv;
+    const struct rows queries = ROWS_OF(rows, QKV_ROW, first, sequence);
+    const struct rows out = ROWS_OF(y + head.y, MODEL_WIDTH, first, sequence);
+    const struct rows d_out = ROWS_OF(d_y + head.y, MODEL_WIDTH, first, sequence);
+    const int end = min(first + ROWS, sequence); /* of the keys */
+    float lse[ITEM_ROWS], delta[ITEM_ROWS], scores[ITEM_ROWS][4];
     float4 sums[ITEM_ROWS][SUM_ARRAY];
     rows_delta(item, &out, &d_out, stage, delta_all + rows_at, delta);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        lse[i] = LOG2E * lse_all[rows_at + min(item->y + i * DOWN, place.count - 1)];
-        factors[i] = SCALE;
+    EACH(i, ITEM_ROWS) {
+        lse[i] = LOG2E * lse_all[rows_at + min(item->y + i * DOWN, count - 1)];
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = ROWS_OF(head + K_AT, QKV_ROW, start, sequence);
-        const struct rows values = ROWS_OF(head + V_AT, QKV_ROW, start, sequence);
+        const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(rows + V_AT, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         scores_powers(scores, lse);
-        if (start + COLUMNS > place.first) {
-            powers_mask(item, place.first, start, sequence, scores);
+        if (start + COLUMNS > first) {
+            powers_mask(item, first, start, sequence, scores);
         }
         tile_put(item, scores, tile);
         if (dropout_rate > 0.0f) {
-            tile_drop(item, &place, start, true, tile);
+            tile_drop(item, &head.dropout, first, start, true, tile);
         }
         scores_multiply(item, &d_out, &values, stage, scores);
         tile_backward(item, 1.0f / (1.0f - dropout_rate), delta, scores, tile);
         tile_put(item, scores, tile);
         sums_add(item, tile, &keys, stage, sums);
     }
-    sums_store(item, sums, factors, d_qkv + (place.token + place.first) * QKV_ROW + place.column, QKV_ROW,
-               place.count);
+    sums_store(item, sums, SCALE, d_qkv + head.qkv + (size_t)first * QKV_ROW, QKV_ROW, count);
 }
 #else
 /* values[n] = factor from[column n of the work-item], or from[last] past the last column. */
 INLINED void columns_load(const struct item *item, __global const float *from, int last, float factor,
                           float *values) {
-    UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+    EACH(n, 4) {
         values[n] = factor * from[min(4 * item->x + n, last)];
     }
 }
@@ -593,45 +555,39 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
                                          ulong first_row, __global act_t *d_qkv) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
-    struct place place;
-    place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
-    const size_t head_at = place.head * sequence, narrow = place.token * MODEL_WIDTH + place.column;
-    __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows keys = ROWS_OF(head + K_AT, QKV_ROW, place.first, sequence);
-    const struct rows values = ROWS_OF(head + V_AT, QKV_ROW, place.first, sequence);
-    float of_columns[4], scores[ITEM_ROWS][4], factors[ITEM_ROWS];
+    struct head head;
+    const int first = block_find(sequence, blocks, inverse, dropout_rate, key, first_row, &head);
+    const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
+    __global const act_t *rows = qkv + head.qkv;
+    const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, first, sequence);
+    const struct rows values = ROWS_OF(rows + V_AT, QKV_ROW, first, sequence);
+    float of_columns[4], scores[ITEM_ROWS][4];
     float4 d_keys[ITEM_ROWS][SUM_ARRAY], d_values[ITEM_ROWS][SUM_ARRAY];
     sums_clear(d_keys);
     sums_clear(d_values);
-    for (int start = place.first; start < sequence; start += COLUMNS) {
-        const struct rows queries = ROWS_OF(head, QKV_ROW, start, sequence);
-        const struct rows d_out = ROWS_OF(d_y + narrow, MODEL_WIDTH, start, sequence);
+    for (int start = first; start < sequence; start += COLUMNS) {
+        const struct rows queries = ROWS_OF(rows, QKV_ROW, start, sequence);
+        const struct rows d_out = ROWS_OF(d_y + head.y, MODEL_WIDTH, start, sequence);
         scores_multiply(item, &keys, &queries, stage, scores);
-        columns_load(item, lse_all + head_at + start, queries.last, LOG2E, of_columns);
+        columns_load(item, lse_all + head.rows + start, queries.last, LOG2E, of_columns);
         scores_powers(scores, of_columns);
-        if (place.first + ROWS > start || start + COLUMNS > sequence) {
-            powers_mask(item, place.first, start, sequence, scores);
+        if (first + ROWS > start || start + COLUMNS > sequence) {
+            powers_mask(item, first, start, sequence, scores);
         }
         tile_put(item, scores, tile);
         if (dropout_rate > 0.0f) {
-            tile_drop(item, &place, start, true, tile);
+            tile_drop(item, &head.dropout, first, start, true, tile);
         }
         scores_multiply(item, &values, &d_out, stage, scores);
-        columns_load(item, delta_all + head_at + start, queries.last, 1.0f, of_columns);
+        columns_load(item, delta_all + head.rows + start, queries.last, 1.0f, of_columns);
         tile_backward(item, 1.0f / (1.0f - dropout_rate), of_columns, scores, tile);
         sums_add(item, tile, &d_out, stage, d_values);
         barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads P any more */
         tile_put(item, scores, tile);
         sums_add(item, tile, &queries, stage, d_keys);
     }
-    __global act_t *d_rows = d_qkv + (place.token + place.first) * QKV_ROW + place.column;
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        factors[i] = SCALE;
-    }
-    sums_store(item, d_keys, factors, d_rows + K_AT, QKV_ROW, place.count);
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        factors[i] = 1.0f;
-    }
-    sums_store(item, d_values, factors, d_rows + V_AT, QKV_ROW, place.count);
+    __global act_t *d_rows = d_qkv + head.qkv + (size_t)first * QKV_ROW;
+    sums_store(item, d_keys, SCALE, d_rows + K_AT, QKV_ROW, count);
+    sums_store(item, d_values, 1.0f, d_rows + V_AT, QKV_ROW, count);
 }
 #endif

@@ -18,13 +18,14 @@
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b)  CONCAT_(a, b)
 
+#ifndef __has_attribute
+#define __has_attribute(name) 0
+#endif
+
 /* Before a loop over an array that should stay in registers: compilers that unroll late leave it in memory. */
-#ifdef __has_attribute
 #if __has_attribute(opencl_unroll_hint)
 #define UNROLL(n) __attribute__((opencl_unroll_hint(n)))
-#endif
-#endif
-#ifndef UNROLL
+#else
 #define UNROLL(n)
 #endif
 
@@ -91,22 +92,22 @@
  * VEC divides what a row is counted in. Told that, NVIDIA's compiler moves a vector by one instruction and not
  * number by number. VEC_LOAD_ANY and VEC_STORE_ANY are for places that are not such a multiple. In local and
  * private memory both take any place. */
-#if VEC == 1
-typedef float vec_t;
-#define VEC_LOAD_ANY(p)     (*(p))
-#define VEC_STORE_ANY(v, p) (*(p) = (v))
-#else
-typedef CONCAT(float, VEC) vec_t;
-#define VEC_LOAD_ANY(p)     CONCAT(vload, VEC)(0, p)
-#define VEC_STORE_ANY(v, p) CONCAT(vstore, VEC)(v, 0, p)
-#endif
+#define float1              float
+#define vload1(zero, p)     (*(p))
+#define vstore1(v, zero, p) (*(p) = (v))
 
-#ifdef __has_attribute
+/* Of n floats, 1, 2, 4, 8 or 16, from and to any place; that n is expanded, and the rest is not. */
+#define FLOATS_LOAD(n, p)      FLOATS_LOAD_(n, p)
+#define FLOATS_LOAD_(n, p)     vload##n(0, p)
+#define FLOATS_STORE(n, v, p)  FLOATS_STORE_(n, v, p)
+#define FLOATS_STORE_(n, v, p) vstore##n(v, 0, p)
+
+typedef CONCAT(float, VEC) vec_t;
+#define VEC_LOAD_ANY(p)     FLOATS_LOAD(VEC, p)
+#define VEC_STORE_ANY(v, p) FLOATS_STORE(VEC, v, p)
+
 #if __has_attribute(overloadable) && VEC > 1
 #define OVERLOADED static inline __attribute__((overloadable, always_inline))
-#endif
-#endif
-#ifdef OVERLOADED
 OVERLOADED vec_t vec_load(__global const float *p) {
     return *(__global const vec_t *)p;
 }
@@ -158,10 +159,10 @@ FOLD(16, 8)
 /* ---- activations: stored as act_t, computed in float
  *
  * ACT_LOAD(p) and ACT_STORE(v, p) move VEC of them, in global memory, on a multiple of a vector's size as above;
- * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n =
- * 1, 2, 4, 8, 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to
- * nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its
- * bits, and fp16 goes through vload_half and vstore_half, which every device has. */
+ * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place, as ACT_LOAD_N(n, p) and ACT_STORE_N(n, v, p) do with n = 1,
+ * 2, 4, 8, 16 of them. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to nearest even; NaN
+ * stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its bits, and fp16
+ * goes through vload_half and vstore_half, which every device has. */
 #ifndef ACT
 #define ACT 0
 #endif
@@ -171,19 +172,11 @@ FOLD(16, 8)
 #endif
 #if ACT == 0
 typedef float act_t;
-#define act_load1(p)      (*(p))
-#define act_load2(p)      vload2(0, p)
-#define act_load4(p)      vload4(0, p)
-#define act_load8(p)      vload8(0, p)
-#define act_load16(p)     vload16(0, p)
-#define act_store1(v, p)  (*(p) = (v))
-#define act_store2(v, p)  vstore2(v, 0, p)
-#define act_store4(v, p)  vstore4(v, 0, p)
-#define act_store8(v, p)  vstore8(v, 0, p)
-#define act_store16(v, p) vstore16(v, 0, p)
-#define ACT_LOAD(p)       VEC_LOAD(p)
-#define ACT_STORE(v, p)   VEC_STORE(v, p)
-#define ACT_ROUND(v)      (v)
+#define ACT_LOAD_N(n, p)     FLOATS_LOAD(n, p)
+#define ACT_STORE_N(n, v, p) FLOATS_STORE(n, v, p)
+#define ACT_LOAD(p)          VEC_LOAD(p)
+#define ACT_STORE(v, p)      VEC_STORE(v, p)
+#define ACT_ROUND(v)         (v)
 
 #elif ACT == 1 || defined(FP16_IN_PRIVATE)
 typedef ushort act_t;
@@ -252,36 +245,35 @@ typedef half act_t;
 #define act_store4(v, p)  vstore_half4_rte(v, 0, p)
 #define act_store8(v, p)  vstore_half8_rte(v, 0, p)
 #define act_store16(v, p) vstore_half16_rte(v, 0, p)
-#if VEC == 2
-#define ACT_LOAD(p)     act_load2(p)
-#define ACT_STORE(v, p) act_store2(v, p)
-#elif VEC > 1
+#if VEC > 2
 #define ACT_LOAD(p)     CONCAT(vloada_half, VEC)(0, p)
 #define ACT_STORE(v, p) CONCAT(CONCAT(vstorea_half, VEC), _rte)(v, 0, p)
 #endif
 static inline vec_t act_round(vec_t v) {
     ushort stored[VEC];
-    vec_t rounded;
 #if VEC > 1
     CONCAT(CONCAT(vstore_half, VEC), _rte)(v, 0, (half *)stored);
-    rounded = CONCAT(vload_half, VEC)(0, (const half *)stored);
+    return CONCAT(vload_half, VEC)(0, (const half *)stored);
 #else
     vstore_half_rte(v, 0, (half *)stored);
-    rounded = vload_half(0, (const half *)stored);
+    return vload_half(0, (const half *)stored);
 #endif
-    return rounded;
 }
 #define ACT_ROUND(v) act_round(v)
 #endif
 
-#define ACT_LOAD_ANY(p)     CONCAT(act_load, VEC)(p)
-#define ACT_STORE_ANY(v, p) CONCAT(act_store, VEC)(v, p)
+#ifndef ACT_LOAD_N
+#define ACT_LOAD_N(n, p)     CONCAT(act_load, n)(p)
+#define ACT_STORE_N(n, v, p) CONCAT(act_store, n)(v, p)
+#endif
+#define ACT_LOAD_ANY(p)     ACT_LOAD_N(VEC, p)
+#define ACT_STORE_ANY(v, p) ACT_STORE_N(VEC, v, p)
 #ifndef ACT_LOAD
 #define ACT_LOAD(p)     ACT_LOAD_ANY(p)
 #define ACT_STORE(v, p) ACT_STORE_ANY(v, p)
 #endif
-#define ACT_LOAD_SCALAR(p)     act_load1(p)
-#define ACT_STORE_SCALAR(v, p) act_store1(v, p)
+#define ACT_LOAD_SCALAR(p)     ACT_LOAD_N(1, p)
+#define ACT_STORE_SCALAR(v, p) ACT_STORE_N(1, v, p)
 
 /* ---- sums and maxima over the lanes of a work-group, in a fixed order
  *
@@ -423,4 +415,17 @@ static inline float dropout_factor(ulong key, ulong row, uint element, float rat
     const uint2 half_words = element & 2 ? words.hi : words.lo;
     const uint word = element & 1 ? half_words.y : half_words.x;
     return (word >> 8) * 0x1p-24f < rate ? 0.0f : 1.0f / (1.0f - rate);
+}
+
+/* x times that of elements `element` .. of row `row`. */
+static inline vec_t dropout_vector(vec_t x, ulong key, ulong row, uint element, float rate) {
+    if (rate > 0.0f) {
+        float values[VEC];
+        VEC_STORE(x, values);
+        UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
+            values[k] *= dropout_factor(key, row, element + k, rate);
+        }
+        x = VEC_LOAD(values);
+    }
+    return x;
 }

@@ -11,16 +11,13 @@
  *
  * Build constants: VOCABULARY (V), LANES of its own.
  */
-#if VOCABULARY % VEC == 0
-#define AHEAD(row)      0
-#define ROW_LOAD(p)     VEC_LOAD(p)
-#define ROW_STORE(v, p) ACT_STORE(v, p)
-#elif LANES == 1
-#define AHEAD(row)      0
+/* Rows may begin anywhere. On a GPU elements before the first and behind the last whole vector are taken one by
+ * one. */
+#define AHEAD(row) (LANES == 1 ? 0 : (int)((VEC - (row) * VOCABULARY % VEC) % VEC))
+#if LANES == 1 && VOCABULARY % VEC
 #define ROW_LOAD(p)     VEC_LOAD_ANY(p)
 #define ROW_STORE(v, p) ACT_STORE_ANY(v, p)
-#else /* rows begin anywhere: elements before the first and behind the last whole vector are taken one by one */
-#define AHEAD(row)      ((int)((VEC - (row) * VOCABULARY % VEC) % VEC))
+#else
 #define ROW_LOAD(p)     VEC_LOAD(p)
 #define ROW_STORE(v, p) ACT_STORE(v, p)
 #endif
@@ -33,29 +30,30 @@
 /* Vectors of a row that a lane has, at most. */
 #define LOSS_SLOTS ((VOCABULARY / VEC + LANES - 1) / LANES)
 #define KEEPS      (LANES > 1 && ACT && VEC == 4 && LOSS_SLOTS <= 32)
+#define KEPT_SLOTS (KEEPS ? LOSS_SLOTS : 1)
+#define KEPT_REACH 15.9f
 #if KEEPS
 #define KEPT_STEPS(slot, v)                                                                                        \
     UNROLL_LANES(LOSS_SLOTS)                                                                                       \
     for (int slot = 0, v = ahead + LANE * VEC; slot < LOSS_SLOTS; slot++, v += LANES * VEC)                        \
         if (v < behind)
-
-#define KEPT_STEP  2048.0f
-#define KEPT_REACH 15.9f
-
-static inline uint2 keep(float4 distance) {
-    return as_uint2(convert_short4_sat_rte(distance * KEPT_STEP));
-}
+#define KEPT_STEP 2048.0f
 
 /* Of distances; those beyond the reach have no exponential to speak of. */
 static inline float4 kept_exponentials(uint2 kept, float offset) {
     const float4 distance = convert_float4(as_short4(kept)) * (1.0f / KEPT_STEP);
     return select(exp(distance + offset), (float4)(0.0f), distance <= -16.0f);
 }
+#define KEEP(to, distance) ((to) = as_uint2(convert_short4_sat_rte((distance) * KEPT_STEP)))
+#else
+#define KEPT_STEPS(slot, v) EACH_VECTOR
+#define KEEP(to, distance)
 #endif
 
-/* log sum_v exp(logit_v) */
+/* log sum_v exp(logit_v). Where KEEPS, distances from `reference` are kept, and whether they may be used. */
+INLINED float log_sum_of(__global const float *row, int ahead, int behind, float reference, uint2 kept[KEPT_SLOTS],
+                         bool *is_kept, __local float *scratch) {
 #if LANES == 1
-static inline float log_sum_of(__global const float *row, int ahead, int behind) {
     vec_t high = (vec_t)(-INFINITY), sums = (vec_t)(0.0f);
     float highest = -INFINITY, sum = 0.0f;
     EACH_VECTOR {
@@ -72,34 +70,16 @@ static inline float log_sum_of(__global const float *row, int ahead, int behind)
         sum += exp(row[v] - highest);
     }
     return highest + log(sum + VEC_SUM(sums));
-}
-#define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind)
 #else
-#define ADD_EXPONENTIALS(x)                                                                                        \
-    const float next = fmax(highest, VEC_HIGHEST(x));                                                              \
-    sums = sums * exp(highest - next) + exp(x - next);                                                             \
-    highest = next
-
-#if KEEPS
-INLINED float log_sum_of(__global const float *row, int ahead, int behind, float reference, uint2 kept[LOSS_SLOTS],
-                         bool *within_reach, __local float *scratch) {
-#else
-INLINED float log_sum_of(__global const float *row, int ahead, int behind, __local float *scratch) {
-#endif
     vec_t sums = (vec_t)(0.0f);
     float highest = -FLT_MAX; /* not infinite, from which an infinite logit's distance would be no number */
-#if KEEPS
     KEPT_STEPS(slot, v) {
         const vec_t x = ROW_LOAD(row + v);
-        kept[slot] = keep(x - reference);
-        ADD_EXPONENTIALS(x);
+        KEEP(kept[slot], x - reference);
+        const float next = fmax(highest, VEC_HIGHEST(x));
+        sums = sums * exp(highest - next) + exp(x - next);
+        highest = next;
     }
-#else
-    EACH_VECTOR {
-        const vec_t x = ROW_LOAD(row + v);
-        ADD_EXPONENTIALS(x);
-    }
-#endif
     float sum = VEC_SUM(sums);
     EACH_OTHER {
         const float next = fmax(highest, row[v]);
@@ -107,17 +87,10 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, __loc
         highest = next;
     }
     const float of_all = GROUP_MAX(highest, scratch);
-#if KEEPS
-    *within_reach = of_all - reference < KEPT_REACH; /* not if either is no number */
-#endif
+    *is_kept = KEEPS && of_all - reference < KEPT_REACH; /* not if either is no number */
     return of_all + log(GROUP_SUM(sum * exp(highest - of_all), scratch));
+#endif
 }
-#if KEEPS
-#define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind, at_target, kept, &is_kept, scratch)
-#else
-#define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind, scratch)
-#endif
-#endif
 
 /* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits
  * [rows, V] becomes scale * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the logits
@@ -130,11 +103,9 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     __global act_t *d_row = d_logits + get_group_id(0) * (size_t)VOCABULARY;
     const int target = targets[first + get_group_id(0)];
     const float at_target = target < 0 ? 0.0f : row[target];
-#if KEEPS
-    uint2 kept[LOSS_SLOTS];
-    bool is_kept;
-#endif
-    const float log_sum = LOG_SUM(row, ahead, behind, scratch);
+    uint2 kept[KEPT_SLOTS];
+    bool is_kept = false;
+    const float log_sum = log_sum_of(row, ahead, behind, at_target, kept, &is_kept, scratch);
     if (LANE == 0) {
         losses[first + get_group_id(0)] = target < 0 ? 0.0f : log_sum - at_target;
     }

@@ -30,22 +30,3 @@ INLINED void element_store(float x, __global void *to, ulong at, int type) {
     else
         vstore_half_rte(x, at, (__global half *)to);
 }
-
-/* Two neighbours at once; `at` is even. */
-INLINED void element_store2(float2 x, __global void *to, ulong at, int type) {
-    if (type == TYPE_FP32)
-        *(__global float2 *)((__global float *)to + at) = x;
-    else if (type == TYPE_BF16)
-        *(__global ushort2 *)((__global ushort *)to + at) =
-            (ushort2)(element_round_bf16(x.x), element_round_bf16(x.y));
-    else
-#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION) /* see FP16_IN_PRIVATE in common.cl */
-    {
-        ushort2 stored;
-        vstore_half2_rte(x, 0, (half *)&stored);
-        *(__global ushort2 *)((__global ushort *)to + at) = stored;
-    }
-#else
-        vstore_half2_rte(x, at / 2, (__global half *)to);
-#endif
-}

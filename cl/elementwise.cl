@@ -35,13 +35,7 @@ __kernel void bias_add(__global const float *parameters, ulong bias_at, ulong co
 __kernel void dropout_apply(ulong count, int width, float rate, ulong key, ulong first_row, __global act_t *x) {
     const size_t i = VECTOR_INDEX();
     if (i < count) {
-        float values[VEC];
-        const vec_t in = ACT_LOAD(x + i);
-        VEC_STORE(in, values);
-        UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
-            values[k] *= dropout_factor(key, first_row + i / width, i % width + k, rate);
-        }
-        const vec_t out = VEC_LOAD(values);
+        const vec_t out = dropout_vector(ACT_LOAD(x + i), key, first_row + i / width, i % width, rate);
         ACT_STORE(out, x + i);
     }
 }

@@ -9,19 +9,6 @@
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
 #define DISTINCT              (SCALED ? STREAMS : 1) /* streams that differ */
 
-/* Channels c .. of a token's row after dropout. */
-static inline vec_t embedding_dropped(vec_t x, float rate, ulong key, ulong row, int c) {
-    if (rate > 0.0f) {
-        float kept[VEC];
-        VEC_STORE(x, kept);
-        UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
-            kept[k] *= dropout_factor(key, row, c + k, rate);
-        }
-        x = VEC_LOAD(kept);
-    }
-    return x;
-}
-
 /* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl;
  * scale [S, C]. */
 ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
@@ -29,16 +16,15 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
                                   ulong first_row, __global act_t *streams, __global float *squares) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
     const size_t position = first + token % sequence;
     __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS;
     __global const float *place = parameters + wpe_at + position * CHANNELS;
     __global act_t *row = streams + token * ROW_LENGTH;
     vec_t sums[DISTINCT];
     CLEAR(vec_t, sums, DISTINCT);
-    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+    for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC) {
         const vec_t x =
-            embedding_dropped(VEC_LOAD(word + c) + VEC_LOAD(place + c), dropout, key, first_row + token, c);
+            dropout_vector(VEC_LOAD(word + c) + VEC_LOAD(place + c), key, first_row + token, c, dropout);
         for (int s = 0; s < STREAMS; s++) {
             ACT_STORE(SCALE(x, parameters + scale_at, s, c), row + s * CHANNELS + c);
         }
@@ -52,7 +38,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
         if (s < DISTINCT) {
             total = GROUP_SUM(VEC_SUM(sums[s]), scratch);
         }
-        if (lane < 1) {
+        if (LANE == 0) {
             squares[token * STREAMS + s] = total;
         }
     }
@@ -71,7 +57,7 @@ ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, __global
         for (int s = 1; s < STREAMS; s++) {
             d += SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c), parameters + scale_at, s, c);
         }
-        VEC_STORE(embedding_dropped(d, dropout, key, first_row + token, c), d_embedding + token * CHANNELS + c);
+        VEC_STORE(dropout_vector(d, key, first_row + token, c, dropout), d_embedding + token * CHANNELS + c);
     }
 }
 
@@ -123,7 +109,7 @@ ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const
         for (size_t token = first; token < last; token++) {
             const vec_t word = VEC_LOAD(parameters + wte_at + (size_t)tokens[token] * CHANNELS + c);
             const vec_t place = VEC_LOAD(parameters + wpe_at + token % sequence * CHANNELS + c);
-            const vec_t x = embedding_dropped(word + place, dropout, key, first_row + token, c);
+            const vec_t x = dropout_vector(word + place, key, first_row + token, c, dropout);
             UNROLL(STREAMS) for (int s = 0; s < STREAMS; s++) {
                 sums[s] += ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c) * x;
             }

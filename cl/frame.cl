@@ -360,7 +360,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
                       real, d_u, d_gain, d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
         barrier(CLK_GLOBAL_MEM_FENCE |
-                CLK_LOCAL_MEM_FENCE); /* d_h is there, and d_theta's zeros, and scratch is free */
+                CLK_LOCAL_MEM_FENCE); /* d_h and d_theta's zeros are there, scratch is free */
         if (LANE == 0 && real) {
             WORK_DECLARE(scratch); /* which has no sums in it at the time */
             map_token_backward(parameters + FIRST_U64(leaves_at), squares + token * STREAMS,

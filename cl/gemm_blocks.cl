@@ -20,6 +20,7 @@
  * Comes after common.cl and gemm_c.cl. No array in it has a dimension of 1 within another: clspv mixes up their
  * indices.
  */
+#define EACH(i, n)   UNROLL(n) for (uint i = 0; i < (n); i++)
 #define BLOCK_K      16
 #define ITEMS        (2 * BLOCK)
 #define DOWN         (BLOCK == 32 ? 4 : 8) /* rows and columns of a work-item */
@@ -43,24 +44,17 @@
 INLINED float4 quad_fetch(__global const act_t *from, ulong at, int extent) {
     if (VECTORS)
         return extent > 0 ? ACT_LOAD(from + at) : (float4)(0.0f);
-    float4 v = (float4)(0.0f);
-    if (extent > 0)
-        v.x = ACT_LOAD_SCALAR(from + at);
-    if (extent > 1)
-        v.y = ACT_LOAD_SCALAR(from + at + 1);
-    if (extent > 2)
-        v.z = ACT_LOAD_SCALAR(from + at + 2);
-    if (extent > 3)
-        v.w = ACT_LOAD_SCALAR(from + at + 3);
-    return v;
+    return (float4)(extent > 0 ? ACT_LOAD_SCALAR(from + at) : 0.0f,
+                    extent > 1 ? ACT_LOAD_SCALAR(from + at + 1) : 0.0f,
+                    extent > 2 ? ACT_LOAD_SCALAR(from + at + 2) : 0.0f,
+                    extent > 3 ? ACT_LOAD_SCALAR(from + at + 3) : 0.0f);
 }
 
 /* The work-item's vectors of a tile, which begins at element `at` of the matrix. Of the whole op(A) or op(B) there
  * are `lines` rows or columns and `depth` of k from there on. */
 INLINED void tile_fetch(float4 *quads, __global const act_t *from, ulong at, uint stride, int lines, int depth,
                         bool along) {
-    UNROLL(FETCHES)
-    for (uint i = 0; i < FETCHES; i++) {
+    EACH(i, FETCHES) {
         const uint quad = get_local_id(0) + i * ITEMS;
         const uint row = quad / (WIDTH(along) / 4), column = quad % (WIDTH(along) / 4) * 4;
         const int rows = along ? lines : depth, columns = along ? depth : lines;
@@ -69,8 +63,7 @@ INLINED void tile_fetch(float4 *quads, __global const act_t *from, ulong at, uin
 }
 
 INLINED void tile_put(__local float4 *tile, const float4 *quads, bool along) {
-    UNROLL(FETCHES)
-    for (uint i = 0; i < FETCHES; i++) {
+    EACH(i, FETCHES) {
         const uint quad = get_local_id(0) + i * ITEMS;
         if (along) {
             const uint row = quad / (BLOCK_K / 4), k = quad % (BLOCK_K / 4) * 4;
@@ -89,19 +82,14 @@ INLINED void tile_put(__local float4 *tile, const float4 *quads, bool along) {
  * neighbours read neighbouring vectors. */
 INLINED void tiles_multiply(__local const float4 *tile_a, __local const float4 *tile_b, uint down, uint across,
                             float4 *sum) {
-    UNROLL(BLOCK_K)
-    for (uint k = 0; k < BLOCK_K; k++) {
+    EACH(k, BLOCK_K) {
         float4 a[QUADS_DOWN], b[QUADS_ACROSS];
-        UNROLL(QUADS_DOWN)
-        for (uint i = 0; i < QUADS_DOWN; i++)
+        EACH(i, QUADS_DOWN)
             a[i] = tile_a[k * LINE_QUADS + i * (LINE_QUADS / 2) + (down ^ EXCHANGE(ALONG_A, k) / 4)];
-        UNROLL(QUADS_ACROSS)
-        for (uint j = 0; j < QUADS_ACROSS; j++)
+        EACH(j, QUADS_ACROSS)
             b[j] = tile_b[k * LINE_QUADS + j * (LINE_QUADS / 2) + (across ^ EXCHANGE(ALONG_B, k) / 4)];
-        UNROLL(QUADS_DOWN)
-        for (uint i = 0; i < QUADS_DOWN; i++) {
-            UNROLL(QUADS_ACROSS)
-            for (uint j = 0; j < QUADS_ACROSS; j++) {
+        EACH(i, QUADS_DOWN) {
+            EACH(j, QUADS_ACROSS) {
                 float4 *s = sum + i * 4 * QUADS_ACROSS + j;
                 s[0] += a[i].x * b[j];
                 s[QUADS_ACROSS] += a[i].y * b[j];
@@ -123,9 +111,8 @@ INLINED void quad_store(float4 v, float beta, __global c_t *c, ulong at, int ext
         return;
     }
     const float values[4] = {v.x, v.y, v.z, v.w};
-    UNROLL(4)
-    for (int i = 0; i < 4; i++) {
-        if (i < extent) {
+    EACH(i, 4) {
+        if ((int)i < extent) {
             const float value = beta == 0.0f ? values[i] : values[i] + beta * C_LOAD_SCALAR(c + at + i);
             C_STORE_SCALAR(value, c + at + i);
         }
@@ -159,8 +146,7 @@ gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a
     int left = min(k - first, depth);
 
     float4 sum[DOWN * QUADS_ACROSS], a_next[FETCHES], b_next[FETCHES];
-    UNROLL(DOWN * QUADS_ACROSS)
-    for (uint i = 0; i < DOWN * QUADS_ACROSS; i++)
+    EACH(i, DOWN * QUADS_ACROSS)
         sum[i] = (float4)(0.0f);
     tile_fetch(a_next, a, a_at, a_stride, a_lines, left, ALONG_A);
     tile_fetch(b_next, b, b_at, b_stride, b_lines, left, ALONG_B);
@@ -179,11 +165,9 @@ gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a
     }
 
     const ulong c_at = c_offset + part * part_size + (ulong)row * c_stride + column;
-    UNROLL(DOWN)
-    for (uint i = 0; i < DOWN; i++) {
+    EACH(i, DOWN) {
         const uint below = i / 4 * (BLOCK / 2) + down * 4 + i % 4;
-        UNROLL(QUADS_ACROSS)
-        for (uint j = 0; j < QUADS_ACROSS; j++) {
+        EACH(j, QUADS_ACROSS) {
             const uint beside = j * (BLOCK / 2) + across * 4;
             const int extent = row + below < m ? b_lines - (int)beside : 0;
             quad_store(sum[i * QUADS_ACROSS + j], beta, c, c_at + below * c_stride + beside, extent);

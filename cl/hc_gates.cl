@@ -28,6 +28,9 @@
 #else
 #define EACH(i, n) UNROLL(n) for (int i = 0; i < (n); i++)
 #endif
+#define EACH_ENTRY(i, j, n)                                                                                        \
+    EACH(i, n)                                                                                                     \
+        EACH(j, n)
 #define H_ROW (STREAMS * (STREAMS + 2))
 
 static inline float logistic(float x) {

@@ -59,10 +59,8 @@ INLINED void rotation(__global const float *theta, __global const float *z, floa
         }
     }
     invert(q);
-    EACH(i, ORDER) {
-        EACH(j, ORDER) {
-            q[i][j] = 2.0f * q[i][j] - (i == j ? 1.0f : 0.0f);
-        }
+    EACH_ENTRY(i, j, ORDER) {
+        q[i][j] = 2.0f * q[i][j] - (i == j ? 1.0f : 0.0f);
     }
 }
 
@@ -71,15 +69,13 @@ INLINED void rotation(__global const float *theta, __global const float *z, floa
  * up. */
 INLINED void make_orthogonal(float q[ORDER][ORDER]) {
     float lost[ORDER][ORDER];
-    EACH(i, ORDER) {
-        EACH(j, ORDER) {
-            if (j >= i) {
-                float sum = i == j ? 1.0f : 0.0f;
-                EACH(l, ORDER) {
-                    sum -= q[i][l] * q[j][l];
-                }
-                lost[i][j] = lost[j][i] = 0.5f * sum;
+    EACH_ENTRY(i, j, ORDER) {
+        if (j >= i) {
+            float sum = i == j ? 1.0f : 0.0f;
+            EACH(l, ORDER) {
+                sum -= q[i][l] * q[j][l];
             }
+            lost[i][j] = lost[j][i] = 0.5f * sum;
         }
     }
     EACH(j, ORDER) {
@@ -87,10 +83,8 @@ INLINED void make_orthogonal(float q[ORDER][ORDER]) {
         EACH(i, ORDER) {
             column[i] = q[i][j];
         }
-        EACH(i, ORDER) {
-            EACH(l, ORDER) {
-                q[i][j] += lost[i][l] * column[l];
-            }
+        EACH_ENTRY(i, l, ORDER) {
+            q[i][j] += lost[i][l] * column[l];
         }
     }
 }
@@ -100,17 +94,13 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     sigmoid_gates_forward(theta, z, h);
     rotation(theta, z, q);
     make_orthogonal(q);
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            float sum = 0.0f;
-            EACH(row, BLOCK) {
-                EACH(column, BLOCK) {
-                    const float entry = q[BLOCK * i + row][BLOCK * j + column];
-                    sum += entry * entry;
-                }
-            }
-            h[GATE_COLUMNS + i * STREAMS + j] = sum / BLOCK;
+    EACH_ENTRY(i, j, STREAMS) {
+        float sum = 0.0f;
+        EACH_ENTRY(row, column, BLOCK) {
+            const float entry = q[BLOCK * i + row][BLOCK * j + column];
+            sum += entry * entry;
         }
+        h[GATE_COLUMNS + i * STREAMS + j] = sum / BLOCK;
     }
 }
 
@@ -129,10 +119,8 @@ INLINED float turning(__global const float *d_h, MAP_SPACE const float *q, int i
 INLINED void rotation_keep(__global const float *theta, __global const float *z, MAP_SPACE float *kept) {
     float q[ORDER][ORDER];
     rotation(theta, z, q);
-    EACH(i, ORDER) {
-        EACH(j, ORDER) {
-            kept[i * ORDER + j] = q[i][j];
-        }
+    EACH_ENTRY(i, j, ORDER) {
+        kept[i * ORDER + j] = q[i][j];
     }
 }
 

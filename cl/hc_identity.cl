@@ -1,10 +1,8 @@
 /* identity: res = I. The baseline whose streams only the branches mix. */
 static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     sigmoid_gates_forward(theta, z, h);
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
-            h[GATE_COLUMNS + i * STREAMS + j] = i == j ? 1.0f : 0.0f;
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        h[GATE_COLUMNS + i * STREAMS + j] = i == j ? 1.0f : 0.0f;
     }
 }
 

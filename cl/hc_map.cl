@@ -1,5 +1,5 @@
-/* The map of hc_token.cl over all tokens, on its own. */
-/* One work-item a token. z [N, Z_ROW]: raw projections in, normalised out. squares [N, S]. h [N, H_ROW]. */
+/* The map of hc_token.cl over all tokens, on its own: one work-item a token. z [N, Z_ROW]: raw projections in,
+ * normalised out. squares [N, S]. h [N, H_ROW]. */
 ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
                                ulong tokens, __global float *z_all, __global float *h_all) {
     const size_t token = get_global_id(0);

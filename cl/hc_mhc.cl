@@ -23,24 +23,18 @@ struct scaling {
 };
 
 INLINED void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            logits[i][j] = residual_logit(theta, z, i * STREAMS + j);
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        logits[i][j] = residual_logit(theta, z, i * STREAMS + j);
     }
 }
 
 INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
     float highest = -INFINITY;
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            highest = fmax(highest, logits[i][j]);
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        highest = fmax(highest, logits[i][j]);
     }
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            k[i][j] = exp(logits[i][j] - highest);
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        k[i][j] = exp(logits[i][j] - highest);
     }
 }
 
@@ -85,33 +79,25 @@ INLINED void scaling_keep(bool keeps, MAP_SPACE struct scaling *kept, int iterat
     }
 }
 
-/* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
-INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS], bool keeps,
-                              MAP_SPACE struct scaling *kept) {
+/* With `factors`, of K:    C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if one exceeds the limit.
+ * Else potentials, of L:   c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
+INLINED bool sinkhorn_iterate(bool factors, float matrix[STREAMS][STREAMS], float rows[STREAMS],
+                              float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
     float largest = 0.0f;
     EACH(i, STREAMS) {
-        rows[i] = 1.0f;
+        rows[i] = factors ? 1.0f : 0.0f;
     }
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        largest = fmax(largest, factors_next(k, rows, true, columns));
-        largest = fmax(largest, factors_next(k, columns, false, rows));
+        if (factors) {
+            largest = fmax(largest, factors_next(matrix, rows, true, columns));
+            largest = fmax(largest, factors_next(matrix, columns, false, rows));
+        } else {
+            potentials_next(matrix, rows, true, columns);
+            potentials_next(matrix, columns, false, rows);
+        }
         scaling_keep(keeps, kept, iteration, rows, columns);
     }
     return largest <= FACTOR_LIMIT;
-}
-
-/* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij -
- * c_j). */
-INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
-                                 bool keeps, MAP_SPACE struct scaling *kept) {
-    EACH(i, STREAMS) {
-        rows[i] = 0.0f;
-    }
-    for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        potentials_next(logits, rows, true, columns);
-        potentials_next(logits, columns, false, rows);
-        scaling_keep(keeps, kept, iteration, rows, columns);
-    }
 }
 
 /* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations
@@ -119,11 +105,25 @@ INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STRE
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                       float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
     exponentials(logits, k);
-    const bool factors = sinkhorn_factors(k, rows, columns, keeps, kept);
+    const bool factors = sinkhorn_iterate(true, k, rows, columns, keeps, kept);
     if (!factors) {
-        sinkhorn_potentials(logits, rows, columns, keeps, kept);
+        sinkhorn_iterate(false, logits, rows, columns, keeps, kept);
     }
     return factors;
+}
+
+/* The matrix after a half-step: from K and factors, or from logits and potentials. */
+INLINED void matrix_apply(bool factors, float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
+                          const float *rows, const float *columns, float matrix[STREAMS][STREAMS]) {
+    if (factors) {
+        EACH_ENTRY(i, j, STREAMS) {
+            matrix[i][j] = k[i][j] * rows[i] * columns[j];
+        }
+    } else {
+        EACH_ENTRY(i, j, STREAMS) {
+            matrix[i][j] = exp(logits[i][j] - rows[i] - columns[j]);
+        }
+    }
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
@@ -131,11 +131,9 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     sigmoid_gates_forward(theta, z, h);
     mhc_logits(theta, z, logits);
     const bool factors = sinkhorn(logits, k, rows, columns, false, 0);
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            h[GATE_COLUMNS + i * STREAMS + j] =
-                factors ? k[i][j] * rows[i] * columns[j] : exp(logits[i][j] - rows[i] - columns[j]);
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        h[GATE_COLUMNS + i * STREAMS + j] =
+            factors ? k[i][j] * rows[i] * columns[j] : exp(logits[i][j] - rows[i] - columns[j]);
     }
 }
 
@@ -148,24 +146,6 @@ INLINED void lines_backward(float matrix[STREAMS][STREAMS], bool columns, float 
         }
         EACH(n, STREAMS) {
             d[columns ? n : i][columns ? i : n] -= LINE_ENTRY(matrix, columns, i, n) * sum;
-        }
-    }
-}
-
-/* The matrix after a half-step: from K and factors, or from logits and potentials. */
-INLINED void matrix_apply(bool factors, float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
-                          const float *rows, const float *columns, float matrix[STREAMS][STREAMS]) {
-    if (factors) {
-        EACH(i, STREAMS) {
-            EACH(j, STREAMS) {
-                matrix[i][j] = k[i][j] * rows[i] * columns[j];
-            }
-        }
-    } else {
-        EACH(i, STREAMS) {
-            EACH(j, STREAMS) {
-                matrix[i][j] = exp(logits[i][j] - rows[i] - columns[j]);
-            }
         }
     }
 }
@@ -200,17 +180,13 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     mhc_logits(theta, z, logits);
     const bool factors = sinkhorn(logits, k, rows, columns, true, s);
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            const int entry = GATE_COLUMNS + i * STREAMS + j;
-            d[i][j] = row_gradient(d_h, i, j) * h[entry];
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        const int entry = GATE_COLUMNS + i * STREAMS + j;
+        d[i][j] = row_gradient(d_h, i, j) * h[entry];
     }
     sinkhorn_backward(logits, k, s, factors, d);
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            d_alpha += residual_logit_backward(theta, z, i * STREAMS + j, d[i][j], d_z, d_theta);
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        d_alpha += residual_logit_backward(theta, z, i * STREAMS + j, d[i][j], d_z, d_theta);
     }
     d_theta[P_alpha_res] += d_alpha;
 }

@@ -42,7 +42,9 @@ INLINED uint permutation_next(uint p) {
 #if LANES < 32 || STREAMS > 4
 #define AT_IMAGE(j, permutation, i) for (int j = image(permutation, i), j_once = 1; j_once; j_once = 0)
 #else
-#define AT_IMAGE(j, permutation, i) EACH(j, STREAMS) if (j == image(permutation, i))
+#define AT_IMAGE(j, permutation, i)                                                                                \
+    EACH(j, STREAMS)                                                                                               \
+        if (j == image(permutation, i))
 #endif
 
 INLINED float permutation_highest(__global const float *theta, __global const float *z) {
@@ -65,10 +67,8 @@ INLINED void add_compensated(float term, float *sum, float *lost) {
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     float res[STREAMS][STREAMS], lost[STREAMS][STREAMS], sum = 0.0f, sum_lost = 0.0f;
     sigmoid_gates_forward(theta, z, h);
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            res[i][j] = lost[i][j] = 0.0f;
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        res[i][j] = lost[i][j] = 0.0f;
     }
     const float highest = permutation_highest(theta, z);
     uint p = FIRST_PERMUTATION;
@@ -82,10 +82,8 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
         }
         p = permutation_next(p);
     }
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            h[GATE_COLUMNS + i * STREAMS + j] = res[i][j] / sum;
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        h[GATE_COLUMNS + i * STREAMS + j] = res[i][j] / sum;
     }
 }
 
@@ -95,12 +93,10 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
                          __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, sum_lost = 0.0f, d_alpha = 0.0f, d_alpha_lost = 0.0f;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
-    EACH(i, STREAMS) {
-        EACH(j, STREAMS) {
-            const int entry = GATE_COLUMNS + i * STREAMS + j;
-            d_res[i][j] = row_gradient(d_h, i, j);
-            product += d_res[i][j] * h[entry];
-        }
+    EACH_ENTRY(i, j, STREAMS) {
+        const int entry = GATE_COLUMNS + i * STREAMS + j;
+        d_res[i][j] = row_gradient(d_h, i, j);
+        product += d_res[i][j] * h[entry];
     }
     const float highest = permutation_highest(theta, z);
     for (int r = 0; r < PERMUTATIONS; r++) {

@@ -27,8 +27,7 @@ INLINED float helmert(int i, int k) {
     return i <= k ? helmert_scale[k] : i == k + 1 ? -(k + 1) * helmert_scale[k] : 0.0f;
 }
 
-/* Q = (I + A)^-1 (I - A) by elimination. No pivoting: the symmetric part of I + A is I, and stays at least I in
- * every Schur complement, so pivots are at least 1. */
+/* Q = (I + A)^-1 (I - A) by elimination, without pivoting for the reason that hc_go_mhc.cl gives. */
 INLINED void cayley(const float *angles, float q[SIDE][SIDE]) {
     float left[SIDE][SIDE];
     for (int i = 0, next = 0; i < M; i++) {

@@ -21,7 +21,6 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
                                    ulong bias_at, __global act_t *output, __global float *statistics) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
     __global const act_t *x = streams + token * ROW_LENGTH;
     vec_t sum_normal[SLOTS(CHANNELS)];
     CLEAR(vec_t, sum_normal, SLOTS(CHANNELS));
@@ -36,7 +35,7 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
         UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
             sum_normal[slot] += u[slot] * row.y;
         }
-        if (lane == 0) {
+        if (LANE == 0) {
             statistics[(token * NORMS + norm) * 2] = row.x;
             statistics[(token * NORMS + norm) * 2 + 1] = row.y;
         }

@@ -4,8 +4,8 @@
  * others (matrix_cores_files of runtime/gemm/matrix_cores.c):
  *
  *   NVIDIA sm_80 and later   matrix_cores_nvidia.cl (PTX), matrix_cores_ptx.cl
- *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl, _mfma.cl (gfx90a, gfx94x, gfx950) or
- *                            _mfma_gfx908.cl, then matrix_cores_amd.cl, matrix_cores_plain.cl
+ *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl or _mfma.cl (gfx908, gfx90a, gfx94x,
+ *                            gfx950), then matrix_cores_amd.cl, matrix_cores_plain.cl
  *   Intel                    matrix_cores_intel.cl (cl_intel_subgroup_matrix_multiply_accumulate),
  *                            matrix_cores_plain.cl
  *   any device, for tests    matrix_cores_emulated.cl (NVIDIA's instructions in OpenCL C), matrix_cores_plain.cl,
@@ -15,10 +15,12 @@
  *   WARP_SIZE  lanes that work together
  *   FP16       elements of A and B are 0: bf16, 1: fp16; either way kernels see bits in a ushort
  *
- * What the files define for kernels, whose work-groups are one-dimensional and consist of whole warps:
+ * What the files define for kernels, whose work-groups are one-dimensional and consist of whole warps; a file whose
+ * device needs another MATRIX_KERNEL, MATRIX_BEGIN or FRAGMENT_UNROLL than this one defines it again:
  *   FRAGMENT_M, _N, _K           A [FRAGMENT_M, FRAGMENT_K], B [FRAGMENT_K, FRAGMENT_N], C [FRAGMENT_M, FRAGMENT_N]
  *   MATRIX_KERNEL(warps)         goes before `void`: a kernel with work-groups of so many warps
  *   MATRIX_BEGIN(me, warps)      at the start of such a kernel: declares `me`, who a work-item is
+ *   EACH(i, n), EACH_BY(i, n, step), EACH_ELEMENT(n, fragments, i)   loops over fragments and their elements
  *   fragment_a, _b, _c           a lane's share; that of C are the floats c.v[0 .. FRAGMENT_ELEMENTS - 1],
  *   fragment_row, _column        which lie there in C; with FRAGMENT_PAIRS 2 i and 2 i + 1 side by side in a row
  *   fragment_load_a, _b          from a tile in local memory (below), either as it lies or transposed
@@ -34,7 +36,8 @@
  *                                them, and LANE_IN_ROW(r) is an element of number r
  *   ROW_LANES                    neighbouring lanes that hold a row of C
  *   EXCHANGE(me, x, bit)         x of the lane whose number differs in this bit
- *   power_of_two, IN_ORDER, FORGET, COPY_UNROLL   see attention_matrix_cores.cl
+ *   IN_ORDER, FORGET             see matrix_cores_amd.cl; nothing on other devices
+ *   COPY_UNROLL                  goes before the loop that copies a tile
  *
  * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since
  * it exchanges through barriers.
@@ -45,6 +48,14 @@
  * to 16 bytes.
  */
 #define CHUNK 8 /* elements of 16 bits that are copied at once */
+
+#define FRAGMENT_UNROLL     _Pragma("unroll")   /* fragments must live in registers */
+#define NOT_UNROLLED        _Pragma("unroll 1") /* before loops that would make code too long */
+#define EACH_BY(i, n, step) FRAGMENT_UNROLL for (uint i = 0; i < (n); i += (step))
+#define EACH(i, n)          EACH_BY(i, n, 1)
+#define EACH_ELEMENT(n, fragments, i)                                                                              \
+    EACH(n, fragments)                                                                                             \
+        EACH(i, FRAGMENT_ELEMENTS)
 
 INLINED uint tile_at(uint width, uint row, uint column) {
     const uint chunks = width / CHUNK, together = chunks < 8 ? 8 / chunks : 1;
@@ -66,17 +77,20 @@ INLINED ushort operand_round(float x) {
     return bits;
 }
 
-INLINED float operand_value(ushort bits) {
-    return FP16 ? vload_half(0, (const half *)&bits) : as_float((uint)bits << 16);
+INLINED float half_value(ushort bits, int type) {
+    return type == TYPE_FP16 ? vload_half(0, (const half *)&bits) : as_float((uint)bits << 16);
 }
 
-#define operand_round_pair(low, high) (FP16 ? pair_round_fp16(low, high) : pair_round_bf16(low, high))
+#define OPERAND                       (FP16 ? TYPE_FP16 : TYPE_BF16)
+#define operand_value(bits)           half_value(bits, OPERAND)
+#define pair_round(low, high, type)   (type == TYPE_FP16 ? pair_round_fp16(low, high) : pair_round_bf16(low, high))
+#define operand_round_pair(low, high) pair_round(low, high, OPERAND)
 
-#define FRAGMENT_CLEAR(c)                                                                                          \
-    do {                                                                                                           \
-        FRAGMENT_UNROLL                                                                                            \
-        for (uint element = 0; element < FRAGMENT_ELEMENTS; element++)                                             \
-            (c)->v[element] = 0.0f;                                                                                \
-    } while (0)
+#define MATRIX_KERNEL(warps) __kernel __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
+#define MATRIX_BEGIN(me, warps)                                                                                    \
+    const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
 
-#define NOT_UNROLLED _Pragma("unroll 1") /* before loops that would make code too long */
+/* A loop of memset in a function is not unrolled by clang 15, and the fragments stay in memory. */
+#define FRAGMENTS_CLEAR(c, count)                                                                                  \
+    EACH_ELEMENT(clear_n, count, clear_i)                                                                          \
+    (c)[clear_n].v[clear_i] = 0.0f

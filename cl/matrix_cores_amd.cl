@@ -2,12 +2,11 @@
  * % 16 of B. Which ones does not matter as long as it is the same for both, since the sum over k has no order.
  * Comes after one of matrix_cores_amd_*.cl. */
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
-#define FRAGMENT_UNROLL _Pragma("unroll") /* before loops over fragments, which must live in registers */
-#define COPY_UNROLL     FRAGMENT_UNROLL
-#define FRAGMENT_M      16
-#define FRAGMENT_N      16
-#define FRAGMENT_K      16
-#define FRAGMENT_PAIRS  0
+#define COPY_UNROLL    FRAGMENT_UNROLL
+#define FRAGMENT_M     16
+#define FRAGMENT_N     16
+#define FRAGMENT_K     16
+#define FRAGMENT_PAIRS 0
 
 #define LANE_ROWS      FRAGMENT_ELEMENTS
 #define LANE_ROW_OF(i) (i)
@@ -23,65 +22,45 @@
         __builtin_amdgcn_wave_barrier();                                                                           \
     } while (0)
 
+#if WARP_SIZE == 32
+/* The compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until
+ * registers run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
+#define IN_ORDER() __builtin_amdgcn_sched_barrier(0)
+#define FORGET(me) __asm__ volatile("" : "+v"((me).lane))
+#endif
+
 typedef operand_bits_t fragment_a;
 typedef operand_bits_t fragment_b;
 typedef struct {
     floats_t v;
 } fragment_c;
 
-#define MATRIX_KERNEL(warps) __kernel __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
-#define MATRIX_BEGIN(me, warps)                                                                                    \
-    const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
-
-INLINED uint fragment_row(struct work_item me, uint i) {
-    return LANE_ROW(me.lane, i);
-}
-
-INLINED uint fragment_column(struct work_item me, uint i) {
-    return me.lane % 16;
-}
+#define fragment_column(me, i) ((me).lane % 16)
 
 /* OPERAND_SHARE neighbours of one row of the tile. */
-INLINED operand_bits_t load_along(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                  uint column) {
+INLINED operand_bits_t fragment_load_a(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                       uint column) {
 #if OPERAND_SHARE > CHUNK
-    const ushort8 low = *(__local const ushort8 *)(tile + tile_at(width, row, column));
-    const ushort8 high = *(__local const ushort8 *)(tile + tile_at(width, row, column + CHUNK));
+    const ushort8 low = *(__local const ushort8 *)(tile + tile_at(width, row + me.lane % 16, column));
+    const ushort8 high = *(__local const ushort8 *)(tile + tile_at(width, row + me.lane % 16, column + CHUNK));
     return (ushort16)(low, high);
 #else
-    return *(__local const operand_bits_t *)(tile + tile_at(width, row, column + LANE_FIRST(me.lane)));
+    return *(__local const operand_bits_t *)(tile +
+                                             tile_at(width, row + me.lane % 16, column + LANE_FIRST(me.lane)));
 #endif
 }
 
 /* OPERAND_SHARE elements of one column of the tile. */
-INLINED operand_bits_t load_down(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                 uint column) {
+INLINED operand_bits_t fragment_load_a_transposed(struct work_item me, __local const ushort *tile, uint width,
+                                                  uint row, uint column) {
     operand_bits_t bits;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < OPERAND_SHARE; i++)
-        bits[i] = tile[tile_at(width, row + LANE_FIRST(me.lane) + i, column)];
+    EACH(i, OPERAND_SHARE)
+        bits[i] = tile[tile_at(width, row + LANE_FIRST(me.lane) + i, column + me.lane % 16)];
     return bits;
 }
 
-INLINED fragment_a fragment_load_a(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                   uint column) {
-    return load_along(me, tile, width, row + me.lane % 16, column);
-}
-
-INLINED fragment_a fragment_load_a_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                              uint column) {
-    return load_down(me, tile, width, row, column + me.lane % 16);
-}
-
-INLINED fragment_b fragment_load_b(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                   uint column) {
-    return fragment_load_a_transposed(me, tile, width, row, column);
-}
-
-INLINED fragment_b fragment_load_b_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                              uint column) {
-    return fragment_load_a(me, tile, width, row, column);
-}
+#define fragment_load_b            fragment_load_a_transposed
+#define fragment_load_b_transposed fragment_load_a
 
 INLINED void fragment_multiply(struct work_item me, fragment_c *c, fragment_a a, fragment_b b) {
 #if FP16

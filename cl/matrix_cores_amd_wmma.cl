@@ -1,8 +1,8 @@
 /* AMD RDNA 3 (gfx11), whose two halves of a wave hold the same elements of A and B: RDNA 3 ISA, "WMMA". */
-#define FRAGMENT_ELEMENTS 8
-#define OPERAND_SHARE     16
-#define LANE_ROW(lane, i) ((i) * 2 + (lane) / 16)
-#define LANE_FIRST(lane)  0
+#define FRAGMENT_ELEMENTS   8
+#define OPERAND_SHARE       16
+#define fragment_row(me, i) ((i) * 2 + (me).lane / 16)
+#define LANE_FIRST(lane)    0
 typedef ushort16 operand_bits_t;
 typedef float8 floats_t;
 
@@ -10,8 +10,3 @@ typedef float8 floats_t;
 #define OPERAND_BF16(x)        as_short16(x)
 #define MULTIPLY_FP16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c)
 #define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c)
-
-/* The compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until
- * registers run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
-#define IN_ORDER() __builtin_amdgcn_sched_barrier(0)
-#define FORGET(me) __asm__ volatile("" : "+v"((me).lane))

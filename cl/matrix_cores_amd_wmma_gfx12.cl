@@ -1,8 +1,8 @@
 /* AMD RDNA 4 (gfx12): RDNA 4 ISA, "WMMA". */
-#define FRAGMENT_ELEMENTS 8
-#define OPERAND_SHARE     8
-#define LANE_ROW(lane, i) ((lane) / 16 * 8 + (i))
-#define LANE_FIRST(lane)  ((lane) / 16 * 8)
+#define FRAGMENT_ELEMENTS   8
+#define OPERAND_SHARE       8
+#define fragment_row(me, i) ((me).lane / 16 * 8 + (i))
+#define LANE_FIRST(lane)    ((lane) / 16 * 8)
 typedef ushort8 operand_bits_t;
 typedef float8 floats_t;
 
@@ -10,8 +10,3 @@ typedef float8 floats_t;
 #define OPERAND_BF16(x)        as_short8(x)
 #define MULTIPLY_FP16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c)
 #define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c)
-
-/* The compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until
- * registers run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
-#define IN_ORDER() __builtin_amdgcn_sched_barrier(0)
-#define FORGET(me) __asm__ volatile("" : "+v"((me).lane))

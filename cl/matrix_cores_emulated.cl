@@ -1,5 +1,7 @@
 /* An emulation of NVIDIA's instructions, for tests on any device. It does what the tables of the PTX ISA say, so
  * that it tests which lane holds which element in matrix_cores_ptx.cl. */
+#undef FRAGMENT_UNROLL
+#undef MATRIX_BEGIN
 #define FRAGMENT_UNROLL   _Pragma("nounroll") /* it has to compile fast */
 #define WARP_FENCE()      barrier(CLK_LOCAL_MEM_FENCE)
 #define EMULATION_SCRATCH 256 /* words of a warp */
@@ -15,8 +17,7 @@ INLINED uint4 ptx_load_rows(struct work_item me, __local const ushort *row, bool
     __local const ushort *__local *rows = (__local const ushort *__local *)me.scratch;
     rows[me.lane] = row;
     barrier(CLK_LOCAL_MEM_FENCE);
-    FRAGMENT_UNROLL
-    for (uint matrix = 0; matrix < 4; matrix++) {
+    EACH(matrix, 4) {
         const uint major = me.lane / 4, minor = me.lane % 4 * 2;
         __local const ushort *__local *at = rows + matrix * 8;
         const uint low = transposed ? at[minor][major] : at[major][minor];
@@ -27,13 +28,8 @@ INLINED uint4 ptx_load_rows(struct work_item me, __local const ushort *row, bool
     return (uint4)(words[0], words[1], words[2], words[3]);
 }
 
-INLINED uint4 ptx_load(struct work_item me, __local const ushort *row) {
-    return ptx_load_rows(me, row, false);
-}
-
-INLINED uint4 ptx_load_transposed(struct work_item me, __local const ushort *row) {
-    return ptx_load_rows(me, row, true);
-}
+#define ptx_load(me, row)            ptx_load_rows(me, row, false)
+#define ptx_load_transposed(me, row) ptx_load_rows(me, row, true)
 
 /* mma.m16n8k16: element i of a lane lies in
  *   A: row group (+ 8 unless i < 2 or 4 <= i < 6), column 2 member + i % 2 (+ 8 from i = 4 on)
@@ -44,24 +40,20 @@ INLINED void ptx_multiply(struct work_item me, float *c, uint4 a, uint2 b) {
     __local ushort *whole_a = (__local ushort *)me.scratch, *whole_b = whole_a + 16 * 16;
     const uint group = me.lane / 4, member = me.lane % 4;
     const uint words_a[4] = {a.x, a.y, a.z, a.w}, words_b[2] = {b.x, b.y};
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < 8; i++) {
+    EACH(i, 8) {
         const uint row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
         const uint column = member * 2 + i % 2 + (i < 4 ? 0 : 8);
         whole_a[row * 16 + column] = (ushort)(words_a[i / 2] >> i % 2 * 16);
     }
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < 4; i++) {
+    EACH(i, 4) {
         const uint row = member * 2 + i % 2 + (i < 2 ? 0 : 8);
         whole_b[row * 8 + group] = (ushort)(words_b[i / 2] >> i % 2 * 16);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < 4; i++) {
+    EACH(i, 4) {
         const uint row = i < 2 ? group : group + 8, column = member * 2 + i % 2;
         float sum = c[i];
-        FRAGMENT_UNROLL
-        for (uint k = 0; k < 16; k++)
+        EACH(k, 16)
             sum = mad(operand_value(whole_a[row * 16 + k]), operand_value(whole_b[k * 8 + column]), sum);
         c[i] = sum;
     }

@@ -1,7 +1,6 @@
 /* Intel's matrix cores: cl_intel_subgroup_matrix_multiply_accumulate. A lane holds column `lane` of B and of C, and
  * of each row of A the FRAGMENT_K / WARP_SIZE elements from lane * FRAGMENT_K / WARP_SIZE on. Sub-groups have 8 or
  * 16 lanes. */
-#define FRAGMENT_UNROLL   _Pragma("unroll") /* before loops over fragments, which must live in registers */
 #define COPY_UNROLL       FRAGMENT_UNROLL
 #define WARP_FENCE()      barrier(CLK_LOCAL_MEM_FENCE)
 #define FRAGMENT_M        8
@@ -15,19 +14,13 @@ typedef struct {
     float8 v;
 } fragment_c;
 
+#undef MATRIX_KERNEL
 #define MATRIX_KERNEL(warps)                                                                                       \
     __kernel __attribute__((intel_reqd_sub_group_size(WARP_SIZE)))                                                 \
     __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
-#define MATRIX_BEGIN(me, warps)                                                                                    \
-    const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
 
-INLINED uint fragment_row(struct work_item me, uint i) {
-    return i;
-}
-
-INLINED uint fragment_column(struct work_item me, uint i) {
-    return me.lane;
-}
+#define fragment_row(me, i)    (i)
+#define fragment_column(me, i) ((me).lane)
 
 /* Two elements in one int, the first one below. */
 INLINED int pair_of(ushort low, ushort high) {
@@ -51,8 +44,7 @@ typedef int8 fragment_a;
 INLINED fragment_a fragment_load_a(struct work_item me, __local const ushort *tile, uint width, uint row,
                                    uint column) {
     fragment_a a;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < FRAGMENT_M; i++)
+    EACH(i, FRAGMENT_M)
         a[i] = ROW_SHARE(me.lane, tile, width, row + i, column);
     return a;
 }
@@ -60,8 +52,7 @@ INLINED fragment_a fragment_load_a(struct work_item me, __local const ushort *ti
 INLINED fragment_a fragment_load_a_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
                                               uint column) {
     fragment_a a;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < FRAGMENT_M; i++)
+    EACH(i, FRAGMENT_M)
         a[i] = COLUMN_SHARE(me.lane, tile, width, row, column + i);
     return a;
 }
@@ -69,8 +60,7 @@ INLINED fragment_a fragment_load_a_transposed(struct work_item me, __local const
 INLINED fragment_b fragment_load_b(struct work_item me, __local const ushort *tile, uint width, uint row,
                                    uint column) {
     fragment_b b;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < FRAGMENT_K / 2; i++)
+    EACH(i, FRAGMENT_K / 2)
         b[i] = pair_of(tile[tile_at(width, row + i * 2, column + me.lane)],
                        tile[tile_at(width, row + i * 2 + 1, column + me.lane)]);
     return b;
@@ -79,8 +69,7 @@ INLINED fragment_b fragment_load_b(struct work_item me, __local const ushort *ti
 INLINED fragment_b fragment_load_b_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
                                               uint column) {
     fragment_b b;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < FRAGMENT_K / 2; i++)
+    EACH(i, FRAGMENT_K / 2)
         b[i] = *(__local const int *)(tile + tile_at(width, row + me.lane, column + i * 2));
     return b;
 }

@@ -1,9 +1,4 @@
 /* NVIDIA's instructions, of compute capability 8.0 and later: PTX ISA, mma.m16n8k16, ldmatrix and cp.async. */
-#define FRAGMENT_UNROLL _Pragma("unroll") /* before loops over fragments, which must live in registers */
-
-#define MATRIX_BEGIN(me, warps)                                                                                    \
-    const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
-
 #define SHARED_ADDRESS(pointer) ((uint)(size_t)(pointer))
 
 /* Four 8 x 8 matrices, each transposed by the second function; lane l gives where row l % 8 of matrix l / 8 is. */
@@ -68,9 +63,3 @@ INLINED float ptx_exchange(float x, uint bit) {
     }
 PAIR_ROUND(pair_round_fp16, "cvt.rn.f16x2.f32")
 PAIR_ROUND(pair_round_bf16, "cvt.rn.bf16x2.f32")
-
-INLINED float power_of_two(float x) {
-    float y;
-    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}

@@ -4,12 +4,10 @@ INLINED void copy_chunk(__local ushort *to, __global const ushort *from, uint by
         *(__local uint4 *)to = *(__global const uint4 *)from;
         return;
     }
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < CHUNK; i++)
+    EACH(i, CHUNK)
         to[i] = i * sizeof(ushort) < bytes ? from[i] : 0;
 }
-INLINED void copy_commit(void) {
-}
+#define copy_commit()
 #define COPY_WAIT(groups)
 
 INLINED uint pair_round_bf16(float low, float high) {
@@ -21,8 +19,4 @@ INLINED uint pair_round_fp16(float low, float high) {
     vstore_half_rte(low, 0, (half *)bits);
     vstore_half_rte(high, 1, (half *)bits);
     return (uint)bits[1] << 16 | bits[0];
-}
-
-INLINED float power_of_two(float x) {
-    return native_exp2(x);
 }

@@ -13,16 +13,10 @@ typedef struct {
     float v[FRAGMENT_ELEMENTS]; /* 0 to 3: columns 0 to 7; 4 to 7: columns 8 to 15 */
 } fragment_c;
 
-INLINED uint fragment_row(struct work_item me, uint i) {
-    return me.lane / 4 + (i & 2) * 4;
-}
+#define fragment_row(me, i)    ((me).lane / 4 + ((i) & 2) * 4)
+#define fragment_column(me, i) ((me).lane % 4 * 2 + ((i) & 1) + ((i) & 4) * 2)
 
-INLINED uint fragment_column(struct work_item me, uint i) {
-    return me.lane % 4 * 2 + (i & 1) + (i & 4) * 2;
-}
-
-#define MATRIX_KERNEL(warps) __kernel __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
-#define COPY_UNROLL          _Pragma("nounroll") /* copies go on beside the computation: registers are scarcer */
+#define COPY_UNROLL _Pragma("nounroll") /* copies go on beside the computation: registers are scarcer */
 
 #define LANE_ROWS      2
 #define LANE_ROW_OF(i) ((i) >> 1 & 1)

@@ -37,14 +37,6 @@ struct target {
 /* ---- runs of elements */
 
 #if RUN == 8
-INLINED float half_value(ushort bits, int type) {
-    return type == TYPE_BF16 ? as_float((uint)bits << 16) : vload_half(0, (const half *)&bits);
-}
-
-INLINED uint pair_round(float low, float high, int type) {
-    return type == TYPE_BF16 ? pair_round_bf16(low, high) : pair_round_fp16(low, high);
-}
-
 INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
     if (type == TYPE_FP32) {
         __global const float4 *quads = (__global const float4 *)((__global const float *)from + at);
@@ -54,8 +46,7 @@ INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
     }
     const uint4 words = *(__global const uint4 *)((__global const ushort *)from + at);
     const uint each[4] = {words.x, words.y, words.z, words.w};
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < 4; i++) {
+    EACH(i, 4) {
         x[i * 2] = half_value((ushort)each[i], type);
         x[i * 2 + 1] = half_value((ushort)(each[i] >> 16), type);
     }
@@ -79,17 +70,9 @@ INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
                 pair_round(x[6], x[7], type));
 }
 #else
-INLINED void run_from_local(float *x, __local const float *from) {
-    x[0] = from[0];
-}
-
-INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
-    x[0] = element_load(from, at, type);
-}
-
-INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
-    element_store(x[0], to, at, type);
-}
+#define run_from_local(x, from)     ((x)[0] = *(from))
+#define run_load(x, from, at, type) ((x)[0] = element_load(from, at, type))
+#define run_store(x, to, at, type)  element_store((x)[0], to, at, type)
 #endif
 
 /* ---- blocks */
@@ -110,27 +93,23 @@ INLINED void run_finish(float *y, struct target target, uint row, uint column) {
     float other[RUN];
     if (ADDS) {
         run_load(other, target.c, at, TYPE_C);
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < RUN; i++)
+        EACH(i, RUN)
             y[i] += target.beta * other[i];
     }
     if (BIAS) {
         run_load(other, target.bias, target.bias_at + column, TYPE_BIAS);
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < RUN; i++)
+        EACH(i, RUN)
             y[i] += other[i];
     }
 #if SIDE
     const ulong beside = target.side_at + row * target.side_stride + column;
     if (SIDE == 1) {
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < RUN; i++)
+        EACH(i, RUN)
             other[i] = y[i] * activation_factor(y[i]);
         run_store(other, target.side, beside, TYPE_SIDE);
     } else {
         run_load(other, target.side, beside, TYPE_SIDE);
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < RUN; i++)
+        EACH(i, RUN)
             y[i] *= activation_derivative(other[i]);
     }
 #endif

@@ -63,55 +63,48 @@ INLINED uint4 chunk_fetch(struct source source, uint row, uint column) {
     if (LOAD > 0 && extent == CHUNK)
         return *(__global const uint4 *)from;
     uint words[CHUNK / 2];
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < CHUNK / 2; i++) {
+    EACH(i, CHUNK / 2) {
         const uint low = i * 2 < extent ? from[i * 2] : 0, high = i * 2 + 1 < extent ? from[i * 2 + 1] : 0;
         words[i] = high << 16 | low;
     }
     return (uint4)(words[0], words[1], words[2], words[3]);
 }
 
+/* Row and column in its tile of a work-item's chunk number i of `chunks`. Of a tile that is transposed on its way a
+ * work-item has chunks from two rows below each other where it has an even number, which are neighbours then;
+ * work-items that are neighbours have the next rows, so that they write to different banks. */
+#define TOGETHER(chunks) ((chunks) % 2 == 0 ? 2 : 1)
+
+INLINED uint2 chunk_place(uint i, uint width, uint chunks, bool transpose) {
+    if (!transpose) {
+        const uint chunk = get_local_id(0) + i * ITEMS;
+        return (uint2)(chunk / (width / CHUNK), chunk % (width / CHUNK) * CHUNK);
+    }
+    const uint rows = BLOCK_K / TOGETHER(chunks), place = get_local_id(0) + i / TOGETHER(chunks) * ITEMS;
+    return (uint2)(place % rows * TOGETHER(chunks) + i % TOGETHER(chunks), place / rows * CHUNK);
+}
+
 /* Starts the copy of a work-item's chunks of a tile. */
 INLINED void tile_stream(__local ushort *tile, struct source source, uint width, uint chunks) {
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < chunks; i++) {
-        const uint chunk = get_local_id(0) + i * ITEMS, row = chunk / (width / CHUNK);
-        const uint column = chunk % (width / CHUNK) * CHUNK;
-        __local ushort *to = tile + tile_at(width, row, column);
+    EACH(i, chunks) {
+        const uint2 place = chunk_place(i, width, chunks, false);
+        __local ushort *to = tile + tile_at(width, place.x, place.y);
         if (LOAD == 0) {
-            *(__local uint4 *)to = chunk_fetch(source, row, column);
+            *(__local uint4 *)to = chunk_fetch(source, place.x, place.y);
         } else {
-            const uint extent = chunk_extent(source, row, column);
+            const uint extent = chunk_extent(source, place.x, place.y);
             /* nothing is read where there is nothing, but the address has to be one */
-            const uint at = extent ? row * source.stride + column : 0;
+            const uint at = extent ? place.x * source.stride + place.y : 0;
             copy_chunk(to, source.elements + at, extent * sizeof(ushort));
         }
     }
 }
 
-/* The same in two steps: into registers, and from there into the tile. Of a tile that is transposed a work-item has
- * chunks from two rows below each other where it has an even number, which are neighbours then; work-items that are
- * neighbours have the next rows, so that they write to different banks. */
-#define TOGETHER(chunks) ((chunks) % 2 == 0 ? 2 : 1)
-
-INLINED uint2 transposed_place(uint i, uint chunks) {
-    const uint rows = BLOCK_K / TOGETHER(chunks), place = get_local_id(0) + i * ITEMS;
-    return (uint2)(place % rows * TOGETHER(chunks), place / rows * CHUNK);
-}
-
+/* The same in two steps: into registers, and from there into the tile. */
 INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks, bool transpose) {
-    if (transpose) {
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < chunks; i++) {
-            const uint2 place = transposed_place(i / TOGETHER(chunks), chunks);
-            registers[i] = chunk_fetch(source, place.x + i % TOGETHER(chunks), place.y);
-        }
-        return;
-    }
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < chunks; i++) {
-        const uint chunk = get_local_id(0) + i * ITEMS;
-        registers[i] = chunk_fetch(source, chunk / (width / CHUNK), chunk % (width / CHUNK) * CHUNK);
+    EACH(i, chunks) {
+        const uint2 place = chunk_place(i, width, chunks, transpose);
+        registers[i] = chunk_fetch(source, place.x, place.y);
     }
 }
 
@@ -120,32 +113,21 @@ INLINED ushort chunk_element(uint4 chunk, uint i) {
     return (ushort)(words[i / 2] >> i % 2 * 16);
 }
 
-INLINED void tile_put_transposed(__local ushort *tile, const uint4 *registers, uint chunks) {
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < chunks; i += TOGETHER(chunks)) {
-        const uint2 place = transposed_place(i / TOGETHER(chunks), chunks);
-        FRAGMENT_UNROLL
-        for (uint e = 0; e < CHUNK; e++) {
-            __local ushort *to = tile + tile_at(BLOCK_K, place.y + e, place.x);
+INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool transpose) {
+    EACH_BY(i, chunks, transpose ? TOGETHER(chunks) : 1) {
+        const uint2 place = chunk_place(i, width, chunks, transpose);
+        if (!transpose) {
+            *(__local uint4 *)(tile + tile_at(width, place.x, place.y)) = registers[i];
+            continue;
+        }
+        EACH(e, CHUNK) {
+            __local ushort *to = tile + tile_at(width, place.y + e, place.x);
             const ushort first = chunk_element(registers[i], e);
             if (TOGETHER(chunks) == 2)
                 *(__local uint *)to = (uint)chunk_element(registers[i + TOGETHER(chunks) - 1], e) << 16 | first;
             else
                 *to = first;
         }
-    }
-}
-
-INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool transpose) {
-    if (transpose) {
-        tile_put_transposed(tile, registers, chunks);
-        return;
-    }
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < chunks; i++) {
-        const uint chunk = get_local_id(0) + i * ITEMS;
-        *(__local uint4 *)(tile + tile_at(width, chunk / (width / CHUNK), chunk % (width / CHUNK) * CHUNK)) =
-            registers[i];
     }
 }
 
@@ -174,20 +156,15 @@ INLINED fragment_b tile_fragment_b(struct work_item me, __local const ushort *ti
 INLINED void tiles_multiply(struct work_item me, __local const ushort *tile_a, __local const ushort *tile_b,
                             fragment_c sum[DOWN][ACROSS]) {
     const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;
-    FRAGMENT_UNROLL
-    for (uint k = 0; k < BLOCK_K; k += FRAGMENT_K) {
+    EACH_BY(k, BLOCK_K, FRAGMENT_K) {
         fragment_a a[DOWN];
         fragment_b b[ACROSS];
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < DOWN; i++)
+        EACH(i, DOWN)
             a[i] = tile_fragment_a(me, tile_a, row + i * FRAGMENT_M, k);
-        FRAGMENT_UNROLL
-        for (uint j = 0; j < ACROSS; j++)
+        EACH(j, ACROSS)
             b[j] = tile_fragment_b(me, tile_b, k, column + j * FRAGMENT_N);
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < DOWN; i++) {
-            FRAGMENT_UNROLL
-            for (uint j = 0; j < ACROSS; j++)
+        EACH(i, DOWN) {
+            EACH(j, ACROSS)
                 fragment_multiply(me, &sum[i][j], a[i], b[j]);
         }
     }
@@ -278,10 +255,8 @@ INLINED uint strip_at(uint row, uint column) {
 }
 
 INLINED void strip_put(struct work_item me, __local float *strip, uint row, const fragment_c *sum) {
-    FRAGMENT_UNROLL
-    for (uint j = 0; j < ACROSS; j++) {
-        FRAGMENT_UNROLL
-        for (uint e = 0; e < FRAGMENT_ELEMENTS; e += FRAGMENT_PAIRS + 1) {
+    EACH(j, ACROSS) {
+        EACH_BY(e, FRAGMENT_ELEMENTS, FRAGMENT_PAIRS + 1) {
             __local float *to =
                 strip + strip_at(row + fragment_row(me, e), j * FRAGMENT_N + fragment_column(me, e));
             if (FRAGMENT_PAIRS)
@@ -312,6 +287,14 @@ INLINED struct task task_of(uint m, uint n, uint k, uint whole, uint parts, uint
     return (struct task){corner.x, corner.y, 0, k, 0};
 }
 
+/* What a group reads of an operand from its row or column `line` of `lines` on; `across`: k runs down in memory. */
+INLINED struct source source_of(__global const ushort *matrix, uint stride, bool across, uint line, uint lines,
+                                struct task task) {
+    if (across)
+        return (struct source){matrix + (ulong)task.first * stride + line, stride, task.terms, lines - line};
+    return (struct source){matrix + (ulong)line * stride + task.first, stride, lines - line, task.terms};
+}
+
 /* Rows of the block from (row, column) on. */
 INLINED void strip_finish(struct work_item me, __local const float *strip, struct target target, struct task task,
                           uint row, uint column) {
@@ -337,12 +320,10 @@ INLINED void block_finish(struct work_item me, __local uint4 *memory, fragment_c
     __local float *strip = (__local float *)memory + me.warp * STRIP_SIZE;
     const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;
     barrier(CLK_LOCAL_MEM_FENCE);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < DOWN; i += STRIP_DOWN) {
+    EACH_BY(i, DOWN, STRIP_DOWN) {
         if (i > 0)
             WARP_FENCE();
-        FRAGMENT_UNROLL
-        for (uint down = 0; down < STRIP_DOWN; down++)
+        EACH(down, STRIP_DOWN)
             strip_put(me, strip, down * FRAGMENT_M, sum[i + down]);
         WARP_FENCE();
         strip_finish(me, strip, target, task, row + i * FRAGMENT_M, column);
@@ -361,22 +342,11 @@ void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __glob
     MATRIX_BEGIN(me, WARPS);
     const struct target target = TARGET(m, n);
     const struct task task = task_of(m, n, k, whole, parts, depth, partial);
-    const struct sources sources = {
-        {a + a_at +
-             (TRANSPOSE_A ? (ulong)task.first * a_stride + task.row : (ulong)task.row * a_stride + task.first),
-         a_stride, TRANSPOSE_A ? task.terms : m - task.row, TRANSPOSE_A ? m - task.row : task.terms},
-        {b + b_at +
-             (TRANSPOSE_B ? (ulong)task.column * b_stride + task.first
-                          : (ulong)task.first * b_stride + task.column),
-         b_stride, TRANSPOSE_B ? n - task.column : task.terms, TRANSPOSE_B ? task.terms : n - task.column},
-    };
+    const struct sources sources = {source_of(a + a_at, a_stride, TRANSPOSE_A, task.row, m, task),
+                                    source_of(b + b_at, b_stride, !TRANSPOSE_B, task.column, n, task)};
     fragment_c sum[DOWN][ACROSS];
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < DOWN; i++) {
-        FRAGMENT_UNROLL
-        for (uint j = 0; j < ACROSS; j++)
-            FRAGMENT_CLEAR(&sum[i][j]);
-    }
+    EACH(i, DOWN)
+        FRAGMENTS_CLEAR(sum[i], ACROSS);
     block_multiply(me, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
     block_finish(me, memory, sum, target, task);
 }

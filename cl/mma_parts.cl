@@ -22,8 +22,7 @@ __kernel void mma_parts(uint m, uint n, uint whole, uint parts, ulong runs, __gl
     run_load(y, partial, first, TYPE_FP32);
     for (uint part = 1; part < parts; part++) {
         run_load(other, partial, first + part * BLOCK_SIZE, TYPE_FP32);
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < RUN; i++)
+        EACH(i, RUN)
             y[i] += other[i];
     }
     run_finish(y, target, row, column);

@@ -68,7 +68,6 @@ static const struct matrix_cores all[] = {
     AMD(WMMA, "WMMA", "wmma", wmma, 32, true),
     AMD(WMMA_GFX12, "WMMA", "wmma_gfx12", wmma, 32, false), /* another instruction: a lane has half of an operand */
     AMD(MFMA, "MFMA", "mfma", mfma, 64, false),
-    AMD(MFMA_GFX908, "MFMA", "mfma_gfx908", mfma, 64, false), /* two steps of 8 along k for bf16 */
     INTEL(intel_8, 8, 8),
     INTEL(intel_16, 16, 16),
     {MATRIX_CORES_EMULATED,
@@ -133,8 +132,7 @@ static int find_amd(const struct device *device, struct matrix_cores *cores) {
         const char *architectures;
         enum matrix_cores_kind kind;
     } known[] = {
-        {" gfx908 ", MATRIX_CORES_AMD_MFMA_GFX908},
-        {" gfx90a gfx942 gfx950 ", MATRIX_CORES_AMD_MFMA},
+        {" gfx908 gfx90a gfx942 gfx950 ", MATRIX_CORES_AMD_MFMA},
         {" gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153 ", MATRIX_CORES_AMD_WMMA},
         {" gfx1200 gfx1201 ", MATRIX_CORES_AMD_WMMA_GFX12},
     };

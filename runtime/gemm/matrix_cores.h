@@ -11,7 +11,6 @@ enum matrix_cores_kind {
     MATRIX_CORES_INTEL,
     MATRIX_CORES_EMULATED, /* NVIDIA's in plain OpenCL C, on any device, for tests */
     MATRIX_CORES_AMD_WMMA_GFX12,
-    MATRIX_CORES_AMD_MFMA_GFX908,
 };
 
 /* A work-group computes a block of C, block_m x block_n, in steps of block_k; each of its warps a part of warp_m x

@@ -80,20 +80,19 @@ static int check_fits(const struct operations *operations) {
 static int build(struct operations *operations) {
     struct compute *compute = operations->compute;
     struct attention_matrix_cores *cores = operations->attention_matrix_cores;
-    const char *files[12] = {"common.cl", "element.cl"};
-    size_t count = matrix_cores_add_files(&cores->unit, files, 2);
-    files[count++] = "matrix_cores_rows.cl";
+    const char *files[12] = {"common.cl", "attention.cl", "element.cl"};
+    size_t count = matrix_cores_add_files(&cores->unit, files, 3);
     files[count++] = "attention_matrix_cores.cl";
     char text[512];
     cl_program program = NULL;
     snprintf(text, sizeof(text),
-             "%s -DVEC=1 -DWARP_SIZE=%u -DFP16=%d -DC_TO_A_LOCAL=%d -DHEAD_SIZE=%" PRId64
-             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
+             "%s -DVEC=1 -DKEY_VEC=1 -DWARP_SIZE=%u -DFP16=%d -DC_TO_A_LOCAL=%d -DHEADS=%" PRId64
+             " -DHEAD_SIZE=%" PRId64 " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
                                                        : "", /* three times as fast to compile */
              cores->unit.warp, operations->shape.type == ELEMENT_FP16,
-             cores->unit.wide_fragments || cores->unit.transposed_load, head_size_of(operations), WARPS,
-             cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
+             cores->unit.wide_fragments || cores->unit.transposed_load, operations->shape.heads,
+             head_size_of(operations), WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
     const struct {
         const char *name;
@@ -158,8 +157,6 @@ bool attention_matrix_cores_take(const struct operations *operations, struct tok
            groups_of(operations, tokens) < UINT32_MAX;
 }
 
-#define ARG_SHAPE(pass) ARG_U32(operations->shape.heads), ARG_U32((pass)->tokens.sequence)
-
 /* A pass with so many matrix multiplications over blocks of rows and all before them, or after them. */
 static struct launch launch_of(const struct operations *operations, const struct kernel *kernel,
                                struct token_shape tokens, int gemms) {
@@ -183,12 +180,13 @@ void attention_matrix_cores_forward(struct operations *operations, const struct 
     const struct launch launch =
         launch_of(operations, drops ? &cores->forward_dropout : &cores->forward, pass->tokens, 2);
     if (drops) {
-        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * pass->y_elements), ARG_SHAPE(pass),
-                      ARG_DROPOUT(pass->dropout), ARG_OUT(values->y, pass->y_elements),
-                      ARG_OUT(values->lse, pass->score_rows));
-    } else {
-        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * pass->y_elements), ARG_SHAPE(pass),
+        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * pass->y_elements),
+                      ARG_U32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout),
                       ARG_OUT(values->y, pass->y_elements), ARG_OUT(values->lse, pass->score_rows));
+    } else {
+        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * pass->y_elements),
+                      ARG_U32(pass->tokens.sequence), ARG_OUT(values->y, pass->y_elements),
+                      ARG_OUT(values->lse, pass->score_rows));
     }
 }
 
@@ -199,9 +197,9 @@ void attention_matrix_cores_backward(struct operations *operations, const struct
     const struct launch queries = launch_of(operations, &cores->backward_queries, pass->tokens, 3);
     const struct launch keys = launch_of(operations, &cores->backward_keys, pass->tokens, 4);
     KERNEL_LAUNCH(operations->compute, &queries, ARG_IN(values->qkv, 3 * width), ARG_IN(values->y, width),
-                  ARG_IN(pass->d_y, width), ARG_IN(values->lse, rows), ARG_SHAPE(pass), ARG_DROPOUT(pass->dropout),
-                  ARG_OUT(pass->d_qkv, width), ARG_OUT(pass->scratch->delta, rows));
+                  ARG_IN(pass->d_y, width), ARG_IN(values->lse, rows), ARG_U32(pass->tokens.sequence),
+                  ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, width), ARG_OUT(pass->scratch->delta, rows));
     KERNEL_LAUNCH(operations->compute, &keys, ARG_IN(values->qkv, 3 * width), ARG_IN(pass->d_y, width),
-                  ARG_IN(values->lse, rows), ARG_IN(pass->scratch->delta, rows), ARG_SHAPE(pass),
+                  ARG_IN(values->lse, rows), ARG_IN(pass->scratch->delta, rows), ARG_U32(pass->tokens.sequence),
                   ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, 2 * width));
 }
