@@ -32,11 +32,14 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
     }
 }
 
+/* Loops over rows of HEAD_SIZE, in vectors. */
+#define EACH_ROW_VECTOR(row, rows, d)                                                                              \
+    for (int row = 0; row < (rows); row++)                                                                         \
+        for (int d = 0; d < HEAD_SIZE; d += VEC)
+
 static inline void sums_zero(float *sums, int rows) {
-    for (int q = 0; q < rows; q++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE((vec_t)(0.0f), sums + q * HEAD_SIZE + d);
-        }
+    EACH_ROW_VECTOR(q, rows, d) {
+        VEC_STORE((vec_t)(0.0f), sums + q * HEAD_SIZE + d);
     }
 }
 
@@ -132,10 +135,8 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
 
 /* The first `count` rows, times factor, to a [T, stride] matrix. */
 static inline void sums_store(const float *sums, int count, float factor, __global act_t *to, size_t stride) {
-    for (int q = 0; q < count; q++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(factor * VEC_LOAD(sums + q * HEAD_SIZE + d), to + q * stride + d);
-        }
+    EACH_ROW_VECTOR(q, count, d) {
+        ACT_STORE(factor * VEC_LOAD(sums + q * HEAD_SIZE + d), to + q * stride + d);
     }
 }
 
@@ -202,11 +203,9 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
                                int sequence, __global float *sums, __global act_t *d_q) {
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
     const int count = min(QUERIES, sequence - first);
-    for (int q = 0; q < count; q++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            const vec_t sum = start ? VEC_LOAD(sums + (size_t)(first + q) * SUMS_ROW + d) : (vec_t)(0.0f);
-            VEC_STORE(sum, d_query + q * HEAD_SIZE + d);
-        }
+    EACH_ROW_VECTOR(q, count, d) {
+        const vec_t sum = start ? VEC_LOAD(sums + (size_t)(first + q) * SUMS_ROW + d) : (vec_t)(0.0f);
+        VEC_STORE(sum, d_query + q * HEAD_SIZE + d);
     }
     tile_accumulate(d_scores, KEYS_BACKWARD, min(KEYS_BACKWARD, min(sequence, first + QUERIES) - start),
                     k_rows + (size_t)start * QKV_ROW, QKV_ROW, d_query);
@@ -214,10 +213,8 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
         sums_store(d_query, count, SCORE_SCALE, d_q + (size_t)first * QKV_ROW, QKV_ROW);
         return;
     }
-    for (int q = 0; q < count; q++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE(VEC_LOAD(d_query + q * HEAD_SIZE + d), sums + (size_t)(first + q) * SUMS_ROW + d);
-        }
+    EACH_ROW_VECTOR(q, count, d) {
+        VEC_STORE(VEC_LOAD(d_query + q * HEAD_SIZE + d), sums + (size_t)(first + q) * SUMS_ROW + d);
     }
 }
 

@@ -415,16 +415,14 @@ struct scores {
 /* In place: s becomes p with dropout, d_p becomes ds. */
 INLINED void scores_backward(struct work_item me, struct scores at, struct dropout dropout, fragment_c *s,
                              fragment_c *d_p) {
-    const uint first_row = me.warp * FRAGMENT_M;
-    const int ahead =
-        (int)(at.key - at.query) + (int)(at.keys_down ? first_row - at.column : at.column - first_row);
-    const bool apart =
-        !at.keys_down || HEAD_SIZE <= 64; /* wider heads leave the last kernel no register for a branch */
+    const uint top = me.warp * FRAGMENT_M;
+    const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? top - at.column : at.column - top);
+    const bool apart = !at.keys_down || HEAD_SIZE <= 64; /* wider keys leave no register for a branch */
     EACH(n, STRIP / FRAGMENT_N) {
         if (apart)
             fragment_mask(me, at.keys_down, ahead + (at.keys_down ? -1 : 1) * (int)(n * FRAGMENT_N), &s[n]);
         EACH(i, FRAGMENT_ELEMENTS) {
-            const uint row = first_row + fragment_row(me, i),
+            const uint row = top + fragment_row(me, i),
                        column = at.column + n * FRAGMENT_N + fragment_column(me, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
             const float power = power_of_two(SCORE_EXPONENT * s[n].v[i] - at.lse[query]);

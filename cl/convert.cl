@@ -1,7 +1,6 @@
 /* Between a 16-bit type and float, element by element: to float exactly, from float rounded to nearest even.
  *
- * A work-item takes VEC elements; where fewer are left it takes them one by one. Build constants: ACT (1 or 2),
- * VEC.
+ * A work-item takes VEC elements; where fewer are left one by one. Build constants: ACT (1 or 2), VEC.
  */
 __kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong count, __global float *to,
                               ulong to_at) {

@@ -1,5 +1,4 @@
-/* Elements of C in the portable GEMM on GPUs: act_t, or float with FLOAT_C 1. Comes after common.cl, before
- * gemm_blocks.cl and gemm_parts.cl. */
+/* Elements of C in the portable GEMM on GPUs: act_t, or float with FLOAT_C 1. Comes after common.cl. */
 #if FLOAT_C
 typedef float c_t;
 #define C_LOAD(p)            VEC_LOAD(p)

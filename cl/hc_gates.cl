@@ -18,9 +18,6 @@
  * are enough, else __private.
  */
 #define GATE_COLUMNS (2 * STREAMS)
-#ifndef MAP_LOCAL
-#define MAP_LOCAL 0
-#endif
 
 /* A loop over what a GPU is to keep in registers, unrolled there with up to four streams. */
 #if LANES < 32 || STREAMS > 4

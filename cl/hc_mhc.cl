@@ -155,8 +155,7 @@ INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][
                                MAP_SPACE const struct scaling *s, bool factors, float d[STREAMS][STREAMS]) {
     float matrix[STREAMS][STREAMS];
     for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
-        const int iteration = step / 2,
-                  rows_at = (step + 1) / 2 - 1; /* rows of this iteration or of the one before */
+        const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or the last one */
         float rows[STREAMS], columns[STREAMS];
         EACH(i, STREAMS) {
             rows[i] = rows_at >= 0 ? s->rows[rows_at][i] : factors ? 1.0f : 0.0f; /* as it was before the first */

@@ -14,6 +14,11 @@
 #define Z_V        (GATE_COLUMNS + ANGLES)
 #define Z_S        (GATE_COLUMNS + 2 * ANGLES)
 
+/* Loops over the entries of a matrix. */
+#define ENTRIES(i, rows, j, columns)                                                                               \
+    for (int i = 0; i < (rows); i++)                                                                               \
+        for (int j = 0; j < (columns); j++)
+
 /* A side of the arrays for m x m matrices. Not 1 for S = 2: clspv fails on arrays of arrays of one element. */
 #define SIDE (M > 1 ? M : 2)
 
@@ -63,22 +68,18 @@ INLINED void cayley(const float *angles, float q[SIDE][SIDE]) {
  * Then the angles' gradients, the antisymmetric part of d_A. */
 INLINED void cayley_backward(float q[SIDE][SIDE], float d_q[SIDE][SIDE], float *d_angles) {
     float t[SIDE][SIDE], d_a[SIDE][SIDE];
-    for (int i = 0; i < M; i++) {
-        for (int j = 0; j < M; j++) {
-            t[i][j] = d_q[i][j];
-            for (int k = 0; k < M; k++) {
-                t[i][j] += d_q[i][k] * q[j][k];
-            }
+    ENTRIES(i, M, j, M) {
+        t[i][j] = d_q[i][j];
+        for (int k = 0; k < M; k++) {
+            t[i][j] += d_q[i][k] * q[j][k];
         }
     }
-    for (int i = 0; i < M; i++) {
-        for (int j = 0; j < M; j++) {
-            float sum = t[i][j];
-            for (int k = 0; k < M; k++) {
-                sum += q[k][i] * t[k][j];
-            }
-            d_a[i][j] = -0.5f * sum;
+    ENTRIES(i, M, j, M) {
+        float sum = t[i][j];
+        for (int k = 0; k < M; k++) {
+            sum += q[k][i] * t[k][j];
         }
+        d_a[i][j] = -0.5f * sum;
     }
     for (int i = 0, next = 0; i < M; i++) {
         for (int j = i + 1; j < M; j++, next++) {
@@ -152,34 +153,28 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
             }
         }
     }
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
-            float sum = 1.0f / STREAMS;
-            for (int a = 0; a < M; a++) {
-                sum += zk[i][a] * helmert(j, a);
-            }
-            h[GATE_COLUMNS + i * STREAMS + j] = sum;
+    ENTRIES(i, STREAMS, j, STREAMS) {
+        float sum = 1.0f / STREAMS;
+        for (int a = 0; a < M; a++) {
+            sum += zk[i][a] * helmert(j, a);
         }
+        h[GATE_COLUMNS + i * STREAMS + j] = sum;
     }
 }
 
 /* D = Z^T d_res Z, the gradient of K. */
 INLINED void core_gradient(__global const float *d_h, float d[SIDE][SIDE]) {
     float t[STREAMS][SIDE];
-    for (int i = 0; i < STREAMS; i++) {
-        for (int b = 0; b < M; b++) {
-            t[i][b] = 0.0f;
-            for (int j = 0; j < STREAMS; j++) {
-                t[i][b] += row_gradient(d_h, i, j) * helmert(j, b);
-            }
+    ENTRIES(i, STREAMS, b, M) {
+        t[i][b] = 0.0f;
+        for (int j = 0; j < STREAMS; j++) {
+            t[i][b] += row_gradient(d_h, i, j) * helmert(j, b);
         }
     }
-    for (int a = 0; a < M; a++) {
-        for (int b = 0; b < M; b++) {
-            d[a][b] = 0.0f;
-            for (int i = 0; i < STREAMS; i++) {
-                d[a][b] += helmert(i, a) * t[i][b];
-            }
+    ENTRIES(a, M, b, M) {
+        d[a][b] = 0.0f;
+        for (int i = 0; i < STREAMS; i++) {
+            d[a][b] += helmert(i, a) * t[i][b];
         }
     }
 }

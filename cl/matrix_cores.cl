@@ -36,8 +36,7 @@
  *                                them, and LANE_IN_ROW(r) is an element of number r
  *   ROW_LANES                    neighbouring lanes that hold a row of C
  *   EXCHANGE(me, x, bit)         x of the lane whose number differs in this bit
- *   IN_ORDER, FORGET             see matrix_cores_amd.cl; nothing on other devices
- *   COPY_UNROLL                  goes before the loop that copies a tile
+ *   IN_ORDER, FORGET, COPY_UNROLL   see matrix_cores_amd.cl, and tile_copy of attention_matrix_cores.cl
  *
  * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since
  * it exchanges through barriers.

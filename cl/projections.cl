@@ -56,7 +56,7 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
             gradients[w_at + k] = (keep ? gradients[w_at + k] : 0.0f) + gain * d;
         }
         gradients[gain_at] =
-            (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* all leaves' is the same */
+            (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* one for all leaves */
     }
 }
 

@@ -76,8 +76,7 @@ static const struct program {
      .constants = "VEC LANES=loss_lanes VOCABULARY ACT",
      .kernels = {KERNEL(cross_entropy)}},
     {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "hc_map.cl"},
-     .constants =
-         "VEC=1 LANES=map_lanes STREAMS CHANNELS PLAIN RMS_GROUPS SETTINGS", /* fp32 whatever activations are */
+     .constants = "VEC=1 LANES=map_lanes STREAMS CHANNELS PLAIN RMS_GROUPS MAP_LOCAL=0 SETTINGS", /* always fp32 */
      .need = HYPER_CONNECTIONS,
      .kernels = {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
     {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "norm_%s.cl", "frame.cl"},
