@@ -68,3 +68,11 @@ struct gemm_matrix_cores {
     bool failed;         /* the device should have some: they were tried, and did not compile or compute right */
 };
 struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute);
+
+/* ---- how fast they are: gemm_measure.c */
+
+/* Measures the multiply-add rate in FLOP/s of C[m, n] = A[m, k] B[n, k]^T with matrices of this type, in the
+ * fastest of a few rounds (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on
+ * failure. */
+int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
+                      double *flops_per_second);

@@ -1,4 +1,4 @@
-#include "runtime/gemm/gemm_measure.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"

@@ -1,5 +1,5 @@
 #include "src/training/data_parallel.h"
-#include "runtime/gemm/gemm_measure.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"

@@ -3,7 +3,6 @@
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_measure.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"

@@ -16,24 +16,34 @@ static const char *device = "pocl";
 static const struct mma_tiles two_warps = {32, 32, 16, 32, 16, 2}, streamed = {32, 32, 16, 32, 16, 3},
                               four_warps = {64, 64, 32, 32, 32, 2};
 
-static struct compute *open_compute(const char *gemm, enum element_type operands) {
-    struct compute *compute;
-    const struct compute_options options = {.device = device, .gemm = gemm, .operands = operands, .cache_dir = ""};
+static struct compute *compute;
+static struct mma mma; /* what the tests run on, beside the compute's own backend */
+
+static int begin(void **state) {
+    const struct compute_options options = {.device = device, .gemm = "portable", .cache_dir = ""};
     require(gemm_compute_open(&compute, &options));
-    return compute;
+    return scratch_begin(state);
 }
 
-static struct mma emulation(struct compute *compute, const struct mma_tiles *tiles) {
-    return (struct mma){.compute = compute, .cores = matrix_cores_emulated(), .only = tiles, .parts = 1};
+static int end(void **state) {
+    buffer_release(compute, &mma.partial);
+    compute_close(compute);
+    return scratch_end(state);
 }
 
-static void run(void *mma, const struct gemm_call *call) {
+static void emulate(const struct mma_tiles *tiles) {
+    buffer_release(compute, &mma.partial);
+    mma = (struct mma){.compute = compute, .cores = matrix_cores_emulated(), .only = tiles, .parts = 1};
+}
+
+static void run(void *unused, const struct gemm_call *call) {
+    (void)unused;
     assert_true(mma_takes(call));
-    mma_run(mma, call);
+    mma_run(&mma, call);
 }
 
-static void check(struct mma *mma, const struct gemm_case *wanted) {
-    const struct gemm_runner runner = {mma->compute, run, mma};
+static void check(const struct gemm_case *wanted) {
+    const struct gemm_runner runner = {compute, run, NULL};
     require(gemm_verify_case(&runner, wanted));
 }
 
@@ -56,14 +66,11 @@ static struct gemm_case sized_case(const size_t size[3], bool ta, bool tb, enum 
 }
 
 static void check_sizes(const struct mma_tiles *tiles, bool ta, bool tb, enum element_type type) {
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = emulation(compute, tiles);
+    emulate(tiles);
     for (size_t i = 0; i < COUNT(sizes); i++) {
         const struct gemm_case wanted = sized_case(sizes[i], ta, tb, type);
-        check(&mma, &wanted);
+        check(&wanted);
     }
-    buffer_release(compute, &mma.partial);
-    compute_close(compute);
 }
 
 UNIT_TEST(test_sizes_nn) {
@@ -85,18 +92,15 @@ UNIT_TEST(test_sizes_tt) {
 /* Tiles transposed on their way into local memory, as for matrix cores that need it: two chunks of a work-item at a
  * time, and one. */
 static void check_transposed_load(const struct mma_tiles *tiles) {
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = emulation(compute, tiles);
+    emulate(tiles);
     mma.cores.transposed_load = true;
     struct gemm_case wanted = sized_case(sizes[3], true, false, ELEMENT_BF16);
-    check(&mma, &wanted);
+    check(&wanted);
     wanted = sized_case((const size_t[]){66, 72, 80}, false, false, ELEMENT_BF16);
-    check(&mma, &wanted);
+    check(&wanted);
     wanted = sized_case((const size_t[]){72, 66, 80}, true, true, ELEMENT_BF16);
     wanted.pads[0] = 3;
-    check(&mma, &wanted);
-    buffer_release(compute, &mma.partial);
-    compute_close(compute);
+    check(&wanted);
 }
 
 UNIT_TEST(test_transposed_load) {
@@ -114,8 +118,7 @@ static const struct gemm_case epilogues[] = {
 };
 
 static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = emulation(compute, &two_warps);
+    emulate(&two_warps);
     mma.parts = parts;
     mma.whole = parts - 1; /* so that blocks of both kinds end there */
     for (size_t i = 0; i < COUNT(epilogues); i += runs ? 1 : 2) {
@@ -128,10 +131,8 @@ static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
         wanted.types[2] = i == 4 ? ELEMENT_FP32 : wanted.types[0];
         wanted.pads[2] = runs ? 8 : 1;
         wanted.offsets[2] = runs ? 16 : 3;
-        check(&mma, &wanted);
+        check(&wanted);
     }
-    buffer_release(compute, &mma.partial);
-    compute_close(compute);
 }
 
 UNIT_TEST(test_epilogues) {
@@ -144,59 +145,60 @@ UNIT_TEST(test_epilogues) {
 UNIT_TEST(test_parts) {
     check_epilogues(3, (const size_t[]){33, 40, 75}, true);
     check_epilogues(2, (const size_t[]){15, 17, 33}, false);
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = emulation(compute, &streamed);
+    emulate(&streamed);
     for (int form = 0; form < 4; form++) {
         const struct gemm_case wanted =
             sized_case((const size_t[]){33, 24, 100}, form & 1, form & 2, form & 1 ? ELEMENT_FP16 : ELEMENT_BF16);
         mma.parts = form == 0 ? 16 : 3;
         mma.whole = form == 3;
-        check(&mma, &wanted);
+        check(&wanted);
     }
     mma.parts = 4;
     mma.whole = 0;
     const struct gemm_case whole = {
         .transpose_a = true, .m = 64, .n = 32, .k = 128, .types = {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32}};
-    check(&mma, &whole);
+    check(&whole);
     assert_int_equal(mma.partial.bytes, 2 * 7 * 32 * 32 * sizeof(float)); /* the most: of the first one */
-    buffer_release(compute, &mma.partial);
-    compute_close(compute);
 }
 
 /* The same through gemm_run, on operands of 16 bits. */
 UNIT_TEST(test_backend) {
-    struct compute *compute = open_compute("mma", ELEMENT_BF16);
-    const struct gemm_runner runner = gemm_runner_of(compute);
+    struct compute *own;
+    const struct compute_options options = {.device = device,
+                                            .gemm = "mma",
+                                            .operands = ELEMENT_BF16,
+                                            .cache_dir = ""};
+    require(gemm_compute_open(&own, &options));
+    const struct gemm_runner runner = gemm_runner_of(own);
     struct gemm_case wanted = sized_case((const size_t[]){20, 24, 40}, false, true, ELEMENT_BF16);
     wanted.bias = wanted.activated = true;
-    assert_true(gemm_fuses(compute, ELEMENT_BF16));
-    assert_null(gemm_matrix_cores(compute).name); /* of the device */
-    assert_non_null(strstr(gemm_description(compute), "emulation for tests"));
+    assert_true(gemm_fuses(own, ELEMENT_BF16));
+    assert_null(gemm_matrix_cores(own).name); /* of the device */
+    assert_non_null(strstr(gemm_description(own), "emulation for tests"));
     assert_int_equal(gemm_verify_case(&runner, &wanted), 0);
-    compute_close(compute);
+    compute_close(own);
 }
 
 /* ---- the self-test */
 
 /* Confuses two fragments of A: the first 16 rows of C come from the second 16 rows of A, and these from the first.
  */
-static void run_swapped(void *mma, const struct gemm_call *call) {
+static void run_swapped(void *unused, const struct gemm_call *call) {
     struct gemm_call half = *call;
     const size_t rows = 16 * (call->transpose_a ? 1 : call->a.stride);
     assert_true(call->m >= 32);
-    run(mma, call);
+    run(unused, call);
     half.m = 16;
     half.a.offset += rows;
-    run(mma, &half);
+    run(unused, &half);
     half.a.offset -= rows;
     half.c.offset += 16 * call->c.stride;
-    run(mma, &half);
+    run(unused, &half);
 }
 
 UNIT_TEST(test_planted_error) {
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = emulation(compute, &two_warps);
-    const struct gemm_runner right = {compute, run, &mma}, swapped = {compute, run_swapped, &mma};
+    emulate(&two_warps);
+    const struct gemm_runner right = {compute, run, NULL}, swapped = {compute, run_swapped, NULL};
     assert_int_equal(gemm_verify_tiles(&right, 32, 32, 16, ELEMENT_FP16), 0);
     assert_int_equal(gemm_verify_tiles(&swapped, 32, 32, 16, ELEMENT_FP16), -1);
     assert_non_null(strstr(error_text(), "nt 32x32x80: C[0, 0] is"));
@@ -208,8 +210,6 @@ UNIT_TEST(test_planted_error) {
     assert_non_null(strstr(error_text(), "cannot compile"));
     assert_null(compute->failure);
     assert_int_equal(compute_finish(compute), 0);
-    buffer_release(compute, &mma.partial);
-    compute_close(compute);
 }
 
 /* ---- which matrix cores a device has */
@@ -322,23 +322,20 @@ UNIT_TEST(test_tiles) {
 
 static void test_small(void **state) {
     (void)state;
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = emulation(compute, &two_warps);
+    emulate(&two_warps);
     struct gemm_case wanted = sized_case(sizes[1], false, true, ELEMENT_BF16);
-    check(&mma, &wanted);
+    check(&wanted);
     mma.only = &streamed;
     wanted = sized_case((const size_t[]){17, 9, 49}, true, false, ELEMENT_FP16);
     wanted.types[2] = ELEMENT_FP16;
-    check(&mma, &wanted);
+    check(&wanted);
     mma.only = &two_warps;
     mma.cores.transposed_load = true;
     mma.parts = 2;
     mma.whole = 1;
     wanted = sized_case((const size_t[]){33, 16, 40}, true, false, ELEMENT_BF16);
     wanted.pads[2] = wanted.offsets[2] = 8;
-    check(&mma, &wanted);
-    buffer_release(compute, &mma.partial);
-    compute_close(compute);
+    check(&wanted);
 }
 
 int main(int count, char **arguments) {
@@ -346,7 +343,7 @@ int main(int count, char **arguments) {
     device_prepare_environment();
     if (count > 1) {
         device = arguments[1];
-        return cmocka_run_group_tests(small, scratch_begin, scratch_end);
+        return cmocka_run_group_tests(small, begin, end);
     }
-    return unit_tests_run(scratch_begin, scratch_end);
+    return unit_tests_run(begin, end);
 }
