@@ -50,15 +50,20 @@ static const struct {
     {"--version", "print the version and exit"},
 };
 
+/* All words of a choice, with this text between two. */
+static void format_choices(const struct option_spec *spec, const char *between, char *text, size_t bytes) {
+    char word[MOST_NAME_BYTES];
+    size_t length = 0;
+    for (int place = 0; *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
+        length += (size_t)snprintf(text + length, bytes - length, "%s%s", place > 0 ? between : "", word);
+    }
+}
+
 /* The values that an option takes and its default, " (1 .. 8; default: 4)"; "" if there is nothing to say. */
 static void format_values(const struct option_spec *spec, char text[VALUES_BYTES]) {
-    char values[512] = "", word[MOST_NAME_BYTES];
+    char values[512] = "";
     if (spec->type == OPTION_CHOICE) {
-        int length = 0;
-        for (int place = 0; *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
-            length +=
-                snprintf(values + length, sizeof values - (size_t)length, "%s%s", place > 0 ? ", " : "", word);
-        }
+        format_choices(spec, ", ", values, sizeof values);
     } else if (spec->type == OPTION_INT || spec->type == OPTION_FLOAT) {
         option_range(spec, values, sizeof values);
     }
@@ -207,17 +212,10 @@ static void print_word(const struct option_spec *spec, const char *before) {
     printf("%s%s", before, name);
 }
 
-/* All words of a choice, with spaces between. */
-static void print_choices(const struct option_spec *spec) {
-    char word[MOST_NAME_BYTES];
-    for (int place = 0; *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
-        printf("%s%s", place > 0 ? " " : "", word);
-    }
-}
-
 /* After an option that takes a word, its words; after one that takes a text, files, since most are; after a number
  * nothing. */
 static void print_bash(const struct option_spec *specs, size_t count, const struct program_info *program) {
+    char words[512];
     printf("# Completion of %s's options, for bash.\n_%s() {\n    local now=${COMP_WORDS[COMP_CWORD]} "
            "before=${COMP_WORDS[COMP_CWORD-1]}\n"
            "    COMPREPLY=()\n    case $before in\n",
@@ -225,9 +223,8 @@ static void print_bash(const struct option_spec *specs, size_t count, const stru
     for (size_t i = 0; i < count; i++) {
         if (specs[i].type == OPTION_CHOICE) {
             print_word(&specs[i], "    --");
-            printf(") mapfile -t COMPREPLY < <(compgen -W '");
-            print_choices(&specs[i]);
-            printf("' -- \"$now\"); return ;;\n");
+            format_choices(&specs[i], " ", words, sizeof words);
+            printf(") mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$now\"); return ;;\n", words);
         } else if (specs[i].type == OPTION_INT || specs[i].type == OPTION_FLOAT) {
             print_word(&specs[i], "    --");
             printf(") return ;;\n");

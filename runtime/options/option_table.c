@@ -182,12 +182,8 @@ int option_set(struct option_spec *spec, const char *value, const char *where) {
 }
 
 unsigned options_source(const struct option_spec *specs, size_t count, const char *name) {
-    for (size_t i = 0; i < count; i++) {
-        if (specs[i].type != OPTION_HEADING && strcmp(specs[i].name, name) == 0) {
-            return specs[i].given;
-        }
-    }
-    return 0;
+    const struct option_spec *spec = option_find((struct option_spec *)specs, count, name);
+    return spec != NULL ? spec->given : 0;
 }
 
 unsigned option_next_source(const struct option_spec *specs, size_t count) {

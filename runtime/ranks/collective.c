@@ -728,10 +728,8 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         return -1;
     }
     if (times && collective->count > 0) {
-        times->active += collective->times.active;
-        times->exposed += progress_clock() - collective->device_done;
-        times->sent += collective->times.sent;
-        times->moved += collective->times.moved;
+        collective->times.exposed = progress_clock() - collective->device_done;
+        collective_times_add(times, &collective->times);
     }
     return 0;
 }

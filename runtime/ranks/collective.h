@@ -46,6 +46,13 @@ struct collective_times {
     double moved;   /* bytes that this rank read and wrote in memory to add, and to return sums */
 };
 
+static inline void collective_times_add(struct collective_times *to, const struct collective_times *from) {
+    to->active += from->active;
+    to->exposed += from->exposed;
+    to->sent += from->sent;
+    to->moved += from->moved;
+}
+
 struct collective;
 
 /* Collective: allocates and maps memory for a job of two or more ranks. If one rank fails, all return -1 with its

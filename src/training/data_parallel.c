@@ -261,10 +261,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
         return -1;
     }
     row_gradients_join(parallel->gpt);
-    parallel->times.active += times->active;
-    parallel->times.exposed += times->exposed;
-    parallel->times.sent += times->sent;
-    parallel->times.moved += times->moved;
+    collective_times_add(&parallel->times, times);
     parallel->gradients_at = progress_clock();
     if (parallel->collective && parallel->shards_states) {
         return step_shards(parallel, settings, iteration);

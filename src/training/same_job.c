@@ -88,13 +88,8 @@ int same_job_check(struct trainer *trainer, const char *folder) {
     struct ranks *ranks = trainer->ranks;
     char digest[CHECKSUM_SIZE] = "";
     if (check_tokens(trainer, trainer->data.train, "train.bin", trainer->train_digest) ||
-        check_tokens(trainer, trainer->data.val, "val.bin", trainer->val_digest)) {
-        return -1;
-    }
-    if (ranks->count == 1) {
-        return 0;
-    }
-    if (same_job_settings(ranks, trainer->settings)) {
+        check_tokens(trainer, trainer->data.val, "val.bin", trainer->val_digest) ||
+        same_job_settings(ranks, trainer->settings)) {
         return -1;
     }
     const int status = checkpoint_digest(folder, digest);
