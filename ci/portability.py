@@ -155,7 +155,7 @@ def deal(programs, targets, everything):
 # ---- compilers
 
 TRIPLES = {"AMD": "amdgcn-amd-amdhsa", "NVIDIA": "nvptx64-nvidia-nvcl"}
-# ROCm's OpenCL does not define these macros of the target, so kernels may not depend on them.
+# ROCm's OpenCL does not define these macros of the target, nor that of its name, so kernels may not depend on them.
 NOT_IN_ROCM = ["-U__GFX9__", "-U__GFX11__", "-U__GFX12__"]
 # The functions of Intel's extensions that kernels for its matrix cores call.
 INTEL_FUNCTIONS = "".join(
@@ -231,7 +231,7 @@ def with_library(tools, target):
 
 def compile_amd(tools, target, program):
     command = clang_command(tools, target, "-target", TRIPLES["AMD"], f"-mcpu={target.name}", "-nogpulib",
-                            *(NOT_IN_ROCM if program.target else []), *with_library(tools, target), *program.options)
+                            *([*NOT_IN_ROCM, f"-U__{target.name}__"] if program.target else []), *with_library(tools, target), *program.options)
     assembly = run(command, program.text.encode())[0].decode()
     defined = set(re.findall(r"^([\w.$]+):", assembly, re.M))
     called = set(re.findall(r"([\w.$]+)@(?:rel32|gotpcrel32)@lo", assembly))

@@ -1,4 +1,4 @@
-/* AMD CDNA (gfx908, gfx90a, gfx942, gfx950): CDNA ISA, "MFMA". */
+/* AMD CDNA (gfx908, gfx90a, gfx942, gfx950): CDNA ISA, "MFMA". _mfma_8.cl (gfx908) or _16.cl follows. */
 #define FRAGMENT_ELEMENTS   4
 #define OPERAND_SHARE       4
 #define fragment_row(me, i) ((me).lane / 16 * 4 + (i))
@@ -9,9 +9,3 @@ typedef float4 floats_t;
 #define OPERAND_FP16(x)        as_half4(x)
 #define OPERAND_BF16(x)        as_short4(x)
 #define MULTIPLY_FP16(a, b, c) __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0)
-#ifdef __gfx908__ /* whose bf16 comes in steps of 8 along k */
-#define MULTIPLY_8(a, b, c)    __builtin_amdgcn_mfma_f32_16x16x8bf16(a, b, c, 0, 0, 0)
-#define MULTIPLY_BF16(a, b, c) MULTIPLY_8((a).hi, (b).hi, MULTIPLY_8((a).lo, (b).lo, c))
-#else
-#define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0)
-#endif

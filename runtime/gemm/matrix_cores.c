@@ -40,10 +40,10 @@ static const struct mma_tiles intel_16[] = {{128, 128, 32, 32, 32, 2},
 static const struct mma_tiles emulated[] = {EMULATED, EMULATED, EMULATED, EMULATED, EMULATED};
 
 #define FILE_OF(name) "matrix_cores_" name ".cl"
-#define AMD(kind, name, file, tiles, warp, wide)                                                                   \
+#define AMD(kind, name, tiles, warp, wide, ...)                                                                    \
     {MATRIX_CORES_AMD_##kind,                                                                                      \
      name,                                                                                                         \
-     {FILE_OF("amd_" file), FILE_OF("amd"), FILE_OF("plain")},                                                     \
+     {__VA_ARGS__, FILE_OF("amd"), FILE_OF("plain")},                                                              \
      tiles,                                                                                                        \
      warp,                                                                                                         \
      16,                                                                                                           \
@@ -65,9 +65,10 @@ static const struct matrix_cores all[] = {
      16,
      16,
      .limits_registers = true},
-    AMD(WMMA, "WMMA", "wmma", wmma, 32, true),
-    AMD(WMMA_GFX12, "WMMA", "wmma_gfx12", wmma, 32, false), /* another instruction: a lane has half of an operand */
-    AMD(MFMA, "MFMA", "mfma", mfma, 64, false),
+    AMD(WMMA, "WMMA", wmma, 32, true, FILE_OF("amd_wmma")),
+    AMD(WMMA_GFX12, "WMMA", wmma, 32, false, FILE_OF("amd_wmma_gfx12")), /* a lane has half of an operand */
+    AMD(MFMA, "MFMA", mfma, 64, false, FILE_OF("amd_mfma"), FILE_OF("amd_mfma_16")),
+    AMD(MFMA_GFX908, "MFMA", mfma, 64, false, FILE_OF("amd_mfma"), FILE_OF("amd_mfma_8")),
     INTEL(intel_8, 8, 8),
     INTEL(intel_16, 16, 16),
     {MATRIX_CORES_EMULATED,
@@ -132,7 +133,8 @@ static int find_amd(const struct device *device, struct matrix_cores *cores) {
         const char *architectures;
         enum matrix_cores_kind kind;
     } known[] = {
-        {" gfx908 gfx90a gfx942 gfx950 ", MATRIX_CORES_AMD_MFMA},
+        {" gfx908 ", MATRIX_CORES_AMD_MFMA_GFX908},
+        {" gfx90a gfx942 gfx950 ", MATRIX_CORES_AMD_MFMA},
         {" gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153 ", MATRIX_CORES_AMD_WMMA},
         {" gfx1200 gfx1201 ", MATRIX_CORES_AMD_WMMA_GFX12},
     };

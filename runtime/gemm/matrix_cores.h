@@ -11,6 +11,7 @@ enum matrix_cores_kind {
     MATRIX_CORES_INTEL,
     MATRIX_CORES_EMULATED, /* NVIDIA's in plain OpenCL C, on any device, for tests */
     MATRIX_CORES_AMD_WMMA_GFX12,
+    MATRIX_CORES_AMD_MFMA_GFX908,
 };
 
 /* A work-group computes a block of C, block_m x block_n, in steps of block_k; each of its warps a part of warp_m x
@@ -29,7 +30,7 @@ enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHA
 struct matrix_cores {
     enum matrix_cores_kind kind;
     const char *name;              /* human-readable */
-    const char *files[4];          /* of cl/, which matrix_cores_add_files adds; NULL behind the last */
+    const char *files[5];          /* of cl/, which matrix_cores_add_files adds; NULL behind the last */
     const struct mma_tiles *tiles; /* [MMA_SHAPES] */
     unsigned warp;                 /* work-items that hold a matrix together (warp, wave, sub-group) */
     unsigned m, n, k;              /* of one instruction's matrices */

@@ -236,7 +236,7 @@ static const struct {
     {ROCM, "gfx1200", 0, 0, false, MATRIX_CORES_AMD_WMMA_GFX12, 32},
     {ROCM, "gfx942:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA, 64},
     {ROCM, "gfx90a:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA, 64},
-    {ROCM, "gfx908:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA, 64},
+    {ROCM, "gfx908:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA_GFX908, 64},
     {ROCM, "gfx906:sramecc+:xnack-", 0, 0, false, NONE, 0},
     {ROCM, "gfx1030", 0, 0, false, NONE, 0},
     {ROCM, "gfx1250", 0, 0, false, NONE, 0},
