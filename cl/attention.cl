@@ -53,17 +53,18 @@ struct head {
     struct dropout dropout;
 };
 
-/* Where clspv or Mesa compile structures are filled and passed through pointers: clspv makes one large number of
- * one that is passed by value, and bytes of one that has a vector; Mesa's compiler would keep the copies in memory.
- * */
-INLINED void head_find(uint number, int sequence, float rate, ulong key, ulong first_row, struct head *head) {
+/* Head number `number` of the batch, of which sequence i has the heads i * HEADS and on. Structures are filled and
+ * passed through pointers and have no vectors: clspv turns one that is passed by value into one large integer, and
+ * one with a vector into bytes; Mesa's compiler would keep copies in memory. */
+INLINED void head_find(uint number, int sequence, float rate, ulong dropout_key, ulong first_row,
+                       struct head *head) {
     const size_t token = (size_t)(number / HEADS) * sequence;
     const uint in_model = number % HEADS;
     head->qkv = token * QKV_ROW + in_model * HEAD_SIZE;
     head->y = token * MODEL_WIDTH + in_model * HEAD_SIZE;
     head->rows = (size_t)number * sequence;
     head->dropout.rate = rate;
-    head->dropout.key = key;
+    head->dropout.key = dropout_key;
     head->dropout.first_row = first_row + token;
     head->dropout.element = in_model * sequence;
 }

@@ -45,8 +45,8 @@ static inline void sums_zero(float *sums, int rows) {
 
 /* One work-item: QUERIES queries of one (batch, head). */
 __kernel void attention_forward(__global const act_t *qkv, __global const act_t *k_t, int batch, int sequence,
-                                int padded, float dropout_rate, ulong key, ulong first_row, __global act_t *y,
-                                __global float *lse) {
+                                int padded, float dropout_rate, ulong dropout_key, ulong first_row,
+                                __global act_t *y, __global float *lse) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
     const size_t number = get_global_id(0) / blocks;
     const int first = get_global_id(0) % blocks * QUERIES;
@@ -54,7 +54,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
         return;
     }
     struct head head;
-    head_find(number, sequence, dropout_rate, key, first_row, &head);
+    head_find(number, sequence, dropout_rate, dropout_key, first_row, &head);
     __global const act_t *q_rows = qkv + head.qkv, *columns = k_t + number * HEAD_SIZE * padded;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED;
     float out[QUERIES * HEAD_SIZE] ALIGNED, tile[QUERIES * KEYS] ALIGNED;
@@ -161,8 +161,8 @@ static inline void rows_delta(const row_t d_out[QUERIES * ROW_ITEMS], __global c
 __kernel void attention_backward_queries(__global const act_t *qkv, __global const act_t *k_t,
                                          __global const act_t *v_t, __global const act_t *y,
                                          __global const act_t *d_y, __global const float *lse_all, int batch,
-                                         int sequence, int padded, float dropout_rate, ulong key, ulong first_row,
-                                         __global act_t *d_qkv, __global float *delta_all) {
+                                         int sequence, int padded, float dropout_rate, ulong dropout_key,
+                                         ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
     const size_t number = get_global_id(0) / blocks, columns_at = number * HEAD_SIZE * padded;
     const int first = get_global_id(0) % blocks * QUERIES;
@@ -170,7 +170,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
         return;
     }
     struct head head;
-    head_find(number, sequence, dropout_rate, key, first_row, &head);
+    head_find(number, sequence, dropout_rate, dropout_key, first_row, &head);
     __global const act_t *q_rows = qkv + head.qkv, *columns = k_t + columns_at, *v_columns = v_t + columns_at;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
@@ -224,7 +224,7 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
 __kernel void attention_backward_keys(__global const act_t *qkv, __global const act_t *k_t,
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,
-                                      float dropout_rate, ulong key, ulong first_row, int whole_heads,
+                                      float dropout_rate, ulong dropout_key, ulong first_row, int whole_heads,
                                       __global act_t *d_qkv, __global float *delta_all, __global float *d_queries) {
     const int blocks = (sequence + KEYS_BACKWARD - 1) / KEYS_BACKWARD;
     const size_t number = get_global_id(0) / (whole_heads ? 1 : blocks);
@@ -234,7 +234,7 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
         return;
     }
     struct head head;
-    head_find(number, sequence, dropout_rate, key, first_row, &head);
+    head_find(number, sequence, dropout_rate, dropout_key, first_row, &head);
     __global const act_t *q_rows = qkv + head.qkv;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];

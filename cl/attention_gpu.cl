@@ -296,11 +296,11 @@ INLINED void sums_store(const struct item *item, float4 (*sums)[SUM_ARRAY], floa
 
 /* Divides the group's number by `blocks`, the blocks of a head, into head and block, whose first row it returns.
  * `inverse` is UINT_MAX / blocks, from the host: AMD's compiler would do a division here in vector registers. */
-INLINED int block_find(int sequence, uint blocks, uint inverse, float rate, ulong key, ulong first_row,
+INLINED int block_find(int sequence, uint blocks, uint inverse, float rate, ulong dropout_key, ulong first_row,
                        struct head *head) {
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
     const uint number = group - least * blocks < blocks ? least : least + 1, in_head = group - number * blocks;
-    head_find(number, sequence, rate, key, first_row, head);
+    head_find(number, sequence, rate, dropout_key, first_row, head);
     return (KEYS_STAY ? in_head : blocks - 1 - in_head) * ROWS;
 }
 
@@ -407,12 +407,12 @@ INLINED void softmax_finish(const struct item *item, const struct softmax *softm
 
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
 TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint blocks, uint inverse,
-                                   float dropout_rate, ulong key, ulong first_row, __global act_t *y,
+                                   float dropout_rate, ulong dropout_key, ulong first_row, __global act_t *y,
                                    __global float *lse) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
-    const int first = block_find(sequence, blocks, inverse, dropout_rate, key, first_row, &head);
+    const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
     __global const act_t *rows = qkv + head.qkv;
     const struct rows queries = ROWS_OF(rows, QKV_ROW, first, sequence);
@@ -500,12 +500,12 @@ INLINED void rows_delta(const struct item *item, const struct rows *y, const str
 /* Writes dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_backward_keys. Groups as forward. */
 TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global const act_t *y,
                                             __global const act_t *d_y, __global const float *lse_all, int sequence,
-                                            uint blocks, uint inverse, float dropout_rate, ulong key,
+                                            uint blocks, uint inverse, float dropout_rate, ulong dropout_key,
                                             ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
-    const int first = block_find(sequence, blocks, inverse, dropout_rate, key, first_row, &head);
+    const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
     const size_t rows_at = head.rows + first;
     __global const act_t *rows = qkv + head.qkv;
@@ -551,12 +551,12 @@ INLINED void columns_load(const struct item *item, __global const float *from, i
 /* Writes dk and dv into d_qkv [B, T, 3, H, D]. Groups: B H ceil(T / ROWS). */
 TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global const act_t *d_y,
                                          __global const float *lse_all, __global const float *delta_all,
-                                         int sequence, uint blocks, uint inverse, float dropout_rate, ulong key,
-                                         ulong first_row, __global act_t *d_qkv) {
+                                         int sequence, uint blocks, uint inverse, float dropout_rate,
+                                         ulong dropout_key, ulong first_row, __global act_t *d_qkv) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
-    const int first = block_find(sequence, blocks, inverse, dropout_rate, key, first_row, &head);
+    const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
     __global const act_t *rows = qkv + head.qkv;
     const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, first, sequence);
