@@ -143,7 +143,7 @@ static void put_argument(struct target *to, const char *form, va_list *arguments
     const char letter = form[strlen(form) - 1], *point = strchr(form, '.');
     const int width = atoi(form + 1);
     const bool is_long = strstr(form, "ll") != NULL || strchr(form, 'j') != NULL ||
-                         (sizeof(long) == sizeof(uint64_t) && strpbrk(form, "lz") != NULL);
+                         (sizeof(long) == sizeof(uint64_t) && form[strcspn(form, "lz")] != '\0');
     char text[512] = "";
     if (letter == 's') {
         const char *string = va_arg(*arguments, const char *);
