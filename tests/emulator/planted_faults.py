@@ -1,0 +1,141 @@
+"""Faults planted in kernels must be found on emulated GPUs: a barrier left out, a wait that is too short, a wrong row of a fragment.
+
+    planted_faults.py BUILD [--all] [--only TEXT] [--jobs N]
+
+Each fault changes a few words of a kernel's text as it is compiled (EMULATED_GPU_CHANGE of emulated_gpu.c), and a test that passes without
+it must fail. Prints a table: the fault, the device, and what found it. Exit status: 0 if all are found, 1 if one is not, 2 if a fault's text
+is nowhere, 77 where there are no emulated GPUs. Without --all those of every day."""
+import argparse
+import collections
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KERNELS = os.path.join(HERE, "..", "..", "cl")
+SEED = "5"
+
+# `text` of `file` becomes `change`; `nth`: which of several, from 0, None: all. `tests`: arguments of the test program. `lanes`: of a warp are
+# not kept in step. `daily`: part of every test run.
+Fault = collections.namedtuple("Fault", "what file text change device tests nth lanes daily program",
+                               defaults=(None, False, False, "test_emulated_gpu"))
+
+GEMM, ATTENTION = "mma_gemm.cl", "attention_matrix_cores.cl"
+BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
+
+
+def barriers():
+    """Each barrier and each wait of GEMM and attention on matrix cores, left out."""
+    listed = []
+    for file, tests in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
+        with open(os.path.join(KERNELS, file), encoding="utf-8") as source:
+            text = source.read()
+        for needle in (BARRIER, FENCE, "COPY_WAIT(0);", "COPY_WAIT(BEHIND);"):
+            for nth in range(len(re.findall(r"(?<![#\w] )" + re.escape(needle), text))):
+                line = text[:[m.start() for m in re.finditer(re.escape(needle), text)][nth]].count("\n") + 1
+                listed.append((f"{needle[:-1]} of {file}:{line} left out", file, needle, nth, tests))
+    return listed
+
+
+def faults():
+    both = ("sm_80", "gfx1100")
+    listed = []
+    for what, file, needle, nth, tests in barriers():
+        devices = ("sm_80",) if needle.startswith("COPY") else both
+        listed.append([Fault(what, file, needle, ";", device, (tests,), nth, needle == FENCE)
+                       for device in devices])
+    single = [
+        Fault("the wait leaves one group of copies more", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(2);", "sm_80", ("quick_gemm",), daily=True),
+        Fault("the wait leaves all copies", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(7);", "sm_80", ("quick_gemm",)),
+        Fault("ldmatrix does not transpose", "matrix_cores_nvidia.cl", "m8n8.x4.trans.shared", "m8n8.x4.shared", "sm_80", ("quick_gemm",), daily=True),
+        Fault("registers of A change places", "matrix_cores_nvidia.cl", '"r"(a.y), "r"(a.z)', '"r"(a.z), "r"(a.y)', "sm_80", ("quick_gemm",)),
+        Fault("halves of B change places", "matrix_cores_ptx.cl", "b.lo", "b.hi", "sm_80", ("quick_gemm",)),
+        Fault("rounded pairs change places", "matrix_cores_nvidia.cl", '"f"(high), "f"(low)', '"f"(low), "f"(high)', "sm_80", ("quick_attention",)),
+        Fault("MFMA: wrong row of C", "matrix_cores_amd_mfma.cl", ".lane / 16 * 4 + (i))", ".lane / 16 + 4 * (i))", "gfx90a", ("quick_gemm",), daily=True),
+        Fault("MFMA: wrong place along k", "matrix_cores_amd_mfma.cl", "(lane) / 16 * 4)", "(lane) / 16 * 2)", "gfx90a", ("quick_gemm",)),
+        Fault("MFMA of gfx908: halves along k confused", "matrix_cores_amd_mfma_8.cl", "(b).hi", "(b).lo", "gfx908", ("quick_gemm",)),
+        Fault("WMMA: wrong row of C", "matrix_cores_amd_wmma.cl", "(i) * 2 + (me).lane / 16", "(i) + (me).lane / 16 * 8", "gfx1100", ("quick_gemm",), daily=True),
+        Fault("WMMA of gfx12: wrong place along k", "matrix_cores_amd_wmma_gfx12.cl", "(lane) / 16 * 8)", "(lane) / 16 * 0)", "gfx1201", ("quick_gemm",), daily=True),
+        Fault("gfx12 takes gfx11's instruction", "matrix_cores_amd_wmma_gfx12.cl", "_bf16_w32_gfx12", "_bf16_w32", "gfx1201", ("quick_gemm",)),
+        Fault("swizzle flips the wrong lanes", "matrix_cores_amd.cl", "(bit) << 10", "(bit) << 11", "gfx1100", ("quick_attention",)),
+        Fault("XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
+        Fault("XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
+        Fault("XMX: wrong row of C", "matrix_cores_intel.cl", "return i;", "return i ^ 1;", "Max", ("quick_gemm",)),
+        Fault("next tile along k by a wrong stride", GEMM, "(ulong)BLOCK_K * source->stride", "(ulong)BLOCK_K * (source->stride - 8)", "sm_80", ("quick_gemm",)),
+    ]
+    operations = [
+        Fault("null pointers to local memory", "hc_mhc.cl", "i < STREAMS && keeps;", "i < STREAMS && kept;", "sm_80",
+              ("--tiny", "--filter", "frame (mhc S"), daily=True, program="test_operations"),
+        Fault("a barrier of sums over lanes left out", "common.cl", BARRIER, ";", "sm_80", ("--tiny", "--filter", "frame (hc"), 0,
+              program="test_operations"),
+        Fault("dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
+    ]
+    return listed + [[fault] for fault in single + operations]
+
+
+def context(fault):
+    """The text to look for, long enough to stand in the file once."""
+    with open(os.path.join(KERNELS, fault.file), encoding="utf-8") as file:
+        text = file.read()
+    starts = [match.start() for match in re.finditer(re.escape(fault.text), text)]
+    if not starts or (fault.nth is not None and fault.nth >= len(starts)):
+        sys.exit(f"{fault.file} has no '{fault.text}' any more: {fault.what}")
+    if fault.nth is None:
+        return fault.text, fault.change
+    start, end = starts[fault.nth], starts[fault.nth] + len(fault.text)
+    while text.count(text[start:end]) > 1:
+        start = max(0, start - 40)
+    return text[start:end], text[start:starts[fault.nth]] + fault.change
+
+
+def try_fault(build, fault):
+    """(found, by what): the test with the fault."""
+    before, after = context(fault)
+    with tempfile.TemporaryDirectory() as folder:
+        change = os.path.join(folder, "change")
+        with open(change, "w", encoding="utf-8") as file:
+            file.write(f"{before}\n----\n{after}\n----\n")
+        environment = {**os.environ, "OCL_ICD_VENDORS": os.path.join(build, "tests", "emulator", "vendors") + "/",
+                       "EMULATED_GPU_CHANGE": change, "XDG_CACHE_HOME": folder}
+        if fault.lanes:
+            environment["EMULATED_GPU_SEED"] = SEED
+        device = [fault.device] if fault.program == "test_emulated_gpu" else ["--device", fault.device]
+        result = subprocess.run([os.path.join(build, "tests", fault.program), *device, *fault.tests], env=environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False, timeout=600)
+        with open(change, encoding="utf-8") as file:
+            planted = file.read().endswith("found\n")
+    if not planted:
+        return None, "the text was not compiled"
+    lines = [line for line in result.stdout.splitlines() if re.search(r"emulated GPU:|ERROR|FAILED|wrong|is .* not", line)]
+    return result.returncode != 0, lines[0].strip()[:110] if lines else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    if not os.path.exists(os.path.join(arguments.build, "tests", "emulator", "vendors")):
+        return 77
+    # a fault on several devices is found if it is on one of them: not all of them compile its line
+    groups = [group for group in faults() if arguments.only in group[0].what and (arguments.all or group[0].daily or arguments.only)]
+    status = 0
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for group, results in zip(groups, pool.map(lambda group: [try_fault(arguments.build, fault) for fault in group], groups)):
+            found = [(fault, words) for fault, (is_found, words) in zip(group, results) if is_found]
+            missed = [fault.device for fault, (is_found, _) in zip(group, results) if is_found is False]
+            word = "found " if found else "MISSED"
+            print(f"{word} {group[0].what}: " + "; ".join(f"{fault.device}: {words}" for fault, words in found)
+                  + (f" (not on {', '.join(missed)})" if found and missed else ""), flush=True)
+            status |= not found
+    print(f"{len(groups)} faults, {'all found' if not status else 'not all found'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
