@@ -13,8 +13,8 @@
 #error blocks of queries lie across those of keys
 #endif
 
-/* k_t or v_t from qkv; part 1 is k, 2 is v. One work-item: KEY_VEC keys of a word, which is KEY_ELEMENTS channels,
- * of one (batch, head). */
+/* k_t or v_t from qkv; part 1 is k, 2 is v. A work-item copies one word (KEY_ELEMENTS channels) of each of KEY_VEC
+ * neighbouring keys of one (batch, head). */
 __kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
                                   __global act_t *transposed) {
     const int words = HEAD_SIZE / KEY_ELEMENTS, word = get_global_id(0) % words;

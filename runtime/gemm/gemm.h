@@ -15,10 +15,10 @@
 
 #include "runtime/gemm/gemm_call.h"
 
-/* Chooses the backend by name. "auto": on Intel's GPUs oneDNN, if the library is there; where `operands`, the type
- * of most matrices, has 16 bits, a GPU's matrix cores if they work, or oneDNN on a CPU that has instructions for
- * the type; else the host's BLAS, else CLBlast, or on Vulkan the portable GEMM. `clblast_parameters` is a file or
- * folder for clblast_parameters_read; NULL or "" is none. */
+/* Chooses the backend by name (the option --gemm). "auto" takes the first that opens: onednn on Intel's GPUs; if
+ * `operands`, the type of most matrices, has 16 bits, mma on GPUs, or onednn on CPUs that have instructions for the
+ * type; cblas; at last clblast, or on Vulkan portable. `clblast_parameters` is a file or folder for
+ * clblast_parameters_read; NULL or "" is none. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands,
               const char *clblast_parameters);
 

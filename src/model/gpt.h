@@ -44,8 +44,9 @@ struct gpt_listener {
 };
 
 /* The backward pass from the final norm to the embeddings, after a gpt_loss with `gradient`. In the first
- * micro-batch after gpt_zero both overwrite the gradients in the arena, in later ones both add to them. So only the
- * last micro-batch of a step completes gradients: several ranks pass a listener there, elsewhere NULL. Launches. */
+ * micro-batch after gpt_zero, gpt_loss and gpt_backward together overwrite the gradients in the arena; in later
+ * ones they add to them. So only the last micro-batch of a step completes gradients: several ranks pass a listener
+ * there, elsewhere NULL. Launches. */
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener);
 
 /* Starts a step: the loss becomes zero, and the next backward pass overwrites the gradients. (Clearing the arena

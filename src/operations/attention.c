@@ -183,8 +183,8 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
  * kernels of cpu_bf16 do not compile or fail attention_check, the next row replaces it. The last row, matrix_cores,
  * is not chosen in this way: attention_open adds it if its kernels pass attention_check. It then computes the
  * forward and backward passes of whole sequences, while generation (attention_fill and attention_step) stays with
- * the row that was chosen before. gpu and cpu are checked only if compute->verify is set: attention_open fails if
- * they are wrong. */
+ * the row that was chosen before. If compute->verify is set, gpu and cpu are checked, too; nothing replaces them,
+ * so attention_open fails if they are wrong. */
 static const struct attention_algorithm {
     const char *name; /* `attention` of its programs in kernels.c; matrix_cores builds its own */
     bool (*takes)(const struct compute *compute, const struct operation_shape *shape);

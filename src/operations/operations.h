@@ -191,7 +191,7 @@ struct stream_mix {
     struct span theta;               /* small parameters, contiguous */
     const struct buffer *streams;    /* [N, S, C] */
     const struct buffer *squares;    /* [N, S] of the streams */
-    const struct buffer *z;          /* [N, norm_groups, columns]: raw projections, which the map normalises */
+    const struct buffer *z;          /* [N, norm_groups, columns]: projections, raw until the map normalises them */
     const struct buffer *h;          /* [N, h_row] of the map: pre | post | res */
     struct layer_norm norm;          /* of the branch */
     const struct buffer *normed;     /* [N, C] layer norm of the width mix: the branch's input */
@@ -199,7 +199,7 @@ struct stream_mix {
     const struct buffer *output;     /* [N, C] of the branch */
 };
 
-/* z and theta -> z, normalised, and h */
+/* Normalises z in place, and computes h from it and theta. */
 void map_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix);
 
 /* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, d_theta, and rms_scale [N, norm_groups]:
@@ -266,9 +266,10 @@ struct frame_gradients {
 /* Computes the gradients of this sublayer's depth mix, map, width mix and layer norm, and turns d_mixed into
  * d_streams in place, including the part that comes through the projections. The gradients of the projection
  * matrices and of the RMSNorm's gain are left to the caller: a GEMM of d_z, then projections_unpack. Also computes
- * d_output of the sublayer before, whose branch runs backward next; this sublayer's own comes from the previous
- * call, or from frame_output_gradient. Reads streams, squares, z, h, statistics and output of this sublayer as the
- * forward pass left them, and h of the one before; normed may have been overwritten. */
+ * d_output of the sublayer before, whose branch runs backward next; this sublayer's own was computed by the
+ * frame_backward of the sublayer behind it, or in the last sublayer by frame_output_gradient. Reads streams,
+ * squares, z, h, statistics and output of this sublayer as the forward pass left them, and h of the one before;
+ * normed may have been overwritten. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
 
