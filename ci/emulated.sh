@@ -1,7 +1,8 @@
 #!/bin/sh
 # ci/emulated.sh [BUILD]: all tests on emulated GPUs (docs/notes/emulated_gpus.md), of which ci/test.sh runs a part: every operation in
-# every type on GPUs of three vendors, with lanes in step and out of step; whole models; GEMM and attention on all matrix cores; all faults
-# that can be planted. About 10 minutes on two cores. BUILD: a folder that ci/build.sh has built, `build` if it is left out.
+# every type on GPUs of three vendors, with lanes in step and out of step; GEMM and attention on all matrix cores; whole models; training
+# beside PoCL's; all faults that can be planted. About 15 minutes on two cores. BUILD: a folder that ci/build.sh has built, `build` if it
+# is left out.
 set -eu
 build=$(cd "${1:-build}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,5 +38,6 @@ unset EMULATED_GPU_SEED
 for device in sm_80 gfx1100; do
   run "whole models, $device" "$build/tests/test_golden" $device '*_with_own'
 done
+python3 "$here/../tests/emulator/train_alike.py" "$build" || failed=1
 python3 "$here/../tests/emulator/planted_faults.py" "$build" --all || failed=1
 exit $failed

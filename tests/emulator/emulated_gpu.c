@@ -387,14 +387,17 @@ struct _cl_mem {
     char *memory; /* NULL for a part of another buffer */
     char *data;
     size_t bytes;
+    struct ptx_touched *touched; /* of `memory` from this buffer on */
 };
 
 static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host,
                                         cl_int *code) {
     cl_mem buffer = memory_zeroed(1, sizeof *buffer);
     const size_t whole = (bytes + 3 * GUARD) / GUARD * GUARD;
-    *buffer = (struct _cl_mem){&dispatch, context, aligned_alloc(GUARD, whole), NULL, bytes};
+    *buffer = (struct _cl_mem){&dispatch, context, aligned_alloc(GUARD, whole),
+                               NULL,      bytes,   memory_zeroed(ptx_touched_size(bytes), 1)};
     if (!buffer->memory) {
+        free(buffer->touched);
         free(buffer);
         set(code, CL_MEM_OBJECT_ALLOCATION_FAILURE);
         return NULL;
@@ -417,12 +420,17 @@ static cl_mem CL_API_CALL create_sub_buffer(cl_mem whole, cl_mem_flags flags, cl
         return NULL;
     }
     cl_mem part = memory_zeroed(1, sizeof *part);
-    *part = (struct _cl_mem){&dispatch, whole->context, NULL, whole->data + region->origin, region->size};
+    *part = (struct _cl_mem){&dispatch,    whole->context,
+                             NULL,         whole->data + region->origin,
+                             region->size, ptx_touched_from(whole->touched, region->origin)};
     set(code, CL_SUCCESS);
     return part;
 }
 
 static cl_int CL_API_CALL release_buffer(cl_mem buffer) {
+    if (buffer->memory) {
+        free(buffer->touched);
+    }
     free(buffer->memory);
     free(buffer);
     return CL_SUCCESS;
@@ -782,7 +790,8 @@ static cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, size_t b
     if (ptx_parameter_is_pointer(kernel->code, index)) {
         const cl_mem buffer = value ? *(const cl_mem *)value : NULL;
         const char *data = buffer ? buffer->data : NULL;
-        kernel->ranges[index] = (struct ptx_range){data, buffer ? buffer->bytes : 0};
+        kernel->ranges[index] =
+            (struct ptx_range){data, buffer ? buffer->bytes : 0, buffer ? buffer->touched : NULL};
         memcpy(to, &data, sizeof data);
     } else if (value) {
         memcpy(to, value, bytes);
@@ -802,6 +811,8 @@ static cl_int CL_API_CALL kernel_group_info(cl_kernel kernel, cl_device_id devic
            : what == CL_KERNEL_LOCAL_MEM_SIZE ? ANSWER(to, cl_ulong, ptx_shared_bytes(kernel->code))
                                               : CL_INVALID_VALUE;
 }
+
+static atomic_uint launches = 1;
 
 static cl_int check_launch(cl_kernel kernel, cl_uint dimensions, const size_t *global, const size_t *local) {
     const cl_device_id device = kernel->program->context->device;
@@ -838,6 +849,7 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
                                 .parameters = kernel->parameters,
                                 .ranges = kernel->ranges,
                                 .range_count = ptx_parameter_count(kernel->code),
+                                .number = atomic_fetch_add(&launches, 1),
                                 .seed = seed ? strtoull(seed, NULL, 10) : 0};
     for (cl_uint i = 0; i < dimensions; i++) {
         launch.groups[i] = global[i] / local[i];

@@ -6,6 +6,7 @@
  *   - touch memory outside of the buffers of the launch or of the group's local memory, or across an alignment;
  *   - race for a byte of local memory: two lanes touch it, one of them writes, and no barrier of the group (or, in
  *     one warp, no bar.warp.sync) lies between;
+ *   - race for bytes of a buffer: two work-groups touch them, and one of them writes;
  *   - touch local memory to which cp.async still copies;
  *   - come to a barrier, or to an instruction of a whole warp, without the other lanes. */
 #pragma once
@@ -23,8 +24,9 @@ void ptx_free(struct ptx_module *module);
 
 struct ptx_kernel;
 
-/* NULL if there is none of this name. */
+/* NULL if there is none of this name, or number. */
 const struct ptx_kernel *ptx_kernel_find(const struct ptx_module *module, const char *name);
+const struct ptx_kernel *ptx_kernel_at(const struct ptx_module *module, size_t index);
 const char *ptx_name(const struct ptx_kernel *kernel);
 
 /* Bytes of local memory of a work-group. */
@@ -37,11 +39,17 @@ size_t ptx_parameter_at(const struct ptx_kernel *kernel, size_t index);
 size_t ptx_parameters_size(const struct ptx_kernel *kernel);
 bool ptx_parameter_is_pointer(const struct ptx_kernel *kernel, size_t index);
 
-/* Memory that a launch may touch. Addresses are the host's. */
+/* Memory that a launch may touch. Addresses are the host's. `touched` has ptx_touched_size(bytes) bytes, zero at
+ * first, in which launches keep who wrote and read what; NULL: races for it are not looked for. */
 struct ptx_range {
     const char *first;
     size_t bytes;
+    struct ptx_touched *touched;
 };
+size_t ptx_touched_size(size_t bytes);
+
+/* The part that belongs to bytes from this even offset on. */
+struct ptx_touched *ptx_touched_from(struct ptx_touched *touched, size_t offset);
 
 struct ptx_launch {
     const struct ptx_kernel *kernel;
@@ -49,7 +57,8 @@ struct ptx_launch {
     const char *parameters;     /* ptx_parameters_size bytes; buffers by their host addresses */
     const struct ptx_range *ranges;
     size_t range_count;
-    uint64_t seed; /* 0: lanes keep in step and warps run in order; else what is open is decided at random */
+    uint32_t number; /* of this launch, not 0; that of no other launch that touches the same memory */
+    uint64_t seed;   /* 0: lanes keep in step and warps run in order; else what is open is decided at random */
 };
 
 /* Runs the launch on all processors. -1 with an error text that says which fault, where. */

@@ -121,8 +121,10 @@ struct warp {
     const struct ptx_kernel *kernel;
     unsigned index;  /* in the group */
     unsigned count;  /* of lanes */
-    uint64_t all;    /* lanes that the warp began with */
+    uint64_t full;   /* all lanes */
+    uint64_t all;    /* those that the warp began with: the last warp of a group may have fewer */
     uint64_t live;   /* that have not returned */
+    uint64_t steps;  /* instructions so far */
     uint32_t fences; /* bar.warp.sync so far */
     char *registers; /* register_bytes */
     char *local;     /* private memory, local_bytes of each lane */
@@ -145,6 +147,7 @@ struct opcode {
     const char *operands;
 };
 const struct opcode *opcode_find(const char *name);
+const char *opcode_name(size_t index); /* of the table; NULL behind the last */
 
 /* mov that puts two registers together to one, or with `splits` takes one apart. */
 const struct opcode *opcode_joining(const char *name, bool splits);

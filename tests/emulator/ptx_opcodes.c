@@ -13,7 +13,7 @@
 #define EACH_LANE(statement)                                                                                       \
     do {                                                                                                           \
         const unsigned count = warp->count;                                                                        \
-        if (lanes == warp->all) {                                                                                  \
+        if (lanes == warp->full) {                                                                                 \
             for (unsigned l = 0; l < count; l++) {                                                                 \
                 statement;                                                                                         \
             }                                                                                                      \
@@ -26,7 +26,8 @@
         }                                                                                                          \
     } while (0)
 
-/* d = an expression of a, b and c, of which each stands for the lane's value. */
+/* The lane's D = an expression of a, b and c, which stand for the lane's A, B and C up to the end of the
+ * comparisons. */
 #define FUNCTION(name, td, ta, tb, tc, to, expression)                                                             \
     static void name(struct warp *warp, const struct instruction *x, uint64_t lanes) {                             \
         union td *D = (union td *)(void *)(warp->registers + x->operands[0]);                                      \
@@ -380,6 +381,10 @@ const struct opcode *opcode_find(const char *name) {
     return NULL;
 }
 
+const char *opcode_name(size_t index) {
+    return index < COUNT(opcodes) ? opcodes[index].name : NULL;
+}
+
 const struct opcode *opcode_joining(const char *name, bool splits) {
     for (size_t i = splits; i < COUNT(joining); i += 2) {
         if (strcmp(joining[i].name, name) == 0) {
@@ -456,6 +461,10 @@ COMPARE(compare_s16, word, AS_S16)
 COMPARE(compare_f16, word, AS_F16)
 COMPARE(compare_u64, wide, AS_U32)
 COMPARE(compare_s64, wide, AS_S32)
+
+#undef a
+#undef b
+#undef c
 
 execute_function *comparison_find(const char *type, char *letter) {
     static const struct {

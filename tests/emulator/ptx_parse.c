@@ -903,6 +903,10 @@ const struct ptx_kernel *ptx_kernel_find(const struct ptx_module *module, const 
     return NULL;
 }
 
+const struct ptx_kernel *ptx_kernel_at(const struct ptx_module *module, size_t index) {
+    return index < module->kernels.count ? ((struct ptx_kernel *const *)module->kernels.items)[index] : NULL;
+}
+
 const char *ptx_name(const struct ptx_kernel *kernel) {
     return kernel->name;
 }

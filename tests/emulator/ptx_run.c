@@ -11,7 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { UNSET = 0xff, LONGEST_TURN = 64, FAULT_SIZE = 1024, SPLIT_ODDS = 8, SEVERAL = 0x8000, MANY = 0xffff };
+enum {
+    GRAIN = 2,
+    UNSET = 0xff,
+    LONGEST_TURN = 64,
+    FAULT_SIZE = 1024,
+    SPLIT_ODDS = 8,
+    SEVERAL = 0x8000,
+    MANY = 0xffff
+};
+
+#define STEPS_MOST ((uint64_t)1 << 32) /* instructions of a warp */
 
 /* Who touched a byte of local memory since the last barrier of the group. */
 struct touch {
@@ -34,7 +44,7 @@ struct run {
 /* What a thread needs for one group at a time. */
 struct group {
     struct run *run;
-    size_t id[3];
+    size_t number, id[3];
     size_t items, warp_count;
     struct warp *warps;
     char *shared;
@@ -180,8 +190,53 @@ static bool is_inside(const struct ptx_range *range, uint64_t address, size_t by
     return address >= first && bytes <= range->bytes && address - first <= range->bytes - bytes;
 }
 
+#define SHARED UINT32_MAX /* several groups read */
+
+/* Who wrote and read GRAIN bytes of a buffer last: the launch's number above, its work-group + 1 below, or SHARED.
+ * */
+struct ptx_touched {
+    _Atomic uint64_t writer, reader;
+};
+
+size_t ptx_touched_size(size_t bytes) {
+    return (bytes + GRAIN - 1) / GRAIN * sizeof(struct ptx_touched);
+}
+
+struct ptx_touched *ptx_touched_from(struct ptx_touched *touched, size_t offset) {
+    return touched + offset / GRAIN;
+}
+
+/* Whether a mark is another work-group's of this launch. */
+static bool is_other(uint64_t mark, uint64_t own) {
+    return mark >> 32 == own >> 32 && mark != own;
+}
+
+/* A group's access to a buffer. What it leaves is seen by other groups on other threads before they look for it, or
+ * it sees what they left: whichever comes last finds the race. */
+static void touch_global(struct warp *warp, const struct instruction *x, unsigned lane, struct ptx_touched *touched,
+                         size_t grains, bool writes) {
+    const struct group *group = warp->group;
+    const uint64_t own = (uint64_t)group->run->launch->number << 32 | (group->number + 1);
+    for (struct ptx_touched *end = touched + grains; touched < end; touched++) {
+        if (writes) {
+            const uint64_t before = atomic_exchange(&touched->writer, own);
+            if (is_other(before, own) || is_other(atomic_load(&touched->reader), own)) {
+                fault(warp, x, lane, "races: writes to a buffer where another work-group reads or writes");
+            }
+        } else {
+            const uint64_t before = atomic_load_explicit(&touched->reader, memory_order_relaxed);
+            if (before != own && before != (own | SHARED)) {
+                atomic_store(&touched->reader, is_other(before, own) ? own | SHARED : own);
+            }
+            if (is_other(atomic_load(&touched->writer), own)) {
+                fault(warp, x, lane, "races: reads from a buffer where another work-group writes");
+            }
+        }
+    }
+}
+
 static char *global_place(struct warp *warp, const struct instruction *x, unsigned lane, uint64_t address,
-                          size_t bytes) {
+                          size_t bytes, bool writes) {
     const struct ptx_launch *launch = warp->group->run->launch;
     if (!warp->range || !is_inside(warp->range, address, bytes)) {
         const struct ptx_range *range = launch->ranges, *end = range + launch->range_count;
@@ -194,12 +249,17 @@ static char *global_place(struct warp *warp, const struct instruction *x, unsign
         }
         warp->range = range;
     }
+    if (warp->range->touched) {
+        const size_t at = address - (uint64_t)(uintptr_t)warp->range->first;
+        touch_global(warp, x, lane, warp->range->touched + at / GRAIN, (at % GRAIN + bytes + GRAIN - 1) / GRAIN,
+                     writes);
+    }
     return (char *)(uintptr_t)address;
 }
 
 static char *const_place(struct warp *warp, const struct instruction *x, unsigned lane, uint64_t address,
                          size_t bytes) {
-    const struct ptx_range range = {warp->kernel->const_memory, warp->kernel->const_bytes};
+    const struct ptx_range range = {warp->kernel->const_memory, warp->kernel->const_bytes, NULL};
     if (!is_inside(&range, address, bytes)) {
         fault(warp, x, lane, "%zu bytes outside of constant memory", bytes);
         return warp->group->nowhere;
@@ -243,7 +303,7 @@ char *memory_place(struct warp *warp, const struct instruction *x, unsigned lane
     case SPACE_CONST:
         return const_place(warp, x, lane, address, bytes);
     default:
-        return global_place(warp, x, lane, address, bytes);
+        return global_place(warp, x, lane, address, bytes, writes);
     }
 }
 
@@ -313,7 +373,7 @@ static struct split *split_choose(struct warp *warp) {
     return chosen;
 }
 
-/* Runs a split until it waits, returns, or others may be first. Returns whether it is still there. */
+/* Runs a split until it waits or returns, or until others may be first. */
 static void split_run(struct warp *warp, struct split *split) {
     const struct ptx_kernel *kernel = warp->kernel;
     const bool random = warp->group->random != 0;
@@ -324,6 +384,10 @@ static void split_run(struct warp *warp, struct split *split) {
             return;
         }
         const struct instruction *x = &kernel->code[split->at];
+        if (++warp->steps > STEPS_MOST) {
+            fault(warp, x, 0, "does not come to an end");
+            return;
+        }
         if (warp->split_count > 1 && x->is_target && !random && left != UINT32_MAX) {
             return; /* others may be here, too */
         }
@@ -357,6 +421,10 @@ static void split_run(struct warp *warp, struct split *split) {
             }
             continue;
         default:
+            if (!lanes) {
+                split->at++;
+                continue;
+            }
             split->waits = true;
             return;
         }
@@ -370,8 +438,7 @@ static bool warp_go_on(struct warp *warp) {
     }
     struct split *split = &warp->splits[0];
     const struct instruction *x = &warp->kernel->code[split->at];
-    if (warp->split_count != 1 || split->lanes != warp->live ||
-        (x->flow != FLOW_GROUP && x->guard >= 0 && guarded(warp, x, split->lanes) != split->lanes)) {
+    if (warp->split_count != 1 || split->lanes != warp->live || guarded(warp, x, split->lanes) != split->lanes) {
         fault(warp, x, 0, "lanes of a warp wait for each other at different places");
         return false;
     }
@@ -431,9 +498,11 @@ static void warp_begin(struct group *group, unsigned index) {
     struct warp *warp = &group->warps[index];
     const struct ptx_kernel *kernel = warp->kernel;
     const size_t left = group->items - (size_t)index * kernel->lanes;
-    warp->all = left >= kernel->lanes ? UINT64_MAX >> (64 - kernel->lanes) : LANE_BIT(left) - 1;
+    warp->full = UINT64_MAX >> (64 - kernel->lanes);
+    warp->all = left >= kernel->lanes ? warp->full : LANE_BIT(left) - 1;
     warp->live = warp->all;
     warp->fences = 0;
+    warp->steps = 0;
     warp->split_count = 0;
     warp->copy_count = 0;
     memset(warp->committed, 0, sizeof warp->committed);
@@ -486,6 +555,7 @@ static bool barrier_pass(struct group *group) {
 static void group_run(struct group *group, size_t number) {
     const struct ptx_launch *launch = group->run->launch;
     const size_t *groups = launch->groups;
+    group->number = number;
     group->id[0] = number % groups[0];
     group->id[1] = number / groups[0] % groups[1];
     group->id[2] = number / groups[0] / groups[1];
