@@ -303,10 +303,12 @@ static uint64_t symbol_value(const struct ptx_module *module, const struct symbo
 /* The place of an operand: a register, a special one, or one that holds an immediate value. */
 static int operand_place(struct parser *parser, const char *text, bool is_wide, uint32_t *place, bool *wide) {
     bool found_wide = is_wide;
+    if (register_find(parser, text, place, &found_wide)) { /* a block in braces may have some without % */
+        *wide = found_wide;
+        return 0;
+    }
     if (*text == '%') {
-        if (!register_find(parser, text, place, &found_wide)) {
-            *place = special_place(parser, text);
-        }
+        *place = special_place(parser, text);
         *wide = found_wide;
         return 0;
     }
