@@ -63,7 +63,7 @@ def faults():
         Fault("swizzle flips the wrong lanes", "matrix_cores_amd.cl", "(bit) << 10", "(bit) << 11", "gfx1100", ("quick_attention",)),
         Fault("XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
         Fault("XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
-        Fault("XMX: wrong row of C", "matrix_cores_intel.cl", "return i;", "return i ^ 1;", "Max", ("quick_gemm",)),
+        Fault("XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(me, i)    (i)", "fragment_row(me, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
         Fault("next tile along k by a wrong stride", GEMM, "(ulong)BLOCK_K * source->stride", "(ulong)BLOCK_K * (source->stride - 8)", "sm_80", ("quick_gemm",)),
     ]
     operations = [
