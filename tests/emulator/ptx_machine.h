@@ -54,8 +54,6 @@ struct instruction {
     uint8_t flow;         /* enum flow */
     uint8_t comparison;   /* enum comparison */
     bool is_signed;       /* what is loaded is extended by its sign */
-    bool transposes;      /* ldmatrix */
-    bool is_fp16;         /* mma: the operands are fp16, not bf16 */
     bool holds_wide[4];   /* registers of 64 bits, of what is loaded or stored */
     const char *file;     /* of the OpenCL text, NULL if it is not known */
     unsigned line;
@@ -139,18 +137,19 @@ struct warp {
 
 /* ---- tables */
 
-/* Of opcodes that compute registers from registers: one letter an operand, the destination first: w 32 bits, h 16
- * bits, p a predicate, d 64 bits. NULL if there is none. */
+/* An opcode whose operands are registers and numbers, one letter each, the destination first: w 32 bits, h 16 bits,
+ * p a predicate, d 64 bits. `execute` is NULL in what is returned if there is none of this name. */
 struct opcode {
     const char *name;
     execute_function *execute;
     const char *operands;
+    enum flow flow;
 };
-const struct opcode *opcode_find(const char *name);
-const char *opcode_name(size_t index); /* of the table; NULL behind the last */
+struct opcode opcode_find(const char *name);
+const char *opcode_name(size_t index); /* of those that compute; NULL behind the last */
 
 /* mov that puts two registers together to one, or with `splits` takes one apart. */
-const struct opcode *opcode_joining(const char *name, bool splits);
+struct opcode opcode_joining(const char *name, bool splits);
 
 /* setp of a type, NULL if it is not known; the letter of its sources. */
 execute_function *comparison_find(const char *type, char *letter);
@@ -159,8 +158,8 @@ execute_function *comparison_find(const char *type, char *letter);
  * result and of its arguments in the lanes' `call` memory. NULL if there is none of this name. */
 execute_function *function_find(const char *name);
 
-execute_function execute_load, execute_store, execute_copy, execute_copy_commit, execute_copy_wait, execute_nothing,
-    execute_shuffle, execute_mma, execute_ldmatrix;
+execute_function execute_load, execute_store, execute_copy, execute_copy_commit, execute_copy_wait, execute_shuffle,
+    execute_mma_bf16, execute_mma_fp16, execute_ldmatrix, execute_ldmatrix_transposed;
 
 /* ---- memory */
 

@@ -10,8 +10,8 @@
 #define WORDS(i) ((union word *)(void *)(warp->registers + x->operands[i]))
 
 /* Half `which` of a word, as a number. */
-static float half_of(uint32_t word, unsigned which, bool is_fp16) {
-    return element_decode((uint16_t)(word >> 16 * which), is_fp16 ? ELEMENT_FP16 : ELEMENT_BF16);
+static float half_of(uint32_t word, unsigned which, enum element_type type) {
+    return element_decode((uint16_t)(word >> 16 * which), type);
 }
 
 /* shfl.sync.bfly: the lane whose number differs in these bits. */
@@ -29,19 +29,18 @@ void execute_shuffle(struct warp *warp, const struct instruction *x, uint64_t la
 /* mma.m16n8k16, PTX ISA 9.7.13.4.8: with group = lane / 4 and member = lane % 4, half h of register r of
  *   A is element (group + 8 (r % 2), 2 member + h + 8 (r / 2)), of B element (2 member + h + 8 r, group);
  *   register r of C is element (group + 8 (r / 2), 2 member + r % 2). */
-void execute_mma(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+static void mma(struct warp *warp, const struct instruction *x, enum element_type type) {
     enum { D = 0, A = 4, B = 8, C = 10 };
     float matrix_a[16][16], matrix_b[16][8];
-    (void)lanes;
     for (unsigned lane = 0; lane < 32; lane++) {
         const unsigned group = lane / 4, member = lane % 4;
         for (unsigned half = 0; half < 2; half++) {
             for (unsigned r = 0; r < 4; r++) {
                 matrix_a[group + 8 * (r % 2)][2 * member + half + 8 * (r / 2)] =
-                    half_of(WORDS(A + r)[lane].u, half, x->is_fp16);
+                    half_of(WORDS(A + r)[lane].u, half, type);
             }
             for (unsigned r = 0; r < 2; r++) {
-                matrix_b[2 * member + half + 8 * r][group] = half_of(WORDS(B + r)[lane].u, half, x->is_fp16);
+                matrix_b[2 * member + half + 8 * r][group] = half_of(WORDS(B + r)[lane].u, half, type);
             }
         }
     }
@@ -57,11 +56,20 @@ void execute_mma(struct warp *warp, const struct instruction *x, uint64_t lanes)
     }
 }
 
+void execute_mma_bf16(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+    (void)lanes;
+    mma(warp, x, ELEMENT_BF16);
+}
+
+void execute_mma_fp16(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+    (void)lanes;
+    mma(warp, x, ELEMENT_FP16);
+}
+
 /* ldmatrix.m8n8.x4, PTX ISA 9.7.13.4.15: lane l says where row l % 8 of matrix l / 8 is; register m of a lane gets
  * elements 2 (lane % 4) and the next one of row lane / 4 of matrix m, with .trans of its column. */
-void execute_ldmatrix(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+static void load_matrices(struct warp *warp, const struct instruction *x, bool transposes) {
     uint16_t matrices[4][8][8];
-    (void)lanes;
     for (unsigned lane = 0; lane < 32; lane++) {
         const char *row = memory_place(warp, x, lane, SPACE_SHARED, WORDS(4)[lane].u, 16, false);
         memcpy(matrices[lane / 8][lane % 8], row, 16);
@@ -69,32 +77,34 @@ void execute_ldmatrix(struct warp *warp, const struct instruction *x, uint64_t l
     for (unsigned lane = 0; lane < 32; lane++) {
         const unsigned major = lane / 4, minor = lane % 4 * 2;
         for (unsigned m = 0; m < 4; m++) {
-            const uint16_t low = x->transposes ? matrices[m][minor][major] : matrices[m][major][minor];
-            const uint16_t high = x->transposes ? matrices[m][minor + 1][major] : matrices[m][major][minor + 1];
+            const uint16_t low = transposes ? matrices[m][minor][major] : matrices[m][major][minor];
+            const uint16_t high = transposes ? matrices[m][minor + 1][major] : matrices[m][major][minor + 1];
             WORDS(m)[lane].u = (uint32_t)high << 16 | low;
         }
     }
 }
 
-/* ---- cp.async, PTX ISA 9.7.8.22: 16 bytes, of which the first ones come from global memory */
-
-static uint64_t register_value(const struct warp *warp, const struct instruction *x, unsigned i, unsigned lane,
-                               bool is_wide) {
-    const char *place = warp->registers + x->operands[i];
-    return is_wide ? ((const union wide *)(const void *)place)[lane].u
-                   : ((const union word *)(const void *)place)[lane].u;
+void execute_ldmatrix(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+    (void)lanes;
+    load_matrices(warp, x, false);
 }
+
+void execute_ldmatrix_transposed(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+    (void)lanes;
+    load_matrices(warp, x, true);
+}
+
+/* ---- cp.async, PTX ISA 9.7.8.22: 16 bytes, of which the first ones come from global memory */
 
 void execute_copy(struct warp *warp, const struct instruction *x, uint64_t lanes) {
     for (unsigned lane = 0; lane < warp->count; lane++) {
         if (!(lanes & LANE_BIT(lane))) {
             continue;
         }
-        const uint32_t to = (uint32_t)register_value(warp, x, 0, lane, false);
-        const uint64_t from = register_value(warp, x, 1, lane, x->address_is_wide);
-        const uint32_t bytes = (uint32_t)register_value(warp, x, 2, lane, false);
-        if (bytes > 16 || from % 16) {
-            fault(warp, x, lane, "copies %u bytes, or from an address that is not aligned to 16", bytes);
+        const uint32_t to = WORDS(0)[lane].u, all = WORDS(2)[lane].u, bytes = WORDS(3)[lane].u;
+        const uint64_t from = ((const union wide *)(const void *)(warp->registers + x->operands[1]))[lane].u;
+        if (all != 16 || bytes > 16 || from % 16) {
+            fault(warp, x, lane, "copies %u of %u bytes, or from an address that is not aligned to 16", bytes, all);
             return;
         }
         const char *source = bytes ? memory_place(warp, x, lane, SPACE_GLOBAL, from, bytes, false) : NULL;
@@ -124,7 +134,8 @@ void execute_copy_wait(struct warp *warp, const struct instruction *x, uint64_t 
     size_t kept = 0;
     for (size_t i = 0; i < warp->copy_count; i++) {
         const struct copy copy = warp->copies[i];
-        const bool is_due = copy.is_committed && copy.group + (uint64_t)x->offset < warp->committed[copy.lane] &&
+        const bool is_due = copy.is_committed &&
+                            copy.group + (uint64_t)WORDS(0)[copy.lane].u < warp->committed[copy.lane] &&
                             (lanes & LANE_BIT(copy.lane));
         if (is_due) {
             copy_ends(warp, &copy);
@@ -151,43 +162,65 @@ static void element_set(struct warp *warp, const struct instruction *x, unsigned
     memcpy(argument(warp, x, 0, lane) + element * sizeof value, &value, sizeof value);
 }
 
-/* Which elements of A [m, k], B [k, n] and C [m, n] a lane holds: of A and of B as many per lane. */
+/* Who holds which elements of A [rows, k], B [k, n] and C [rows, n]. With block = lane / n, element i of a lane is
+ *   of B:  (k_step block + i, lane % n)
+ *   of A:  the same with rows and columns exchanged, if row_share is 0; else (i / row_share, lane row_share +
+ *          i % row_share): so many neighbours of each row
+ *   of C:  (block_rows block + element_rows i, lane % n) */
+struct layout {
+    unsigned n, k, shares_a, shares_b, sums; /* elements of a lane: of A, of B, of C */
+    unsigned k_step, row_share, block_rows, element_rows;
+};
 struct place {
     unsigned row, column;
 };
-struct layout {
-    unsigned m, n, k, shares, sums; /* elements of a lane: of A (and B), of C */
-    struct place (*a)(unsigned lane, unsigned i), (*b)(unsigned lane, unsigned i), (*c)(unsigned lane, unsigned i);
-};
+typedef struct place place_function(const struct layout *layout, unsigned lane, unsigned i);
 
-/* result = A B + C. Elements that several lanes hold must be the same in all of them. */
-static void multiply(struct warp *warp, const struct instruction *x, const struct layout *layout, unsigned shares_b,
-                     enum element_type type) {
-    float matrix_a[16][16], matrix_b[16][16];
-    bool known_a[16][16] = {{false}}, known_b[16][16] = {{false}};
+static struct place place_in_b(const struct layout *layout, unsigned lane, unsigned i) {
+    return (struct place){lane / layout->n * layout->k_step + i, lane % layout->n};
+}
+
+static struct place place_in_a(const struct layout *layout, unsigned lane, unsigned i) {
+    const struct place mirrored = place_in_b(layout, lane, i);
+    const unsigned share = layout->row_share;
+    return share ? (struct place){i / share, lane * share + i % share}
+                 : (struct place){mirrored.column, mirrored.row};
+}
+
+static struct place place_in_c(const struct layout *layout, unsigned lane, unsigned i) {
+    return (struct place){lane / layout->n * layout->block_rows + i * layout->element_rows, lane % layout->n};
+}
+
+/* A matrix from the lanes' shares, argument `which` of the call. Elements that several lanes hold must be the same
+ * in all of them. */
+static void gather(struct warp *warp, const struct instruction *x, const struct layout *layout, unsigned which,
+                   enum element_type type, float matrix[16][16]) {
+    bool known[16][16] = {{false}};
+    place_function *place = which == 1 ? place_in_a : place_in_b;
+    const unsigned shares = which == 1 ? layout->shares_a : layout->shares_b;
     for (unsigned lane = 0; lane < warp->count; lane++) {
-        for (unsigned i = 0; i < layout->shares; i++) {
-            const struct place at = layout->a(lane, i);
-            const float value = element_of(warp, x, 1, lane, i, type);
-            if (known_a[at.row][at.column] && memcmp(&matrix_a[at.row][at.column], &value, sizeof value) != 0) {
-                fault(warp, x, lane, "holds another element (%u, %u) of A than other lanes", at.row, at.column);
+        for (unsigned i = 0; i < shares; i++) {
+            const struct place at = place(layout, lane, i);
+            const float value = element_of(warp, x, which, lane, i, type);
+            if (known[at.row][at.column] && memcmp(&matrix[at.row][at.column], &value, sizeof value) != 0) {
+                fault(warp, x, lane, "holds another element (%u, %u) of %c than other lanes", at.row, at.column,
+                      which == 1 ? 'A' : 'B');
             }
-            matrix_a[at.row][at.column] = value;
-            known_a[at.row][at.column] = true;
-        }
-        for (unsigned i = 0; i < shares_b; i++) {
-            const struct place at = layout->b(lane, i);
-            const float value = element_of(warp, x, 2, lane, i, type);
-            if (known_b[at.row][at.column] && memcmp(&matrix_b[at.row][at.column], &value, sizeof value) != 0) {
-                fault(warp, x, lane, "holds another element (%u, %u) of B than other lanes", at.row, at.column);
-            }
-            matrix_b[at.row][at.column] = value;
-            known_b[at.row][at.column] = true;
+            matrix[at.row][at.column] = value;
+            known[at.row][at.column] = true;
         }
     }
+}
+
+/* result = A B + C. */
+static void multiply(struct warp *warp, const struct instruction *x, const struct layout *layout,
+                     enum element_type type) {
+    float matrix_a[16][16], matrix_b[16][16];
+    gather(warp, x, layout, 1, type, matrix_a);
+    gather(warp, x, layout, 2, type, matrix_b);
     for (unsigned lane = 0; lane < warp->count; lane++) {
         for (unsigned i = 0; i < layout->sums; i++) {
-            const struct place at = layout->c(lane, i);
+            const struct place at = place_in_c(layout, lane, i);
             double sum = 0.0;
             for (unsigned k = 0; k < layout->k; k++) {
                 sum += (double)matrix_a[at.row][k] * matrix_b[k][at.column];
@@ -197,86 +230,44 @@ static void multiply(struct warp *warp, const struct instruction *x, const struc
     }
 }
 
-/* AMD, "RDNA 3 Instruction Set Architecture", 7.9: a lane has row lane % 16 of A and column lane % 16 of B, all 16
- * elements along k, the two halves of the wave the same; element i of C is (2 i + lane / 16, lane % 16). */
-static struct place wmma_a(unsigned lane, unsigned i) {
-    return (struct place){lane % 16, i};
-}
-static struct place wmma_b(unsigned lane, unsigned i) {
-    return (struct place){i, lane % 16};
-}
-static struct place wmma_c(unsigned lane, unsigned i) {
-    return (struct place){2 * i + lane / 16, lane % 16};
-}
-static const struct layout wmma = {16, 16, 16, 16, 8, wmma_a, wmma_b, wmma_c};
+/* AMD, "RDNA 3 Instruction Set Architecture", 7.9: all 16 elements along k, both halves of the wave the same; rows
+ * of C in turn from the two halves. */
+static const struct layout wmma = {
+    .n = 16, .k = 16, .shares_a = 16, .shares_b = 16, .sums = 8, .block_rows = 1, .element_rows = 2};
 
 /* AMD, "RDNA 4 Instruction Set Architecture", 7.12: each half of the wave has 8 of the 16 along k, and 8 rows of C.
  * */
-static struct place wmma12_a(unsigned lane, unsigned i) {
-    return (struct place){lane % 16, lane / 16 * 8 + i};
-}
-static struct place wmma12_b(unsigned lane, unsigned i) {
-    return (struct place){lane / 16 * 8 + i, lane % 16};
-}
-static struct place wmma12_c(unsigned lane, unsigned i) {
-    return (struct place){lane / 16 * 8 + i, lane % 16};
-}
-static const struct layout wmma12 = {16, 16, 16, 8, 8, wmma12_a, wmma12_b, wmma12_c};
+static const struct layout wmma12 = {
+    .n = 16, .k = 16, .shares_a = 8, .shares_b = 8, .sums = 8, .k_step = 8, .block_rows = 8, .element_rows = 1};
 
 /* AMD, matrix instruction calculator, v_mfma_f32_16x16x16_f16 and _bf16_1k: each quarter of the wave has 4 of the
- * 16 along k, and 4 rows of C. */
-static struct place mfma_a(unsigned lane, unsigned i) {
-    return (struct place){lane % 16, lane / 16 * 4 + i};
-}
-static struct place mfma_b(unsigned lane, unsigned i) {
-    return (struct place){lane / 16 * 4 + i, lane % 16};
-}
-static struct place mfma_c(unsigned lane, unsigned i) {
-    return (struct place){lane / 16 * 4 + i, lane % 16};
-}
-static const struct layout mfma = {16, 16, 16, 4, 4, mfma_a, mfma_b, mfma_c};
+ * 16 along k, and 4 rows of C; v_mfma_f32_16x16x8_bf16: 2 of the 8 along k. */
+static const struct layout mfma = {
+    .n = 16, .k = 16, .shares_a = 4, .shares_b = 4, .sums = 4, .k_step = 4, .block_rows = 4, .element_rows = 1};
+static const struct layout mfma8 = {
+    .n = 16, .k = 8, .shares_a = 2, .shares_b = 2, .sums = 4, .k_step = 2, .block_rows = 4, .element_rows = 1};
 
-/* The same, v_mfma_f32_16x16x8_bf16: 2 of the 8 along k. */
-static struct place mfma8_a(unsigned lane, unsigned i) {
-    return (struct place){lane % 16, lane / 16 * 2 + i};
-}
-static struct place mfma8_b(unsigned lane, unsigned i) {
-    return (struct place){lane / 16 * 2 + i, lane % 16};
-}
-static const struct layout mfma8 = {16, 16, 8, 2, 4, mfma8_a, mfma8_b, mfma_c};
+/* Khronos, cl_intel_subgroup_matrix_multiply_accumulate, 8 rows: a lane has column `lane` of B and C, and of each
+ * row of A one element in sub-groups of 16, two in those of 8. */
+static const struct layout xmx16 = {
+    .n = 16, .k = 16, .shares_a = 8, .shares_b = 16, .sums = 8, .row_share = 1, .element_rows = 1};
+static const struct layout xmx8 = {
+    .n = 8, .k = 16, .shares_a = 16, .shares_b = 16, .sums = 8, .row_share = 2, .element_rows = 1};
 
-/* Khronos, cl_intel_subgroup_matrix_multiply_accumulate, 8 rows: a lane has column `lane` of B and C, B in pairs
- * along k, and of each row of A in sub-groups of 16 element k = lane, in those of 8 elements 2 lane and 2 lane + 1.
- * */
-static struct place xmx16_a(unsigned lane, unsigned i) {
-    return (struct place){i, lane};
-}
-static struct place xmx8_a(unsigned lane, unsigned i) {
-    return (struct place){i / 2, 2 * lane + i % 2};
-}
-static struct place xmx_b(unsigned lane, unsigned i) {
-    return (struct place){i, lane};
-}
-static struct place xmx_c(unsigned lane, unsigned i) {
-    return (struct place){i, lane};
-}
-static const struct layout xmx16 = {8, 16, 16, 8, 8, xmx16_a, xmx_b, xmx_c};
-static const struct layout xmx8 = {8, 8, 16, 16, 8, xmx8_a, xmx_b, xmx_c};
-
-#define MULTIPLIER(name, layout, shares_b, type)                                                                   \
+#define MULTIPLIER(name, layout, type)                                                                             \
     static void name(struct warp *warp, const struct instruction *x, uint64_t lanes) {                             \
         (void)lanes;                                                                                               \
-        multiply(warp, x, layout, shares_b, type);                                                                 \
+        multiply(warp, x, layout, type);                                                                           \
     }
-MULTIPLIER(wmma_bf16, &wmma, 16, ELEMENT_BF16)
-MULTIPLIER(wmma_fp16, &wmma, 16, ELEMENT_FP16)
-MULTIPLIER(wmma12_bf16, &wmma12, 8, ELEMENT_BF16)
-MULTIPLIER(wmma12_fp16, &wmma12, 8, ELEMENT_FP16)
-MULTIPLIER(mfma_bf16, &mfma, 4, ELEMENT_BF16)
-MULTIPLIER(mfma_fp16, &mfma, 4, ELEMENT_FP16)
-MULTIPLIER(mfma8_bf16, &mfma8, 2, ELEMENT_BF16)
-MULTIPLIER(xmx_bf16, warp->count == 8 ? &xmx8 : &xmx16, 16, ELEMENT_BF16)
-MULTIPLIER(xmx_fp16, warp->count == 8 ? &xmx8 : &xmx16, 16, ELEMENT_FP16)
+MULTIPLIER(wmma_bf16, &wmma, ELEMENT_BF16)
+MULTIPLIER(wmma_fp16, &wmma, ELEMENT_FP16)
+MULTIPLIER(wmma12_bf16, &wmma12, ELEMENT_BF16)
+MULTIPLIER(wmma12_fp16, &wmma12, ELEMENT_FP16)
+MULTIPLIER(mfma_bf16, &mfma, ELEMENT_BF16)
+MULTIPLIER(mfma_fp16, &mfma, ELEMENT_FP16)
+MULTIPLIER(mfma8_bf16, &mfma8, ELEMENT_BF16)
+MULTIPLIER(xmx_bf16, warp->count == 8 ? &xmx8 : &xmx16, ELEMENT_BF16)
+MULTIPLIER(xmx_fp16, warp->count == 8 ? &xmx8 : &xmx16, ELEMENT_FP16)
 
 /* The lane with another number gets its value from the lane that `from` names. */
 static void exchange(struct warp *warp, const struct instruction *x,

@@ -212,7 +212,12 @@ static void split_word(struct warp *warp, const struct instruction *x, uint64_t 
     EACH_LANE(const uint32_t value = whole[l].u; low[l].u = (uint16_t)value; high[l].u = value >> 16);
 }
 
-static const struct opcode opcodes[] = {
+/* Those that compute: lanes need not meet. */
+static const struct {
+    const char *name;
+    execute_function *execute;
+    const char *operands;
+} opcodes[] = {
     {"abs.f32", absolute_float, "ww"},
     {"abs.s32", absolute_word, "ww"},
     {"add.f32", add_float, "www"},
@@ -364,34 +369,53 @@ static const struct opcode opcodes[] = {
     {"xor.pred", xor_word, "ppp"},
 };
 
-/* mov with registers that are put together or taken apart, by the number of operands. */
-static const struct opcode joining[] = {
-    {"mov.b64", join_words, "dww"},
-    {"mov.b64", split_wide, "wwd"},
-    {"mov.b32", join_halves, "whh"},
-    {"mov.b32", split_word, "hhw"},
+static void execute_nothing(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+    (void)warp, (void)x, (void)lanes;
+}
+
+/* Those for which lanes meet or end, and copies. */
+static const struct opcode others[] = {
+    {"bar.sync", execute_nothing, "w", FLOW_GROUP},
+    {"bar.warp.sync", execute_nothing, "w", FLOW_WARP_FENCE},
+    {"barrier.sync", execute_nothing, "w", FLOW_GROUP},
+    {"cp.async.cg.shared.global", execute_copy, "wdww", FLOW_NEXT},
+    {"cp.async.commit_group", execute_copy_commit, "", FLOW_NEXT},
+    {"cp.async.wait_group", execute_copy_wait, "w", FLOW_NEXT},
+    {"exit", execute_nothing, "", FLOW_EXIT},
+    {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", execute_ldmatrix, "wwwww", FLOW_WARP},
+    {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", execute_ldmatrix_transposed, "wwwww", FLOW_WARP},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", execute_mma_bf16, "wwwwwwwwwwwwww", FLOW_WARP},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", execute_mma_fp16, "wwwwwwwwwwwwww", FLOW_WARP},
+    {"ret", execute_nothing, "", FLOW_EXIT},
+    {"shfl.sync.bfly.b32", execute_shuffle, "wwwww", FLOW_WARP},
 };
 
-const struct opcode *opcode_find(const char *name) {
+struct opcode opcode_find(const char *name) {
     for (size_t i = 0; i < COUNT(opcodes); i++) {
         if (strcmp(opcodes[i].name, name) == 0) {
-            return &opcodes[i];
+            return (struct opcode){name, opcodes[i].execute, opcodes[i].operands, FLOW_NEXT};
         }
     }
-    return NULL;
+    for (size_t i = 0; i < COUNT(others); i++) {
+        if (strcmp(others[i].name, name) == 0) {
+            return others[i];
+        }
+    }
+    return (struct opcode){.execute = NULL};
 }
 
 const char *opcode_name(size_t index) {
     return index < COUNT(opcodes) ? opcodes[index].name : NULL;
 }
 
-const struct opcode *opcode_joining(const char *name, bool splits) {
-    for (size_t i = splits; i < COUNT(joining); i += 2) {
-        if (strcmp(joining[i].name, name) == 0) {
-            return &joining[i];
-        }
+struct opcode opcode_joining(const char *name, bool splits) {
+    if (strcmp(name, "mov.b64") == 0) {
+        return (struct opcode){name, splits ? split_wide : join_words, splits ? "wwd" : "dww", FLOW_NEXT};
     }
-    return NULL;
+    if (strcmp(name, "mov.b32") == 0) {
+        return (struct opcode){name, splits ? split_word : join_halves, splits ? "hhw" : "whh", FLOW_NEXT};
+    }
+    return (struct opcode){.execute = NULL};
 }
 
 /* ---- comparisons: those of floats are false where one is NaN, or true with a u at the end */
@@ -482,10 +506,6 @@ execute_function *comparison_find(const char *type, char *letter) {
         }
     }
     return NULL;
-}
-
-void execute_nothing(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)warp, (void)x, (void)lanes;
 }
 
 /* ---- loads and stores */

@@ -245,9 +245,10 @@ static bool register_find(const struct parser *parser, const char *name, uint32_
     for (size_t i = parser->registers.count; i-- > 0;) {
         const struct registers *registers = &all[i];
         const size_t bytes = registers->is_wide ? sizeof(union wide) : sizeof(union word);
-        const unsigned long number = strtoul(name + letters, NULL, 10);
+        char *end;
+        const unsigned long number = strtoul(name + letters, &end, 10);
         const bool same = registers->count
-                              ? strlen(registers->name) == letters &&
+                              ? *end == '\0' && strlen(registers->name) == letters &&
                                     strncmp(registers->name, name, letters) == 0 && number < registers->count
                               : strcmp(registers->name, name) == 0;
         if (same) {
@@ -387,11 +388,10 @@ static int take_address(struct parser *parser, struct instruction *x, const char
 struct mnemonic {
     char parts[12][32];
     size_t count;
-    const char *whole;
 };
 
 static struct mnemonic mnemonic_of(const char *word) {
-    struct mnemonic mnemonic = {.whole = word};
+    struct mnemonic mnemonic = {.count = 0};
     for (const char *at = word; *at && mnemonic.count < COUNT(mnemonic.parts);) {
         const size_t length = strcspn(at, ".");
         snprintf(mnemonic.parts[mnemonic.count++], 32, "%.*s", (int)length, at);
@@ -484,24 +484,6 @@ static int take_comparison(struct parser *parser, struct instruction *x, const s
                : 0;
 }
 
-/* Instructions whose operands are all of 32 bits, but for an address among them, whose place is kept. */
-static int take_words(struct parser *parser, struct instruction *x, char *operands[], size_t count,
-                      execute_function *execute) {
-    uint32_t *places = operands_allocate(count);
-    x->operands = places;
-    x->execute = execute;
-    for (size_t i = 0; i < count; i++) {
-        bool wide;
-        char name[NAME_SIZE];
-        snprintf(name, sizeof name, "%s", operands[i] + (*operands[i] == '['));
-        name[strcspn(name, "]")] = '\0';
-        if (operand_place(parser, name, false, &places[i], &wide)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* call.uni (retval0), name, (param0, param1): the places in the lanes' `call` memory. */
 static int take_call(struct parser *parser, struct instruction *x, char *operands[], size_t count) {
     const struct symbol *result = count ? symbol_find(parser->module, operands[0]) : NULL;
@@ -531,7 +513,7 @@ static uint32_t narrow(struct parser *parser, struct instruction **x, uint32_t w
     uint32_t *places = operands_allocate(2);
     places[0] = register_place(parser, false, 1);
     places[1] = wide;
-    (*x)->execute = opcode_find("cvt.u32.u64")->execute;
+    (*x)->execute = opcode_find("cvt.u32.u64").execute;
     (*x)->operands = places;
     present.text = memory_string(present.text);
     *x = array_add(&parser->code, sizeof **x);
@@ -539,99 +521,57 @@ static uint32_t narrow(struct parser *parser, struct instruction **x, uint32_t w
     return places[0];
 }
 
+/* Any instruction of the tables of opcodes. Where one takes an address, that is a register in brackets. */
 static int take_opcode(struct parser *parser, struct instruction *x, const char *name, char *operands[],
                        size_t count, bool splits) {
-    const struct opcode *opcode = opcode_find(name);
-    if (count == 3 && starts(name, "mov.")) {
-        opcode = opcode_joining(name, splits);
-    }
-    if (!opcode) {
+    const struct opcode opcode =
+        count == 3 && starts(name, "mov.") ? opcode_joining(name, splits) : opcode_find(name);
+    if (!opcode.execute) {
         return error_set("the instruction %s is not known", name);
     }
-    if (strlen(opcode->operands) != count) {
+    if (strlen(opcode.operands) != count) {
         return error_set("%s has %zu operands here", name, count);
     }
+    if (opcode.flow == FLOW_GROUP && strcmp(operands[0], "0") != 0) {
+        return error_set("a barrier other than 0");
+    }
     uint32_t *places = operands_allocate(count);
+    x->operands = places;
     for (size_t i = 0; i < count; i++) {
         bool is_wide;
-        const bool wanted = opcode->operands[i] == 'd';
-        if (operand_place(parser, operands[i], wanted, &places[i], &is_wide)) {
+        const bool wanted = opcode.operands[i] == 'd';
+        char *text = operands[i] + (*operands[i] == '[');
+        text[strcspn(text, "]")] = '\0';
+        if (operand_place(parser, text, wanted, &places[i], &is_wide)) {
             return -1;
         }
         if (is_wide && !wanted && i > 0) {
             places[i] = narrow(parser, &x, places[i]);
         } else if (is_wide != wanted) {
-            return error_set("%s: operand %s has another size", name, operands[i]);
+            return error_set("%s: operand %s has another size", name, text);
         }
     }
-    x->operands = places;
-    x->execute = opcode->execute;
+    x->execute = opcode.execute;
+    x->flow = (uint8_t)opcode.flow;
     return 0;
 }
 
-/* What is special is known by its first part; all else is in the table of opcodes. */
+/* What takes other operands than registers and numbers is known by its first part. */
 static int take_instruction(struct parser *parser, struct instruction *x, const char *word, char *operands[],
                             size_t count, bool splits) {
     const struct mnemonic mnemonic = mnemonic_of(word);
     const char *first = mnemonic.parts[0];
-    x->execute = execute_nothing;
     if (strcmp(first, "ld") == 0 || strcmp(first, "st") == 0) {
         return take_memory(parser, x, &mnemonic, operands, count);
     }
     if (strcmp(first, "bra") == 0) {
         return count == 1 ? take_branch(parser, x, operands[0]) : error_set("bra without a label");
     }
-    if (strcmp(first, "ret") == 0 || strcmp(first, "exit") == 0) {
-        x->flow = FLOW_EXIT;
-        return 0;
-    }
-    if (strcmp(word, "bar.sync") == 0 || strcmp(word, "barrier.sync") == 0) {
-        x->flow = FLOW_GROUP;
-        return count == 1 && strcmp(operands[0], "0") == 0 ? 0 : error_set("a barrier other than 0");
-    }
-    if (strcmp(word, "bar.warp.sync") == 0) {
-        x->flow = FLOW_WARP_FENCE;
-        return 0;
-    }
     if (strcmp(first, "setp") == 0) {
         return take_comparison(parser, x, &mnemonic, operands, count);
     }
     if (strcmp(first, "call") == 0) {
         return take_call(parser, x, operands, count);
-    }
-    if (strcmp(word, "shfl.sync.bfly.b32") == 0) {
-        x->flow = FLOW_WARP;
-        return take_words(parser, x, operands, count, execute_shuffle);
-    }
-    if (starts(word, "mma.sync.aligned.m16n8k16.row.col.f32.") && count == 14) {
-        x->flow = FLOW_WARP;
-        x->is_fp16 = has_part(&mnemonic, "f16");
-        return take_words(parser, x, operands, count, execute_mma);
-    }
-    if (starts(word, "ldmatrix.sync.aligned.m8n8.x4.") && count == 5) {
-        x->flow = FLOW_WARP;
-        x->transposes = has_part(&mnemonic, "trans");
-        return take_words(parser, x, operands, count, execute_ldmatrix);
-    }
-    if (strcmp(word, "cp.async.cg.shared.global") == 0 && count == 4) {
-        uint32_t *places = operands_allocate(3);
-        bool wide;
-        x->operands = places;
-        x->execute = execute_copy;
-        return take_address(parser, x, operands[0], &places[0]) || x->offset ||
-                       take_address(parser, x, operands[1], &places[1]) || strcmp(operands[2], "16") != 0 ||
-                       operand_place(parser, operands[3], false, &places[2], &wide)
-                   ? error_set("a copy that is not known")
-                   : 0;
-    }
-    if (strcmp(word, "cp.async.commit_group") == 0) {
-        x->execute = execute_copy_commit;
-        return 0;
-    }
-    if (strcmp(word, "cp.async.wait_group") == 0) {
-        x->execute = execute_copy_wait;
-        x->offset = count ? strtoll(operands[0], NULL, 0) : 0;
-        return 0;
     }
     return take_opcode(parser, x, word, operands, count, splits);
 }
