@@ -151,5 +151,5 @@ cl_int CL_API_CALL clReleaseMemObject(cl_mem memory) {
 cl_int CL_API_CALL clGetMemObjectInfo(cl_mem memory, cl_mem_info what, size_t capacity, void *value,
                                       size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
-    return what == CL_MEM_SIZE ? VULKAN_ANSWER(to, size_t, memory->bytes) : CL_INVALID_VALUE;
+    return what == CL_MEM_SIZE ? ANSWER(to, size_t, memory->bytes) : CL_INVALID_VALUE;
 }

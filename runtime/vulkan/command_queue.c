@@ -120,8 +120,8 @@ cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
 cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t capacity,
                                          void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
-    return what == CL_QUEUE_CONTEXT  ? VULKAN_ANSWER(to, cl_context, queue->context)
-           : what == CL_QUEUE_DEVICE ? VULKAN_ANSWER(to, cl_device_id, queue->context->device)
+    return what == CL_QUEUE_CONTEXT  ? ANSWER(to, cl_context, queue->context)
+           : what == CL_QUEUE_DEVICE ? ANSWER(to, cl_device_id, queue->context->device)
                                      : CL_INVALID_VALUE;
 }
 

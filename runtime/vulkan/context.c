@@ -1,4 +1,4 @@
-/* Contexts, what is reported to their owners, and answers to questions. */
+/* Contexts, and what is reported to their owners. */
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/buffers.h"
 #include "runtime/vulkan/device.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors and answers */
+/* ---- errors */
 
 static const struct result {
     VkResult result;
@@ -72,23 +72,6 @@ cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ..
 
 cl_int vulkan_code(cl_context context, VkResult result) {
     return vulkan_failed(context, result, "Vulkan");
-}
-
-cl_int vulkan_answer(struct answer to, const void *value, size_t bytes) {
-    if (to.bytes) {
-        *to.bytes = bytes;
-    }
-    if (to.value && to.capacity < bytes) {
-        return CL_INVALID_VALUE;
-    }
-    if (to.value) {
-        memcpy(to.value, value, bytes);
-    }
-    return CL_SUCCESS;
-}
-
-cl_int vulkan_answer_text(struct answer to, const char *text) {
-    return vulkan_answer(to, text, strlen(text) + 1);
 }
 
 /* ---- OpenCL's calls */

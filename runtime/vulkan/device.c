@@ -312,40 +312,40 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
     const uint32_t *most = limits->maxComputeWorkGroupSize;
     switch (what) {
     case CL_DEVICE_NAME:
-        return vulkan_answer_text(to, device->properties.deviceName);
+        return answer_text(to, device->properties.deviceName);
     case CL_DEVICE_VENDOR:
     case CL_DRIVER_VERSION:
-        return vulkan_answer_text(to, device->driver);
+        return answer_text(to, device->driver);
     case CL_DEVICE_VERSION:
-        return vulkan_answer_text(to, device->uses_addresses ? VERSION " addresses" : VERSION);
+        return answer_text(to, device->uses_addresses ? VERSION " addresses" : VERSION);
     case CL_DEVICE_EXTENSIONS:
-        return vulkan_answer_text(to, device->has_address ? "cl_khr_pci_bus_info" : "");
+        return answer_text(to, device->has_address ? "cl_khr_pci_bus_info" : "");
     case CL_DEVICE_TYPE:
-        return VULKAN_ANSWER(to, cl_device_type, type_of(device));
+        return ANSWER(to, cl_device_type, type_of(device));
     case CL_DEVICE_PLATFORM:
-        return VULKAN_ANSWER(to, cl_platform_id, &vulkan_platform);
+        return ANSWER(to, cl_platform_id, &vulkan_platform);
     case CL_DEVICE_HOST_UNIFIED_MEMORY:
-        return VULKAN_ANSWER(to, cl_bool, shares_host_memory(device));
+        return ANSWER(to, cl_bool, shares_host_memory(device));
     case CL_DEVICE_COMPILER_AVAILABLE:
-        return VULKAN_ANSWER(to, cl_bool, vulkan_has_compiler());
+        return ANSWER(to, cl_bool, vulkan_has_compiler());
     case CL_DEVICE_AVAILABLE:
-        return VULKAN_ANSWER(to, cl_bool, CL_TRUE);
+        return ANSWER(to, cl_bool, CL_TRUE);
     case CL_DEVICE_MAX_COMPUTE_UNITS:
-        return VULKAN_ANSWER(to, cl_uint, device->units);
+        return ANSWER(to, cl_uint, device->units);
     case CL_DEVICE_MAX_WORK_GROUP_SIZE:
-        return VULKAN_ANSWER(to, size_t, limits->maxComputeWorkGroupInvocations);
+        return ANSWER(to, size_t, limits->maxComputeWorkGroupInvocations);
     case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
-        return VULKAN_ANSWER(to, cl_uint, 3);
+        return ANSWER(to, cl_uint, 3);
     case CL_DEVICE_MAX_WORK_ITEM_SIZES:
-        return vulkan_answer(to, (size_t[]){most[0], most[1], most[2]}, 3 * sizeof(size_t));
+        return answer_bytes(to, (size_t[]){most[0], most[1], most[2]}, 3 * sizeof(size_t));
     case CL_DEVICE_LOCAL_MEM_SIZE:
-        return VULKAN_ANSWER(to, cl_ulong, limits->maxComputeSharedMemorySize);
+        return ANSWER(to, cl_ulong, limits->maxComputeSharedMemorySize);
     case CL_DEVICE_GLOBAL_MEM_SIZE:
-        return VULKAN_ANSWER(to, cl_ulong, memory_of(device));
+        return ANSWER(to, cl_ulong, memory_of(device));
     case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
-        return VULKAN_ANSWER(to, cl_ulong, device->largest_buffer);
+        return ANSWER(to, cl_ulong, device->largest_buffer);
     case PCI_BUS_INFO_KHR:
-        return device->has_address ? vulkan_answer(to, device->address, sizeof device->address) : CL_INVALID_VALUE;
+        return device->has_address ? answer_bytes(to, device->address, sizeof device->address) : CL_INVALID_VALUE;
     default:
         return CL_INVALID_VALUE;
     }

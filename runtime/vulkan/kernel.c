@@ -134,7 +134,7 @@ cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id devic
                                             size_t capacity, void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     (void)kernel, (void)device;
-    return what == CL_KERNEL_LOCAL_MEM_SIZE ? VULKAN_ANSWER(to, cl_ulong, 0) : CL_INVALID_VALUE;
+    return what == CL_KERNEL_LOCAL_MEM_SIZE ? ANSWER(to, cl_ulong, 0) : CL_INVALID_VALUE;
 }
 
 /* ---- pipelines */

@@ -4,6 +4,7 @@
 #pragma once
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#include "runtime/vulkan/answers.h"
 #include "runtime/vulkan/driver.h"
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
@@ -191,14 +192,3 @@ cl_int vulkan_report(cl_context context, cl_int code, const char *words);
 
 /* "VK_ERROR_DEVICE_LOST". */
 const char *vulkan_result_name(VkResult result);
-
-/* Where the answer of a clGet*Info goes: the value, if there is a place for it, and its size, if that is wanted. */
-struct answer {
-    size_t capacity;
-    void *value;
-    size_t *bytes;
-};
-
-cl_int vulkan_answer(struct answer to, const void *value, size_t bytes);
-cl_int vulkan_answer_text(struct answer to, const char *text);
-#define VULKAN_ANSWER(to, type, what) vulkan_answer((to), &(type){what}, sizeof(type))

@@ -26,9 +26,9 @@ static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform
     switch (what) {
     case CL_PLATFORM_NAME:
     case CL_PLATFORM_VENDOR:
-        return vulkan_answer_text(to, VULKAN_PLATFORM);
+        return answer_text(to, VULKAN_PLATFORM);
     case CL_PLATFORM_VERSION:
-        return vulkan_answer_text(to, "OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION);
+        return answer_text(to, "OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION);
     default:
         return CL_INVALID_VALUE;
     }

@@ -129,18 +129,17 @@ cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device
                                          size_t capacity, void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     (void)device;
-    return what == CL_PROGRAM_BUILD_LOG ? vulkan_answer_text(to, program->log ? program->log : "")
-                                        : CL_INVALID_VALUE;
+    return what == CL_PROGRAM_BUILD_LOG ? answer_text(to, program->log ? program->log : "") : CL_INVALID_VALUE;
 }
 
 cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info what, size_t capacity, void *value,
                                     size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     if (what == CL_PROGRAM_NUM_DEVICES) {
-        return VULKAN_ANSWER(to, cl_uint, 1);
+        return ANSWER(to, cl_uint, 1);
     }
     if (what == CL_PROGRAM_BINARY_SIZES) {
-        return VULKAN_ANSWER(to, size_t, program->shader ? program->bytes : 0);
+        return ANSWER(to, size_t, program->shader ? program->bytes : 0);
     }
     if (what != CL_PROGRAM_BINARIES) {
         return CL_INVALID_VALUE;
@@ -150,5 +149,5 @@ cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info what, si
     if (place && program->shader) {
         memcpy(place, program->words, program->bytes);
     }
-    return vulkan_answer(to, &place, sizeof place);
+    return answer_bytes(to, &place, sizeof place);
 }

@@ -333,7 +333,7 @@ cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info what, size_t cap
     pthread_mutex_lock(&event->queue->context->lock);
     const cl_int done = vulkan_is_done(event->queue, event->batch);
     pthread_mutex_unlock(&event->queue->context->lock);
-    return VULKAN_ANSWER(to, cl_int, done < 0 ? done : done ? CL_COMPLETE : CL_SUBMITTED);
+    return ANSWER(to, cl_int, done < 0 ? done : done ? CL_COMPLETE : CL_SUBMITTED);
 }
 
 cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info what, size_t capacity, void *value,
@@ -348,5 +348,5 @@ cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info wha
     if (what != CL_PROFILING_COMMAND_START && what != CL_PROFILING_COMMAND_END) {
         return CL_INVALID_VALUE;
     }
-    return VULKAN_ANSWER(to, cl_ulong, what == CL_PROFILING_COMMAND_START ? event->start : event->end);
+    return ANSWER(to, cl_ulong, what == CL_PROFILING_COMMAND_START ? event->start : event->end);
 }

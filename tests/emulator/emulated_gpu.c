@@ -14,20 +14,17 @@
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/spawn.h"
+#include "runtime/vulkan/answers.h"
+#include "tests/emulator/emulated_compiler.h"
 #include "tests/emulator/ptx.h"
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -114,32 +111,7 @@ static struct _cl_device_id devices[] = {
     {&dispatch, &intel, "emulated Data Center GPU Max", 16, 0, 128 << 10, 1024},
 };
 
-/* ---- answers */
-
-struct answer {
-    size_t capacity;
-    void *value;
-    size_t *bytes;
-};
-
-static cl_int answer(struct answer to, const void *value, size_t bytes) {
-    if (to.bytes) {
-        *to.bytes = bytes;
-    }
-    if (to.value && to.capacity < bytes) {
-        return CL_INVALID_VALUE;
-    }
-    if (to.value) {
-        memcpy(to.value, value, bytes);
-    }
-    return CL_SUCCESS;
-}
-
-static cl_int answer_text(struct answer to, const char *text) {
-    return answer(to, text, strlen(text) + 1);
-}
-
-#define ANSWER(to, type, x) answer(to, &(type){x}, sizeof(type))
+/* ---- platforms and devices */
 
 static cl_int set(cl_int *code, cl_int value) {
     if (code) {
@@ -204,7 +176,7 @@ static cl_int device_number(cl_device_id device, cl_device_info what, struct ans
     case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
         return ANSWER(to, cl_uint, 3);
     case CL_DEVICE_MAX_WORK_ITEM_SIZES:
-        return answer(to, (size_t[]){most, most, most}, 3 * sizeof(size_t));
+        return answer_bytes(to, (size_t[]){most, most, most}, 3 * sizeof(size_t));
     case CL_DEVICE_LOCAL_MEM_SIZE:
         return ANSWER(to, cl_ulong, device->local_bytes);
     case CL_DEVICE_GLOBAL_MEM_SIZE:
@@ -564,151 +536,14 @@ static cl_int CL_API_CALL release_program(cl_program program) {
     return CL_SUCCESS;
 }
 
-/* A whole file as a string; NULL with errno. */
-static char *file_text(const char *path) {
-    char *text = NULL;
-    FILE *file = fopen(path, "r");
-    if (file) {
-        size_t bytes;
-        FILE *all = memory_open_stream(&text, &bytes);
-        for (int c; (c = getc(file)) != EOF;) {
-            putc(c, all);
-        }
-        memory_close_stream(all);
-        fclose(file);
-    }
-    return text;
-}
-
-/* The text with every `from` replaced by `to`; frees the old one. *count: how many there were. */
-static char *replaced(char *text, const char *from, const char *to, size_t *count) {
-    char *result;
-    size_t bytes;
-    FILE *all = memory_open_stream(&result, &bytes);
-    const char *at = text;
-    *count = 0;
-    for (const char *found; *from && (found = strstr(at, from)) != NULL; at = found + strlen(from)) {
-        fwrite(at, 1, (size_t)(found - at), all);
-        fputs(to, all);
-        ++*count;
-    }
-    fputs(at, all);
-    memory_close_stream(all);
-    free(text);
-    return result;
-}
-
-/* Makes the change that the environment asks for. */
-static char *changed(char *text) {
-    const char *path = getenv("EMULATED_GPU_CHANGE");
-    char *change = path ? file_text(path) : NULL;
-    char *middle = change ? strstr(change, "\n----\n") : NULL;
-    if (middle) {
-        size_t count;
-        char *to = middle + strlen("\n----\n"), *end = strstr(to, "\n----\n");
-        *middle = '\0';
-        if (end) {
-            *end = '\0';
-        }
-        text = replaced(text, change, to, &count);
-        FILE *file = count ? fopen(path, "a") : NULL;
-        if (file) {
-            fputs("found\n", file);
-            fclose(file);
-        }
-    }
-    free(change);
-    return text;
-}
-
-/* Writes what clang is to read: constraints of AMD's registers are not known to it here. */
-static int write_text(cl_program program, const char *path) {
-    size_t count;
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        return -1;
-    }
-    char *text = replaced(changed(memory_string(program->text)), "\"+v\"", "\"+r\"", &count);
-    fputs(program->context->device->platform->before, file);
-    fputs(text, file);
-    free(text);
-    return fclose(file);
-}
-
-/* Runs clang in a folder of its own. */
-static int compile(cl_program program, const char *options, const char *folder) {
-    char *text = memory_format("%s/program.cl", folder), *ptx = memory_format("%s/program.ptx", folder);
-    char *log = memory_format("%s/log", folder), *all = memory_string(options ? options : "");
-    char *arguments[128] = {EMULATED_GPU_CLANG,
-                            "-w",
-                            "-x",
-                            "cl",
-                            "-O3",
-                            "-gline-tables-only",
-                            "-gdwarf-2",
-                            "-fno-crash-diagnostics",
-                            "-mllvm",
-                            "-inline-threshold=1000000",
-                            "-target",
-                            "nvptx64-nvidia-nvcl",
-                            "-Xclang",
-                            "-target-cpu",
-                            "-Xclang",
-                            "sm_80",
-                            "-Xclang",
-                            "-target-feature",
-                            "-Xclang",
-                            "+ptx75",
-                            "-Xclang",
-                            "-mlink-builtin-bitcode",
-                            "-Xclang",
-                            EMULATED_GPU_LIBRARY,
-
-                            "-S",
-                            "-o",
-                            ptx,
-                            text};
-    size_t count = 0;
-    int status = -1;
-    pid_t child;
-    while (arguments[count]) {
-        count++;
-    }
-    char *rest = NULL;
-    for (char *word = strtok_r(all, " ", &rest); word && count + 1 < COUNT(arguments);
-         word = strtok_r(NULL, " ", &rest)) {
-        if (strncmp(word, "-cl-nv-", 7) != 0 && strncmp(word, "-cl-intel-", 10) != 0) {
-            arguments[count++] = word;
-        }
-    }
-    const int errors = open(log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    const struct spawn_place place = {NULL, -1, -1, errors};
-    if (errors >= 0 && write_text(program, text) == 0 &&
-        spawn_program(&child, EMULATED_GPU_CLANG, arguments, &place) == 0) {
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-        }
-    }
-    if (errors >= 0) {
-        close(errors);
-    }
-    free(program->log);
-    program->log = file_text(log);
-    program->ptx = status == 0 ? file_text(ptx) : NULL;
-    unlink(text), unlink(ptx), unlink(log);
-    free(text), free(ptx), free(log), free(all);
-    return program->ptx ? 0 : -1;
-}
-
 static cl_int CL_API_CALL build(cl_program program, cl_uint count, const cl_device_id *chosen, const char *options,
                                 void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
     (void)count, (void)chosen, (void)notify, (void)data;
     if (program->text) {
-        const char *temporary = getenv("TMPDIR");
-        char *folder = memory_format("%s/emulated-gpu-XXXXXX", temporary ? temporary : "/tmp");
-        const int status = mkdtemp(folder) ? compile(program, options, folder) : -1;
-        rmdir(folder);
-        free(folder);
-        if (status) {
+        free(program->log);
+        program->ptx =
+            emulated_compile(program->context->device->platform->before, program->text, options, &program->log);
+        if (!program->ptx) {
             return CL_BUILD_PROGRAM_FAILURE;
         }
     }
@@ -737,7 +572,7 @@ static cl_int CL_API_CALL program_info(cl_program program, cl_program_info what,
         if (place) {
             memcpy(place, program->ptx, size);
         }
-        return answer((struct answer){0, NULL, bytes}, NULL, sizeof place);
+        return answer_bytes((struct answer){0, NULL, bytes}, NULL, sizeof place);
     }
     return what == CL_PROGRAM_NUM_DEVICES    ? ANSWER(to, cl_uint, 1)
            : what == CL_PROGRAM_DEVICES      ? ANSWER(to, cl_device_id, program->context->device)

@@ -6,6 +6,7 @@
  *                                                  INPUT_BYTES and OUTPUT_BYTES for each work-item
  *
  * A fault is printed to standard error, and ends the run with exit status 1. */
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "tests/emulator/ptx_machine.h"
@@ -13,24 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INPUT_BYTES = 256, OUTPUT_BYTES = 64 };
-
-static char *file_text(const char *path) {
-    char *text = NULL;
-    size_t bytes;
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        perror(path);
-        exit(2);
-    }
-    FILE *all = memory_open_stream(&text, &bytes);
-    for (int c; (c = getc(file)) != EOF;) {
-        putc(c, all);
-    }
-    memory_close_stream(all);
-    fclose(file);
-    return text;
-}
+enum { INPUT_BYTES = 256, OUTPUT_BYTES = 64, LARGEST_FILE = 1 << 30 };
 
 static int run_kernel(const struct ptx_kernel *kernel, size_t items, size_t groups, uint64_t seed) {
     const size_t count = items * groups;
@@ -68,9 +52,11 @@ int main(int count, char **arguments) {
         fputs("usage: ptx_launch --list | FILE LANES ITEMS GROUPS SEED\n", stderr);
         return 2;
     }
-    char *text = file_text(arguments[1]);
-    struct ptx_module *module = ptx_parse(text, (unsigned)strtoul(arguments[2], NULL, 10));
-    int status = module ? 0 : -1;
+    char *text = NULL;
+    size_t bytes;
+    int status = files_read(arguments[1], LARGEST_FILE, &text, &bytes);
+    struct ptx_module *module = status ? NULL : ptx_parse(text, (unsigned)strtoul(arguments[2], NULL, 10));
+    status = module ? 0 : -1;
     for (size_t i = 0; status == 0 && ptx_kernel_at(module, i); i++) {
         status = run_kernel(ptx_kernel_at(module, i), strtoul(arguments[3], NULL, 10),
                             strtoul(arguments[4], NULL, 10), strtoull(arguments[5], NULL, 10));

@@ -108,10 +108,7 @@ void execute_copy(struct warp *warp, const struct instruction *x, uint64_t lanes
             return;
         }
         const char *source = bytes ? memory_place(warp, x, lane, SPACE_GLOBAL, from, bytes, false) : NULL;
-        if (warp->copy_count == warp->copy_capacity) {
-            warp->copy_capacity = warp->copy_capacity ? 2 * warp->copy_capacity : 256;
-            warp->copies = memory_resize(warp->copies, warp->copy_capacity, sizeof *warp->copies);
-        }
+        memory_reserve((void **)&warp->copies, &warp->copy_capacity, warp->copy_count + 1, sizeof *warp->copies);
         warp->copies[warp->copy_count++] =
             (struct copy){to, source, (uint8_t)lane, (uint8_t)bytes, false, warp->committed[lane]};
         copy_begins(warp, x, lane, to);

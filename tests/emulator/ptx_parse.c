@@ -51,10 +51,7 @@ struct parser {
 /* ---- words */
 
 static void *array_add(struct array *array, size_t bytes) {
-    if (array->count == array->capacity) {
-        array->capacity = array->capacity ? 2 * array->capacity : 16;
-        array->items = memory_resize(array->items, array->capacity, bytes);
-    }
+    memory_reserve(&array->items, &array->capacity, array->count + 1, bytes);
     char *item = (char *)array->items + array->count++ * bytes;
     memset(item, 0, bytes);
     return item;
