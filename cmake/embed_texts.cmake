@@ -1,5 +1,5 @@
-# Writes OUTPUT, a C file with one string per file in FILES, and the table TABLE of `struct TYPE` {name, text} that HEADER
-# declares. Bytes are written as numbers, since compilers need not accept string literals as long as these files.
+# Writes OUTPUT, a C file with one string per file in FILES, and the table TABLE of `struct embedded_text` that HEADER declares.
+# Bytes are written as numbers, since compilers need not accept string literals as long as these files.
 set(text "#include \"${HEADER}\"\n#include <stddef.h>\n\n")
 set(table "")
 foreach(file IN LISTS FILES)
@@ -11,5 +11,5 @@ foreach(file IN LISTS FILES)
   string(APPEND text "static const char ${identifier}[] = {\n${bytes}0x00};\n\n")
   string(APPEND table "    {\"${name}\", ${identifier}},\n")
 endforeach()
-string(APPEND text "const struct ${TYPE} ${TABLE}[] = {\n${table}    {NULL, NULL},\n};\n")
+string(APPEND text "const struct embedded_text ${TABLE}[] = {\n${table}    {NULL, NULL},\n};\n")
 file(WRITE ${OUTPUT} "${text}")

@@ -94,7 +94,7 @@ char *build_log_locate(const char *text, const char *log) {
 /* ---- compiling */
 
 static const char *source_find(const char *name) {
-    for (const struct kernel_source *source = kernel_sources; source->name; source++) {
+    for (const struct embedded_text *source = kernel_sources; source->name; source++) {
         if (!strcmp(source->name, name)) {
             return source->text;
         }

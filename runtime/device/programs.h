@@ -3,16 +3,13 @@
 #pragma once
 
 #include "runtime/files/checksum.h"
+#include "runtime/system/embedded_text.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The OpenCL files of cl/, embedded at build time. */
-struct kernel_source {
-    const char *name; /* file name, e.g. "attention.cl"; NULL ends the table */
-    const char *text;
-};
-extern const struct kernel_source kernel_sources[];
+/* The OpenCL files of cl/. */
+extern const struct embedded_text kernel_sources[];
 
 /* A program that was built since the device was opened, or that a dry compute would have built: models of one
  * process share many. */

@@ -28,7 +28,7 @@ static int make_key(const struct compute *compute, const char *what, char key[CH
     for (size_t i = 0; i < COUNT(parts); i++) {
         checksum_update(checksum, parts[i], strlen(parts[i]) + 1);
     }
-    for (const struct kernel_source *source = kernel_sources; source->name; source++) {
+    for (const struct embedded_text *source = kernel_sources; source->name; source++) {
         checksum_update(checksum, source->text, strlen(source->text) + 1);
     }
     return checksum_finish(checksum, key);

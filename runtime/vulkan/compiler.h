@@ -2,14 +2,11 @@
  * Python calls. */
 #pragma once
 
+#include "runtime/system/embedded_text.h"
 #include "runtime/vulkan/objects.h"
 
-/* The scripts of this folder, embedded at build time. */
-struct vulkan_script {
-    const char *name; /* "clspv.py"; NULL ends the table */
-    const char *text;
-};
-extern const struct vulkan_script vulkan_scripts[];
+/* The scripts of this folder: clspv.py. */
+extern const struct embedded_text vulkan_scripts[];
 
 /* Whether there is a compiler. The first call looks for it. */
 bool vulkan_has_compiler(void);

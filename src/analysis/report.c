@@ -23,7 +23,7 @@ struct report {
 };
 
 static const char *embedded(const char *name) {
-    const struct report_text *text = report_texts;
+    const struct embedded_text *text = report_texts;
     while (text->name && strcmp(text->name, name) != 0) {
         text++;
     }

@@ -1,14 +1,13 @@
 /* An analysis as plots, tables and one page of HTML that needs nothing beside it. */
 #pragma once
 
+#include "runtime/system/embedded_text.h"
 #include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* The page's style and script, and the words of its plots, embedded at build. Ends with a NULL name. */
-extern const struct report_text {
-    const char *name, *text;
-} report_texts[];
+/* The page's style and script, and the words of its plots. */
+extern const struct embedded_text report_texts[];
 
 /* refresh: seconds after which a browser loads the page again, 0: never.
  *

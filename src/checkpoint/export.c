@@ -14,7 +14,7 @@
 /* The key that marks our exports in config.json. Only they are replaced. */
 static const char mark[] = "exported_by";
 
-static const struct export_file *const model_program = &export_files[0]; /* model.py */
+static const struct embedded_text *const model_program = &export_files[0]; /* model.py */
 
 /* ---- where to write */
 

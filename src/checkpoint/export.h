@@ -3,12 +3,11 @@
  * folders. */
 #pragma once
 
+#include "runtime/system/embedded_text.h"
 #include "src/model/model_config.h"
 
-/* Files that exports for PyTorch get beside the weights, embedded at build: model.py. Ends with a NULL name. */
-extern const struct export_file {
-    const char *name, *text;
-} export_files[];
+/* Files that exports for PyTorch get beside the weights: model.py. */
+extern const struct embedded_text export_files[];
 
 enum export_format {
     EXPORT_HUGGING_FACE, /* transformers.GPT2LMHeadModel: rc only */

@@ -59,7 +59,7 @@ struct list {
 /* ---- what a dry compute would have built */
 
 static const char *text_of(const char *file) {
-    const struct kernel_source *source = kernel_sources;
+    const struct embedded_text *source = kernel_sources;
     while (strcmp(source->name, file)) {
         source++;
     }

@@ -11,7 +11,7 @@
 static bool has_kernel_file(const char *variant) {
     char name[64];
     snprintf(name, sizeof name, "hc_%s.cl", variant);
-    for (const struct kernel_source *source = kernel_sources; source->name; source++) {
+    for (const struct embedded_text *source = kernel_sources; source->name; source++) {
         if (strcmp(source->name, name) == 0) {
             return true;
         }
