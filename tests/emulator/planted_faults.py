@@ -27,26 +27,23 @@ GEMM, ATTENTION = "mma_gemm.cl", "attention_matrix_cores.cl"
 BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
 
 
-def barriers():
-    """Each barrier and each wait of GEMM and attention on matrix cores, left out."""
-    listed = []
-    for file, tests in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
+def left_out():
+    """Groups of faults: each barrier, fence and wait of GEMM and attention on matrix cores, left out. A group is one fault on several
+    devices, of which one must find it: not all compile its line."""
+    groups = []
+    for file, test in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
         with open(os.path.join(KERNELS, file), encoding="utf-8") as source:
             text = source.read()
         for needle in (BARRIER, FENCE, "COPY_WAIT(0);", "COPY_WAIT(BEHIND);"):
-            for nth in range(len(re.findall(r"(?<![#\w] )" + re.escape(needle), text))):
-                line = text[:[m.start() for m in re.finditer(re.escape(needle), text)][nth]].count("\n") + 1
-                listed.append((f"{needle[:-1]} of {file}:{line} left out", file, needle, nth, tests))
-    return listed
+            devices = ("sm_80",) if needle.startswith("COPY") else ("sm_80", "gfx1100")
+            for nth, match in enumerate(re.finditer(re.escape(needle), text)):
+                line = text[:match.start()].count("\n") + 1
+                groups.append([Fault(f"{needle[:-1]} of {file}:{line} left out", file, needle, ";", device, (test,), nth, needle == FENCE)
+                               for device in devices])
+    return groups
 
 
 def faults():
-    both = ("sm_80", "gfx1100")
-    listed = []
-    for what, file, needle, nth, tests in barriers():
-        devices = ("sm_80",) if needle.startswith("COPY") else both
-        listed.append([Fault(what, file, needle, ";", device, (tests,), nth, needle == FENCE)
-                       for device in devices])
     single = [
         Fault("the wait leaves one group of copies more", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(2);", "sm_80", ("quick_gemm",), daily=True),
         Fault("the wait leaves all copies", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(7);", "sm_80", ("quick_gemm",)),
@@ -73,7 +70,7 @@ def faults():
               program="test_operations"),
         Fault("dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
     ]
-    return listed + [[fault] for fault in single + operations]
+    return left_out() + [[fault] for fault in single + operations]
 
 
 def context(fault):
@@ -122,7 +119,6 @@ def main():
     arguments = parser.parse_args()
     if not os.path.exists(os.path.join(arguments.build, "tests", "emulator", "vendors")):
         return 77
-    # a fault on several devices is found if it is on one of them: not all of them compile its line
     groups = [group for group in faults() if arguments.only in group[0].what and (arguments.all or group[0].daily or arguments.only)]
     status = 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
