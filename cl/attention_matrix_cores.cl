@@ -1,5 +1,5 @@
-/* Causal attention on matrix cores, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout
- * are those of attention.cl; qkv, y and their gradients are 16-bit elements, sums of their products are float, and
+/* Causal attention on matrix cores, after FlashAttention-2 (Dao 2023). attention.cl explains what it computes,
+ * its names and its dropout. qkv, y and their gradients are 16-bit elements, and sums of their products are float.
  * P and dS are rounded to 16 bits where they are factors. lse and delta are float.
  *
  *   forward           a group has ROWS queries; over blocks of KEYS keys: S = Q K^T, P = exp(S - highest), Y += P V

@@ -47,7 +47,7 @@ struct compute {
     bool dry;                       /* nothing runs, see compute_options */
     const char *module;             /* of the model that launches are of, for the launch log: a literal, or NULL */
     struct built_program *programs; /* all that were built */
-    struct found_kernel *kernels;   /* those of kernel_find */
+    struct found_kernel *kernels;   /* all that kernel_find has created */
     char *cache_dir;                /* NULL: no cache */
     char *failure;                  /* text of the first failure, NULL while there is none */
     bool lost;                      /* the device failed and may still be working, see compute_settle */

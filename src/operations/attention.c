@@ -124,7 +124,7 @@ static struct launch launch_gpu(const struct operations *operations, const struc
     };
 }
 
-/* The sequence, the number of blocks in a head, UINT32_MAX divided by that number (for place_find in cl/), and
+/* The sequence, the number of blocks in a head, UINT32_MAX divided by that number (for block_find in cl/), and
  * dropout. */
 #define ARG_BLOCKS(pass, blocks)                                                                                   \
     ARG_I32((pass)->tokens.sequence), ARG_U32(blocks), ARG_U32(UINT32_MAX / (blocks)), ARG_DROPOUT((pass)->dropout)
