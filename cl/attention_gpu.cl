@@ -57,7 +57,7 @@
     EACH(i, ITEM_ROWS)                                                                                             \
         EACH(n, 4)
 
-#define TILE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+#define TILE_KERNEL __kernel SUB_GROUP_SIZE __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 
 /* ---- quads of a head's rows as they are in memory, where they are aligned if heads are whole quads */
 #if HEAD_SIZE % 4 == 0 && ACT == 1

@@ -389,7 +389,15 @@ typedef float products_t;
     UNROLL_LANES(SLOTS(width))                                                                                     \
     for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                              \
         if ((width) % (LANES * VEC) == 0 || c < (width))
-#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES * GROUP_ROWS, 1, 1)))
+
+/* Comes after __kernel where many registers are needed. On some of Intel's GPUs the host asks for sub-groups of
+ * SUB_GROUP work-items, because the compiler takes wider ones even if registers spill. */
+#ifdef SUB_GROUP
+#define SUB_GROUP_SIZE __attribute__((intel_reqd_sub_group_size(SUB_GROUP)))
+#else
+#define SUB_GROUP_SIZE
+#endif
+#define ROW_KERNEL __kernel SUB_GROUP_SIZE __attribute__((reqd_work_group_size(LANES * GROUP_ROWS, 1, 1)))
 
 /* ---- Philox4x32-10, as runtime/system/random.h */
 static inline uint4 philox(uint4 counter, uint2 key) {

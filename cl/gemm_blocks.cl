@@ -127,7 +127,7 @@ INLINED uint2 block_place(uint block, uint blocks_down, uint blocks_across) {
 }
 
 /* One work-group a block of a part; the blocks of a part follow one another. beta != 0 is for GEMMs of one part. */
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
+__kernel SUB_GROUP_SIZE __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a_offset, uint a_stride,
             __global const act_t *b, ulong b_offset, uint b_stride, float beta, __global c_t *c, ulong c_offset,
             ulong c_stride, ulong part_size) {

@@ -61,8 +61,8 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
 }
 
 /* d_packed [COLUMNS, LENGTH] = d_z^T x. One work-item WIDE vectors of LENGTH. */
-__kernel void projections_gradient(__global const act_t *x, __global const float *d_z, ulong rows,
-                                   __global float *d_packed) {
+__kernel SUB_GROUP_SIZE void projections_gradient(__global const act_t *x, __global const float *d_z, ulong rows,
+                                                  __global float *d_packed) {
     const size_t k = get_global_id(0) * (WIDE * VEC);
     if (k >= LENGTH) {
         return;

@@ -129,6 +129,10 @@ const char *device_registers_option(const struct device *device, enum registers 
                                                        : " -cl-intel-enable-auto-large-GRF-mode";
 }
 
+const char *device_sub_group_option(const struct device *device) {
+    return device_by_intel(device) && device->is_gpu && device->sub_group == 16 ? " -DSUB_GROUP=16" : "";
+}
+
 /* ---- where a card is */
 
 /* Reads a value of exactly so many bytes; false where the device reports none, or one of another size. */

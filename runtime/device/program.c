@@ -131,7 +131,8 @@ static int describe(const struct compute *compute, const char *const *files, con
     if (!strstr(options, "-DLANES=")) {
         snprintf(lanes, sizeof lanes, " -DLANES=%u", compute->lanes);
     }
-    wanted->options = memory_format(COMMON_OPTIONS "%s -DVEC_MAX=%u %s", lanes, compute->vector, options);
+    wanted->options = memory_format(COMMON_OPTIONS "%s%s -DVEC_MAX=%u %s", lanes, device_sub_group_option(device),
+                                    compute->vector, options);
     /* everything that the binary depends on; PoCL adds what is in the environment to the options */
     const char *extra = getenv("POCL_EXTRA_BUILD_FLAGS");
     const char *const parts[] = {device->name,    device->platform_name, device->version,   device->driver,

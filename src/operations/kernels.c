@@ -225,7 +225,7 @@ static char *define_all(const struct operations *operations, const struct progra
         }
     }
     fputs(device_registers_option(&operations->compute->device,
-                                  program->need == FUSED_FRAME ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
+                                  program->need == ALWAYS ? REGISTERS_AS_NEEDED : REGISTERS_MANY),
           file);
     memory_close_stream(file);
     return text;

@@ -70,11 +70,15 @@ static struct device device_of(const char *platform, bool is_gpu) {
 }
 
 UNIT_TEST(option_is_for_intels_compiler) {
-    const struct device gpu = device_of(INTEL, true), older = device_of("Intel(R) OpenCL HD Graphics", true);
+    struct device gpu = device_of(INTEL, true), older = device_of("Intel(R) OpenCL HD Graphics", true);
+    gpu.sub_group = 16;
+    older.sub_group = 8;
+    assert_string_equal(device_sub_group_option(&gpu), " -DSUB_GROUP=16");
+    assert_string_equal(device_sub_group_option(&older), "");
     assert_string_equal(device_registers_option(&gpu, REGISTERS_MANY), MANY);
     assert_string_equal(device_registers_option(&gpu, REGISTERS_AS_NEEDED), AS_NEEDED);
     assert_string_equal(device_registers_option(&older, REGISTERS_MANY), MANY);
-    const struct device others[] = {
+    struct device others[] = {
         device_of("Intel(R) OpenCL", false),
         device_of("rusticl", true),
         device_of("NVIDIA CUDA", true),
@@ -82,6 +86,8 @@ UNIT_TEST(option_is_for_intels_compiler) {
         device_of("Portable Computing Language", false),
     };
     for (size_t i = 0; i < COUNT(others); i++) {
+        others[i].sub_group = 16;
+        assert_string_equal(device_sub_group_option(&others[i]), "");
         assert_string_equal(device_registers_option(&others[i], REGISTERS_MANY), "");
         assert_string_equal(device_registers_option(&others[i], REGISTERS_AS_NEEDED), "");
     }
