@@ -6,8 +6,11 @@ so does a call of a function that is defined nowhere, and for Vulkan a fault tha
 ci/portability.txt does not have. Hot kernels also fail if they load more numbers one by one than ci/hot_kernels.txt allows.
 
 Compilers: clang 15 or later (16 for gfx1100, 17 for gfx942, 19 for gfx1201) and libclc; ptxas for NVIDIA's registers; llvm-spirv and
-spirv-val; clspv. What `ci/setup.sh tests` does not install is skipped. Exit status: 0 all well, 1 something failed, 2 wrong usage, 3 a
-compiler that ci/setup.sh installs is missing.
+spirv-val; clspv; and the vendors' own, AMD's comgr and Intel's ocloc (ci/vendors.py), whose targets are COMPILER:GPU. Environment: OCLOC
+is the program ocloc, COMGR_LIBRARY the library, where another version than the system's is wanted.
+
+A target is skipped if `ci/setup.sh tests` does not install its compiler, or if the compiler does not know the GPU. Exit status: 0 all well,
+1 something failed, 2 wrong usage, 3 a compiler that ci/setup.sh installs is missing.
 """
 import argparse
 import collections
@@ -22,13 +25,16 @@ import sys
 import tempfile
 
 import spirv
+import vendors
+from vendors import Failure, run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BASELINE = os.path.join(HERE, "portability.txt")
 LIMITS = os.path.join(HERE, "hot_kernels.txt")
 SETS = ("programs", "hot", "matrix_cores")
-HOT_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx942")
+HOT_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx942", "comgr:gfx90a", "comgr:gfx1100", "ocloc:dg2-g10", "ocloc:pvc")
 MATRIX_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx1201", "intel16")  # for every day
+MATRIX_ALONE = ("gfx908", "comgr:gfx908", "intel16", "intel8")  # these get only programs for matrix cores
 HOT_CLANG = 15  # the counts of loads in ci/hot_kernels.txt are of this version: clang 19 divides some vectors of 16 bits
 NOT_HOT = ("attention.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
@@ -36,8 +42,9 @@ NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
 SWITCHES = r" (?:BIAS|NORM_SUM|FREEZE_GAMMA|SCALED)=\d"  # in a program's label
 
-# A target; `clang` is the oldest that knows it, None where the compiler is another. `addresses`: clspv's kernels get buffers so.
-Target = collections.namedtuple("Target", "name vendor clang addresses", defaults=(False,))
+# A target; `clang` is the oldest that knows it, None where the compiler is another. `addresses`: clspv's kernels get buffers so. `matrix`:
+# whose programs for matrix cores it gets, None: those that are for a target of its own name.
+Target = collections.namedtuple("Target", "name vendor clang addresses matrix", defaults=(False, None))
 TARGETS = [
     Target("gfx906", "AMD", 15),
     Target("sm_86", "NVIDIA", 15),
@@ -53,26 +60,36 @@ TARGETS = [
     Target("intel8", "Intel", 15),
     Target("vulkan", "Vulkan", None),         # clspv, as runtime/vulkan calls it,
     Target("vulkan64", "Vulkan", None, True), # and for devices where kernels get addresses of buffers
+    *(Target(f"comgr:{gpu}", "comgr", None, matrix=gpu)
+      for gpu in ("gfx906", "gfx908", "gfx90a", "gfx1030", "gfx1100", "gfx942", "gfx1201")),
+    Target("ocloc:dg2-g10", "ocloc", None, matrix="intel8"),
+    Target("ocloc:bmg", "ocloc", None, matrix="intel16"),
+    Target("ocloc:pvc", "ocloc", None, matrix="intel16"),
 ]
+# The vendors' own compilers, and the packages in which ci/setup.sh finds them. They get programs of four streams in fp32 and bf16, for
+# every day one of OWN_SHARES.
+OWN_COMPILERS = {"comgr": ("libamd-comgr3", "libamd-comgr2"), "ocloc": ("intel-ocloc", "intel-opencl-icd")}
+NOT_FOR_OWN_COMPILERS = r"STREAMS=[^4]|LENGTH=(?!768\b|3072\b)| ACT=2"
+OWN_SHARES = 16
 
-# Of a kernel: registers (AMD: vector registers), bytes of scratch (private memory of a work-item), spills (AMD: registers, NVIDIA: bytes);
-# for Vulkan bytes of local memory and the capabilities that the device must have; for NVIDIA loads of 16 and of 32 bits from global memory.
-Usage = collections.namedtuple("Usage", "registers scratch spills local capabilities halves scalars", defaults=(0, frozenset(), 0, 0))
-
-
-class Failure(Exception):
-    pass
+# Of a kernel: registers (AMD: vector registers), bytes of scratch (private memory of a work-item), spills (NVIDIA: bytes; others:
+# registers); for Vulkan bytes of local memory and the capabilities that the device must have; for NVIDIA loads of 16 and of 32 bits from
+# global memory; for the vendors' own compilers the work-items that share an instruction.
+Usage = collections.namedtuple("Usage", "registers scratch spills local capabilities halves scalars width",
+                               defaults=(0, frozenset(), 0, 0, None))
 
 
 # ---- what to compile
 
 
 class Program:
-    """One text with the options that it mentions. `target`: the GPU whose matrix cores it is for, or "". `clspv`: options of that compiler and
-    what it reads before the text. `label` distinguishes programs of the same files."""
+    """One text with the options that it mentions. `target`: the GPU whose matrix cores it is for, or "". `listed`: what list_programs prints
+    for some compilers. `intel`: options that only Intel's driver gets. `label` distinguishes programs of the same files."""
 
-    def __init__(self, files, text, options, target, clspv):
-        self.files, self.text, self.options, self.target, self.clspv = files, text, options, target, clspv
+    def __init__(self, files, text, options, target, listed):
+        self.files, self.text, self.target, self.listed = files, text, target, listed
+        self.intel = tuple(option for option in options if option.startswith("-cl-intel-"))
+        self.options = tuple(option for option in options if option not in self.intel)
         own = [name for name in files.split(", ") if name not in ("common.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")
                and not name.startswith(("norm_", "activation_"))]
         shape = [option[2:] for option in options
@@ -99,19 +116,22 @@ def read_programs(path, everything, lanes):
     for entry in listed["programs"]:
         text = listed["texts"][entry["files"]]
         options = mentioned(text, entry["options"])
-        found.setdefault((entry["files"], options, entry["target"]), Program(entry["files"], text, options, entry["target"], listed["clspv"]))
+        found.setdefault((entry["files"], options, entry["target"]), Program(entry["files"], text, options, entry["target"], listed))
     return sorted(found.values(), key=lambda program: program.label)
 
 
 def pairs_of(name, programs, targets, everything):
     """The pairs of target and program of a set."""
     if name == "matrix_cores":
-        return [(target, program) for target in targets for program in programs
-                if program.target == target.name and (everything or target.name in MATRIX_TARGETS)]
+        pairs = [(target, program) for target in targets for program in programs if program.target == (target.matrix or target.name)]
+        return [(target, program) for place, (target, program) in enumerate(pairs) if everything or target.name in MATRIX_TARGETS
+                or (target.vendor in OWN_COMPILERS and place % OWN_SHARES == 0 and "attention" not in program.file)]
     programs = [program for program in programs if not program.target]
+    targets = [target for target in targets if target.name not in MATRIX_ALONE]
     if name == "hot":
-        return [(target, program) for program in hot_programs(programs, everything) for target in targets if target.name in HOT_TARGETS]
-    return deal(programs, [target for target in targets if target.name not in ("gfx908", "intel16", "intel8")], everything)
+        return [(target, program) for program in hot_programs(programs, everything) for target in targets
+                if target.name in HOT_TARGETS or (everything and target.vendor in OWN_COMPILERS)]
+    return deal(programs, targets, everything)
 
 
 def hot_programs(programs, everything):
@@ -131,9 +151,11 @@ def deal(programs, targets, everything):
     """Pairs of target and program: all of them, or few enough for every day. Of programs that differ in the type of activations only, one
     is compiled for one of the targets that clang 15 knows; of those that differ in switches, too, one in turn, and the others for SPIR-V,
     which is quick. Programs of four streams are in the set `hot`; those of 3 and 5 to 7 are left out. For Vulkan it is every second kind,
-    and every fourth with addresses of buffers, because clspv has faults of its own."""
+    and every fourth with addresses of buffers, because clspv has faults of its own. Each of the vendors' own targets gets another share of
+    the programs that they get at all."""
+    ours = [program for program in programs if not re.search(NOT_FOR_OWN_COMPILERS, program.label)]
     if everything:
-        return [(target, program) for program in programs for target in targets]
+        return [(target, program) for target in targets for program in (ours if target.vendor in OWN_COMPILERS else programs)]
     # from all targets, so that a compiler that is missing here does not change the shares of others
     programs = [program for program in programs if not re.search(r"STREAMS=[3567]", program.label)]
     dealt = [target for target in TARGETS[:6] if target.clang == 15]
@@ -149,15 +171,19 @@ def deal(programs, targets, everything):
     vulkan = [(target, alike[place % len(alike)][1]) for target in targets if target.vendor == "Vulkan"
               for place, alike in enumerate(switched.values())
               if (place % 4 == 1 if target.addresses else place % 2 == 0)]
-    return vulkan + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
+    own = [target for target in TARGETS if target.vendor in OWN_COMPILERS and target.name not in MATRIX_ALONE]
+    others = [(target, program) for turn, target in enumerate(own) if target in targets for program in ours[turn % OWN_SHARES::OWN_SHARES]]
+    return vulkan + others + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 
 # ---- compilers
 
+SETUP_INSTALLS = "ci/setup.sh tests installs it"
 TRIPLES = {"AMD": "amdgcn-amd-amdhsa", "NVIDIA": "nvptx64-nvidia-nvcl"}
 # ROCm's OpenCL does not define these macros of the target, nor that of its name, so kernels may not depend on them.
 NOT_IN_ROCM = ["-U__GFX9__", "-U__GFX11__", "-U__GFX12__"]
-# The functions of Intel's extensions that kernels for its matrix cores call.
+# Of Intel's extension for matrix cores: the macro, which the driver defines and ocloc 22.43 does not, and the functions that kernels call.
+INTEL_MATRIX = "-Dcl_intel_subgroup_matrix_multiply_accumulate=1"
 INTEL_FUNCTIONS = "".join(
     f"float8 __attribute__((overloadable)) intel_sub_group_{name}_matrix_mad_k16({a} a, int8 b, float8 c);\n"
     for name in ("bf16_bf16", "f16_f16") for a in ("short8", "int8")) + "float intel_sub_group_shuffle_xor(float x, uint bit);\n"
@@ -173,6 +199,7 @@ class Tools:
         self.ptxas_release = (re.search(r"release ([\d.]+)", release) or ["", "of no known release"])[1]
         self.validator = shutil.which("spirv-val")
         self.clspv = shutil.which("clspv")
+        self.own = {name: find(compiler) for name, compiler in (("comgr", vendors.Comgr), ("ocloc", vendors.Ocloc))}
         self.translators = [version for version in self.clangs if shutil.which(f"llvm-spirv-{version}")]
         self.libraries = {vendor: next((os.path.join(folder, name) for folder in CLC
                                         if os.path.exists(os.path.join(folder, name))), None)
@@ -199,6 +226,8 @@ class Tools:
         """Why the target cannot be compiled for, or None."""
         if target.vendor == "Vulkan":
             return "no clspv: ci/setup.sh vulkan installs it" if not self.clspv else None if self.validator else "no spirv-val"
+        if target.vendor in OWN_COMPILERS:
+            return self.own_compiler_lacks(target)
         if not self.libraries.get(target.vendor, True):
             return f"no libclc for {target.vendor} in " + " or ".join(CLC)
         if self.clang(target) is None:
@@ -206,17 +235,31 @@ class Tools:
             return f"no clang-{target.clang} or later{also}"
         return "no spirv-val" if target.vendor == "SPIR-V" and not self.validator else None
 
+    def own_compiler_lacks(self, target):
+        own = self.own[target.vendor]
+        if not own:
+            return f"no {target.vendor}" + (f": {SETUP_INSTALLS}" if release_has(OWN_COMPILERS[target.vendor]) else "")
+        return None if own.knows(gpu_of(target)) else f"{target.vendor} {own.version} does not know {gpu_of(target)}"
 
-def run(command, text=None, seconds=None):
-    """Runs a compiler and returns (standard output, standard error)."""
+
+def find(compiler):
+    """One of the vendors' own compilers, or None."""
     try:
-        result = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        raise Failure(f"{os.path.basename(command[0])}: no end after {seconds} seconds") from late
-    if result.returncode:
-        words = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {result.returncode}"]
-        raise Failure(f"{os.path.basename(command[0])}: " + "\n    ".join(words[:12]))
-    return result.stdout, result.stderr.decode(errors="replace")
+        return compiler()
+    except Failure:
+        return None
+
+
+def release_has(packages):
+    """Whether apt knows one of the packages, so that ci/setup.sh installs it."""
+    return shutil.which("apt-cache") is not None and any(
+        subprocess.run(["apt-cache", "show", package], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+        for package in packages)
+
+
+def gpu_of(target):
+    """What a vendor's own compiler calls the GPU."""
+    return target.name.partition(":")[2]
 
 
 def clang_command(tools, target, *arguments):
@@ -285,8 +328,7 @@ def compile_nvidia(tools, target, program):
 
 def compile_intel(tools, target, program):
     """To LLVM's form of SPIR-V: whether Intel's compiler spills is not known."""
-    options = [option for option in program.options if not option.startswith("-cl-intel-")]
-    run(clang_command(tools, target, "-target", "spir64-unknown-unknown", "-emit-llvm", "-c", *options),
+    run(clang_command(tools, target, "-target", "spir64-unknown-unknown", "-emit-llvm", "-c", *program.options),
         (INTEL_FUNCTIONS + program.text).encode())
     return {name: Usage(None, 0, 0) for name in re.findall(r"(?:__)?kernel\s+void\s+(\w+)", program.text)}
 
@@ -322,8 +364,9 @@ def vulkan_module(tools, clspv, options, text):
 
 
 def compile_vulkan(tools, target, program):
-    addresses = program.clspv["addresses"] if target.addresses else []
-    module = vulkan_module(tools, program.clspv, [*addresses, *program.options], program.text)
+    clspv = program.listed["clspv"]
+    addresses = clspv["addresses"] if target.addresses else []
+    module = vulkan_module(tools, clspv, [*addresses, *program.options], program.text)
     faults = spirv.faults(module)
     if faults:
         raise Failure("\n    ".join(faults))
@@ -331,7 +374,16 @@ def compile_vulkan(tools, target, program):
     return {name: Usage(None, 0, 0, local, capabilities) for name, local in module.local_bytes().items()}
 
 
-COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "Intel": compile_intel, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan}
+def compile_own(tools, target, program):
+    options = list(program.options)
+    if target.vendor == "ocloc":
+        options += [*program.intel, *([INTEL_MATRIX] if program.target else program.listed["intel"][target.matrix].split())]
+    kernels = tools.own[target.vendor].compile(gpu_of(target), options, program.text)
+    return {name: Usage(numbers.registers, numbers.scratch, numbers.spills, width=numbers.width) for name, numbers in kernels.items()}
+
+
+COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "Intel": compile_intel, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan,
+           "comgr": compile_own, "ocloc": compile_own}
 
 
 def compile_all(tools, pairs, jobs):
@@ -400,6 +452,8 @@ def compiler_name(tools, target):
     """The name of the compiler in the baseline: numbers of different compilers cannot be compared."""
     if target.vendor == "Vulkan":
         return "clspv"
+    if target.vendor in OWN_COMPILERS:
+        return f"{target.vendor}-{tools.own[target.vendor].version}"
     ptxas = f"+ptxas-{tools.ptxas_release}" if target.vendor == "NVIDIA" and tools.ptxas else ""
     return f"clang-{tools.clang(target)}{ptxas}"
 
@@ -413,8 +467,8 @@ def baseline_write(tools, targets, results, found):
     with open(BASELINE, "w", encoding="utf-8") as file:
         file.write("# Written by `ci/portability.py --update`. A line `target`: the compiler that the target's other lines are of. A line\n"
                    "# `needs`: a file, the most bytes of local memory of a kernel, capabilities that Vulkan must have. Other lines: kernels\n"
-                   "# that use scratch memory, the worst of all widths and switches: target, bytes of scratch, spills (AMD: registers,\n"
-                   "# NVIDIA: bytes), file, kernel.\n")
+                   "# that use scratch memory, the worst of all widths and switches: target, bytes of scratch of a work-item, spills\n"
+                   "# (NVIDIA: bytes, others: registers), file, kernel.\n")
         for target, compiler in compilers.items():
             file.write(f"target {target} {compiler}\n")
         for name, (local, capabilities) in sorted(needs.items()):
@@ -444,7 +498,7 @@ def compare(tools, targets, found):
     known, compilers, _ = baseline_read()
     same = {target.name for target in targets if compilers.get(target.name) == compiler_name(tools, target)}
     for target in targets:
-        if target.vendor in ("AMD", "NVIDIA") and target.name not in same:
+        if target.vendor in ("AMD", "NVIDIA", *OWN_COMPILERS) and target.name not in same:
             print(f"{target.name}: scratch not compared: the baseline is of "
                   f"{compilers.get(target.name, 'no compiler')}, this is {compiler_name(tools, target)}")
     worse = []
@@ -471,8 +525,8 @@ def compare_needs(results):
 
 # ---- hot kernels
 
-# The most loads of 16 and of 32 bits (None: any number), and bytes of scratch or of NVIDIA's stack.
-Limit = collections.namedtuple("Limit", "halves scalars scratch")
+# The most loads of 16 and of 32 bits (None: any number), and bytes of scratch or of NVIDIA's stack, and on Intel's GPUs.
+Limit = collections.namedtuple("Limit", "halves scalars scratch intel")
 
 
 def limits_read():
@@ -480,9 +534,9 @@ def limits_read():
     limits = {}
     with open(LIMITS, encoding="utf-8") as file:
         for line in file:
-            words = line.split(None, 5)
+            words = line.split(None, 6)
             if words and not line.startswith("#"):
-                limits[f"{words[0]} {words[1]}"] = Limit(int(words[2]), None if words[3] == "any" else int(words[3]), int(words[4]))
+                limits[f"{words[0]} {words[1]}"] = Limit(int(words[2]), None if words[3] == "any" else int(words[3]), *map(int, words[4:6]))
     return limits
 
 
@@ -492,11 +546,12 @@ def limit_of(name, limits):
 
 
 def judge_one(target, name, usage, limit):
-    checks = [(usage.halves, limit.halves, "loads of 16 bits"), (usage.scratch, limit.scratch, "bytes of stack or scratch"),
-              (usage.spills, usage.spills if limit.scratch else 0, "spills")]
+    scratch = limit.intel if target.vendor == "ocloc" else limit.scratch
+    checks = [(usage.halves, limit.halves, "loads of 16 bits"), (usage.scratch, scratch, "bytes of stack or scratch"),
+              (usage.spills, usage.spills if scratch else 0, "spills")]
     if limit.scalars is not None:
         checks.append((usage.scalars, limit.scalars, "loads of 32 bits"))
-    return [f"{target}: {name}: {value} {what}, {most} are allowed" for value, most, what in checks if value > most]
+    return [f"{target.name}: {name}: {value} {what}, {most} are allowed" for value, most, what in checks if value > most]
 
 
 def judge_hot(tools, results):
@@ -508,7 +563,7 @@ def judge_hot(tools, results):
             names.add(name)
             if target.vendor == "NVIDIA" and tools.clang(target) != HOT_CLANG:
                 usage = usage._replace(halves=0, scalars=0)
-            wrong += judge_one(target.name, name, usage, limit_of(name, limits) or Limit(0, None, 0))
+            wrong += judge_one(target, name, usage, limit_of(name, limits) or Limit(0, None, 0, 0))
     wrong += [f"{name}: no line in ci/hot_kernels.txt" for name in names if not limit_of(name, limits)]
     wrong += [f"{line}: in ci/hot_kernels.txt, but not compiled" for line in limits if names and not fnmatch.filter(names, line)]
     return sorted(set(wrong))
@@ -546,11 +601,12 @@ def print_targets(tools, targets, results):
 
 
 def print_kernels(results):
-    print(f"{'target':8} {'registers':>9} {'scratch':>8} {'spills':>7}  kernel of program")
+    print(f"{'target':13} {'registers':>9} {'width':>5} {'scratch':>8} {'spills':>7}  kernel of program")
     for (target, program), kernels in sorted(results.items(), key=lambda item: (item[0][0].name, item[0][1].label)):
         for kernel, usage in sorted(kernels.items()):
             registers = "-" if usage.registers is None else usage.registers
-            print(f"{target.name:8} {registers:>9} {usage.scratch:>8} {usage.spills:>7}  {kernel} of {program.label}")
+            print(f"{target.name:13} {registers:>9} {usage.width or '-':>5} {usage.scratch:>8} {usage.spills:>7}  "
+                  f"{kernel} of {program.label}")
 
 
 # ---- main
@@ -559,7 +615,8 @@ def print_kernels(results):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", choices=SETS, help="only this set of programs (default: all three)")
-    parser.add_argument("--all", action="store_true", help="every program for every target, and hot kernels in fp32, too (many minutes)")
+    parser.add_argument("--all", action="store_true", help="every program for every target, and hot kernels in fp32, too; the "
+                        "vendors' own compilers get those of 4 streams in fp32 and bf16 (many minutes)")
     parser.add_argument("--widths", action="store_true", help="other widths than model M's, too, and all combinations of switches")
     parser.add_argument("--target", action="append", metavar="NAME", choices=[target.name for target in TARGETS],
                         help="only this target; may be repeated: " + " ".join(target.name for target in TARGETS))
@@ -581,7 +638,7 @@ def usable(tools, wanted):
             targets.append(target)
             continue
         print(f"{target.name}: SKIPPED: {reason}")
-        status = 3 if target.clang == 15 else status
+        status = 3 if target.clang == 15 or reason.endswith(SETUP_INSTALLS) else status
     if not tools.ptxas and any(target.vendor == "NVIDIA" for target in targets):
         print("NVIDIA: no ptxas: PTX is made, registers and spills are not known")
     return targets, status
@@ -600,9 +657,10 @@ def main():
     targets, status = usable(tools, [target for target in wanted if target.name in needed])
     results, failures = {}, []
     for name, own in pairs.items():
-        compiled, wrong = compile_all(tools, [pair for pair in own if pair[0] in targets], options.jobs)
+        compiled, wrong = compile_all(tools, [pair for pair in own if pair[0] in targets and pair not in results], options.jobs)
         results.update(compiled)
-        failures += wrong + (judge_hot(tools, compiled) if name == "hot" else [])
+        hot = {pair: results[pair] for pair in own if pair in results} if name == "hot" else {}
+        failures += wrong + judge_hot(tools, hot)
     if "hot" in pairs and any(target.name == "sm_86" for target in targets):
         failures += fp16_failures(tools, next(target for target in targets if target.name == "sm_86"), programs, options.jobs)
     found = worst(results)

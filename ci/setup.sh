@@ -56,6 +56,27 @@ gpu_packages() {
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
+# AMD's compiler, and headers of the clang in it: Debian 13's package needs them and does not depend on them.
+comgr_packages() {
+    for package in libamd-comgr3 libamd-comgr2; do
+        if available "$package"; then
+            version=$(dependency "$package" 'libllvm\([0-9]*\).*')
+            echo "$package ${version:+libclang-common-$version-dev}"
+            return
+        fi
+    done
+}
+
+# Intel's compiler ocloc, or the libraries of the one that install_ocloc unpacks. Debian 13 has neither.
+ocloc_packages() {
+    if available intel-ocloc; then
+        echo intel-ocloc
+    else
+        dependency intel-opencl-icd '\(libigc[0-9]*\)'
+        dependency intel-opencl-icd '\(libigdfcl[0-9]*\)'
+    fi
+}
+
 # oneDNN, for GEMM in bf16 on CPUs, under its name in this release.
 onednn_package() {
     dependency libdnnl-dev '\(libdnnl[0-9.]*\)'
@@ -69,6 +90,8 @@ optional_packages() {
 # Ubuntu's chromium is no package but a snap, which containers cannot install.
 test_packages() {
     gpu_packages
+    comgr_packages
+    ocloc_packages
     echo "spirv-tools shellcheck"
     [ "${system%% *}" != debian ] || echo "chromium"
 }
@@ -103,6 +126,23 @@ install_clspv() {
     command -v clspv >/dev/null || echo "ci/setup.sh: put $prefix/bin on PATH, where clspv is now" >&2
 }
 
+# In older releases ocloc is in the package of Intel's OpenCL driver, which is not installed, because that would add a platform.
+install_ocloc() {
+    if command -v ocloc >/dev/null || ! available intel-opencl-icd; then
+        return
+    fi
+    folder=$(mktemp -d)
+    (cd "$folder" && retry apt-get download -q -o APT::Sandbox::User=root intel-opencl-icd && dpkg -x intel-opencl-icd_*.deb unpacked) ||
+        fail "cannot download and unpack intel-opencl-icd"
+    [ -f "$folder/unpacked/usr/bin/ocloc" ] || fail "there is no ocloc in intel-opencl-icd"
+    mkdir -p "$prefix/lib/ocloc" "$prefix/bin"
+    find "$folder/unpacked" -name ocloc -type f -exec cp {} "$prefix/lib/ocloc/" \;
+    find "$folder/unpacked" -name 'libocloc.so*' -exec cp -P {} "$prefix/lib/ocloc/" \;
+    rm -r "$folder"
+    printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s/ocloc" "$@"\n' "$prefix/lib/ocloc" "$prefix/lib/ocloc" >"$prefix/bin/ocloc"
+    chmod +x "$prefix/bin/ocloc"
+}
+
 # The version that ci/format.sh wants, under a name that leaves another clang-format alone.
 install_clang_format() {
     if [ ! -x "$prefix/bin/clang-format-19.1.7" ]; then
@@ -114,6 +154,7 @@ install_clang_format() {
 install_others() {
     [ "$for_vulkan" = no ] || install_clspv
     [ "$for_tests" = no ] || install_clang_format
+    [ "$for_tests" = no ] || install_ocloc
 }
 
 # The network may be away for a moment.

@@ -2,11 +2,13 @@
  *
  *   {"texts": {FILES: TEXT, ...},
  *    "programs": [{"target": ..., "files": FILES, "options": ...}, ...],
- *    "clspv": {"options": [...], "addresses": [...], "before": TEXT}}
+ *    "clspv": {"options": [...], "addresses": [...], "before": TEXT},
+ *    "intel": {TARGET: OPTIONS, ...}}
  *
  * A program with a target is for the matrix cores of that GPU alone. The same program may be listed several times.
  * clspv: what the driver for Vulkan passes to the compiler beside a program's options, and puts before its text, on
- * a device with the least that it asks of devices; `addresses`: also where kernels get addresses of buffers.
+ * a device with the least that it asks of devices; `addresses`: also where kernels get addresses of buffers. intel:
+ * what programs without a target get in addition on Intel's GPUs.
  *
  *   list_programs [LANES [all]]     LANES: work-items that share a row (64); all: also other widths than model M's,
  *                                   and all combinations of switches
@@ -24,6 +26,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define INTEL_PLATFORM "Intel(R) OpenCL Graphics"
 
 /* Widths: model M's, and with `all` those of other configs/ and one whose rows only vectors of 2 fit. The number
  * of compute units decides how much a work-item takes on. */
@@ -195,7 +199,7 @@ static int list_others(struct compute *compute) {
      .max_work_group = 256,                                                                                        \
      .local_bytes = 64 << 10}
 #define INTEL_GPU(width)                                                                                           \
-    {.platform_name = "Intel(R) OpenCL Graphics",                                                                  \
+    {.platform_name = INTEL_PLATFORM,                                                                              \
      .max_work_group = 1024,                                                                                       \
      .local_bytes = 64 << 10,                                                                                      \
      .has_intel_matrix = true,                                                                                     \
@@ -312,9 +316,10 @@ static int list_matrix_cores(struct list *list, const struct device *device, uns
 
 static int list_all(struct list *list, unsigned lanes) {
     for (size_t i = 0; i < (list->all ? LENGTH(models) : 1); i++) {
-        /* as compute_open sees a GPU */
+        /* as compute_open sees a GPU; with Intel's driver programs have an option more, which others do without */
         struct compute compute = {
             .device = {.name = "any GPU",
+                       .platform_name = INTEL_PLATFORM,
                        .is_gpu = true,
                        .compute_units = models[i].compute_units,
                        .max_work_group = 256,
@@ -357,6 +362,18 @@ static json_t *list_clspv(void) {
                      "before", VULKAN_OFFSET_PREAMBLE);
 }
 
+static json_t *list_intel(void) {
+    json_t *listed = json_object();
+    for (size_t i = 0; i < LENGTH(matrix_gpus); i++) {
+        struct device device = matrix_gpus[i].device;
+        device.is_gpu = true;
+        if (device_by_intel(&device)) {
+            json_object_set_new(listed, matrix_gpus[i].target, json_string(device_sub_group_option(&device)));
+        }
+    }
+    return listed;
+}
+
 int main(int count, char **arguments) {
     struct list list = {.texts = json_object(), .programs = json_array(), .target = "", .all = count > 2};
     const long lanes = count > 1 ? strtol(arguments[1], NULL, 10) : 64;
@@ -368,8 +385,8 @@ int main(int count, char **arguments) {
         fprintf(stderr, "list_programs: %s\n", error_text());
         return 1;
     }
-    json_t *whole =
-        json_pack("{s:o, s:o, s:o}", "texts", list.texts, "programs", list.programs, "clspv", list_clspv());
+    json_t *whole = json_pack("{s:o, s:o, s:o, s:o}", "texts", list.texts, "programs", list.programs, "clspv",
+                              list_clspv(), "intel", list_intel());
     const bool written = json_dumpf(whole, stdout, JSON_COMPACT) == 0 && fclose(stdout) == 0;
     json_decref(whole);
     if (!written) {
