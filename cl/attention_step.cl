@@ -24,10 +24,14 @@ __kernel void attention_fill(__global const act_t *qkv, int batch, int sequence,
     ACT_STORE(ACT_LOAD(from + MODEL_WIDTH), values + to);
 }
 
-/* Lanes that have the D numbers of a row among them, and how many such parts of a work-group share the keys. */
+/* Lanes that have the D numbers of a row among them, and how many such parts of a work-group share the keys. Where
+ * there are several parts, each has a whole row in one slot, so no barrier must stand between slots. */
 #define PART_LANES (LANES < HEAD_SIZE / VEC ? LANES : HEAD_SIZE / VEC)
 #define PARTS      (LANES / PART_LANES)
 #define PART_SLOTS ((HEAD_SIZE / VEC + PART_LANES - 1) / PART_LANES)
+#if PARTS > 1 && PART_SLOTS > 1
+#error "several parts and several slots need a barrier before the sums of a slot overwrite those of the slot before"
+#endif
 
 /* s of the keys 0 .. position, -infinity up to the end of the last vector; the lane's highest. */
 static inline float step_scores(__global const act_t *query, __global const act_t *k_rows, int position, int lane,
@@ -67,7 +71,7 @@ ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capa
                                __global act_t *keys, __global act_t *values, __global float *all_scores,
                                __global act_t *y) {
     GROUP_SCRATCH(scratch);
-#if LANES > 1
+#if PARTS > 1
     __local float parts[LANES * VEC];
 #endif
     const size_t head = get_group_id(0);
@@ -94,8 +98,7 @@ ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capa
     }
     for (int slot = 0; slot < PART_SLOTS; slot++) {
         const int d = slot * PART_LANES * VEC + in_part;
-#if LANES > 1
-        barrier(CLK_LOCAL_MEM_FENCE);
+#if PARTS > 1
         VEC_STORE(sums[slot], parts + lane * VEC);
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int other = 1; other < PARTS && part == 0; other++) {

@@ -284,7 +284,8 @@ static inline vec_t act_round(vec_t v) {
  *
  * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS) bytes,
  * declared at the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however many
- * numbers there are; totals stay until the next use of the same scratch. */
+ * numbers there are; totals stay until the next use of the same scratch. GROUP_MAX writes to scratch before its
+ * first barrier, so it must be the first use of that scratch in a kernel. */
 #if LANES == 1
 #define GROUP_SCRATCH(name)             __local float *const name = 0
 #define GROUP_SUMS_SCRATCH(name, count) __local float *const name = 0
@@ -349,7 +350,6 @@ INLINED float group_sum(float x, __local float *scratch) {
 
 INLINED float group_max(float x, __local float *scratch) {
     const int lane = LANE_INDEX;
-    barrier(CLK_LOCAL_MEM_FENCE);
     scratch[lane] = x;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int width = LANES / 2; width > 0; width /= 2) {

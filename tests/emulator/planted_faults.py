@@ -26,20 +26,46 @@ Fault = collections.namedtuple("Fault", "what file text change device tests nth 
 GEMM, ATTENTION = "mma_gemm.cl", "attention_matrix_cores.cl"
 BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
 
+# Tests whose kernels come to the barriers of other files: cases of test_operations, or of test_gemm. A file without a GPU's kernels has none.
+TESTS = {
+    "attention_gpu.cl": ("attention (tiny mhc",),
+    "attention_step.cl": ("attention, step",),
+    "common.cl": ("final_norm", "cross_entropy"),
+    "gemm_blocks.cl": ("test_own_blocks*",),
+    "matrix_cores_emulated.cl": (),
+    "reduce.cl": ("final_norm",),
+}
+
+
+def places(file, needle):
+    """(which of them, what is left out) of each place of a text in a kernel file."""
+    text = kernel_text(file)
+    for nth, match in enumerate(re.finditer(re.escape(needle), text)):
+        line = text[:match.start()].count("\n") + 1
+        yield nth, f"{needle[:-1]} of {file}:{line} left out"
+
+
+def left_out_of(file, nth, what, test):
+    if test.startswith("test_"):
+        return Fault(what, file, BARRIER, ";", "sm_80", (test,), nth, True, program="test_gemm")
+    return Fault(what, file, BARRIER, ";", "sm_80", ("--tiny", "--filter", test), nth, True, program="test_operations")
+
 
 def left_out():
-    """Groups of faults: each barrier, fence and wait of GEMM and attention on matrix cores, left out. A group is one fault on several
-    devices, of which one must find it: not all compile its line."""
+    """Groups of faults: each barrier, fence and wait, left out. A group is one fault on several devices or in several tests, of which one
+    must find it: not all compile its line."""
     groups = []
     for file, test in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
-        with open(os.path.join(KERNELS, file), encoding="utf-8") as source:
-            text = source.read()
         for needle in (BARRIER, FENCE, "COPY_WAIT(0);", "COPY_WAIT(BEHIND);"):
             devices = ("sm_80",) if needle.startswith("COPY") else ("sm_80", "gfx1100")
-            for nth, match in enumerate(re.finditer(re.escape(needle), text)):
-                line = text[:match.start()].count("\n") + 1
-                groups.append([Fault(f"{needle[:-1]} of {file}:{line} left out", file, needle, ";", device, (test,), nth, needle == FENCE)
-                               for device in devices])
+            for nth, what in places(file, needle):
+                groups.append([Fault(what, file, needle, ";", device, (test,), nth, needle == FENCE) for device in devices])
+    for file in sorted(os.listdir(KERNELS)):
+        for nth, what in () if file in (GEMM, ATTENTION) else places(file, BARRIER):
+            if file not in TESTS:
+                sys.exit(f"which test comes to the barriers of {file}? Add it to TESTS")
+            if TESTS[file]:
+                groups.append([left_out_of(file, nth, what, test) for test in TESTS[file]])
     return groups
 
 
@@ -66,24 +92,27 @@ def faults():
     operations = [
         Fault("null pointers to local memory", "hc_mhc.cl", "i < STREAMS && keeps;", "i < STREAMS && kept;", "sm_80",
               ("--tiny", "--filter", "frame (mhc S"), daily=True, program="test_operations"),
-        Fault("a barrier of sums over lanes left out", "common.cl", BARRIER, ";", "sm_80", ("--tiny", "--filter", "frame (hc"), 0,
-              program="test_operations"),
         Fault("dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
     ]
     return left_out() + [[fault] for fault in single + operations]
 
 
+def kernel_text(file):
+    with open(os.path.join(KERNELS, file), encoding="utf-8") as source:
+        return source.read()
+
+
 def context(fault):
-    """The text to look for, long enough to stand in the file once."""
-    with open(os.path.join(KERNELS, fault.file), encoding="utf-8") as file:
-        text = file.read()
+    """The text to look for. One of several is made longer until it stands in the kernels once: a program has several files."""
+    text = kernel_text(fault.file)
     starts = [match.start() for match in re.finditer(re.escape(fault.text), text)]
     if not starts or (fault.nth is not None and fault.nth >= len(starts)):
         sys.exit(f"{fault.file} has no '{fault.text}' any more: {fault.what}")
     if fault.nth is None:
         return fault.text, fault.change
     start, end = starts[fault.nth], starts[fault.nth] + len(fault.text)
-    while text.count(text[start:end]) > 1:
+    kernels = "".join(kernel_text(file) for file in os.listdir(KERNELS) if file.endswith(".cl"))
+    while kernels.count(text[start:end]) > 1:
         start = max(0, start - 40)
     return text[start:end], text[start:starts[fault.nth]] + fault.change
 
@@ -96,10 +125,10 @@ def try_fault(build, fault):
         with open(change, "w", encoding="utf-8") as file:
             file.write(f"{before}\n----\n{after}\n----\n")
         environment = {**os.environ, "OCL_ICD_VENDORS": os.path.join(build, "tests", "emulator", "vendors") + "/",
-                       "EMULATED_GPU_CHANGE": change, "XDG_CACHE_HOME": folder}
+                       "EMULATED_GPU_CHANGE": change, "XDG_CACHE_HOME": folder, "HC_TEST_DEVICE": fault.device}
         if fault.lanes:
             environment["EMULATED_GPU_SEED"] = SEED
-        device = [fault.device] if fault.program == "test_emulated_gpu" else ["--device", fault.device]
+        device = {"test_emulated_gpu": [fault.device], "test_operations": ["--device", fault.device]}.get(fault.program, [])
         result = subprocess.run([os.path.join(build, "tests", fault.program), *device, *fault.tests], env=environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False, timeout=600)
         with open(change, encoding="utf-8") as file:
