@@ -1,12 +1,13 @@
 /* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with
- * SCALED  x_s = scale_s e, a scale for each stream and channel.
+ * SCALED  x_s = scale_s e, a scale for each stream and channel. Without POSITIONS there is no wpe.
  *
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *
- * Build constants: STREAMS (S), CHANNELS (C), SCALED.
+ * Build constants: STREAMS (S), CHANNELS (C), SCALED, POSITIONS (there is a wpe).
  */
 #define ROW_LENGTH            (STREAMS * CHANNELS)
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
+#define EMBEDDED(word, place) (POSITIONS ? VEC_LOAD(word) + VEC_LOAD(place) : VEC_LOAD(word))
 #define DISTINCT              (SCALED ? STREAMS : 1) /* streams that differ */
 
 /* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl;
@@ -23,8 +24,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
     vec_t sums[DISTINCT];
     CLEAR(vec_t, sums, DISTINCT);
     for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC) {
-        const vec_t x =
-            dropout_vector(VEC_LOAD(word + c) + VEC_LOAD(place + c), key, first_row + token, c, dropout);
+        const vec_t x = dropout_vector(EMBEDDED(word + c, place + c), key, first_row + token, c, dropout);
         for (int s = 0; s < STREAMS; s++) {
             ACT_STORE(SCALE(x, parameters + scale_at, s, c), row + s * CHANNELS + c);
         }
@@ -107,9 +107,9 @@ ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const
         vec_t sums[STREAMS];
         CLEAR(vec_t, sums, STREAMS);
         for (size_t token = first; token < last; token++) {
-            const vec_t word = VEC_LOAD(parameters + wte_at + (size_t)tokens[token] * CHANNELS + c);
-            const vec_t place = VEC_LOAD(parameters + wpe_at + token % sequence * CHANNELS + c);
-            const vec_t x = dropout_vector(word + place, key, first_row + token, c, dropout);
+            __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS + c;
+            __global const float *place = parameters + wpe_at + token % sequence * CHANNELS + c;
+            const vec_t x = dropout_vector(EMBEDDED(word, place), key, first_row + token, c, dropout);
             UNROLL(STREAMS) for (int s = 0; s < STREAMS; s++) {
                 sums[s] += ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c) * x;
             }

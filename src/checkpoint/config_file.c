@@ -135,6 +135,10 @@ int config_file_check_hugging_face(const struct model_config *config) {
         return error_set("residual = %s, which Hugging Face's GPT-2 cannot compute: give --format torch",
                          config->residual->name);
     }
+    if (config->position != POSITION_LEARNED) {
+        return error_set("the model has no embeddings of positions, which Hugging Face's GPT-2 has: give "
+                         "--format torch");
+    }
     return config->norm != NORM_LAYER || !activation_name(config->activation)
                ? error_set(
                      "the model has another norm or activation than Hugging Face's GPT-2: give --format torch")

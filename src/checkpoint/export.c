@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The key that marks our exports in config.json. Only they are replaced. */
-static const char mark[] = "exported_by";
+static const char mark[] = MODEL_CONFIG_MARK;
 
 static const struct embedded_text *const model_program = &export_files[0]; /* model.py */
 

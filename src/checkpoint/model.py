@@ -334,7 +334,7 @@ class Transformer(nn.Module):
         super().__init__()
         width = config["n_embd"]
         self.wte = nn.Embedding(config["vocab_size"], width)
-        self.wpe = nn.Embedding(config["block_size"], width)
+        self.wpe = nn.Embedding(config["block_size"], width) if config["position"] == "learned" else None
         scaled = config["stream_expand"] == "scaled" and config["residual"] != "rc"
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
@@ -348,14 +348,16 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
-                       "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+                       "position": "learned", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
         self.transformer = Transformer(self.config)
 
     def forward(self, tokens, targets=None):
         parts, config = self.transformer, self.config
         if tokens.shape[1] > config["block_size"]:
             raise ValueError("%d tokens are more than the model's context of %d" % (tokens.shape[1], config["block_size"]))
-        embedded = parts.wte(tokens) + parts.wpe.weight[:tokens.shape[1]]
+        embedded = parts.wte(tokens)
+        if parts.wpe is not None:
+            embedded = embedded + parts.wpe.weight[:tokens.shape[1]]
         embedded = functional.dropout(embedded, config["dropout"], self.training)
         count = 1 if config["residual"] == "rc" else config["n_streams"]
         streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)

@@ -121,7 +121,9 @@ static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     clear_rows(gpt, parameters->token_embedding, gpt->vocabulary, gpt->config.vocab_size);
-    clear_rows(gpt, parameters->position_embedding, (size_t)gpt->shape.sequence, gpt->config.block_size);
+    if (gpt->config.position == POSITION_LEARNED) {
+        clear_rows(gpt, parameters->position_embedding, (size_t)gpt->shape.sequence, gpt->config.block_size);
+    }
 }
 
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {

@@ -300,6 +300,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
         .norm = config->norm,
+        .position = config->position,
         .activation = config->activation,
         .type = gpt->options.type,
         .residual = config->residual,
@@ -385,6 +386,7 @@ void gpt_release(struct gpt *gpt) {
 double gpt_flops_per_token(const struct gpt *gpt) {
     const struct model_config *config = &gpt->config;
     const double width = (double)config->n_embd, layers = (double)config->n_layer;
-    const double lookups = (double)config->block_size * width; /* positions are added, not multiplied */
+    const bool has_positions = config->position == POSITION_LEARNED; /* they are added, not multiplied */
+    const double lookups = has_positions ? (double)config->block_size * width : 0.0;
     return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * width * (double)gpt->shape.sequence;
 }

@@ -26,6 +26,9 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                        "tokens of the vocabulary; 0: meta.json's of data_dir (hc_bench without data: 50304)"),
          .is_size = true},
         {.option = BOOL("bias", &config->bias, "false", "biases in layer norms and linear layers")},
+        {.option = CHOICE("position", &config->position, "learned", position_names(),
+                          "how attention knows the order of tokens: learned embeddings of positions, which are "
+                          "added to those of tokens; or not at all, but for its causal mask")},
         {.option = CHOICE("norm", &config->norm, "layernorm", norm_names(), "before each branch and at the top")},
         {.option = CHOICE("activation", &config->activation, "gelu", activation_names(),
                           "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
@@ -35,6 +38,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
     static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
     const struct residual_setting *setting;
     size_t count = COUNT(own);
+    _Static_assert(COUNT(own) + RESIDUAL_MAX_SETTINGS <= MODEL_MOST_SETTINGS, "settings do not fit");
     memcpy(settings, own, sizeof own);
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
         settings[count++] = (struct model_setting){.option = {.type = types[setting->type],
@@ -125,6 +129,28 @@ static int read_setting(const json_t *json, struct model_setting *setting) {
     return status;
 }
 
+/* A key that this program does not know may be a part of the model that it would leave out. */
+static int check_keys(const json_t *json, const struct model_setting *settings, size_t count) {
+    static const char *const others[] = {"residual", "tokenizer", MODEL_CONFIG_MARK};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
+        bool known = false;
+        for (size_t i = 0; i < COUNT(others); i++) {
+            known |= strcmp(name, others[i]) == 0;
+        }
+        for (size_t i = 0; i < count; i++) {
+            known |= strcmp(name, settings[i].option.name) == 0;
+        }
+        if (!known) {
+            return error_set("'%.60s' is not a setting that this version of hctrain knows, and what it means for "
+                             "the model cannot be left out: use the version that wrote the file",
+                             name);
+        }
+    }
+    return 0;
+}
+
 int model_config_from_json(const json_t *json, struct model_config *config) {
     struct model_setting settings[MODEL_MOST_SETTINGS];
     *config = model_config_default();
@@ -133,10 +159,14 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
     if (!config->residual) {
         return error_set("'residual' is not one of %s", residual_names());
     }
-    for (size_t i = 0, count = model_config_settings(config, settings); i < count; i++) {
+    const size_t count = model_config_settings(config, settings);
+    for (size_t i = 0; i < count; i++) {
         if (read_setting(json, &settings[i])) {
             return -1;
         }
+    }
+    if (check_keys(json, settings, count)) {
+        return -1;
     }
     return model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
                    model_config_check(config)

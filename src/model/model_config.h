@@ -19,6 +19,7 @@ struct model_config {
     bool bias;         /* of layer norms and linear layers */
     int stream_expand; /* enum stream_expand; STREAM_EXPAND_COPY for rc */
     int stream_reduce; /* enum stream_reduce */
+    int position;      /* place in position_names */
     int norm;          /* place in norm_names, of ln_1, ln_2 and ln_f */
     int activation;    /* place in activation_names, of the MLPs */
     double dropout;
@@ -35,7 +36,9 @@ struct model_setting {
     bool only_in_training; /* what a model computes does not depend on it */
 };
 
-enum { MODEL_MOST_SETTINGS = 12 + RESIDUAL_MAX_SETTINGS };
+enum { MODEL_MOST_SETTINGS = 32 + RESIDUAL_MAX_SETTINGS };
+
+#define MODEL_CONFIG_MARK "exported_by" /* the key with which hc_export marks its folders */
 
 /* Lists all settings but `residual` and `tokenizer`, those of residual variants included. Their options set
  * *config, which must stay where it is. Returns their number. */
@@ -51,8 +54,8 @@ int model_config_check(struct model_config *config);
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);
 
-/* Convert from and to JSON with the keys of config.json. Reading checks; it ignores unknown keys, so that files of
- * other programs can be read. model_config_to_json returns a new reference. */
+/* Convert from and to JSON with the keys of config.json. Reading checks; an unknown key is an error that names it.
+ * model_config_to_json returns a new reference. */
 int model_config_from_json(const json_t *json, struct model_config *config);
 json_t *model_config_to_json(const struct model_config *config);
 

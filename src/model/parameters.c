@@ -113,7 +113,9 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
     const size_t width = (size_t)config->n_embd;
     add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, DEVIATION);
-    add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, DEVIATION);
+    if (config->position == POSITION_LEARNED) {
+        add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, DEVIATION);
+    }
     if (config->stream_expand == STREAM_EXPAND_SCALED) {
         add_stream_scale(&builder);
     }

@@ -45,7 +45,7 @@ struct parameters {
     uint64_t decayed;                             /* elements before this take weight decay */
     uint64_t total;                               /* parameters, without gaps */
     uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
-    uint64_t token_embedding, position_embedding; /* offsets */
+    uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     struct norm_offsets final;                    /* ln_f */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */

@@ -43,9 +43,11 @@ void embedding_backward(struct operations *operations, const struct embedding_in
     RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
              ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
              ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
-    RUN_ROWS(embedding_backward_positions, sequence, ARG_IN(d_embedding, count * channels),
-             ARG_I32(input->tokens.batch), ARG_I32(sequence),
-             ARG_SPAN_GRADIENTS(gradients.positions, sequence * channels, accumulate));
+    if (operations->shape.position == POSITION_LEARNED) {
+        RUN_ROWS(embedding_backward_positions, sequence, ARG_IN(d_embedding, count * channels),
+                 ARG_I32(input->tokens.batch), ARG_I32(sequence),
+                 ARG_SPAN_GRADIENTS(gradients.positions, sequence * channels, accumulate));
+    }
     if (scaled) {
         scale_backward(operations, input, weights, d_streams, gradients.scale, accumulate);
     }

@@ -22,6 +22,7 @@ size_t operations_scratch_bytes(const struct operations *operations) {
 
 /* Norms and activations: a next one is a file of cl/, norm_<name>.cl or activation_<name>.cl, and a row. */
 static const char *const norms[] = {[NORM_LAYER] = "layer"};
+static const char *const positions[] = {[POSITION_LEARNED] = "learned", [POSITION_NONE] = "none"};
 static const char *const activations[] = {[ACTIVATION_GELU] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh"};
 
 static const char *list_names(const char *const *table, size_t count, const char *suffix, char names[256]) {
@@ -34,6 +35,11 @@ static const char *list_names(const char *const *table, size_t count, const char
 const char *norm_names(void) {
     static char names[256];
     return list_names(norms, COUNT(norms), "norm", names);
+}
+
+const char *position_names(void) {
+    static char names[256];
+    return list_names(positions, COUNT(positions), "", names);
 }
 
 const char *activation_names(void) {
@@ -62,7 +68,7 @@ static const struct program {
     } kernels[6];
 } programs[] = {
     {.files = {"embedding.cl"},
-     .constants = "VEC STREAMS CHANNELS SCALED ACT",
+     .constants = "VEC STREAMS CHANNELS SCALED POSITIONS ACT",
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
     {.files = {"norm_%s.cl", "stream_mix.cl"},
@@ -159,6 +165,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
         {"NORM_SUM", shape->norm_sum},
         {"PLAIN", residual_is_plain(shape->residual)},
+        {"POSITIONS", shape->position == POSITION_LEARNED},
         {"QUERIES", policy->attention_queries[bf16]},
         {"RMS_GROUPS", (int64_t)operations->norm_groups},
         {"SCALED", shape->scaled},

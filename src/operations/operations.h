@@ -96,8 +96,8 @@ size_t norm_length(const struct operations *operations);
 
 /* ---- embedding */
 
-/* wte [vocab_size, C], wpe [block_size, C] and, where streams are scaled, their scales [S, C]; or their
- * gradients. */
+/* wte [vocab_size, C], wpe [block_size, C] where positions are learned, and, where streams are scaled, their scales
+ * [S, C]; or their gradients. */
 struct embedding {
     struct span tokens, positions, scale;
 };
@@ -122,10 +122,10 @@ struct token_groups {
     size_t distinct;
 };
 
-/* Gradients of wte, of wpe's rows up to the sequence and, where streams are scaled, of their scales, for sequences
- * that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always added to, whatever
- * `accumulate` is: the head shares its weights with wte, and its GEMM has written rows [0, V) before (gpt.c clears
- * the others). */
+/* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and, where streams are scaled, of their
+ * scales, for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always
+ * added to, whatever `accumulate` is: the head shares its weights with wte, and its GEMM has written rows [0, V)
+ * before (gpt.c clears the others). */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate);

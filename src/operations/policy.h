@@ -7,21 +7,23 @@
 #include "runtime/device/compute.h"
 #include "src/variants/residual.h"
 
-/* All norms and activations for options, "layernorm|..." and "gelu|...", in the order of the tables in
+/* All norms, kinds of positions and activations for options, "layernorm|...", in the order of the tables in
  * kernels.c. */
 const char *norm_names(void);
+const char *position_names(void);
 const char *activation_names(void);
 
 /* The rows that other files know: GEMMs can compute both GELUs in their epilogue, and exports have these only. */
 enum norm { NORM_LAYER };
+enum position { POSITION_LEARNED, POSITION_NONE };
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t sublayers; /* of the model, for variants that use the depth */
     bool bias, norm_sum, scaled;
-    int norm, activation;   /* places in norm_names and activation_names */
-    enum element_type type; /* of activations */
+    int norm, position, activation; /* places in norm_names, position_names and activation_names */
+    enum element_type type;         /* of activations */
     const struct residual_variant *residual;
     struct residual_settings settings;
 };

@@ -244,6 +244,16 @@ UNIT_TEST(gelu_by_tanh_agrees_too) {
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
 }
 
+UNIT_TEST(models_without_positions_agree_too) {
+    struct model_config config = config_of(&plain_shc);
+    config.position = POSITION_NONE;
+    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    assert_null(parameters_find(&model.gpt.parameters, "transformer.wpe.weight"));
+    small_model_release(&model);
+}
+
 UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
@@ -355,6 +365,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(matrix_units_agree_too),
         cmocka_unit_test(smaller_batches_agree_too),
         cmocka_unit_test(gelu_by_tanh_agrees_too),
+        cmocka_unit_test(models_without_positions_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };

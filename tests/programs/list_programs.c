@@ -48,7 +48,8 @@ enum {
     FLAGS = 4,
     GELU_TANH = 8,
     SCALED = 16,
-    SWITCHES = 32,
+    NO_POSITIONS = 32,
+    SWITCHES = 64,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -128,6 +129,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         set_flags(&shape.settings, bits & FLAGS);
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
+        shape.position = bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;
         struct operations operations;
         operations_describe(compute, &shape, &operations);
         const int status = operations_build(&operations, NULL);

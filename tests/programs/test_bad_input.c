@@ -268,6 +268,9 @@ UNIT_TEST(config_that_is_no_config_is_refused) {
          "\"block_size\": 16, \"n_streams\": 4}",
          "n_layer = -1 is out of range"},
         {"{\"residual\": \"xyz\"}", "'residual' is not one of "},
+        {"{\"residual\": \"rc\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"vocab_size\": 256, "
+         "\"block_size\": 16, \"window\": 4}",
+         "'window' is not a setting that this version of hctrain knows"},
     };
     for (size_t i = 0; i < COUNT(texts); i++) {
         take("config.json");

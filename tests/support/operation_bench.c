@@ -80,6 +80,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .bias = shape->bias,
         .norm_sum = shape->norm_sum,
         .scaled = shape->scaled,
+        .position = shape->position,
         .activation = shape->gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU,
         .type = shape->type,
         .residual = residual_find(shape->residual),

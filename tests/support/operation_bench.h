@@ -13,6 +13,7 @@ struct case_shape {
         double value;
     } setting;
     bool bias, norm_sum, scaled, gelu_tanh;
+    int position; /* enum position */
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

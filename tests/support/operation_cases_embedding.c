@@ -6,12 +6,18 @@
 
 /* ---- embedding; the variation is the first token's position, forward only */
 
+static bool has_positions(const struct bench *bench) {
+    return bench->shape.position == POSITION_LEARNED;
+}
+
 static void embedding_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels;
     bench_parameter(bench, "wte", bench->vocabulary * c, 0.0, 1.0)->written = 0;
     bench_gap(bench);
-    bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0)
-        ->written = (size_t)bench->tokens.sequence * c;
+    if (has_positions(bench)) {
+        bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0)
+            ->written = (size_t)bench->tokens.sequence * c;
+    }
     if (bench->shape.scaled) {
         bench_parameter(bench, "scale", bench->streams * c, 0.6, 0.5);
     }
@@ -21,7 +27,7 @@ static void embedding_describe(struct bench *bench) {
 
 static void embedding_reference(struct bench *bench) {
     const size_t c = bench->channels;
-    const double *wte = bench_values(bench, "wte"), *wpe = bench_values(bench, "wpe");
+    const double *wte = bench_values(bench, "wte"), *wpe = bench_values_or_null(bench, "wpe");
     const double *scale = bench_values_or_null(bench, "scale");
     double *streams = bench_values(bench, "streams"), *squares = bench_values(bench, "squares");
     for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
@@ -29,26 +35,24 @@ static void embedding_reference(struct bench *bench) {
         const size_t position = (size_t)bench->shape.variation + token % (size_t)bench->tokens.sequence;
         for (size_t k = 0; k < c; k++) {
             const double gain = bench->shape.scaled ? scale[row % bench->streams * c + k] : 1.0;
-            streams[row * c + k] = (wte[(size_t)bench->ids[token] * c + k] + wpe[position * c + k]) *
-                                   case_kept(bench, token, k) * gain;
+            const double place = wpe ? wpe[position * c + k] : 0.0;
+            streams[row * c + k] =
+                (wte[(size_t)bench->ids[token] * c + k] + place) * case_kept(bench, token, k) * gain;
         }
         squares[row] = reference_dot(c, streams + row * c, streams + row * c);
     }
 }
 
-/* Where the gains are, or with streams that are copied anywhere. */
-static struct span scale_at(const struct bench *bench, struct span (*at)(const struct bench *, const char *)) {
-    return at(bench, bench->shape.scaled ? "scale" : "wte");
-}
-
-static struct embedding embedding_weights(const struct bench *bench) {
-    return (struct embedding){case_weights(bench, "wte"), case_weights(bench, "wpe"),
-                              scale_at(bench, case_weights)};
+/* The three parameters; one that the case lacks is anywhere. */
+static struct embedding embedding_at(const struct bench *bench,
+                                     struct span (*at)(const struct bench *, const char *)) {
+    return (struct embedding){at(bench, "wte"), at(bench, has_positions(bench) ? "wpe" : "wte"),
+                              at(bench, bench->shape.scaled ? "scale" : "wte")};
 }
 
 static void run_embedding_forward(struct bench *bench) {
     const struct embedding_input input = {bench->tokens, &bench->ids_buffer, case_dropout(bench)};
-    embedding_forward(bench->operations, &input, bench->shape.variation, embedding_weights(bench),
+    embedding_forward(bench->operations, &input, bench->shape.variation, embedding_at(bench, case_weights),
                       bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
 }
 
@@ -79,9 +83,8 @@ static void run_embedding_backward(struct bench *bench) {
                                         upload_integers(bench, starts, distinct + 1),
                                         upload_integers(bench, places, n), distinct};
     free(ids);
-    const struct embedding weights = embedding_weights(bench),
-                           gradients = {case_gradients(bench, "wte"), case_gradients(bench, "wpe"),
-                                        scale_at(bench, case_gradients)};
+    const struct embedding weights = embedding_at(bench, case_weights),
+                           gradients = embedding_at(bench, case_gradients);
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     embedding_backward(bench->operations,
                        &(struct embedding_input){bench->tokens, &bench->ids_buffer, case_dropout(bench)}, groups,
@@ -95,7 +98,7 @@ static const char *embedding_check(const struct bench *bench) {
 OPERATION(embedding, "embedding", "embedding.cl", embedding_describe, .reference = embedding_reference,
           .forward = run_embedding_forward, .backward = run_embedding_backward, .check = embedding_check);
 
-OPERATION(embedding_at, "embedding at", "embedding.cl", embedding_describe, .reference = embedding_reference,
+OPERATION(embedding_from, "embedding at", "embedding.cl", embedding_describe, .reference = embedding_reference,
           .forward = run_embedding_forward, .check = embedding_check);
 
 /* ---- cases */
@@ -104,7 +107,9 @@ const struct operation_case cases_embedding[] = {
     TINY(embedding, "mhc", 2, 3, TINY_MHC),
     TINY(embedding, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
     TINY(embedding, "hc, dropout, scaled", 2, 3, TINY_HC, .dropout = 0.25f, .scaled = true),
-    TINY(embedding_at, "mhc", 2, 3, TINY_MHC, .variation = 4),
+    TINY(embedding, "hc, dropout, scaled, no positions", 2, 3, TINY_HC, .dropout = 0.25f, .scaled = true,
+         .position = POSITION_NONE),
+    TINY(embedding_from, "mhc", 2, 3, TINY_MHC, .variation = 4),
     CASE(embedding, "rc", .residual = "rc", .batch = 3, .sequence = 8),
     CASE(embedding, "rc, dropout C=5", .residual = "rc", .channels = 5, .bias = true, .dropout = 0.2f),
     CASE(embedding, "S=4", .bias = true, .batch = 3, .sequence = 70),
@@ -112,8 +117,10 @@ const struct operation_case cases_embedding[] = {
     CASE(embedding, "S=4, scaled", .bias = true, .batch = 3, .sequence = 70, .scaled = true),
     CASE(embedding, "S=8, scaled C=768", .streams = 8, .channels = 768, .dropout = 0.1f, .scaled = true),
     CASE(embedding, "S=5, scaled C=5", .streams = 5, .channels = 5, .scaled = true),
-    CASE(embedding_at, "S=4", .batch = 3, .sequence = 2, .variation = 70),
-    CASE(embedding_at, "S=3, scaled", .streams = 3, .batch = 2, .sequence = 2, .variation = 7, .scaled = true),
-    CASE(embedding_at, "rc", .residual = "rc", .batch = 3, .sequence = 1, .variation = 1),
+    CASE(embedding, "S=4, no positions", .batch = 3, .sequence = 8, .dropout = 0.2f, .position = POSITION_NONE),
+    CASE(embedding, "rc, no positions", .residual = "rc", .batch = 3, .position = POSITION_NONE),
+    CASE(embedding_from, "S=4", .batch = 3, .sequence = 2, .variation = 70),
+    CASE(embedding_from, "S=3, scaled", .streams = 3, .batch = 2, .sequence = 2, .variation = 7, .scaled = true),
+    CASE(embedding_from, "rc", .residual = "rc", .batch = 3, .sequence = 1, .variation = 1),
     {.test = NULL},
 };

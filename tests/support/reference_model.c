@@ -193,8 +193,8 @@ static void embed(const struct place *place, double *streams) {
     for (size_t token = 0; token < place->tokens; token++) {
         const size_t id = (size_t)model->x[token], position = token % (size_t)model->shape.sequence;
         for (size_t c = 0; c < width; c++) {
-            const double value =
-                (wte[id * width + c] + wpe[position * width + c]) * dropped(model, "embedding", token, c);
+            const double value = (wte[id * width + c] + (wpe ? wpe[position * width + c] : 0.0)) *
+                                 dropped(model, "embedding", token, c);
             for (size_t s = 0; s < place->streams; s++) {
                 streams[(token * place->streams + s) * width + c] = value * (scale ? scale[s * width + c] : 1.0);
             }

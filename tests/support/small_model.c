@@ -25,16 +25,15 @@ int small_model_begin(void **state, struct compute **compute) {
 }
 
 struct model_config small_model_config(const char *residual, int64_t streams) {
-    return (struct model_config){
-        .n_layer = 2,
-        .n_head = 2,
-        .n_embd = 16,
-        .vocab_size = 33,
-        .block_size = 8,
-        .n_streams = streams,
-        .residual = residual_find(residual),
-        .settings = residual_settings_default(),
-    };
+    struct model_config config = model_config_default();
+    config.n_layer = 2;
+    config.n_head = 2;
+    config.n_embd = 16;
+    config.vocab_size = 33;
+    config.block_size = 8;
+    config.n_streams = streams;
+    config.residual = residual_find(residual);
+    return config;
 }
 
 static void make_batch(struct small_model *model) {
