@@ -359,8 +359,8 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + SECOND_U64(leaves_at),
                       real, d_u, d_gain, d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
-        barrier(CLK_GLOBAL_MEM_FENCE |
-                CLK_LOCAL_MEM_FENCE); /* d_h and d_theta's zeros are there, scratch is free */
+        /* d_h and d_theta's zeros are there, scratch is free */
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (LANE == 0 && real) {
             WORK_DECLARE(scratch); /* which has no sums in it at the time */
             map_token_backward(parameters + FIRST_U64(leaves_at), squares + token * STREAMS,

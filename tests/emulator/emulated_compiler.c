@@ -13,9 +13,11 @@
 #define BETWEEN      "\n----\n"
 
 /* Of clang, before what the program asks for: everything inlined, since the interpreter knows no functions but its
- * own; lines of the text, but in the form of DWARF 2, since clang 15 fails on calls described in later ones. */
+ * own; lines of the text, but in the form of DWARF 2, since clang 15 fails on calls described in later ones; and
+ * barriers with their flags, which libclc drops. */
 #define OPTIONS                                                                                                    \
     "-w -x cl -O3 -gline-tables-only -gdwarf-2 -fno-crash-diagnostics -mllvm -inline-threshold=1000000 -S "        \
+    "-Dbarrier=__nvvm_bar_sync "                                                                                   \
     "-target nvptx64-nvidia-nvcl -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature -Xclang +ptx75 "
 
 /* A whole file as a string; NULL with an error text. */

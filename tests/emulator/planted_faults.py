@@ -25,13 +25,18 @@ Fault = collections.namedtuple("Fault", "what file text change device tests nth 
 
 GEMM, ATTENTION = "mma_gemm.cl", "attention_matrix_cores.cl"
 BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
+BARRIERS = BARRIER, "GROUP_BARRIER();", "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
+TOGETHER = "GROUP_BARRIER(); /* together"  # orders nothing, but keeps work-items at one place for the cache
 
-# Tests whose kernels come to the barriers of other files: cases of test_operations, or of test_gemm. A file without a GPU's kernels has none.
+# Tests whose kernels come to the barriers of other files: cases of test_operations, "in" a type or in fp32, or of test_gemm. A file without a GPU's kernels has none.
 TESTS = {
     "attention_gpu.cl": ("attention (tiny mhc",),
     "attention_step.cl": ("attention, step",),
     "common.cl": ("final_norm", "cross_entropy"),
+    "cross_entropy.cl": ("cross_entropy",),
+    "frame.cl": ("frame (hc in bf16",),
     "gemm_blocks.cl": ("test_own_blocks*",),
+    "hc_map.cl": ("map (",),
     "matrix_cores_emulated.cl": (),
     "reduce.cl": ("final_norm",),
 }
@@ -42,13 +47,15 @@ def places(file, needle):
     text = kernel_text(file)
     for nth, match in enumerate(re.finditer(re.escape(needle), text)):
         line = text[:match.start()].count("\n") + 1
-        yield nth, f"{needle[:-1]} of {file}:{line} left out"
+        if not text.startswith(TOGETHER, match.start()):
+            yield nth, f"{needle[:-1]} of {file}:{line} left out"
 
 
-def left_out_of(file, nth, what, test):
+def left_out_of(file, needle, nth, what, test):
     if test.startswith("test_"):
-        return Fault(what, file, BARRIER, ";", "sm_80", (test,), nth, True, program="test_gemm")
-    return Fault(what, file, BARRIER, ";", "sm_80", ("--tiny", "--filter", test), nth, True, program="test_operations")
+        return Fault(what, file, needle, ";", "sm_80", (test,), nth, True, program="test_gemm")
+    case, _, dtype = test.partition(" in ")
+    return Fault(what, file, needle, ";", "sm_80", ("--tiny", "--filter", case, "--dtype", dtype or "fp32"), nth, True, program="test_operations")
 
 
 def left_out():
@@ -61,11 +68,12 @@ def left_out():
             for nth, what in places(file, needle):
                 groups.append([Fault(what, file, needle, ";", device, (test,), nth, needle == FENCE) for device in devices])
     for file in sorted(os.listdir(KERNELS)):
-        for nth, what in () if file in (GEMM, ATTENTION) else places(file, BARRIER):
-            if file not in TESTS:
-                sys.exit(f"which test comes to the barriers of {file}? Add it to TESTS")
-            if TESTS[file]:
-                groups.append([left_out_of(file, nth, what, test) for test in TESTS[file]])
+        for needle in () if file in (GEMM, ATTENTION) else BARRIERS:
+            for nth, what in places(file, needle):
+                if file not in TESTS:
+                    sys.exit(f"which test comes to the barriers of {file}? Add it to TESTS")
+                if TESTS[file]:
+                    groups.append([left_out_of(file, needle, nth, what, test) for test in TESTS[file]])
     return groups
 
 
@@ -92,6 +100,10 @@ def faults():
     operations = [
         Fault("null pointers to local memory", "hc_mhc.cl", "i < STREAMS && keeps;", "i < STREAMS && kept;", "sm_80",
               ("--tiny", "--filter", "frame (mhc S"), daily=True, program="test_operations"),
+        Fault("barriers for global memory order local memory", "common.cl", "GROUP_BARRIER() barrier(CLK_GLOBAL_", "GROUP_BARRIER() barrier(CLK_LOCAL_",
+              "sm_80", ("--tiny", "--filter", "frame (hc"), daily=True, program="test_operations"),
+        Fault("barriers for local memory order global memory", "common.cl", BARRIER, "barrier(CLK_GLOBAL_MEM_FENCE);", "sm_80",
+              ("--tiny", "--filter", "final_norm"), program="test_operations"),
         Fault("dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
     ]
     return left_out() + [[fault] for fault in single + operations]

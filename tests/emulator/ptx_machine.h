@@ -45,17 +45,18 @@ struct instruction {
     int32_t guard;            /* the predicate's place, -1 without */
     uint32_t target;          /* of a branch */
     bool guard_negated;
-    bool is_target;       /* of a branch */
-    bool address_is_wide; /* the address has 64 bits */
-    bool has_base;        /* an address is a register and not only an offset */
-    uint8_t space;        /* enum space */
-    uint8_t bytes;        /* of an element in memory */
-    uint8_t count;        /* of elements */
-    uint8_t flow;         /* enum flow */
-    uint8_t comparison;   /* enum comparison */
-    bool is_signed;       /* what is loaded is extended by its sign */
-    bool holds_wide[4];   /* registers of 64 bits, of what is loaded or stored */
-    const char *file;     /* of the OpenCL text, NULL if it is not known */
+    bool is_target;                   /* of a branch */
+    bool orders_local, orders_global; /* accesses to which memory a barrier orders */
+    bool address_is_wide;             /* the address has 64 bits */
+    bool has_base;                    /* an address is a register and not only an offset */
+    uint8_t space;                    /* enum space */
+    uint8_t bytes;                    /* of an element in memory */
+    uint8_t count;                    /* of elements */
+    uint8_t flow;                     /* enum flow */
+    uint8_t comparison;               /* enum comparison */
+    bool is_signed;                   /* what is loaded is extended by its sign */
+    bool holds_wide[4];               /* registers of 64 bits, of what is loaded or stored */
+    const char *file;                 /* of the OpenCL text, NULL if it is not known */
     unsigned line;
     const char *text; /* the statement */
 };

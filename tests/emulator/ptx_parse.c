@@ -518,6 +518,17 @@ static uint32_t narrow(struct parser *parser, struct instruction **x, uint32_t w
     return places[0];
 }
 
+/* The number of a barrier is the flags of OpenCL's barrier(), as emulated_compiler.c compiles it: 1 for local and 2
+ * for global memory. 0, as NVIDIA's compiler has it, orders both. */
+static int take_barrier(struct instruction *x, const char *number) {
+    if (strlen(number) != 1 || *number < '0' || *number > '3') {
+        return error_set("a barrier other than 0 to 3");
+    }
+    x->orders_local = *number != '2';
+    x->orders_global = *number != '1';
+    return 0;
+}
+
 /* Any instruction of the tables of opcodes. Where one takes an address, that is a register in brackets. */
 static int take_opcode(struct parser *parser, struct instruction *x, const char *name, char *operands[],
                        size_t count, bool splits) {
@@ -529,8 +540,8 @@ static int take_opcode(struct parser *parser, struct instruction *x, const char 
     if (strlen(opcode.operands) != count) {
         return error_set("%s has %zu operands here", name, count);
     }
-    if (opcode.flow == FLOW_GROUP && strcmp(operands[0], "0") != 0) {
-        return error_set("a barrier other than 0");
+    if (opcode.flow == FLOW_GROUP && take_barrier(x, operands[0])) {
+        return -1;
     }
     uint32_t *places = operands_allocate(count);
     x->operands = places;

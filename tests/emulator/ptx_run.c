@@ -49,8 +49,9 @@ struct group {
     struct warp *warps;
     char *shared;
     struct touch *touches;
-    uint32_t barriers;
-    uint64_t random; /* state; 0: nothing is at random */
+    uint32_t barriers; /* for local memory */
+    uint64_t period;   /* since the last barrier for global memory: a number that no other group has */
+    uint64_t random;   /* state; 0: nothing is at random */
     char nowhere[64];
 };
 
@@ -190,13 +191,16 @@ static bool is_inside(const struct ptx_range *range, uint64_t address, size_t by
     return address >= first && bytes <= range->bytes && address - first <= range->bytes - bytes;
 }
 
-#define SHARED UINT32_MAX /* several groups read */
-
-/* Who wrote and read GRAIN bytes of a buffer last: the launch's number above, its work-group + 1 below, or SHARED.
- * */
-struct ptx_touched {
+/* Who wrote and read last: a time above the lowest `bits` bits, and in them who; all of them set: several. */
+struct marks {
     _Atomic uint64_t writer, reader;
 };
+
+/* GRAIN bytes of a buffer: the launch's number and its work-group + 1; a group's period and its work-item + 1. */
+struct ptx_touched {
+    struct marks groups, items;
+};
+enum { GROUP_BITS = 32, ITEM_BITS = 16 };
 
 size_t ptx_touched_size(size_t bytes) {
     return (bytes + GRAIN - 1) / GRAIN * sizeof(struct ptx_touched);
@@ -206,31 +210,37 @@ struct ptx_touched *ptx_touched_from(struct ptx_touched *touched, size_t offset)
     return touched + offset / GRAIN;
 }
 
-/* Whether a mark is another work-group's of this launch. */
-static bool is_other(uint64_t mark, uint64_t own) {
-    return mark >> 32 == own >> 32 && mark != own;
+/* Whether a mark is somebody else's of the same time. */
+static bool is_other(uint64_t mark, uint64_t own, unsigned bits) {
+    return mark >> bits == own >> bits && mark != own;
 }
 
-/* A group's access to a buffer. What it leaves is seen by other groups on other threads before they look for it, or
- * it sees what they left: whichever comes last finds the race. */
+/* Whether an access races with another one. What it leaves is seen by others on other threads before they look for
+ * it, or it sees what they left: whichever comes last finds the race. */
+static bool races(struct marks *marks, uint64_t own, unsigned bits, bool writes) {
+    if (writes) {
+        const uint64_t before = atomic_exchange(&marks->writer, own);
+        return is_other(before, own, bits) || is_other(atomic_load(&marks->reader), own, bits);
+    }
+    const uint64_t before = atomic_load_explicit(&marks->reader, memory_order_relaxed);
+    const uint64_t several = own | (((uint64_t)1 << bits) - 1);
+    if (before != own && before != several) {
+        atomic_store(&marks->reader, is_other(before, own, bits) ? several : own);
+    }
+    return is_other(atomic_load(&marks->writer), own, bits);
+}
+
 static void touch_global(struct warp *warp, const struct instruction *x, unsigned lane, struct ptx_touched *touched,
                          size_t grains, bool writes) {
     const struct group *group = warp->group;
-    const uint64_t own = (uint64_t)group->run->launch->number << 32 | (group->number + 1);
+    const uint64_t own_group = (uint64_t)group->run->launch->number << GROUP_BITS | (group->number + 1);
+    const uint64_t own_item = group->period << ITEM_BITS | (item_of(warp, lane) + 1);
+    const char *how = writes ? "writes to a buffer where" : "reads from a buffer where";
     for (struct ptx_touched *end = touched + grains; touched < end; touched++) {
-        if (writes) {
-            const uint64_t before = atomic_exchange(&touched->writer, own);
-            if (is_other(before, own) || is_other(atomic_load(&touched->reader), own)) {
-                fault(warp, x, lane, "races: writes to a buffer where another work-group reads or writes");
-            }
-        } else {
-            const uint64_t before = atomic_load_explicit(&touched->reader, memory_order_relaxed);
-            if (before != own && before != (own | SHARED)) {
-                atomic_store(&touched->reader, is_other(before, own) ? own | SHARED : own);
-            }
-            if (is_other(atomic_load(&touched->writer), own)) {
-                fault(warp, x, lane, "races: reads from a buffer where another work-group writes");
-            }
+        if (races(&touched->groups, own_group, GROUP_BITS, writes)) {
+            fault(warp, x, lane, "races: %s another work-group %s", how, writes ? "reads or writes" : "writes");
+        } else if (races(&touched->items, own_item, ITEM_BITS, writes)) {
+            fault(warp, x, lane, "races: %s another work-item %s", how, writes ? "reads or writes" : "writes");
         }
     }
 }
@@ -520,6 +530,11 @@ static void warp_begin(struct group *group, unsigned index) {
     }
 }
 
+static void period_begin(struct group *group) {
+    static _Atomic uint64_t periods;
+    group->period = atomic_fetch_add(&periods, 1) + 1;
+}
+
 /* Releases the warps from a barrier. False when all have returned. */
 static bool barrier_pass(struct group *group) {
     struct warp *waiting = NULL, *returned = NULL;
@@ -544,7 +559,11 @@ static bool barrier_pass(struct group *group) {
         fault(waiting, &waiting->kernel->code[waiting->splits[0].at], 0, "waits for work-items that have returned");
         return false;
     }
-    group->barriers++;
+    const struct instruction *x = &waiting->kernel->code[waiting->splits[0].at];
+    group->barriers += x->orders_local;
+    if (x->orders_global) {
+        period_begin(group);
+    }
     for (size_t i = 0; i < group->warp_count; i++) {
         group->warps[i].splits[0].at++;
         group->warps[i].splits[0].waits = false;
@@ -561,6 +580,7 @@ static void group_run(struct group *group, size_t number) {
     group->id[2] = number / groups[0] / groups[1];
     group->random = launch->seed ? (launch->seed * 0x9e3779b97f4a7c15U + number) | 1 : 0;
     group->barriers = 0;
+    period_begin(group);
     memset(group->shared, UNSET, launch->kernel->shared_bytes);
     memset(group->touches, 0, launch->kernel->shared_bytes * sizeof *group->touches);
     for (unsigned i = 0; i < group->warp_count; i++) {

@@ -489,12 +489,18 @@ def test_functions(tool):
 TILE = ".shared .align 16 .b8 tile[256];\n"
 AT = "mov.u64 %rd1, tile;\nmul.wide.u32 %rd2, %r40, 4;\nadd.s64 %rd3, %rd1, %rd2;\nxor.b32 %r7, %r40, 1;\nmul.wide.u32 %rd4, %r7, 4;\nadd.s64 %rd5, %rd1, %rd4;\n"
 PAIR = AT + "st.shared.u32 [%rd3], %r40;\n{}ld.shared.u32 %r1, [%rd5];\n"
+BUFFER_PAIR = ("mul.wide.u32 %rd1, %r43, 64;\nsub.s64 %rd1, %rd21, %rd1;\nxor.b32 %r7, %r40, 1;\nmul.wide.u32 %rd2, %r7, 64;\nadd.s64 %rd3, %rd1, %rd2;\n"
+               "{}st.global.u32 [%rd21], %r40;\n{}ld.global.u32 %r1, [%rd3];\n")
 FAULTS = [
     ("a barrier is missing", PAIR, "bar.sync 0;\n", "", "races: reads", 64),
     ("a fence within a warp is missing", PAIR, "bar.warp.sync -1;\n", "", "races: reads", 32),
     ("a fence within a warp is not enough for two", AT.replace("%r40, 1;", "%r40, 32;") + "st.shared.u32 [%rd3], %r40;\n{}ld.shared.u32 %r1, [%rd5];\n",
      "bar.sync 0;\n", "bar.warp.sync -1;\n", "races: ", 64),
     ("written after it was read", AT + "ld.shared.u32 %r1, [%rd5];\n{}st.shared.u32 [%rd3], %r40;\n", "bar.sync 0;\n", "", "races: writes", 32),
+    ("a barrier for local memory is one for global memory", PAIR, "bar.sync 1;\n", "bar.sync 2;\n", "races: reads local", 64),
+    ("a barrier for global memory is missing", BUFFER_PAIR.format("", "{}"), "bar.sync 2;\n", "", "where another work-item writes", 64),
+    ("a barrier for global memory is one for local memory", BUFFER_PAIR.format("", "{}"), "bar.sync 3;\n", "bar.sync 1;\n", "where another work-item writes", 64),
+    ("written where another one has read", BUFFER_PAIR.format("ld.global.u32 %r2, [%rd3];\n{}", "bar.sync 0;\n"), "bar.sync 0;\n", "", "where another work-item reads", 64),
     ("outside of local memory", AT + "st.shared.u32 [%rd3{}], %r40;\n", "", "+256", "local memory at", 32),
     ("outside of a buffer", "st.global.u32 [%rd21{}], %r40;\n", "", "+4096", "outside of all buffers", 32),
     ("before a buffer", "ld.global.u32 %r1, [%rd20{}];\n", "", "+-4", "outside of all buffers", 32),
