@@ -1,13 +1,12 @@
 /* Layer norm of a row u of C channels, and its gradients:
  *
- *   n = (u - mean) scale, scale = 1 / sqrt(mean of (u - mean)^2 + epsilon)     y = gain n + bias
+ *   n = (u - mean) scale, scale = 1 / sqrt(mean of (u - mean)^2 + NORM_EPSILON)     y = gain n + bias
  *   d_n = gain d_y     d_u = scale (d_n - mean of d_n - n * mean of d_n n)     d_gain += d_y n     d_bias += d_y
  *
  * A work-item has its share of a row in SLOTS(C) vectors. A row's statistics are mean and scale.
  *
- * Build constants: CHANNELS (C), BIAS (there is one).
+ * Build constants: CHANNELS (C), BIAS (there is one), NORM_EPSILON.
  */
-#define LN_EPSILON 1e-5f
 
 /* u - mean in place; returns mean and scale. `sum` is that of the work-item's share of u. */
 INLINED float2 norm_center(vec_t u[SLOTS(CHANNELS)], vec_t sum, __local float *scratch) {
@@ -17,7 +16,7 @@ INLINED float2 norm_center(vec_t u[SLOTS(CHANNELS)], vec_t sum, __local float *s
         u[slot] -= mean;
         squares += u[slot] * u[slot];
     }
-    return (float2)(mean, rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON));
+    return (float2)(mean, rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + NORM_EPSILON));
 }
 
 /* y [C] and statistics [2] of a centred u. */
@@ -48,11 +47,13 @@ INLINED vec_t norm_gradient(float scale, vec_t d_normal, vec_t normal, float2 me
     return scale * (d_normal - means.x - normal * means.y);
 }
 
-/* A chunk's sums of the gradients of gain and bias, to partial [2 C]. */
+/* A chunk's sums of the gradients of gain and, if there is one, of bias, to partial [2 C]. */
 INLINED void norm_store_partial(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
                                 __global float *partial) {
     LANE_STEPS(slot, c, CHANNELS) {
         VEC_STORE(d_gain[slot], partial + c);
-        VEC_STORE(d_bias[slot], partial + CHANNELS + c);
+        if (BIAS) {
+            VEC_STORE(d_bias[slot], partial + CHANNELS + c);
+        }
     }
 }

@@ -13,8 +13,6 @@
 
 /* ---- Hugging Face's GPT-2 */
 
-static const double norm_epsilon = 1e-5; /* of all our layer norms */
-
 static const struct {
     const char *name;
     size_t offset;
@@ -86,10 +84,13 @@ static int check_switches(const json_t *json) {
                              switches[i].value ? "true" : "false");
         }
     }
-    const json_t *epsilon = json_object_get(json, "layer_norm_epsilon");
-    return epsilon && fabs(json_number_value(epsilon) - norm_epsilon) > 1e-3 * norm_epsilon
-               ? error_set("'layer_norm_epsilon' is not 1e-5, the only value that is supported")
-               : 0;
+    return 0;
+}
+
+static int read_epsilon(const json_t *json, struct model_config *config) {
+    const json_t *value = json_object_get(json, "layer_norm_epsilon");
+    config->norm_eps = json_number_value(value);
+    return value && !(config->norm_eps > 0.0) ? error_set("'layer_norm_epsilon' is not a number above 0") : 0;
 }
 
 /* Models whose texts end with token 50256 have GPT-2's tokenizer, or one of its size and order. */
@@ -113,7 +114,7 @@ static int read_hugging_face(const json_t *json, struct model_config *config) {
     config->residual = residual_find("rc");
     config->dropout = json_number_value(json_object_get(json, "resid_pdrop"));
     if (read_sizes(json, config) || read_tokenizer(json, config) || read_activation(json, config) ||
-        check_switches(json)) {
+        read_epsilon(json, config) || check_switches(json)) {
         return -1;
     }
     config->hugging_face_rows = config->vocab_size;
@@ -153,7 +154,7 @@ json_t *config_file_hugging_face(const struct model_config *config) {
         (json_int_t)config->n_head, "n_embd", (json_int_t)config->n_embd, "n_positions",
         (json_int_t)config->block_size, "n_ctx", (json_int_t)config->block_size, "vocab_size",
         (json_int_t)config->vocab_size, "n_inner", "activation_function", activation_name(config->activation),
-        "layer_norm_epsilon", norm_epsilon, "resid_pdrop", config->dropout, "embd_pdrop", config->dropout,
+        "layer_norm_epsilon", config->norm_eps, "resid_pdrop", config->dropout, "embd_pdrop", config->dropout,
         "attn_pdrop", config->dropout, "tie_word_embeddings", 1, "torch_dtype", "float32", "bos_token_id",
         gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "eos_token_id",
         gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "tokenizer",

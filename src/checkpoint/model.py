@@ -29,24 +29,35 @@ from torch.nn import functional
 class LayerNorm(nn.Module):
     """Over the channels, with or without a bias."""
 
-    def __init__(self, width, bias):
+    def __init__(self, width, bias, epsilon):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+        self.epsilon = epsilon
 
     def forward(self, x):
-        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
 
 
 class RMSNorm(nn.Module):
     """x over the root of its mean square, times a gain."""
 
-    def __init__(self, width):
+    def __init__(self, width, epsilon=1e-6):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
 
     def forward(self, x):
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+
+
+def norm_of(config):
+    """A norm before a branch or before the logits."""
+    if config["norm"] == "layernorm":
+        return LayerNorm(config["n_embd"], config["bias"], config.get("norm_eps", 1e-5))
+    if config["norm"] == "rmsnorm":
+        return RMSNorm(config["n_embd"], config.get("norm_eps", 1e-6))
+    raise ValueError("this file has no class for norm '%s': add one, and its row in norm_of" % config["norm"])
 
 
 # ---- branches: [B, T, C] -> [B, T, C]
@@ -88,7 +99,7 @@ class MLP(nn.Module):
 
 # ---- residual connections: from the streams X [B, T, n, C] the weights of a sublayer, H_pre and H_post [B, T, n] and
 # H_res [B, T, n, n], with which
-#   u = sum_s H_pre[s] x_s,   o = branch(LayerNorm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
+#   u = sum_s H_pre[s] x_s,   o = branch(norm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
 
 class HyperConnection(nn.Module):
     """H_pre and H_post as all but hc have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
@@ -301,17 +312,14 @@ CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite
 class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
-        width, bias = config["n_embd"], config["bias"]
-        if config.get("norm", "layernorm") != "layernorm":
-            raise ValueError("this file has no class for norm '%s': add one, and use it instead of LayerNorm" % config["norm"])
         if config["activation"] not in ACTIVATIONS:
             raise ValueError("this file has no function for activation '%s': add it to ACTIVATIONS" % config["activation"])
         if config["residual"] not in CONNECTIONS:
             raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
         connection = CONNECTIONS[config["residual"]]
-        self.ln_1 = LayerNorm(width, bias)
+        self.ln_1 = norm_of(config)
         self.attn = Attention(config)
-        self.ln_2 = LayerNorm(width, bias)
+        self.ln_2 = norm_of(config)
         self.mlp = MLP(config)
         self.hc_attn = connection(config) if connection else None
         self.hc_mlp = connection(config) if connection else None
@@ -338,7 +346,7 @@ class Transformer(nn.Module):
         scaled = config["stream_expand"] == "scaled" and config["residual"] != "rc"
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
-        self.ln_f = LayerNorm(width, config["bias"])
+        self.ln_f = norm_of(config)
 
 
 class GPT(nn.Module):
@@ -348,7 +356,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
-                       "position": "learned", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+                       "norm": "layernorm", "position": "learned", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
         self.transformer = Transformer(self.config)
 
     def forward(self, tokens, targets=None):

@@ -300,6 +300,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
         .norm = config->norm,
+        .norm_eps = config->norm_eps,
         .position = config->position,
         .activation = config->activation,
         .type = gpt->options.type,

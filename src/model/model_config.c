@@ -29,7 +29,12 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {.option = CHOICE("position", &config->position, "learned", position_names(),
                           "how attention knows the order of tokens: learned embeddings of positions, which are "
                           "added to those of tokens; or not at all, but for its causal mask")},
-        {.option = CHOICE("norm", &config->norm, "layernorm", norm_names(), "before each branch and at the top")},
+        {.option =
+             CHOICE("norm", &config->norm, "layernorm", norm_names(),
+                    "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
+        {.option = FLOAT("norm_eps", &config->norm_eps, "0", 0, 1,
+                         "what the norm adds to the variance, or mean square (0: 1e-5 for layernorm, 1e-6 for "
+                         "rmsnorm)")},
         {.option = CHOICE("activation", &config->activation, "gelu", activation_names(),
                           "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
         {.option = FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
@@ -87,12 +92,17 @@ static int check_range(const struct model_setting *setting) {
                : error_set("%s = %.15g is out of range %g .. %.10g", option->name, number, least, option->maximum);
 }
 
+static void set_derived(struct model_config *config) {
+    config->norm_eps = config->norm_eps > 0.0 ? config->norm_eps : norm_epsilon(config->norm);
+}
+
 int model_config_check(struct model_config *config) {
     struct model_setting settings[MODEL_MOST_SETTINGS];
     int status = check_streams(config);
     for (size_t i = 0, count = model_config_settings(config, settings); i < count && status == 0; i++) {
         status = check_range(&settings[i]);
     }
+    set_derived(config);
     if (status == 0 && config->n_embd % config->n_head != 0) {
         status = error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
                            ": every head needs the same whole number of channels",

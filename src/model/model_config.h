@@ -21,6 +21,7 @@ struct model_config {
     int stream_reduce; /* enum stream_reduce */
     int position;      /* place in position_names */
     int norm;          /* place in norm_names, of ln_1, ln_2 and ln_f */
+    double norm_eps;   /* model_config_check replaces 0 by the norm's usual one */
     int activation;    /* place in activation_names, of the MLPs */
     double dropout;
     const struct residual_variant *residual;
@@ -48,7 +49,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
 struct model_config model_config_default(void);
 
 /* Checks ranges and divisibility; -1 with an error that names the setting and what would do. rc gets one stream,
- * which is not scaled. */
+ * which is not scaled. Settings that follow from others where they are 0 get their values. */
 int model_config_check(struct model_config *config);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */

@@ -49,7 +49,9 @@ static void add_bias(struct parameter_builder *builder, uint64_t *home, const ch
 static void add_norm(struct parameter_builder *builder, struct norm_offsets *norm, const char *name) {
     const uint64_t width = (uint64_t)builder->config->n_embd;
     add(builder, &norm->gain, name, ".weight", 1, &width)->constant = 1.0f;
-    add_bias(builder, &norm->bias, name, width);
+    if (norm_has_bias(builder->config->norm)) {
+        add_bias(builder, &norm->bias, name, width);
+    }
 }
 
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,

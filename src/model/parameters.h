@@ -20,7 +20,7 @@ struct parameter {
     uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
 };
 
-/* Offsets in the arena, in elements. Offsets of biases are set only with config.bias. */
+/* Offsets in the arena, in elements. Offsets of biases are set only where there are biases. */
 struct norm_offsets {
     uint64_t gain, bias;
 };

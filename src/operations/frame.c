@@ -70,11 +70,10 @@ static size_t tokens_per_group(const struct operations *operations, size_t token
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                     const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate) {
-    const struct operation_shape *shape = &operations->shape;
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
     const size_t rows = operations->policy.frame_rows, last = size_smaller(rows, tokens - (groups - 1) * each);
-    const size_t sums = groups * ((shape->bias ? 2 : 1) * sizes.width + (1 + rows) * sizes.theta);
+    const size_t sums = groups * (norm_partials(operations) + (1 + rows) * sizes.theta);
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
               ARG_IN(mix->output, sizes.channels), ARG_IN(mix->squares, sizes.squares), ARG_IN(mix->z, sizes.z),
               ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, sizes.channels),

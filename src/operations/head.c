@@ -21,7 +21,7 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
              ARG_SPAN_IN(final->norm.gain, channels), ARG_IN(final->statistics, 2 * tokens * norms(operations)),
              ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
              ARG_OUT(d_streams, tokens * count * channels),
-             ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
+             ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
     add_partials(operations, chunks.chunks, 2 * channels, targets, accumulate);

@@ -21,30 +21,44 @@ size_t operations_scratch_bytes(const struct operations *operations) {
 /* ---- programs */
 
 /* Norms and activations: a next one is a file of cl/, norm_<name>.cl or activation_<name>.cl, and a row. */
-static const char *const norms[] = {[NORM_LAYER] = "layer"};
+static const struct {
+    const char *name;
+    bool has_bias; /* where the model has biases */
+    double epsilon;
+} norms[] = {[NORM_LAYER] = {"layer", true, 1e-5}, [NORM_RMS] = {"rms", false, 1e-6}};
 static const char *const positions[] = {[POSITION_LEARNED] = "learned", [POSITION_NONE] = "none"};
 static const char *const activations[] = {[ACTIVATION_GELU] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh"};
 
-static const char *list_names(const char *const *table, size_t count, const char *suffix, char names[256]) {
+/* Rows of so many bytes, each of which begins with its name. */
+static const char *list_names(const void *table, size_t bytes, size_t count, const char *suffix, char names[256]) {
     for (size_t i = 0, used = 0; i < count; i++) {
-        used += (size_t)snprintf(names + used, 256 - used, "%s%s%s", i > 0 ? "|" : "", table[i], suffix);
+        const char *name = *(const char *const *)((const char *)table + i * bytes);
+        used += (size_t)snprintf(names + used, 256 - used, "%s%s%s", i > 0 ? "|" : "", name, suffix);
     }
     return names;
 }
 
 const char *norm_names(void) {
     static char names[256];
-    return list_names(norms, COUNT(norms), "norm", names);
+    return list_names(norms, sizeof norms[0], COUNT(norms), "norm", names);
+}
+
+bool norm_has_bias(int norm) {
+    return norms[norm].has_bias;
+}
+
+double norm_epsilon(int norm) {
+    return norms[norm].epsilon;
 }
 
 const char *position_names(void) {
     static char names[256];
-    return list_names(positions, COUNT(positions), "", names);
+    return list_names(positions, sizeof positions[0], COUNT(positions), "", names);
 }
 
 const char *activation_names(void) {
     static char names[256];
-    return list_names(activations, COUNT(activations), "", names);
+    return list_names(activations, sizeof activations[0], COUNT(activations), "", names);
 }
 
 /* When a program is built, besides attention's. */
@@ -72,11 +86,11 @@ static const struct program {
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
     {.files = {"norm_%s.cl", "stream_mix.cl"},
-     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS ACT",
+     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
                  KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_gram)}},
     {.files = {"norm_%s.cl", "head.cl"},
-     .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM ACT",
+     .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
     {.files = {"cross_entropy.cl"},
      .constants = "VEC LANES=loss_lanes VOCABULARY ACT",
@@ -86,7 +100,8 @@ static const struct program {
      .need = HYPER_CONNECTIONS,
      .kernels = {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
     {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "norm_%s.cl", "frame.cl"},
-     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS GROUP_ROWS LENGTH MAP_LOCAL SETTINGS ACT",
+     .constants =
+         "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON GROUP_ROWS LENGTH MAP_LOCAL SETTINGS ACT",
      .need = FUSED_FRAME,
      .kernels = {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient),
                  KERNEL(frame_backward)}},
@@ -151,7 +166,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         int64_t number;
     } all[] = {
         {"ACT", shape->type},
-        {"BIAS", shape->bias},
+        {"BIAS", has_norm_bias(operations)},
         {"CHANNELS", shape->channels},
         {"COLUMNS", (int64_t)operations->columns},
         {"EMULATED", operations->emulates_bf16},
@@ -192,6 +207,24 @@ static int64_t number_of(const struct operations *operations, const char *name) 
     return -1;
 }
 
+/* The value of a build constant that is a float; NAN: there is none of this name. */
+static double real_of(const struct operations *operations, const char *name) {
+    const struct operation_shape *shape = &operations->shape;
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"NORM_EPSILON", shape->norm_eps},
+        {"SCALE", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE"))},
+    };
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (strcmp(all[i].name, name) == 0) {
+            return all[i].value;
+        }
+    }
+    return NAN;
+}
+
 /* What the residual variant's file reads: its settings, and P_<leaf>, where each small parameter is in a sublayer's
  * theta. */
 static void define_settings(FILE *file, const struct operations *operations) {
@@ -221,10 +254,11 @@ static char *define_all(const struct operations *operations, const struct progra
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         const char *equals = strchr(word, '='), *value = equals ? equals + 1 : word;
         const int64_t number = number_of(operations, value);
+        const double real = real_of(operations, word);
         if (strcmp(word, "SETTINGS") == 0) {
             define_settings(file, operations);
-        } else if (strcmp(word, "SCALE") == 0) {
-            fprintf(file, " -DSCALE=%.9ef", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE")));
+        } else if (!isnan(real)) {
+            fprintf(file, " -D%s=%.9ef", word, real);
         } else if (number < 0) {
             fprintf(file, " -D%s", word);
         } else {
@@ -244,7 +278,7 @@ static char *define_all(const struct operations *operations, const struct progra
 static void name_file(const struct operations *operations, const char *file, char *name, size_t size) {
     const struct operation_shape *shape = &operations->shape;
     const char *chosen = *file == 'h'   ? shape->residual->name
-                         : *file == 'n' ? norms[shape->norm]
+                         : *file == 'n' ? norms[shape->norm].name
                                         : activations[shape->activation];
     const char *percent = strchr(file, '%');
     if (percent) {
@@ -371,5 +405,5 @@ void target_norm(const struct operations *operations, struct layer_norm gradient
                  struct partial_target targets[2]) {
     const size_t channels = (size_t)operations->shape.channels;
     targets[0] = (struct partial_target){0, channels, gradients.gain};
-    targets[1] = (struct partial_target){channels, operations->shape.bias ? channels : 0, gradients.bias};
+    targets[1] = (struct partial_target){channels, has_norm_bias(operations) ? channels : 0, gradients.bias};
 }

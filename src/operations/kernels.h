@@ -90,6 +90,16 @@ void add_partials(struct operations *operations, size_t chunks, size_t width,
 void target_norm(const struct operations *operations, struct layer_norm gradients,
                  struct partial_target targets[2]);
 
+/* Whether norms have a bias. */
+static inline bool has_norm_bias(const struct operations *operations) {
+    return operations->shape.bias && norm_has_bias(operations->shape.norm);
+}
+
+/* Partial sums that a chunk writes of a norm's gradients: of the gain [C] and, if there is one, of the bias [C]. */
+static inline size_t norm_partials(const struct operations *operations) {
+    return (has_norm_bias(operations) ? 2 : 1) * (size_t)operations->shape.channels;
+}
+
 /* Elements of what the kernels of hyper-connections read and write: of all streams, of one of them, of squares, z
  * and H of so many tokens; and of theta and the packed projections of a sublayer, and of a row of channels. H is
  * not read with plain residuals. */

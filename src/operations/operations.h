@@ -178,7 +178,8 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *d_z, const struct buffer *d_packed);
 
-/* A layer norm's parameters [C], or their gradients. The bias exists only if shape.bias. */
+/* The parameters [C] of a norm of C channels, or their gradients. The bias exists only if shape.bias, and never for
+ * an RMSNorm (has_bias in the table of norms). */
 struct layer_norm {
     struct span gain, bias;
 };

@@ -10,11 +10,13 @@
 /* All norms, kinds of positions and activations for options, "layernorm|...", in the order of the tables in
  * kernels.c. */
 const char *norm_names(void);
+bool norm_has_bias(int norm);  /* where the model has biases */
+double norm_epsilon(int norm); /* the usual one */
 const char *position_names(void);
 const char *activation_names(void);
 
 /* The rows that other files know: GEMMs can compute both GELUs in their epilogue, and exports have these only. */
-enum norm { NORM_LAYER };
+enum norm { NORM_LAYER, NORM_RMS };
 enum position { POSITION_LEARNED, POSITION_NONE };
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
@@ -23,7 +25,8 @@ struct operation_shape {
     int64_t sublayers; /* of the model, for variants that use the depth */
     bool bias, norm_sum, scaled;
     int norm, position, activation; /* places in norm_names, position_names and activation_names */
-    enum element_type type;         /* of activations */
+    double norm_eps;
+    enum element_type type; /* of activations */
     const struct residual_variant *residual;
     struct residual_settings settings;
 };

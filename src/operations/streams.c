@@ -133,7 +133,7 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
              ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_IN(mix->statistics, 2 * tokens),
              ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
              ARG_OUT(d_u, sizes.channels), ARG_OUT(d_h, sizes.h ? sizes.squares : 0),
-             ARG_OUT(&operations->partials, chunks.chunks * 2 * sizes.width));
+             ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
     add_partials(operations, chunks.chunks, 2 * sizes.width, targets, accumulate);

@@ -91,7 +91,7 @@ UNIT_TEST(other_norms_and_activations_are_not_exported_as_gpt2) {
     config.activation = ACTIVATION_GELU_TANH + 1;
     assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
     config.activation = ACTIVATION_GELU_TANH;
-    config.norm = NORM_LAYER + 1;
+    config.norm = NORM_RMS;
     assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
 }
 
@@ -340,7 +340,8 @@ UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
         {GPT2(2, 2, ", \"scale_attn_weights\": false"), "'scale_attn_weights' is not true"},
         {GPT2(2, 2, ", \"scale_attn_by_inverse_layer_idx\": true"),
          "'scale_attn_by_inverse_layer_idx' is not false"},
-        {GPT2(2, 2, ", \"layer_norm_epsilon\": 1e-6"), "'layer_norm_epsilon' is not"},
+        {GPT2(2, 2, ", \"layer_norm_epsilon\": 0"), "'layer_norm_epsilon' is not a number above 0"},
+        {GPT2(2, 2, ", \"layer_norm_epsilon\": \"small\""), "'layer_norm_epsilon' is not a number above 0"},
         {GPT2(2, 2, ", \"resid_pdrop\": 1.5"), "dropout = 1.5 is out of range"},
         {GPT2(2, 3, ""), "n_embd = 16 is not divisible"},
         {GPT2(-2, 2, ""), "n_layer = -2 is out of range"},
@@ -358,7 +359,8 @@ UNIT_TEST(what_configs_leave_out_is_gpt2s) {
     static const char minimal[] = GPT2(2, 2, ", \"n_inner\": null");
     static const char tokens[] = "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8, "
                                  "\"n_positions\": 8, \"vocab_size\": 50257, \"eos_token_id\": 50256, "
-                                 "\"n_inner\": 32, \"activation_function\": \"gelu\"}";
+                                 "\"n_inner\": 32, \"activation_function\": \"gelu\", "
+                                 "\"layer_norm_epsilon\": 1e-6}";
     struct model_config config;
     require(files_make_folder(scratch_path("config")));
     scratch_write("config/config.json", minimal, strlen(minimal));
@@ -367,7 +369,7 @@ UNIT_TEST(what_configs_leave_out_is_gpt2s) {
     assert_string_equal(config.tokenizer, "");
     scratch_write("config/config.json", tokens, strlen(tokens));
     require(config_file_read(scratch_path("config"), &config));
-    assert_int_equal(config.activation, ACTIVATION_GELU);
+    assert_true(config.activation == ACTIVATION_GELU && config.norm_eps == 1e-6);
     assert_string_equal(config.tokenizer, "gpt2");
 }
 

@@ -248,9 +248,26 @@ void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
 
 /* ---- what launches */
 
-/* A step with everything in it that a model can have, in the shape of this device, or if it is NULL PoCL's own. Its
+/* Everything that a model of 2019 can have. */
+static struct model_config config_of(const char *residual) {
+    struct model_config config = small_model_config(residual, 3);
+    config.n_embd = 32; /* heads of 16, which matrix cores take */
+    config.bias = true;
+    config.dropout = 0.1;
+    return config;
+}
+
+/* The same with the parts of newer ones. */
+static struct model_config modern_config_of(const char *residual) {
+    struct model_config config = config_of(residual);
+    config.norm = NORM_RMS;
+    config.position = POSITION_NONE;
+    return config;
+}
+
+/* A step of a model with all that it has, in the shape of this device, or if it is NULL PoCL's own. Its
  * second pass adds to the gradients, which the first one writes. */
-static void train(const char *as, const char *gemm, const char *residual, enum element_type type) {
+static void train(const char *as, const char *gemm, struct model_config config, enum element_type type) {
     struct compute *compute;
     struct small_model model;
     const struct compute_options options = {.device = "pocl",
@@ -259,10 +276,6 @@ static void train(const char *as, const char *gemm, const char *residual, enum e
                                             .operands = type,
                                             .model = as ? gpu_model_find(as, NULL) : NULL,
                                             .log_launches = true};
-    struct model_config config = small_model_config(residual, 3);
-    config.n_embd = 32; /* heads of 16, which matrix cores take */
-    config.bias = true;
-    config.dropout = 0.1;
     small_model_require(gemm_compute_open(&compute, &options));
     small_model_create_typed(&model, compute, &config, 3, type);
     small_model_randomise(&model, 1);
@@ -290,20 +303,23 @@ static bool has_run(const char *name) {
 }
 
 UNIT_TEST(test_gpu) {
-    train("emulation", "portable", "shc", ELEMENT_FP32);
-    train("emulation", "portable", "hc", ELEMENT_FP32);
-    train("emulation", "portable", "rc", ELEMENT_FP32);
+    train("emulation", "portable", config_of("shc"), ELEMENT_FP32);
+    train("emulation", "portable", config_of("hc"), ELEMENT_FP32);
+    train("emulation", "portable", config_of("rc"), ELEMENT_FP32);
+    train("emulation", "portable", modern_config_of("mhc"), ELEMENT_FP32);
     assert_true(has_run("attention_backward_keys") && has_run("gemm_blocks"));
 }
 
 UNIT_TEST(test_gpu_with_matrix_units) {
-    train("emulation", "auto", "mhc", ELEMENT_BF16);
+    train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
 UNIT_TEST(test_cpu) {
-    train(NULL, "auto", "shc", ELEMENT_FP32);
-    train(NULL, "portable", "identity", ELEMENT_BF16);
+    train(NULL, "auto", config_of("shc"), ELEMENT_FP32);
+    train(NULL, "portable", config_of("identity"), ELEMENT_BF16);
+    train(NULL, "portable", modern_config_of("shc"), ELEMENT_BF16);
+    train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
 }
 

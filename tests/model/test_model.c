@@ -254,6 +254,22 @@ UNIT_TEST(models_without_positions_agree_too) {
     small_model_release(&model);
 }
 
+/* With biases, which an RMSNorm has not, and of both an epsilon that shows. */
+UNIT_TEST(other_norms_agree_too) {
+    const struct model_case shape = {"shc", 5, .bias = true, .norm_sum = true};
+    for (int norm = NORM_LAYER; norm <= NORM_RMS; norm++) {
+        struct model_config config = config_of(&shape);
+        config.norm = norm;
+        config.norm_eps = 0.03;
+        compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+        struct small_model model;
+        small_model_create(&model, compute, &config, 3);
+        assert_int_equal(parameters_find(&model.gpt.parameters, "transformer.ln_f.bias") != NULL,
+                         norm == NORM_LAYER);
+        small_model_release(&model);
+    }
+}
+
 UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
@@ -366,6 +382,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(smaller_batches_agree_too),
         cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(models_without_positions_agree_too),
+        cmocka_unit_test(other_norms_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };

@@ -48,8 +48,10 @@ enum {
     FLAGS = 4,
     GELU_TANH = 8,
     SCALED = 16,
-    NO_POSITIONS = 32,
-    SWITCHES = 64,
+    BASE = 32, /* all combinations of the switches before are tried */
+    NO_POSITIONS = BASE,
+    RMS_NORM = 64,
+    SWITCHES = 128,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -117,10 +119,16 @@ static void set_flags(struct residual_settings *settings, bool flag) {
     }
 }
 
+/* None, all, or with `all` what there is of others: of the later ones each by itself. */
+static bool is_listed(const struct list *list, unsigned bits) {
+    const bool alone = (bits & (bits - 1)) == 0;
+    return bits == 0 || bits == BASE - 1 || bits == SWITCHES - 1 || (list->all && (bits < BASE || alone));
+}
+
 static int list_switches(struct list *list, struct compute *compute, struct operation_shape shape) {
     for (unsigned i = 0; i < SWITCHES * ELEMENT_TYPES; i++) {
         const unsigned bits = i % SWITCHES;
-        if (!list->all && bits != 0 && bits != SWITCHES - 1) {
+        if (!is_listed(list, bits)) {
             continue;
         }
         shape.type = (enum element_type)(i / SWITCHES);
@@ -129,6 +137,8 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         set_flags(&shape.settings, bits & FLAGS);
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
+        shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;
+        shape.norm_eps = norm_epsilon(shape.norm);
         shape.position = bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;
         struct operations operations;
         operations_describe(compute, &shape, &operations);

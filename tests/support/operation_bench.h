@@ -13,7 +13,8 @@ struct case_shape {
         double value;
     } setting;
     bool bias, norm_sum, scaled, gelu_tanh;
-    int position; /* enum position */
+    int norm, position; /* enum norm, enum position */
+    double norm_eps;    /* 0: the norm's usual one */
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

@@ -30,6 +30,23 @@ struct layer_norm case_norm_gradients(const struct bench *bench) {
     return (struct layer_norm){case_gradients(bench, "gain"), case_gradients(bench, "bias")};
 }
 
+static bool has_bias(const struct bench *bench) {
+    return bench->shape.bias && norm_has_bias(bench->shape.norm);
+}
+
+void case_describe_norm(struct bench *bench) {
+    bench_parameter(bench, "gain", bench->channels, 1.0, 0.5);
+    bench_gap(bench);
+    if (has_bias(bench)) {
+        bench_parameter(bench, "bias", bench->channels, 0.0, 1.0);
+    }
+}
+
+struct reference_norm case_norm(const struct bench *bench) {
+    return (struct reference_norm){bench->shape.norm, bench->operations->shape.norm_eps,
+                                   bench_values(bench, "gain"), bench_values_or_null(bench, "bias")};
+}
+
 const char *case_check_squares(const struct bench *bench, const char *streams) {
     const size_t c = bench->channels;
     for (size_t row = 0; row < bench->token_count * bench->streams; row++) {

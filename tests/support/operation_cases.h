@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/support/operation_bench.h"
+#include "tests/support/reference.h"
 
 struct operation_case {
     const struct operation_test *test;
@@ -35,6 +36,10 @@ struct span case_weights(const struct bench *bench, const char *name);
 struct span case_gradients(const struct bench *bench, const char *name);
 struct layer_norm case_norm_weights(const struct bench *bench);
 struct layer_norm case_norm_gradients(const struct bench *bench);
+
+/* Describes gain and bias, with a gap between them, if the case's norm has one; and the norm for the reference. */
+void case_describe_norm(struct bench *bench);
+struct reference_norm case_norm(const struct bench *bench);
 
 /* What is wrong with "squares", which are to be those of the streams as they are stored; NULL: nothing. */
 const char *case_check_squares(const struct bench *bench, const char *streams);

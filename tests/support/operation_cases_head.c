@@ -15,22 +15,18 @@ static size_t final_norms(const struct bench *bench) {
 static void final_norm_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels;
     bench_activation(bench_input(bench, "streams", n * bench->streams * c, 0.2, 1.0));
-    bench_parameter(bench, "gain", c, 1.0, 0.5);
-    bench_gap(bench);
-    if (bench->shape.bias) {
-        bench_parameter(bench, "bias", c, 0.0, 1.0);
-    }
+    case_describe_norm(bench);
     bench_activation(bench_output(bench, "y", n * c));
     bench_byproduct(bench, "statistics", n * final_norms(bench) * 2);
 }
 
 static void norm_sum_token(struct bench *bench, const double *x, double *y, double *statistics) {
     const size_t c = bench->channels;
+    const struct reference_norm norm = case_norm(bench);
     double *normed = calloc(c, sizeof *normed);
     memset(y, 0, c * sizeof *y);
     for (size_t s = 0; s < bench->streams; s++) {
-        reference_layer_norm(c, x + s * c, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"), normed,
-                             statistics + 2 * s);
+        reference_norm(&norm, c, x + s * c, normed, statistics + 2 * s);
         for (size_t k = 0; k < c; k++) {
             y[k] += normed[k];
         }
@@ -40,6 +36,7 @@ static void norm_sum_token(struct bench *bench, const double *x, double *y, doub
 
 static void final_norm_reference(struct bench *bench) {
     const size_t c = bench->channels, norms = final_norms(bench);
+    const struct reference_norm norm = case_norm(bench);
     for (size_t token = 0; token < bench->token_count; token++) {
         const double *x = bench_values(bench, "streams") + token * bench->streams * c;
         double *y = bench_values(bench, "y") + token * c;
@@ -48,8 +45,7 @@ static void final_norm_reference(struct bench *bench) {
             norm_sum_token(bench, x, y, statistics);
         } else { /* the sum of the streams is a width mix with weights of 1 */
             const double ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
-            reference_width_mix(bench->streams, c, x, ones, bench_values(bench, "gain"),
-                                bench_values_or_null(bench, "bias"), y, statistics);
+            reference_width_mix(&norm, bench->streams, c, x, ones, y, statistics);
         }
     }
 }
@@ -289,6 +285,8 @@ OPERATION(adamw, "adamw", "adamw.cl", adamw_describe, .prepare = adamw_prepare, 
 const struct operation_case cases_head[] = {
     TINY(final_norm, "mhc, norm_sum, bias", 2, 3, TINY_MHC),
     TINY(final_norm, "hc, sum_norm", 2, 3, TINY_HC),
+    TINY(final_norm, "mhc, norm_sum, bias, RMSNorm", 2, 3, TINY_MHC, .norm = NORM_RMS),
+    TINY(final_norm, "hc, sum_norm, RMSNorm", 2, 3, TINY_HC, .norm = NORM_RMS, .norm_eps = 0.1),
     TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
     TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
     TINY(adamw, "clipped", 2, 3, TINY_MHC, .count = 192),
@@ -300,6 +298,10 @@ const struct operation_case cases_head[] = {
     CASE(final_norm, "S=4, norm_sum, bias", .bias = true, .norm_sum = true, .batch = 2, .sequence = 75),
     CASE(final_norm, "S=4, norm_sum", .norm_sum = true),
     CASE(final_norm, "S=8 C=768, sum_norm", .streams = 8, .channels = 768),
+    CASE(final_norm, "rc, RMSNorm C=5", .residual = "rc", .channels = 5, .bias = true, .norm = NORM_RMS),
+    CASE(final_norm, "S=4, norm_sum, epsilon 0.1", .bias = true, .norm_sum = true, .norm_eps = 0.1),
+    CASE(final_norm, "S=4, norm_sum, RMSNorm", .norm_sum = true, .batch = 2, .sequence = 75, .norm = NORM_RMS),
+    CASE(final_norm, "S=8 C=768, sum_norm, RMSNorm", .streams = 8, .channels = 768, .norm = NORM_RMS),
     CASE(entropy, "V=33", .bias = true),
     LOOSE(entropy, "V=256, large logits", 30, 0, .vocabulary = 256, .spread = 200.0),
     CASE(entropy, "V=50257", .vocabulary = 50257, .sequence = 3, .spread = 3.0),

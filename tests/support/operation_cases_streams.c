@@ -225,11 +225,7 @@ static void mix_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels, s = bench->streams;
     bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
     bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
-    bench_parameter(bench, "gain", c, 1.0, 0.5);
-    bench_gap(bench);
-    if (bench->shape.bias) {
-        bench_parameter(bench, "bias", c, 0.0, 1.0);
-    }
+    case_describe_norm(bench);
     if (!is_plain(bench)) {
         bench_input(bench, "h", n * bench->operations->h_row, 0.2, 1.0);
         bench_output(bench, "half_squares", n * bench->operations->norm_groups)->implied = true;
@@ -246,8 +242,9 @@ static void mix_token(struct bench *bench, size_t token) {
     const double *x = bench_values(bench, "streams") + token * row;
     const double *h_token = h ? h + token * bench->operations->h_row : NULL;
     double *mixed = bench_values(bench, "mixed") + token * row;
-    reference_width_mix(s, c, x, h_token, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"),
-                        bench_values(bench, "normed") + token * c, bench_values(bench, "statistics") + 2 * token);
+    const struct reference_norm norm = case_norm(bench);
+    reference_width_mix(&norm, s, c, x, h_token, bench_values(bench, "normed") + token * c,
+                        bench_values(bench, "statistics") + 2 * token);
     reference_depth_mix(s, c, x, h_token, bench_values(bench, "branch") + token * c, mixed);
     for (size_t i = 0; i < s; i++) {
         bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
@@ -342,12 +339,8 @@ static void frame_describe(struct bench *bench) {
     bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
     bench_activation(bench_input(bench, "packed", columns * length, 0.0, 1.0 / sqrt((double)length)))
         ->d_activation = false;
-    bench_parameter(bench, "gain", c, 1.0, 0.5);
+    case_describe_norm(bench);
     bench_gap(bench);
-    if (bench->shape.bias) {
-        bench_parameter(bench, "bias", c, 0.0, 1.0);
-        bench_gap(bench);
-    }
     describe_theta(bench);
     bench_byproduct(bench, "z", n * z_row);
     bench_byproduct(bench, "h", n * bench->operations->h_row);
@@ -382,8 +375,9 @@ static const double *frame_token(struct bench *bench, const double *x, size_t to
     double *h = bench_values(bench, names[1]) + token * bench->operations->h_row;
     reference_map_token(&token_map, columns, raw, squares, bench_values(bench, names[0]) + token * rows * columns,
                         h);
-    reference_width_mix(s, c, x, h, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"),
-                        bench_values(bench, names[2]) + token * c, bench_values(bench, names[3]) + 2 * token);
+    const struct reference_norm norm = case_norm(bench);
+    reference_width_mix(&norm, s, c, x, h, bench_values(bench, names[2]) + token * c,
+                        bench_values(bench, names[3]) + 2 * token);
     return h;
 }
 
@@ -511,6 +505,12 @@ const struct operation_case cases_streams[] = {
     TINY(mix, "mhc", 2, 3, TINY_MHC),
     TINY(mix, "hc", 2, 3, TINY_HC, .variation = 1),
     TINY(mix, "rc", 2, 3, TINY_RC),
+    TINY(mix, "mhc, RMSNorm", 2, 3, TINY_MHC, .norm = NORM_RMS),
+    {.test = &frame,
+     .what = "mhc, RMSNorm",
+     .needs_lanes = true,
+     .tiny = true,
+     .shape = {.residual = "mhc", .channels = 32, .batch = 3, .sequence = 7, .bias = true, .norm = NORM_RMS}},
     TINY(gram, "mhc", 2, 3, TINY_MHC),
     LOOSE(map, "mhc_lite, 5040 permutations", 3, 16, .residual = "mhc_lite", .streams = 7, .sequence = 2),
     LOOSE(map, "mhc_lite, 40320 permutations", 4, 6, .residual = "mhc_lite", .streams = 8, .sequence = 1),
@@ -545,9 +545,12 @@ const struct operation_case cases_streams[] = {
     CASE(mix, "S=6 C=5", .streams = 6, .channels = 5),
     CASE(mix, "S=7", .streams = 7),
     CASE(mix, "S=8 C=768", .streams = 8, .channels = 768, .sequence = 3),
+    CASE(mix, "S=4, RMSNorm", .bias = true, .batch = 2, .sequence = 75, .norm = NORM_RMS),
+    CASE(mix, "S=8 C=768, RMSNorm, epsilon 0.1", .streams = 8, .channels = 768, .norm = NORM_RMS, .norm_eps = 0.1),
     CASE(mix, "hc, own d_u", .residual = "hc", .variation = 1),
     CASE(mix, "rc", .residual = "rc", .batch = 2, .sequence = 40),
     CASE(mix, "rc, bias C=5", .residual = "rc", .channels = 5, .bias = true),
+    CASE(mix, "rc, RMSNorm C=5", .residual = "rc", .channels = 5, .bias = true, .norm = NORM_RMS),
     CASE(gram, "S=4", .bias = true),
     CASE(gram, "rc", .residual = "rc"),
     CASE(gram, "S=8 C=768", .streams = 8, .channels = 768),

@@ -1,5 +1,6 @@
 #include "tests/support/reference.h"
 #include "runtime/system/random.h"
+#include "src/operations/policy.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,25 +36,25 @@ double reference_log_sum_exp(const double *x, size_t count, size_t stride) {
     return highest + log(sum);
 }
 
-void reference_layer_norm(size_t width, const double *x, const double *gain, const double *bias, double *y,
-                          double statistics[2]) {
+void reference_norm(const struct reference_norm *norm, size_t width, const double *x, double *y,
+                    double statistics[2]) {
     double mean = 0.0, variance = 0.0;
-    for (size_t i = 0; i < width; i++) {
+    for (size_t i = 0; i < width && norm->kind == NORM_LAYER; i++) {
         mean += x[i] / (double)width;
     }
     for (size_t i = 0; i < width; i++) {
         variance += (x[i] - mean) * (x[i] - mean) / (double)width;
     }
-    const double scale = 1.0 / sqrt(variance + 1e-5);
+    const double scale = 1.0 / sqrt(variance + norm->epsilon);
     for (size_t i = 0; i < width; i++) {
-        y[i] = (x[i] - mean) * scale * gain[i] + (bias ? bias[i] : 0.0);
+        y[i] = (x[i] - mean) * scale * norm->gain[i] + (norm->bias ? norm->bias[i] : 0.0);
     }
     statistics[0] = mean;
     statistics[1] = scale;
 }
 
-void reference_width_mix(size_t streams, size_t channels, const double *x, const double *h, const double *gain,
-                         const double *bias, double *normed, double statistics[2]) {
+void reference_width_mix(const struct reference_norm *norm, size_t streams, size_t channels, const double *x,
+                         const double *h, double *normed, double statistics[2]) {
     double *u = malloc(channels * sizeof *u);
     for (size_t c = 0; c < channels; c++) {
         u[c] = 0.0;
@@ -61,7 +62,7 @@ void reference_width_mix(size_t streams, size_t channels, const double *x, const
             u[c] += (h ? h[s] : 1.0) * x[s * channels + c];
         }
     }
-    reference_layer_norm(channels, u, gain, bias, normed, statistics);
+    reference_norm(norm, channels, u, normed, statistics);
     free(u);
 }
 

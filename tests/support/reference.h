@@ -11,14 +11,21 @@
 /* Dropout's factor of one element: 0 with probability rate, else 1 / (1 - rate). */
 double reference_dropout(float rate, uint64_t key, uint64_t row, uint32_t element);
 
-/* y = (x - mean) / sqrt(variance + 1e-5) * gain + bias (NULL: none); statistics: mean, 1 / sqrt(variance + 1e-5).
- */
-void reference_layer_norm(size_t width, const double *x, const double *gain, const double *bias, double *y,
-                          double statistics[2]);
+/* A norm over the channels: of the model's kind (enum norm) and epsilon. */
+struct reference_norm {
+    int kind;
+    double epsilon;
+    const double *gain, *bias; /* bias NULL: none */
+};
 
-/* One token: u = sum_s pre_s x_s, normed = LN(u). h NULL: S = 1 and pre = 1. */
-void reference_width_mix(size_t streams, size_t channels, const double *x, const double *h, const double *gain,
-                         const double *bias, double *normed, double statistics[2]);
+/* y = (x - mean) / sqrt(variance + epsilon) * gain + bias; of an RMSNorm x / sqrt(mean square + epsilon) * gain.
+ * statistics: mean or 0, and 1 / sqrt(...). */
+void reference_norm(const struct reference_norm *norm, size_t width, const double *x, double *y,
+                    double statistics[2]);
+
+/* One token: u = sum_s pre_s x_s, normed = norm(u). h NULL: S = 1 and pre = 1. */
+void reference_width_mix(const struct reference_norm *norm, size_t streams, size_t channels, const double *x,
+                         const double *h, double *normed, double statistics[2]);
 
 /* One token: mixed_i = sum_j res_ij x_j + post_i output. h NULL: mixed = x + output. */
 void reference_depth_mix(size_t streams, size_t channels, const double *x, const double *h, const double *output,

@@ -156,6 +156,9 @@ static void mlp(const struct place *place, const double *normed, double *output)
 static void run_sublayer(const struct place *place, double *streams) {
     const size_t width = place->width, row = place->streams * width, h_row = place->streams * (place->streams + 2);
     const bool plain = residual_is_plain(place->model->config->residual);
+    const struct reference_norm norm = {place->model->config->norm, place->model->config->norm_eps,
+                                        find_leaf(place, "ln_1", "ln_2", "weight"),
+                                        find_leaf(place, "ln_1", "ln_2", "bias")};
     double *h = allocate(place->tokens * h_row), *normed = allocate(place->tokens * width), statistics[2];
     double *output = allocate(place->tokens * width), *mixed = allocate(row);
     char name[32];
@@ -164,8 +167,7 @@ static void run_sublayer(const struct place *place, double *streams) {
         if (!plain) {
             make_matrices(place, streams + token * row, h + token * h_row);
         }
-        reference_width_mix(place->streams, width, streams + token * row, plain ? NULL : h + token * h_row,
-                            find_leaf(place, "ln_1", "ln_2", "weight"), find_leaf(place, "ln_1", "ln_2", "bias"),
+        reference_width_mix(&norm, place->streams, width, streams + token * row, plain ? NULL : h + token * h_row,
                             normed + token * width, statistics);
     }
     (place->index % 2 ? mlp : attention)(place, normed, output);
@@ -205,14 +207,15 @@ static void embed(const struct place *place, double *streams) {
 /* One token's streams [S, C] to top [C]; normed [C] is scratch. */
 static void reduce(const struct place *place, const double *x, double *normed, double *top) {
     const struct reference_model *model = place->model;
-    const double *gain = find(model, "ln_f.weight"), *bias = find(model, "ln_f.bias");
+    const struct reference_norm norm = {model->config->norm, model->config->norm_eps, find(model, "ln_f.weight"),
+                                        find(model, "ln_f.bias")};
     const size_t width = place->width;
     double statistics[2];
     memset(top, 0, width * sizeof *top);
     for (size_t s = 0; s < place->streams; s++) {
         const double *part = x + s * width;
         if (model->config->stream_reduce == STREAM_REDUCE_NORM_SUM) {
-            reference_layer_norm(width, part, gain, bias, normed, statistics);
+            reference_norm(&norm, width, part, normed, statistics);
             part = normed;
         }
         for (size_t c = 0; c < width; c++) {
@@ -220,7 +223,7 @@ static void reduce(const struct place *place, const double *x, double *normed, d
         }
     }
     if (model->config->stream_reduce == STREAM_REDUCE_SUM_NORM) {
-        reference_layer_norm(width, top, gain, bias, normed, statistics);
+        reference_norm(&norm, width, top, normed, statistics);
         memcpy(top, normed, width * sizeof *top);
     }
 }
