@@ -3,8 +3,8 @@
     planted_faults.py BUILD [--all] [--only TEXT] [--jobs N]
 
 Each fault changes a few words of a kernel's text as it is compiled (EMULATED_GPU_CHANGE of emulated_gpu.c), and a test that passes without
-it must fail. Prints a table: the fault, the device, and what found it. Exit status: 0 if all are found, 1 if one is not, 2 if a fault's text
-is nowhere, 77 where there are no emulated GPUs. Without --all those of every day."""
+it must fail. Prints each fault, the device, and what found it; with --all also the table of docs/notes/emulated_gpus.md. Without --all
+plants those of every day. Exit status: 0 if all are found and the note's table agrees, 77 where there are no emulated GPUs, else 1."""
 import argparse
 import collections
 import concurrent.futures
@@ -16,12 +16,21 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KERNELS = os.path.join(HERE, "..", "..", "cl")
+NOTE = os.path.join(HERE, "..", "..", "docs", "notes", "emulated_gpus.md")
 SEED = "5"
 
-# `text` of `file` becomes `change`; `nth`: which of several, from 0, None: all. `tests`: arguments of the test program. `lanes`: of a warp are
+# `kind`: a row of the table; `text` of `file` becomes `change`; `nth`: which of several, from 0, None: all. `tests`: arguments of the test program. `lanes`: of a warp are
 # not kept in step. `daily`: part of every test run.
-Fault = collections.namedtuple("Fault", "what file text change device tests nth lanes daily program",
+Fault = collections.namedtuple("Fault", "kind what file text change device tests nth lanes daily program",
                                defaults=(None, False, False, "test_emulated_gpu"))
+
+KINDS = LOCAL, GLOBAL, FLAGS, FENCES, WAITS, PLACES, SWAPS, INSTRUCTIONS, STRIDES, POINTERS = (
+    "a missing barrier for local memory", "a missing barrier for global memory", "a barrier for the other memory", "a missing fence within a warp",
+    "a missing or too short wait for copies", "a wrong row or place of a fragment", "halves, pairs or registers that change places",
+    "a wrong instruction", "a wrong stride or index", "a null pointer to local memory")
+# What finds a fault: the emulator, by a part of its message; else its compiler, or a comparison with the host.
+CHECKS = {"race for local memory": "races: .* local memory", "race for a buffer": "races: .* buffer", "copy under way": "still copies",
+          "alignment": "not aligned", "compiler": "cannot compile", "numbers": ""}
 
 GEMM, ATTENTION = "mma_gemm.cl", "attention_matrix_cores.cl"
 BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
@@ -52,10 +61,11 @@ def places(file, needle):
 
 
 def left_out_of(file, needle, nth, what, test):
+    kind = LOCAL if needle == BARRIER else GLOBAL
     if test.startswith("test_"):
-        return Fault(what, file, needle, ";", "sm_80", (test,), nth, True, program="test_gemm")
+        return Fault(kind, what, file, needle, ";", "sm_80", (test,), nth, True, program="test_gemm")
     case, _, dtype = test.partition(" in ")
-    return Fault(what, file, needle, ";", "sm_80", ("--tiny", "--filter", case, "--dtype", dtype or "fp32"), nth, True, program="test_operations")
+    return Fault(kind, what, file, needle, ";", "sm_80", ("--tiny", "--filter", case, "--dtype", dtype or "fp32"), nth, True, program="test_operations")
 
 
 def left_out():
@@ -63,10 +73,10 @@ def left_out():
     must find it: not all compile its line."""
     groups = []
     for file, test in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
-        for needle in (BARRIER, FENCE, "COPY_WAIT(0);", "COPY_WAIT(BEHIND);"):
+        for needle, kind in ((BARRIER, LOCAL), (FENCE, FENCES), ("COPY_WAIT(0);", WAITS), ("COPY_WAIT(BEHIND);", WAITS)):
             devices = ("sm_80",) if needle.startswith("COPY") else ("sm_80", "gfx1100")
             for nth, what in places(file, needle):
-                groups.append([Fault(what, file, needle, ";", device, (test,), nth, needle == FENCE) for device in devices])
+                groups.append([Fault(kind, what, file, needle, ";", device, (test,), nth, needle == FENCE) for device in devices])
     for file in sorted(os.listdir(KERNELS)):
         for needle in () if file in (GEMM, ATTENTION) else BARRIERS:
             for nth, what in places(file, needle):
@@ -79,32 +89,32 @@ def left_out():
 
 def faults():
     single = [
-        Fault("the wait leaves one group of copies more", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(2);", "sm_80", ("quick_gemm",), daily=True),
-        Fault("the wait leaves all copies", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(7);", "sm_80", ("quick_gemm",)),
-        Fault("ldmatrix does not transpose", "matrix_cores_nvidia.cl", "m8n8.x4.trans.shared", "m8n8.x4.shared", "sm_80", ("quick_gemm",), daily=True),
-        Fault("registers of A change places", "matrix_cores_nvidia.cl", '"r"(a.y), "r"(a.z)', '"r"(a.z), "r"(a.y)', "sm_80", ("quick_gemm",)),
-        Fault("halves of B change places", "matrix_cores_ptx.cl", "b.lo", "b.hi", "sm_80", ("quick_gemm",)),
-        Fault("rounded pairs change places", "matrix_cores_nvidia.cl", '"f"(high), "f"(low)', '"f"(low), "f"(high)', "sm_80", ("quick_attention",)),
-        Fault("MFMA: wrong row of C", "matrix_cores_amd_mfma.cl", ".lane / 16 * 4 + (i))", ".lane / 16 + 4 * (i))", "gfx90a", ("quick_gemm",), daily=True),
-        Fault("MFMA: wrong place along k", "matrix_cores_amd_mfma.cl", "(lane) / 16 * 4)", "(lane) / 16 * 2)", "gfx90a", ("quick_gemm",)),
-        Fault("MFMA of gfx908: halves along k confused", "matrix_cores_amd_mfma_8.cl", "(b).hi", "(b).lo", "gfx908", ("quick_gemm",)),
-        Fault("WMMA: wrong row of C", "matrix_cores_amd_wmma.cl", "(i) * 2 + (me).lane / 16", "(i) + (me).lane / 16 * 8", "gfx1100", ("quick_gemm",), daily=True),
-        Fault("WMMA of gfx12: wrong place along k", "matrix_cores_amd_wmma_gfx12.cl", "(lane) / 16 * 8)", "(lane) / 16 * 0)", "gfx1201", ("quick_gemm",), daily=True),
-        Fault("gfx12 takes gfx11's instruction", "matrix_cores_amd_wmma_gfx12.cl", "_bf16_w32_gfx12", "_bf16_w32", "gfx1201", ("quick_gemm",)),
-        Fault("swizzle flips the wrong lanes", "matrix_cores_amd.cl", "(bit) << 10", "(bit) << 11", "gfx1100", ("quick_attention",)),
-        Fault("XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
-        Fault("XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
-        Fault("XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(me, i)    (i)", "fragment_row(me, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
-        Fault("next tile along k by a wrong stride", GEMM, "(ulong)BLOCK_K * source->stride", "(ulong)BLOCK_K * (source->stride - 8)", "sm_80", ("quick_gemm",)),
+        Fault(WAITS, "the wait leaves one group of copies more", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(2);", "sm_80", ("quick_gemm",), daily=True),
+        Fault(WAITS, "the wait leaves all copies", GEMM, "COPY_WAIT(BEHIND);", "COPY_WAIT(7);", "sm_80", ("quick_gemm",)),
+        Fault(INSTRUCTIONS, "ldmatrix does not transpose", "matrix_cores_nvidia.cl", "m8n8.x4.trans.shared", "m8n8.x4.shared", "sm_80", ("quick_gemm",), daily=True),
+        Fault(SWAPS, "registers of A change places", "matrix_cores_nvidia.cl", '"r"(a.y), "r"(a.z)', '"r"(a.z), "r"(a.y)', "sm_80", ("quick_gemm",)),
+        Fault(SWAPS, "halves of B change places", "matrix_cores_ptx.cl", "b.lo", "b.hi", "sm_80", ("quick_gemm",)),
+        Fault(SWAPS, "rounded pairs change places", "matrix_cores_nvidia.cl", '"f"(high), "f"(low)', '"f"(low), "f"(high)', "sm_80", ("quick_attention",)),
+        Fault(PLACES, "MFMA: wrong row of C", "matrix_cores_amd_mfma.cl", ".lane / 16 * 4 + (i))", ".lane / 16 + 4 * (i))", "gfx90a", ("quick_gemm",), daily=True),
+        Fault(PLACES, "MFMA: wrong place along k", "matrix_cores_amd_mfma.cl", "(lane) / 16 * 4)", "(lane) / 16 * 2)", "gfx90a", ("quick_gemm",)),
+        Fault(SWAPS, "MFMA of gfx908: halves along k confused", "matrix_cores_amd_mfma_8.cl", "(b).hi", "(b).lo", "gfx908", ("quick_gemm",)),
+        Fault(PLACES, "WMMA: wrong row of C", "matrix_cores_amd_wmma.cl", "(i) * 2 + (me).lane / 16", "(i) + (me).lane / 16 * 8", "gfx1100", ("quick_gemm",), daily=True),
+        Fault(PLACES, "WMMA of gfx12: wrong place along k", "matrix_cores_amd_wmma_gfx12.cl", "(lane) / 16 * 8)", "(lane) / 16 * 0)", "gfx1201", ("quick_gemm",), daily=True),
+        Fault(INSTRUCTIONS, "gfx12 takes gfx11's instruction", "matrix_cores_amd_wmma_gfx12.cl", "_bf16_w32_gfx12", "_bf16_w32", "gfx1201", ("quick_gemm",)),
+        Fault(INSTRUCTIONS, "swizzle flips the wrong lanes", "matrix_cores_amd.cl", "(bit) << 10", "(bit) << 11", "gfx1100", ("quick_attention",)),
+        Fault(PLACES, "XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
+        Fault(SWAPS, "XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
+        Fault(PLACES, "XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(me, i)    (i)", "fragment_row(me, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
+        Fault(STRIDES, "next tile along k by a wrong stride", GEMM, "(ulong)BLOCK_K * source->stride", "(ulong)BLOCK_K * (source->stride - 8)", "sm_80", ("quick_gemm",)),
     ]
     operations = [
-        Fault("null pointers to local memory", "hc_mhc.cl", "i < STREAMS && keeps;", "i < STREAMS && kept;", "sm_80",
+        Fault(POINTERS, "null pointers to local memory", "hc_mhc.cl", "i < STREAMS && keeps;", "i < STREAMS && kept;", "sm_80",
               ("--tiny", "--filter", "frame (mhc S"), daily=True, program="test_operations"),
-        Fault("barriers for global memory order local memory", "common.cl", "GROUP_BARRIER() barrier(CLK_GLOBAL_", "GROUP_BARRIER() barrier(CLK_LOCAL_",
+        Fault(FLAGS, "barriers for global memory order local memory", "common.cl", "GROUP_BARRIER() barrier(CLK_GLOBAL_", "GROUP_BARRIER() barrier(CLK_LOCAL_",
               "sm_80", ("--tiny", "--filter", "frame (hc"), daily=True, program="test_operations"),
-        Fault("barriers for local memory order global memory", "common.cl", BARRIER, "barrier(CLK_GLOBAL_MEM_FENCE);", "sm_80",
+        Fault(FLAGS, "barriers for local memory order global memory", "common.cl", BARRIER, "barrier(CLK_GLOBAL_MEM_FENCE);", "sm_80",
               ("--tiny", "--filter", "final_norm"), program="test_operations"),
-        Fault("dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
+        Fault(STRIDES, "dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
     ]
     return left_out() + [[fault] for fault in single + operations]
 
@@ -148,7 +158,31 @@ def try_fault(build, fault):
     if not planted:
         return None, "the text was not compiled"
     lines = [line for line in result.stdout.splitlines() if re.search(r"emulated GPU:|ERROR|FAILED|wrong|is .* not", line)]
-    return result.returncode != 0, lines[0].strip()[:110] if lines else ""
+    return result.returncode != 0, lines[0].strip() if lines else ""
+
+
+def table(groups, checks=None):
+    """Rows in Markdown: kinds of faults, how many there are, and with `checks`, what found each, by what."""
+    for kind in KINDS:
+        row = f"| {kind} | {sum(group[0].kind == kind for group in groups)} |"
+        if checks:
+            counts = collections.Counter(check for group, check in zip(groups, checks) if group[0].kind == kind)
+            row += f" {sum(counts.values()) - counts[None]} | " + ", ".join(f"{check}: {counts[check]}" for check in CHECKS if counts[check]) + " |"
+        yield row
+
+
+def documented(rows):
+    """Whether the note has these rows, or rows that begin so."""
+    with open(NOTE, encoding="utf-8") as note:
+        lines = note.read().splitlines()
+    missing = [row for row in rows if not any(line.startswith(row) for line in lines)]
+    for row in missing:
+        print(f"docs/notes/emulated_gpus.md has no line that begins with: {row}")
+    return not missing
+
+
+def check_of(words):
+    return next(check for check, pattern in CHECKS.items() if re.search(pattern, words))
 
 
 def main():
@@ -160,18 +194,22 @@ def main():
     arguments = parser.parse_args()
     if not os.path.exists(os.path.join(arguments.build, "tests", "emulator", "vendors")):
         return 77
-    groups = [group for group in faults() if arguments.only in group[0].what and (arguments.all or group[0].daily or arguments.only)]
-    status = 0
+    every = faults()
+    groups = [group for group in every if arguments.only in group[0].what and (arguments.all or group[0].daily or arguments.only)]
+    checks = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for group, results in zip(groups, pool.map(lambda group: [try_fault(arguments.build, fault) for fault in group], groups)):
             found = [(fault, words) for fault, (is_found, words) in zip(group, results) if is_found]
             missed = [fault.device for fault, (is_found, _) in zip(group, results) if is_found is False]
             word = "found " if found else "MISSED"
-            print(f"{word} {group[0].what}: " + "; ".join(f"{fault.device}: {words}" for fault, words in found)
+            print(f"{word} {group[0].what}: " + "; ".join(f"{fault.device}: {words[:110]}" for fault, words in found)
                   + (f" (not on {', '.join(missed)})" if found and missed else ""), flush=True)
-            status |= not found
-    print(f"{len(groups)} faults, {'all found' if not status else 'not all found'}")
-    return status
+            checks.append(check_of(found[0][1]) if found else None)
+    print(f"{len(groups)} faults, {'not all' if None in checks else 'all'} found")
+    rows = list(table(every, checks if groups == every else None))
+    if groups == every:
+        print("\n".join(rows))
+    return not documented(rows) or None in checks
 
 
 if __name__ == "__main__":
