@@ -185,7 +185,8 @@ static int begin_work(struct preparation *preparation) {
         corpus_reader_open(settings, &preparation->order, preparation->total, json_object_get(state, "reader"));
     const int result = (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
                        token_writer_open(work, &preparation->order, count_buckets(preparation),
-                                         json_object_get(state, "writer"), &preparation->writer) ||
+                                         tokenizer_count(preparation->tokenizer), json_object_get(state, "writer"),
+                                         &preparation->writer) ||
                        encoder_create(settings, preparation->tokenizer, &preparation->encoder);
     json_decref(state);
     return result ? -1 : 0;
@@ -236,7 +237,7 @@ static void show_reading(struct preparation *preparation) {
 static int write_batch(struct preparation *preparation, const struct text_batch *batch) {
     size_t at = 0;
     for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
-        const uint16_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
+        const uint32_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
         if (token_writer_add(preparation->writer, piece->document, piece->part,
                              piece->held_out ? SPLIT_VAL : SPLIT_TRAIN, tokens, piece->token_end - at)) {
             return -1;
@@ -320,9 +321,10 @@ static bool has_val(const struct prepare_settings *settings) {
     return settings->val_fraction > 0 || settings->val_source;
 }
 
-static double entropy(const uint64_t counts[TOKEN_VALUES], uint64_t total) {
+/* Of the training tokens, nats per token. */
+static double entropy(const uint64_t *counts, uint32_t values, uint64_t total) {
     double sum = 0;
-    for (int i = 0; i < TOKEN_VALUES; i++) {
+    for (uint32_t i = 0; i < values; i++) {
         if (counts[i] > 0) {
             const double share = (double)counts[i] / (double)total;
             sum -= share * log(share);
@@ -336,22 +338,23 @@ static int write_meta(const struct preparation *preparation) {
     const struct corpus_status status = corpus_reader_status(preparation->reader);
     const struct token_counts *counts = token_writer_counts(preparation->writer);
     const uint64_t train = counts->tokens[SPLIT_TRAIN], val = counts->tokens[SPLIT_VAL];
+    const uint32_t vocabulary = tokenizer_count(preparation->tokenizer);
+    json_t *wide = token_bytes_for(vocabulary) > 2 ? json_integer(token_bytes_for(vocabulary)) : NULL;
     const bool chunks = settings->kind == DOCUMENT_CHUNKS;
     const char *order = chunks ? "kept" : settings->order ? "listed" : settings->shuffle ? "shuffled" : "kept";
-    json_t *meta =
-        json_pack("{s:i, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, s:s*, s:o*}",
-                  "vocab_size", (int)tokenizer_count(preparation->tokenizer), "tokenizer",
-                  tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens",
-                  (json_int_t)val, "held_out_fraction", (double)val / (double)(train + val), "val_fraction",
-                  settings->val_fraction, "unigram_entropy", entropy(counts->train_values, train), "seed",
-                  (json_int_t)settings->seed, "documents", document_kind_name(settings->kind), "train_documents",
-                  (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents",
-                  (json_int_t)counts->documents[SPLIT_VAL], "order", order, "strip_markup",
-                  "none", /* data/gcide/describe.py replaces it */
-                  "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources",
-                  status.sources, "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL,
-                  "order_sha256", settings->order ? preparation->order_digest : NULL, "val_source",
-                  settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
+    json_t *meta = json_pack(
+        "{s:I, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, s:s*, s:o*}",
+        "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "tokenizer",
+        tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens", (json_int_t)val,
+        "held_out_fraction", (double)val / (double)(train + val), "val_fraction", settings->val_fraction,
+        "unigram_entropy", entropy(counts->train_values, vocabulary, train), "seed", (json_int_t)settings->seed,
+        "documents", document_kind_name(settings->kind), "train_documents",
+        (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents", (json_int_t)counts->documents[SPLIT_VAL],
+        "order", order, "strip_markup", "none", /* data/gcide/describe.py replaces it */
+        "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources", status.sources,
+        "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL, "order_sha256",
+        settings->order ? preparation->order_digest : NULL, "val_source",
+        settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
     return json_file_write(path_of("%s/meta.json", preparation->work).text, meta,
                            JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)

@@ -2,7 +2,6 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include <endian.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +13,8 @@
 
 enum { TOKEN_BLOCK = 1 << 14 }; /* tokens written at once */
 
-/* In a bucket, before the tokens of a part. It has this host's byte order, since the file stays here. */
+/* In a bucket, before the tokens of a part, which are stored as in train.bin. It has this host's byte order, since
+ * the file stays here. */
 struct header {
     uint64_t document;
     uint32_t part : 31, held_out : 1;
@@ -31,6 +31,8 @@ struct output {
 struct token_writer {
     const struct document_order *order;
     unsigned buckets, sorted;
+    uint32_t vocab_size;
+    unsigned token_bytes; /* in all files */
     size_t file_count;
     struct output *files; /* [file_count]: train.bin, val.bin and the buckets */
     struct token_counts counts;
@@ -92,15 +94,28 @@ static void output_close(struct output *output) {
 
 /* ---- opening */
 
+/* Counts tokens of train.bin as they are stored. Fails if one is beyond the vocabulary, which `file` then has. */
+static int count_values(struct token_writer *writer, const struct output *file, const unsigned char *stored,
+                        size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t token = token_load(stored + i * writer->token_bytes, writer->token_bytes);
+        if (token >= writer->vocab_size) {
+            return fail_damaged(file, "is not as it was written");
+        }
+        writer->counts.train_values[token]++;
+    }
+    return 0;
+}
+
 /* Counts the tokens that train.bin already has. */
 static int count_train(struct token_writer *writer) {
     FILE *stream = writer->files[SPLIT_TRAIN].stream;
-    uint16_t block[TOKEN_BLOCK];
+    unsigned char block[TOKEN_BLOCK * TOKEN_MOST_BYTES];
     size_t got;
     rewind(stream);
-    while ((got = fread(block, sizeof *block, TOKEN_BLOCK, stream)) > 0) {
-        for (size_t i = 0; i < got; i++) {
-            writer->counts.train_values[le16toh(block[i])]++;
+    while ((got = fread(block, writer->token_bytes, TOKEN_BLOCK, stream)) > 0) {
+        if (count_values(writer, &writer->files[SPLIT_TRAIN], block, got)) {
+            return -1;
         }
     }
     return ferror(stream) || fseeko(stream, 0, SEEK_END)
@@ -114,11 +129,14 @@ static uint64_t saved_number(const json_t *saved, const char *list, size_t i) {
     return number > 0 ? (uint64_t)number : 0;
 }
 
-int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, const json_t *saved,
-                      struct token_writer **opened) {
+int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, uint32_t vocab_size,
+                      const json_t *saved, struct token_writer **opened) {
     struct token_writer *writer = *opened = memory_zeroed(1, sizeof *writer);
     writer->order = order;
     writer->buckets = buckets;
+    writer->vocab_size = vocab_size;
+    writer->token_bytes = token_bytes_for(vocab_size);
+    writer->counts.train_values = memory_zeroed(vocab_size, sizeof *writer->counts.train_values);
     writer->file_count = TOKEN_SPLITS + buckets;
     writer->files = memory_zeroed(writer->file_count, sizeof *writer->files);
     for (size_t i = 0; i < writer->file_count; i++) {
@@ -134,7 +152,7 @@ int token_writer_open(const char *folder, const struct document_order *order, un
     }
     writer->sorted = (unsigned)sorted;
     for (size_t i = 0; i < TOKEN_SPLITS; i++) {
-        writer->counts.tokens[i] = writer->files[i].bytes / sizeof(uint16_t);
+        writer->counts.tokens[i] = writer->files[i].bytes / writer->token_bytes;
         writer->counts.documents[i] = saved_number(saved, "documents", i);
     }
     for (size_t i = 0; i < writer->file_count; i++) {
@@ -151,6 +169,7 @@ void token_writer_close(struct token_writer *writer) {
             output_close(&writer->files[i]);
             free(writer->files[i].path);
         }
+        free(writer->counts.train_values);
         free(writer->files);
         free(writer);
     }
@@ -158,22 +177,17 @@ void token_writer_close(struct token_writer *writer) {
 
 /* ---- adding */
 
-/* Appends tokens to train.bin or val.bin, little-endian on every host. */
-static int write_part(struct token_writer *writer, uint32_t part, enum token_split split, const uint16_t *tokens,
-                      size_t count) {
-    struct token_counts *counts = &writer->counts;
-    uint16_t block[TOKEN_BLOCK];
-    counts->tokens[split] += count;
-    counts->documents[split] += part == 0;
-    for (size_t i = 0; split == SPLIT_TRAIN && i < count; i++) {
-        counts->train_values[tokens[i]]++;
-    }
+/* Appends tokens to a file as token files have them. */
+static int write_tokens(const struct token_writer *writer, struct output *file, const uint32_t *tokens,
+                        size_t count) {
+    unsigned char block[TOKEN_BLOCK * TOKEN_MOST_BYTES];
+    const unsigned bytes = writer->token_bytes;
     for (size_t done = 0; done < count;) {
         const size_t some = count - done < TOKEN_BLOCK ? count - done : TOKEN_BLOCK;
         for (size_t i = 0; i < some; i++) {
-            block[i] = htole16(tokens[done + i]);
+            token_store(block + i * bytes, bytes, tokens[done + i]);
         }
-        if (output_write(&writer->files[split], block, some * sizeof *block)) {
+        if (output_write(file, block, some * bytes)) {
             return -1;
         }
         done += some;
@@ -181,10 +195,19 @@ static int write_part(struct token_writer *writer, uint32_t part, enum token_spl
     return 0;
 }
 
+static void count_part(struct token_writer *writer, uint32_t part, enum token_split split, size_t count) {
+    writer->counts.tokens[split] += count;
+    writer->counts.documents[split] += part == 0;
+}
+
 int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
-                     const uint16_t *tokens, size_t count) {
+                     const uint32_t *tokens, size_t count) {
     if (writer->buckets == 0) {
-        return write_part(writer, part, split, tokens, count);
+        count_part(writer, part, split, count);
+        for (size_t i = 0; split == SPLIT_TRAIN && i < count; i++) {
+            writer->counts.train_values[tokens[i]]++;
+        }
+        return write_tokens(writer, &writer->files[split], tokens, count);
     }
     const uint64_t place = document_order_place(writer->order, document);
     struct output *bucket =
@@ -196,8 +219,7 @@ int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t pa
     if (!bucket->stream) { /* the saved state belongs to other texts */
         return fail_damaged(bucket, "was sorted already");
     }
-    return output_write(bucket, &header, sizeof header) || output_write(bucket, tokens, count * sizeof *tokens) ? -1
-                                                                                                                : 0;
+    return output_write(bucket, &header, sizeof header) || write_tokens(writer, bucket, tokens, count) ? -1 : 0;
 }
 
 int token_writer_save(struct token_writer *writer, json_t **saved) {
@@ -241,7 +263,7 @@ static int list_parts(const struct token_writer *writer, const struct output *bu
     while (bucket->bytes - at >= sizeof(struct header)) {
         struct entry entry = {.at = at + sizeof entry.header};
         memcpy(&entry.header, data + at, sizeof entry.header);
-        at = entry.at + entry.header.count * sizeof(uint16_t);
+        at = entry.at + (size_t)entry.header.count * writer->token_bytes;
         if (at > bucket->bytes) {
             break;
         }
@@ -260,11 +282,16 @@ static int write_sorted(struct token_writer *writer, const struct output *bucket
         qsort(entries, count, sizeof *entries, by_place);
     }
     for (size_t i = 0; result == 0 && i < count; i++) {
-        /* headers and tokens have even sizes, so tokens are aligned */
-        const uint16_t *tokens = (const uint16_t *)(const void *)(data + entries[i].at);
         const struct header *header = &entries[i].header;
-        result =
-            write_part(writer, header->part, header->held_out ? SPLIT_VAL : SPLIT_TRAIN, tokens, header->count);
+        const enum token_split split = header->held_out ? SPLIT_VAL : SPLIT_TRAIN;
+        count_part(writer, header->part, split, header->count);
+        if (split == SPLIT_TRAIN) {
+            result = count_values(writer, bucket, data + entries[i].at, header->count);
+        }
+        if (result == 0) {
+            result = output_write(&writer->files[split], data + entries[i].at,
+                                  (size_t)header->count * writer->token_bytes);
+        }
     }
     free(entries);
     return result;

@@ -8,20 +8,18 @@
 #include <jansson.h>
 #include <stddef.h>
 
-enum { TOKEN_VALUES = 65536 }; /* of 16 bits */
-
 struct token_writer;
 
-/* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. saved: NULL, or the result
- * of token_writer_save, after which the files are as they were then. `order` must stay. The caller closes *opened,
- * also on failure. */
-int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, const json_t *saved,
-                      struct token_writer **opened);
+/* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. vocab_size: all tokens are
+ * below it. saved: NULL, or the result of token_writer_save, after which the files are as they were then. `order`
+ * must stay. The caller closes *opened, also on failure. */
+int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, uint32_t vocab_size,
+                      const json_t *saved, struct token_writer **opened);
 void token_writer_close(struct token_writer *writer);
 
 /* Adds a part of a document. The parts of a document come in order. */
 int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
-                     const uint16_t *tokens, size_t count);
+                     const uint32_t *tokens, size_t count);
 
 /* Syncs the files. *saved, which the caller releases, describes how to continue from here. */
 int token_writer_save(struct token_writer *writer, json_t **saved);
@@ -37,7 +35,7 @@ void token_writer_remove_sorted(struct token_writer *writer);
 /* What the files hold. */
 struct token_counts {
     uint64_t tokens[TOKEN_SPLITS], documents[TOKEN_SPLITS];
-    uint64_t train_values[TOKEN_VALUES]; /* how often each token is in train.bin */
+    uint64_t *train_values; /* [vocab_size] how often each token is in train.bin */
 };
 
 const struct token_counts *token_writer_counts(const struct token_writer *writer);

@@ -263,7 +263,7 @@ void token_list_append(struct token_list *list, uint32_t token) {
     if (list->count == list->capacity) {
         memory_reserve((void **)&list->tokens, &list->capacity, list->count + 1, sizeof *list->tokens);
     }
-    list->tokens[list->count++] = (uint16_t)token;
+    list->tokens[list->count++] = token;
 }
 
 void token_list_free(struct token_list *list) {

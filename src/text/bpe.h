@@ -24,7 +24,7 @@ const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes);
 
 /* A growing list of tokens, with the memory that encoding into it takes. Initialise with zeros. */
 struct token_list {
-    uint16_t *tokens; /* owned */
+    uint32_t *tokens; /* owned */
     size_t count, capacity;
     struct bpe_part *parts; /* scratch memory */
     uint64_t *heap;

@@ -14,7 +14,7 @@ enum { BUCKETS = 3, MOST_FILLS = 1000 };
 
 /* Bytes stand for the tokens that an encoder would make of the pieces. */
 static int add_pieces(struct token_writer *writer, const struct text_batch *batch) {
-    uint16_t tokens[32];
+    uint32_t tokens[32];
     size_t at = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct text_piece *piece = &batch->pieces[i];
@@ -46,7 +46,7 @@ static int read_rest(struct corpus_reader *reader, struct token_writer *writer) 
     return more;
 }
 
-static int finish(struct corpus_reader *reader, struct token_writer *writer) {
+static int finish(struct corpus_reader *reader, struct token_writer *writer, uint32_t vocabulary) {
     unsigned left = 1;
     json_t *saved = NULL;
     if (read_rest(reader, writer) || token_writer_save(writer, &saved)) {
@@ -63,7 +63,7 @@ static int finish(struct corpus_reader *reader, struct token_writer *writer) {
     fuzz_require(left == 0, "there are more buckets than there were");
     const struct token_counts *counts = token_writer_counts(writer);
     uint64_t sum = 0;
-    for (size_t i = 0; i < TOKEN_VALUES; i++) {
+    for (size_t i = 0; i < vocabulary; i++) {
         sum += counts->train_values[i];
     }
     fuzz_require(sum == counts->tokens[SPLIT_TRAIN], "tokens are not counted right");
@@ -92,14 +92,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     };
     struct document_order order;
     struct token_writer *writer = NULL;
+    const uint32_t vocabulary = bytes % 5 == 4 ? 70000 : 65536; /* tokens of 4 or 2 bytes */
     json_t *state = NULL;
     error_clear();
     json_file_read(path, 1 << 20, &state);
     fuzz_fill_disk(bytes % 7 == 0);
     document_order_begin(&order, 1, settings.val_fraction, NULL);
     struct corpus_reader *reader = corpus_reader_open(&settings, &order, 1000, json_object_get(state, "reader"));
-    if (token_writer_open(folder, &order, bytes % 2 ? BUCKETS : 0, json_object_get(state, "writer"), &writer) ||
-        finish(reader, writer)) {
+    if (token_writer_open(folder, &order, bytes % 2 ? BUCKETS : 0, vocabulary, json_object_get(state, "writer"),
+                          &writer) ||
+        finish(reader, writer, vocabulary)) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
     }
     corpus_reader_close(reader);
