@@ -1,6 +1,7 @@
-/* Cross entropy of rows of logits, and its gradient:
+/* Cross entropy of rows of logits x, and its gradient:
  *
- *   loss_t = log sum_v exp(logit_tv) - logit_t,target      0 where target = -1
+ *   loss_t = log sum_v exp(l_tv) - l_t,target      0 where target = -1
+ *   l = x, or with CAPPED l = SOFTCAP tanh(x / SOFTCAP), whose slope is 1 - (l / SOFTCAP)^2
  *
  * A row is long and its lanes are many, see operations/head.c. On a GPU a lane keeps the highest logit that it has
  * met and the sum of exponentials relative to that, so that a row is read once for the loss. For the gradient it is
@@ -9,8 +10,11 @@
  * rounding. Those reach to 16; rows whose highest logit is farther from the target's are read again. On a CPU,
  * where a row stays in a cache and exponentials are what takes time, the highest one is looked for first.
  *
- * Build constants: VOCABULARY (V), LANES of its own.
+ * Build constants: VOCABULARY (V), LANES of its own, CAPPED, SOFTCAP.
  */
+#define CAP(x)         (CAPPED ? SOFTCAP * tanh((x) * (1.0f / SOFTCAP)) : (x))
+#define SLOPED(d, cap) (CAPPED ? (d) * (1.0f - (cap) * (cap) * (1.0f / (SOFTCAP * SOFTCAP))) : (d))
+
 /* Rows may begin anywhere. On a GPU elements before the first and behind the last whole vector are taken one by
  * one. */
 #define AHEAD(row) (LANES == 1 ? 0 : (int)((VEC - (row) * VOCABULARY % VEC) % VEC))
@@ -44,13 +48,17 @@ static inline float4 kept_exponentials(uint2 kept, float offset) {
     const float4 distance = convert_float4(as_short4(kept)) * (1.0f / KEPT_STEP);
     return select(exp(distance + offset), (float4)(0.0f), distance <= -16.0f);
 }
+
+static inline float4 kept_logits(uint2 kept, float reference) {
+    return convert_float4(as_short4(kept)) * (1.0f / KEPT_STEP) + reference;
+}
 #define KEEP(to, distance) ((to) = as_uint2(convert_short4_sat_rte((distance) * KEPT_STEP)))
 #else
 #define KEPT_STEPS(slot, v) EACH_VECTOR
 #define KEEP(to, distance)
 #endif
 
-/* log sum_v exp(logit_v). Where KEEPS, distances from `reference` are kept, and whether they may be used. */
+/* log sum_v exp(l_v). Where KEEPS, distances from `reference` are kept, and whether they may be used. */
 INLINED float log_sum_of(__global const float *row, int ahead, int behind, float reference, uint2 kept[KEPT_SLOTS],
                          bool *is_kept, __local float *scratch) {
 #if LANES == 1
@@ -62,19 +70,19 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, float
     EACH_OTHER {
         highest = fmax(highest, row[v]);
     }
-    highest = fmax(highest, VEC_HIGHEST(high));
+    highest = CAP(fmax(highest, VEC_HIGHEST(high)));
     EACH_VECTOR {
-        sums += exp(ROW_LOAD(row + v) - highest);
+        sums += exp(CAP(ROW_LOAD(row + v)) - highest);
     }
     EACH_OTHER {
-        sum += exp(row[v] - highest);
+        sum += exp(CAP(row[v]) - highest);
     }
     return highest + log(sum + VEC_SUM(sums));
 #else
     vec_t sums = (vec_t)(0.0f);
     float highest = -FLT_MAX; /* not infinite, from which an infinite logit's distance would be no number */
     KEPT_STEPS(slot, v) {
-        const vec_t x = ROW_LOAD(row + v);
+        const vec_t x = CAP(ROW_LOAD(row + v));
         KEEP(kept[slot], x - reference);
         const float next = fmax(highest, VEC_HIGHEST(x));
         sums = sums * exp(highest - next) + exp(x - next);
@@ -82,8 +90,8 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, float
     }
     float sum = VEC_SUM(sums);
     EACH_OTHER {
-        const float next = fmax(highest, row[v]);
-        sum = sum * exp(highest - next) + exp(row[v] - next);
+        const float x = CAP(row[v]), next = fmax(highest, x);
+        sum = sum * exp(highest - next) + exp(x - next);
         highest = next;
     }
     const float of_all = GROUP_MAX(highest, scratch);
@@ -93,8 +101,8 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, float
 }
 
 /* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits
- * [rows, V] becomes scale * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the logits
- * themselves. */
+ * [rows, V] becomes scale * slope * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the
+ * logits themselves. */
 ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *targets, ulong first, float scale,
                               int gradient, __global act_t *d_logits, __global float *losses) {
     GROUP_SCRATCH(scratch);
@@ -102,7 +110,7 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     __global const float *row = logits + get_group_id(0) * (size_t)VOCABULARY;
     __global act_t *d_row = d_logits + get_group_id(0) * (size_t)VOCABULARY;
     const int target = targets[first + get_group_id(0)];
-    const float at_target = target < 0 ? 0.0f : row[target];
+    const float at_target = target < 0 ? 0.0f : CAP(row[target]);
     uint2 kept[KEPT_SLOTS];
     bool is_kept = false;
     const float log_sum = log_sum_of(row, ahead, behind, at_target, kept, &is_kept, scratch);
@@ -117,25 +125,29 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
 #if KEEPS
     if (is_kept) {
         KEPT_STEPS(slot, v) {
-            ROW_STORE(factor * kept_exponentials(kept[slot], at_target - log_sum), d_row + v);
+            const vec_t d = factor * kept_exponentials(kept[slot], at_target - log_sum);
+            ROW_STORE(SLOPED(d, kept_logits(kept[slot], at_target)), d_row + v);
         }
     } else
 #endif
     {
         EACH_VECTOR {
-            ROW_STORE(factor * exp(ROW_LOAD(row + v) - log_sum), d_row + v);
+            const vec_t x = CAP(ROW_LOAD(row + v));
+            ROW_STORE(SLOPED(factor * exp(x - log_sum), x), d_row + v);
         }
     }
     EACH_OTHER {
-        ACT_STORE_SCALAR(factor * exp(row[v] - log_sum), d_row + v);
+        const float x = CAP(row[v]);
+        ACT_STORE_SCALAR(SLOPED(factor * exp(x - log_sum), x), d_row + v);
     }
     GROUP_BARRIER();
     if (LANE == 0 && target >= 0) {
+        const float whole = SLOPED(factor, at_target);
 #if ACT || LANES > 1
-        const float probable = factor * exp(at_target - log_sum); /* rounded once, after the difference */
+        const float probable = whole * exp(at_target - log_sum); /* rounded once, after the difference */
 #else
         const float probable = d_row[target];
 #endif
-        ACT_STORE_SCALAR(probable - factor, d_row + target);
+        ACT_STORE_SCALAR(probable - whole, d_row + target);
     }
 }

@@ -136,6 +136,10 @@ int config_file_check_hugging_face(const struct model_config *config) {
         return error_set("residual = %s, which Hugging Face's GPT-2 cannot compute: give --format torch",
                          config->residual->name);
     }
+    if (!config->tie_embeddings || config->logit_softcap > 0.0) {
+        return error_set("the model has %s, which Hugging Face's GPT-2 has not: give --format torch",
+                         config->tie_embeddings ? "a logit_softcap" : "a head of its own (tie_embeddings = false)");
+    }
     if (config->position != POSITION_LEARNED) {
         return error_set("the model has no embeddings of positions, which Hugging Face's GPT-2 has: give "
                          "--format torch");

@@ -356,8 +356,10 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
-                       "norm": "layernorm", "position": "learned", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+                       "norm": "layernorm", "position": "learned", "tie_embeddings": True, "logit_softcap": 0.0, "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
         self.transformer = Transformer(self.config)
+        tied = self.config["tie_embeddings"]
+        self.lm_head = None if tied else nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
 
     def forward(self, tokens, targets=None):
         parts, config = self.transformer, self.config
@@ -377,7 +379,9 @@ class GPT(nn.Module):
             top = parts.ln_f(streams).sum(-2)
         else:
             top = parts.ln_f(streams.sum(-2))
-        logits = functional.linear(top, parts.wte.weight)
+        logits = functional.linear(top, parts.wte.weight if self.lm_head is None else self.lm_head.weight)
+        if config["logit_softcap"]:
+            logits = config["logit_softcap"] * torch.tanh(logits / config["logit_softcap"])
         if targets is None:
             return logits, None
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)

@@ -3,6 +3,7 @@
 #include "src/model/hyper_connection.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
+#include <math.h>
 
 const struct branch *const branches[BRANCHES] = {&branch_attention, &branch_mlp};
 
@@ -85,28 +86,28 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
 }
 
-/* logits [rows, V] of tokens first .. = final wte^T */
+/* logits [rows, V] of tokens first .. = final W^T, before they are capped; W is wte or lm_head */
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd;
     linear_multiply(&gpt->operations, rows, gpt->vocabulary, width, (struct span){gpt->final, first * width},
-                    (struct span){gpt->parameters.weights_lowp, gpt->parameters.token_embedding}, gpt->logits);
+                    (struct span){gpt->parameters.weights_lowp, gpt->parameters.head}, gpt->logits);
 }
 
-/* Computes d_final and the head's part of the token embedding's gradient from d_logits. */
+/* Computes d_final from d_logits, and the gradient of the head's weights, which may be those of the token
+ * embedding. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     const struct matrix d_logits = matrix_of(gpt->d_logits, 0, rows, vocabulary);
-    const size_t embedding = gpt->parameters.token_embedding;
+    const size_t head = gpt->parameters.head;
     gemm_run(gpt->compute,
              &(struct gemm_call){.a = d_logits,
-                                 .b = matrix_of(gpt->parameters.weights_lowp, embedding, vocabulary, width),
+                                 .b = matrix_of(gpt->parameters.weights_lowp, head, vocabulary, width),
                                  .c = matrix_of(gpt->d_final, first * width, rows, width)});
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.transpose_a = true,
-                                 .a = d_logits,
-                                 .b = matrix_of(gpt->final, first * width, rows, width),
-                                 .c = matrix_of(gpt->parameters.gradients, embedding, vocabulary, width),
-                                 .beta = first > 0 || gpt->parameters.accumulate});
+    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
+                                               .a = d_logits,
+                                               .b = matrix_of(gpt->final, first * width, rows, width),
+                                               .c = matrix_of(gpt->parameters.gradients, head, vocabulary, width),
+                                               .beta = first > 0 || gpt->parameters.accumulate});
 }
 
 /* Sets rows [first, rows) of an embedding's gradient to zero. */
@@ -116,11 +117,15 @@ static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_
                 ((size_t)rows - first) * row);
 }
 
-/* Sets to zero the gradients that a first backward pass does not write: rows of the token embedding for ids >= V,
- * which are not scored, and of the position embedding for positions past the batch's sequences. */
+/* Sets to zero the gradients that a first backward pass does not write: rows of the head's weights for ids >= V,
+ * which are not scored, of the token embedding if its weights are others, and of the position embedding for
+ * positions past the batch's sequences. */
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
-    clear_rows(gpt, parameters->token_embedding, gpt->vocabulary, gpt->config.vocab_size);
+    clear_rows(gpt, parameters->head, gpt->vocabulary, gpt->config.vocab_size);
+    if (!gpt->config.tie_embeddings) {
+        clear_rows(gpt, parameters->token_embedding, 0, gpt->config.vocab_size);
+    }
     if (gpt->config.position == POSITION_LEARNED) {
         clear_rows(gpt, parameters->position_embedding, (size_t)gpt->shape.sequence, gpt->config.block_size);
     }
@@ -174,9 +179,9 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
     }
 }
 
-/* The backward pass of the embedding. Its rows are added to the token embedding's gradient, which the head has
- * begun; or, if row_gradients_begin was called before this pass and has room for them, to a zeroed buffer of their
- * own, so that several ranks can sum the head's part meanwhile. */
+/* The backward pass of the embedding. Its rows are added to the token embedding's gradient, which the head or
+ * clear_unreached has begun; or, if row_gradients_begin was called before this pass and has room for them, to a
+ * zeroed buffer of their own, so that several ranks can sum the head's part meanwhile. */
 static void embedding_part_backward(struct gpt *gpt) {
     const struct row_gradients *rows = &gpt->row_gradients;
     struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients);
@@ -238,6 +243,13 @@ int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses) 
     return buffer_read(gpt->compute, gpt->losses, first * sizeof *losses, losses, count * sizeof *losses);
 }
 
+static void cap_logits(const struct gpt *gpt, size_t count, float *logits) {
+    const float cap = (float)gpt->config.logit_softcap;
+    for (size_t i = 0; cap > 0.0f && i < count; i++) {
+        logits[i] = cap * tanhf(logits[i] / cap);
+    }
+}
+
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
     const size_t vocabulary = gpt->vocabulary;
     for (size_t done = 0; done < rows; done += gpt->logit_rows) {
@@ -248,5 +260,6 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
             return -1;
         }
     }
+    cap_logits(gpt, rows * vocabulary, logits);
     return 0;
 }

@@ -301,6 +301,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
         .norm = config->norm,
         .norm_eps = config->norm_eps,
+        .softcap = config->logit_softcap,
         .position = config->position,
         .activation = config->activation,
         .type = gpt->options.type,
@@ -388,6 +389,7 @@ double gpt_flops_per_token(const struct gpt *gpt) {
     const struct model_config *config = &gpt->config;
     const double width = (double)config->n_embd, layers = (double)config->n_layer;
     const bool has_positions = config->position == POSITION_LEARNED; /* they are added, not multiplied */
-    const double lookups = has_positions ? (double)config->block_size * width : 0.0;
+    const double lookups = (has_positions ? (double)config->block_size * width : 0.0) +
+                           (config->tie_embeddings ? 0.0 : (double)config->vocab_size * width);
     return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * width * (double)gpt->shape.sequence;
 }

@@ -37,6 +37,10 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                          "rmsnorm)")},
         {.option = CHOICE("activation", &config->activation, "gelu", activation_names(),
                           "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
+        {.option = BOOL("tie_embeddings", &config->tie_embeddings, "true",
+                        "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
+        {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
+                         "s: logits become s tanh(logits / s), so none is larger than s (0: they stay)")},
         {.option = FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
          .only_in_training = true},
     };
@@ -68,7 +72,7 @@ static double number_of(const struct option_spec *option) {
 /* ---- checking */
 
 struct model_config model_config_default(void) {
-    return (struct model_config){.n_streams = 1, .settings = residual_settings_default()};
+    return (struct model_config){.n_streams = 1, .tie_embeddings = true, .settings = residual_settings_default()};
 }
 
 static int check_streams(struct model_config *config) {

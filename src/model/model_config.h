@@ -15,14 +15,16 @@ struct model_config {
     int64_t n_embd;
     int64_t vocab_size;
     int64_t block_size;
-    int64_t n_streams; /* 1 for rc */
-    bool bias;         /* of layer norms and linear layers */
-    int stream_expand; /* enum stream_expand; STREAM_EXPAND_COPY for rc */
-    int stream_reduce; /* enum stream_reduce */
-    int position;      /* place in position_names */
-    int norm;          /* place in norm_names, of ln_1, ln_2 and ln_f */
-    double norm_eps;   /* model_config_check replaces 0 by the norm's usual one */
-    int activation;    /* place in activation_names, of the MLPs */
+    int64_t n_streams;    /* 1 for rc */
+    bool bias;            /* of layer norms and linear layers */
+    int stream_expand;    /* enum stream_expand; STREAM_EXPAND_COPY for rc */
+    int stream_reduce;    /* enum stream_reduce */
+    int position;         /* place in position_names */
+    int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */
+    double norm_eps;      /* model_config_check replaces 0 by the norm's usual one */
+    int activation;       /* place in activation_names, of the MLPs */
+    bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
+    double logit_softcap; /* s: logits become s tanh(logits / s); 0: they stay */
     double dropout;
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */

@@ -131,6 +131,10 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     }
     builder = (struct parameter_builder){parameters, config, BRANCHES * config->n_layer, "transformer."};
     add_norm(&builder, &parameters->final, "ln_f");
+    if (!config->tie_embeddings) {
+        *builder.prefix = '\0';
+        add_weight(&builder, &parameters->head, "lm_head", tokens, width, DEVIATION);
+    }
 }
 
 /* ---- the arena: weights with decay first, so that the optimizer needs one comparison for it; in both halves the
@@ -176,6 +180,7 @@ void parameters_create(const struct model_config *config, struct parameters *par
     parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     place(parameters);
+    parameters->head = config->tie_embeddings ? parameters->token_embedding : parameters->head;
 }
 
 void parameters_release(struct parameters *parameters) {

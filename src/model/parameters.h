@@ -16,7 +16,7 @@ struct parameter {
     double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
     double spread;    /* initial values are uniform in constant +- spread */
     float constant;
-    int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm */
+    int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm and lm_head */
     uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
 };
 
@@ -48,6 +48,7 @@ struct parameters {
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     struct norm_offsets final;                    /* ln_f */
+    uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
     const struct buffer *weights, *gradients,

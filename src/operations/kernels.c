@@ -93,7 +93,7 @@ static const struct program {
      .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
     {.files = {"cross_entropy.cl"},
-     .constants = "VEC LANES=loss_lanes VOCABULARY ACT",
+     .constants = "VEC LANES=loss_lanes VOCABULARY CAPPED SOFTCAP ACT",
      .kernels = {KERNEL(cross_entropy)}},
     {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "hc_map.cl"},
      .constants = "VEC=1 LANES=map_lanes STREAMS CHANNELS PLAIN RMS_GROUPS MAP_LOCAL=0 SETTINGS", /* always fp32 */
@@ -167,6 +167,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
     } all[] = {
         {"ACT", shape->type},
         {"BIAS", has_norm_bias(operations)},
+        {"CAPPED", shape->softcap > 0.0},
         {"CHANNELS", shape->channels},
         {"COLUMNS", (int64_t)operations->columns},
         {"EMULATED", operations->emulates_bf16},
@@ -215,6 +216,7 @@ static double real_of(const struct operations *operations, const char *name) {
         double value;
     } all[] = {
         {"NORM_EPSILON", shape->norm_eps},
+        {"SOFTCAP", shape->softcap > 0.0 ? shape->softcap : 1.0},
         {"SCALE", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE"))},
     };
     for (size_t i = 0; i < COUNT(all); i++) {

@@ -124,8 +124,8 @@ struct token_groups {
 
 /* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and, where streams are scaled, of their
  * scales, for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always
- * added to, whatever `accumulate` is: the head shares its weights with wte, and its GEMM has written rows [0, V)
- * before (gpt.c clears the others). */
+ * added to, whatever `accumulate` is: if the head shares its weights with wte, its GEMM has written rows [0, V)
+ * before, and gpt.c clears all others. */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate);
@@ -362,9 +362,10 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
                          const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
                          bool accumulate);
 
-/* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. d_logits [rows, V], of the
- * activations' type, becomes scale * (softmax - one-hot), unless it is NULL; if activations are fp32, it may be the
- * same buffer as logits. A target of -1 gives loss 0 and no gradient. */
+/* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. The softmax is of the logits, or
+ * with shape.softcap of softcap tanh(logits / softcap). d_logits [rows, V], of the activations' type, becomes scale
+ * * (softmax - one-hot), times the slope of softcap tanh(...), unless it is NULL; if activations are fp32, it may
+ * be the same buffer as logits. A target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses);

@@ -25,8 +25,8 @@ struct operation_shape {
     int64_t sublayers; /* of the model, for variants that use the depth */
     bool bias, norm_sum, scaled;
     int norm, position, activation; /* places in norm_names, position_names and activation_names */
-    double norm_eps;
-    enum element_type type; /* of activations */
+    double norm_eps, softcap;       /* softcap of logits; 0: none */
+    enum element_type type;         /* of activations */
     const struct residual_variant *residual;
     struct residual_settings settings;
 };

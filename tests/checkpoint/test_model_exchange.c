@@ -95,6 +95,22 @@ UNIT_TEST(other_norms_and_activations_are_not_exported_as_gpt2) {
     assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
 }
 
+/* What GPT-2 has not, each by itself. */
+UNIT_TEST(newer_parts_are_not_exported_as_gpt2) {
+    struct model_config configs[3];
+    static const char *const texts[COUNT(configs)] = {"no embeddings of positions", "a head of its own",
+                                                      "a logit_softcap"};
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        configs[i] = plain_config(true);
+    }
+    configs[0].position = POSITION_NONE;
+    configs[1].tie_embeddings = false;
+    configs[2].logit_softcap = 2.0;
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        assert_error(config_file_check_hugging_face(&configs[i]), texts[i]);
+    }
+}
+
 UNIT_TEST(weights_come_back_from_hugging_faces_format) {
     for (int bias = 0; bias < 2; bias++) {
         struct model_config config = plain_config(bias != 0), back;

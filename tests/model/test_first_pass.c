@@ -44,6 +44,8 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.vocab_size = WORDS;
     config.block_size = CONTEXT;
     config.bias = bias;
+    config.tie_embeddings = bias;
+    config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_plain(variant);
     config.dropout = 0.1;
     small_model_create_planned(model, compute, &config,

@@ -270,6 +270,15 @@ UNIT_TEST(other_norms_agree_too) {
     }
 }
 
+UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
+    struct model_config config = config_of(&plain_rc);
+    config.tie_embeddings = false;
+    config.logit_softcap = 0.7;
+    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+    config.tie_embeddings = true;
+    compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
+}
+
 UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
@@ -383,6 +392,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(models_without_positions_agree_too),
         cmocka_unit_test(other_norms_agree_too),
+        cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };

@@ -51,7 +51,8 @@ enum {
     BASE = 32, /* all combinations of the switches before are tried */
     NO_POSITIONS = BASE,
     RMS_NORM = 64,
-    SWITCHES = 128,
+    CAPPED = 128,
+    SWITCHES = 256,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -137,6 +138,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         set_flags(&shape.settings, bits & FLAGS);
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
+        shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;
         shape.norm_eps = norm_epsilon(shape.norm);
         shape.position = bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;

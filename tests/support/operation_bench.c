@@ -82,6 +82,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .scaled = shape->scaled,
         .norm = shape->norm,
         .norm_eps = shape->norm_eps > 0.0 ? shape->norm_eps : norm_epsilon(shape->norm),
+        .softcap = shape->softcap,
         .position = shape->position,
         .activation = shape->gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU,
         .type = shape->type,

@@ -15,6 +15,7 @@ struct case_shape {
     bool bias, norm_sum, scaled, gelu_tanh;
     int norm, position; /* enum norm, enum position */
     double norm_eps;    /* 0: the norm's usual one */
+    double softcap;
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

@@ -2,6 +2,7 @@
 #include "tests/support/reference.h"
 #include "tests/support/reference_residual.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,11 +232,15 @@ static void reduce(const struct place *place, const double *x, double *normed, d
 static double head_loss(const struct place *place, const double *streams, double *logits) {
     const struct reference_model *model = place->model;
     const size_t vocabulary = (size_t)model->config->vocab_size, width = place->width;
+    const double *head = model->values + model->parameters->head, cap = model->config->logit_softcap;
     double *top = allocate(width), *normed = allocate(width), *row = allocate(vocabulary), sum = 0.0;
     size_t valid = 0;
     for (size_t token = 0; token < place->tokens; token++) {
         reduce(place, streams + token * place->streams * width, normed, top);
-        linear(1, width, vocabulary, top, find(model, "wte.weight"), NULL, row);
+        linear(1, width, vocabulary, top, head, NULL, row);
+        for (size_t i = 0; cap > 0.0 && i < vocabulary; i++) {
+            row[i] = cap * tanh(row[i] / cap);
+        }
         sum += reference_cross_entropy(vocabulary, row, model->y[token]);
         valid += model->y[token] >= 0;
         if (logits) {

@@ -108,9 +108,9 @@ def add_optimizer(tree):
 def add_norm_and_activation(tree):
     with open(os.path.join(tree, "cl/norm_layer.cl"), encoding="utf-8") as file:
         norm = file.read()
-    assert norm.count("+ NORM_EPSILON)") == 1
+    assert norm.count("CHANNELS + NORM_EPSILON)") == 1
     with open(os.path.join(tree, "cl/norm_mock.cl"), "w", encoding="utf-8") as file:
-        file.write(norm.replace("+ NORM_EPSILON)", "+ 0.1f)"))
+        file.write(norm.replace("CHANNELS + NORM_EPSILON)", "CHANNELS + 0.1f)"))
     shutil.copy(os.path.join(tree, "tests/variants/mock/activation_mock_silu.cl"), os.path.join(tree, "cl"))
     insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const char *const positions[]", ', {"mock", true, 1e-5}'),
            ("};\n\nstatic const char *list_names", ', "mock_silu"'))
