@@ -50,10 +50,12 @@ runtime_package() {
     done
 }
 
-# The compilers of ci/portability.py, of the version of OpenCL library (libclc) that Mesa's driver has: other versions conflict with it.
+# The compilers of ci/portability.py, of the version of OpenCL library (libclc) that Mesa's driver has: other versions conflict with it. Some
+# of AMD's GPUs need clang 19.
 gpu_packages() {
     version=$(dependency mesa-opencl-icd 'libclc-\([0-9]*\)')
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
+    ! available clang-19 || echo clang-19
 }
 
 # AMD's compiler, and headers of the clang in it: Debian 13's package needs them and does not depend on them.
