@@ -1,5 +1,6 @@
 #include "runtime/files/token_file.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
@@ -10,13 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go: 256 KiB */
+#define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go */
 #define BLOCKS 256
 #define WHOLE  ((uint64_t)BLOCKS * BLOCK) /* tokens of a file that is examined as a whole */
 
 struct token_file {
     struct path path;
     int descriptor;
+    unsigned token_bytes;
     uint64_t count;             /* tokens */
     struct stat before;         /* size and times as they were when the content was last known */
     char digest[CHECKSUM_SIZE]; /* of token_file_examine, for this vocabulary; "" before */
@@ -25,20 +27,36 @@ struct token_file {
 
 const char *const token_folder_files[] = {"val.bin", "train.bin", "meta.json", NULL};
 
-int token_file_open(const char *path, struct token_file **opened) {
+int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes) {
+    const json_t *given = json_object_get(meta, "token_bytes");
+    const uint64_t vocab_size = json_file_number(meta, "vocab_size"), bytes = json_file_number(meta, "token_bytes");
+    *token_bytes = given ? (unsigned)bytes : TOKEN_LEAST_BYTES;
+    if (given && bytes != TOKEN_LEAST_BYTES && bytes != TOKEN_MOST_BYTES) {
+        return error_set("'token_bytes' is neither 2 nor 4: token files have tokens of 16 or 32 bits");
+    }
+    return *token_bytes < token_bytes_for(vocab_size)
+               ? error_set("'vocab_size' is %" PRIu64
+                           ", and such tokens do not fit into 2 bytes: if the files have "
+                           "tokens of 32 bits, say so with \"token_bytes\": 4",
+                           vocab_size)
+               : 0;
+}
+
+int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
     *opened = NULL;
     uint64_t bytes = 0;
     struct token_file *file = memory_zeroed(1, sizeof *file);
     file->path = path_of("%s", path);
     file->descriptor = files_open(path, path_of("token file %s", path).text, &bytes);
-    file->count = bytes / 2;
+    file->token_bytes = token_bytes;
+    file->count = bytes / token_bytes;
     if (file->descriptor >= 0 && bytes == 0) {
         error_set("token file %s is empty; prepare it again with hc_prepare", path);
-    } else if (bytes % 2 != 0) {
-        error_set("token file %s has an odd size (%" PRIu64
-                  " bytes), but tokens are 16-bit numbers: it is cut short or not a "
+    } else if (bytes % token_bytes != 0) {
+        error_set("token file %s has %s size (%" PRIu64
+                  " bytes), but tokens are %u-bit numbers: it is cut short or not a "
                   "token file; prepare it again with hc_prepare",
-                  path, bytes);
+                  path, bytes % 2 ? "an odd" : "a wrong", bytes, 8 * token_bytes);
     } else if (file->descriptor >= 0 && fstat(file->descriptor, &file->before) != 0) {
         error_set_errno("cannot read token file %s", path);
     } else if (file->descriptor >= 0) {
@@ -49,11 +67,25 @@ int token_file_open(const char *path, struct token_file **opened) {
     return -1;
 }
 
+static int read_token_bytes(const char *folder, unsigned *token_bytes) {
+    const struct path path = path_of("%s/meta.json", folder);
+    json_t *meta = NULL;
+    if (files_exist(path.text) && json_file_read(path.text, TOKEN_META_MOST_BYTES, &meta)) {
+        return -1;
+    }
+    const int status = token_bytes_of_meta(meta, token_bytes);
+    json_decref(meta);
+    return status ? error_prefix("%s", path.text) : 0;
+}
+
 int token_file_open_split(const char *folder, int split, struct token_file **opened) {
     const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
-    return files_exist(path.text)
-               ? token_file_open(path.text, opened)
-               : error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path.text, folder);
+    unsigned token_bytes;
+    *opened = NULL;
+    if (!files_exist(path.text)) {
+        return error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path.text, folder);
+    }
+    return read_token_bytes(folder, &token_bytes) ? -1 : token_file_open(path.text, token_bytes, opened);
 }
 
 void token_file_close(struct token_file *file) {
@@ -79,13 +111,14 @@ static int fail_shorter(const struct token_file *file) {
 /* Reads tokens [first, first + count) of the file as they are stored. All must be in the vocabulary. */
 static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                        unsigned char *bytes) {
-    const size_t wanted = (size_t)(2 * count);
-    const ssize_t got = files_read_all(file->descriptor, bytes, wanted, (int64_t)(2 * first));
+    const unsigned token_bytes = file->token_bytes;
+    const size_t wanted = (size_t)(token_bytes * count);
+    const ssize_t got = files_read_all(file->descriptor, bytes, wanted, (int64_t)(token_bytes * first));
     if (got < (ssize_t)wanted) {
         return got < 0 ? error_set_errno("cannot read token file %s", file->path.text) : fail_shorter(file);
     }
-    for (uint64_t i = 0; i < count; i++, bytes += 2) {
-        const uint32_t token = bytes[0] | (uint32_t)bytes[1] << 8;
+    for (uint64_t i = 0; i < count; i++, bytes += token_bytes) {
+        const uint32_t token = token_load(bytes, token_bytes);
         if (token >= vocab_size) {
             return error_set("%s: token %" PRIu32 " at position %" PRIu64 " does not fit a vocabulary of %" PRIu32
                              "; is vocab_size that of meta.json?",
@@ -98,7 +131,7 @@ static int read_stored(const struct token_file *file, uint64_t first, uint64_t c
 static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     char parts[BLOCKS + 1][CHECKSUM_SIZE];
     const uint64_t blocks = file->count < WHOLE ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
-    unsigned char *block = memory_allocate(2, (size_t)BLOCK);
+    unsigned char *block = memory_allocate(file->token_bytes, (size_t)BLOCK);
     int result = 0;
     memset(parts, 0, sizeof parts);
     snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
@@ -108,7 +141,7 @@ static int find_digest(const struct token_file *file, uint32_t vocab_size, char 
             file->count <= WHOLE ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
         result = read_stored(file, first, count, vocab_size, block);
-        result = result == 0 ? checksum_memory(block, 2 * (size_t)count, parts[i]) : -1;
+        result = result == 0 ? checksum_memory(block, file->token_bytes * (size_t)count, parts[i]) : -1;
     }
     free(block);
     return result == 0 ? checksum_memory(parts, sizeof parts, digest) : -1;
@@ -153,7 +186,7 @@ int token_file_check(struct token_file *file) {
     if (fstat(file->descriptor, &now) != 0) {
         return error_set_errno("cannot read token file %s", file->path.text);
     }
-    if ((uint64_t)now.st_size / 2 < file->count) {
+    if ((uint64_t)now.st_size / file->token_bytes < file->count) {
         return fail_shorter(file);
     }
     const bool same = now.st_size == file->before.st_size && same_time(now.st_mtim, file->before.st_mtim) &&
@@ -172,13 +205,13 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
                          " on are wanted, but the file has only %" PRIu64,
                          file->path.text, count, first, file->count);
     }
-    /* They come into the upper half of the array and spread from there, each behind what is still to be read. */
-    unsigned char *bytes = (unsigned char *)tokens + 2 * count;
+    /* They come to the end of the array and spread from there, each behind what is still to be read. */
+    unsigned char *bytes = (unsigned char *)tokens + (sizeof *tokens - file->token_bytes) * count;
     if (read_stored(file, first, count, vocab_size, bytes)) {
         return -1;
     }
-    for (uint64_t i = 0; i < count; i++, bytes += 2) {
-        const int32_t token = (int32_t)(bytes[0] | (uint32_t)bytes[1] << 8);
+    for (uint64_t i = 0; i < count; i++, bytes += file->token_bytes) {
+        const int32_t token = (int32_t)token_load(bytes, file->token_bytes);
         memcpy(&tokens[i], &token, sizeof token);
     }
     return 0;

@@ -1,12 +1,16 @@
-/* Token files: nanoGPT's format, little-endian uint16, no header. Read where they are needed, so size does not
- * matter, and not through a memory map: a file that became shorter would end the process there by a signal. */
+/* Token files: nanoGPT's format, little-endian uint16, no header; or uint32, which meta.json beside them says with
+ * "token_bytes": 4. Read where they are needed, so size does not matter, and not through a memory map: a file that
+ * became shorter would end the process there by a signal. */
 #pragma once
 
 #include "runtime/files/checksum.h"
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct token_file;
+
+#define TOKEN_META_MOST_BYTES ((size_t)16 << 20) /* of meta.json that is read */
 
 /* A token has 2 bytes, or 4 where the vocabulary needs them. Both are little-endian. */
 enum { TOKEN_LEAST_BYTES = 2, TOKEN_MOST_BYTES = 4 };
@@ -35,11 +39,17 @@ static inline const char *token_split_name(int split) {
 /* The files of a folder of token files: val.bin, which some lack, then train.bin and meta.json; ends with NULL. */
 extern const char *const token_folder_files[];
 
-/* Fails on missing, empty, unreadable and odd-sized files (says which and what to do). Owned by the caller. */
-int token_file_open(const char *path, struct token_file **opened);
+/* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
+ * on 2 with a "vocab_size" that needs 4. */
+int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes);
+
+/* Fails on missing, empty and unreadable files, and on those that are not a whole number of tokens (says which and
+ * what to do). Owned by the caller. */
+int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened);
 void token_file_close(struct token_file *file);
 
-/* Opens <folder>/train.bin or val.bin; an error says how to make what is missing. split: an enum token_split. */
+/* Opens <folder>/train.bin or val.bin, with tokens as <folder>/meta.json says; an error says how to make what is
+ * missing. split: an enum token_split. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
 
 uint64_t token_file_count(const struct token_file *file);
@@ -55,5 +65,5 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
 int token_file_check(struct token_file *file);
 
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
- * of a file of up to 64 MiB, of larger ones 256 blocks of 256 KiB spread evenly, the first and last among them. */
+ * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last. */
 int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);

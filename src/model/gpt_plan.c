@@ -198,7 +198,8 @@ static size_t logit_rows(const struct gpt *gpt) {
     const struct device *device = &gpt->compute->device;
     const bool apart = is_training(gpt) && gpt->options.type != ELEMENT_FP32; /* see plan_head */
     const size_t each = sizeof(float) + (apart && device->is_gpu ? element_size(gpt->options.type) : 0);
-    const size_t most = logit_bytes(device) / each / gpt->vocabulary;
+    const size_t elements = logit_bytes(device) / each; /* some GEMM libraries address 2^31 */
+    const size_t most = (elements < INT32_MAX ? elements : INT32_MAX) / gpt->vocabulary;
     const size_t unit = device->is_gpu && most >= 64 ? 64 : 1;
     const size_t fitting = most < 16 ? 16 : device->is_gpu && most > 8192 ? 8192 : most / unit * unit;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;

@@ -4,6 +4,8 @@
 #include "runtime/system/error.h"
 #include <string.h>
 
+enum { MOST_TOKENS = 1 << 24 }; /* of a model's vocabulary */
+
 int data_set_read_meta(const char *folder, struct data_set *data) {
     const struct path meta = path_of("%s/meta.json", folder);
     const char *path = meta.text;
@@ -12,15 +14,18 @@ int data_set_read_meta(const char *folder, struct data_set *data) {
     if (!files_exist(path)) {
         return 0;
     }
-    if (json_file_read(path, (size_t)16 << 20, &json)) {
+    if (json_file_read(path, TOKEN_META_MOST_BYTES, &json)) {
         return -1;
     }
     const json_t *vocabulary = json_object_get(json, "vocab_size");
     const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));
+    unsigned token_bytes;
     int status = 0;
     if (!json_is_integer(vocabulary) || json_integer_value(vocabulary) < 1 ||
-        json_integer_value(vocabulary) > 65536) {
-        status = error_set("%s: 'vocab_size' is not a whole number from 1 to 65536", path);
+        json_integer_value(vocabulary) > MOST_TOKENS) {
+        status = error_set("%s: 'vocab_size' is not a whole number from 1 to %d", path, MOST_TOKENS);
+    } else if (token_bytes_of_meta(json, &token_bytes)) {
+        status = error_prefix("%s", path);
     } else {
         data->vocab_size = json_integer_value(vocabulary);
         snprintf(data->tokenizer, sizeof data->tokenizer, "%s", tokenizer ? tokenizer : "");

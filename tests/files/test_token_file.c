@@ -16,7 +16,7 @@ UNIT_TEST(test_reading) {
     const unsigned char bytes[] = {1, 0, 0x34, 0x12, 0xFF, 0xFF, 0, 0};
     struct token_file *file;
     int32_t tokens[4];
-    assert_int_equal(token_file_open(scratch_write("t.bin", bytes, sizeof bytes), &file), 0);
+    assert_int_equal(token_file_open(scratch_write("t.bin", bytes, sizeof bytes), 2, &file), 0);
     assert_int_equal(token_file_count(file), 4);
     assert_int_equal(token_file_read(file, 0, 4, 65536, tokens), 0);
     assert_int_equal(tokens[0], 1);
@@ -29,11 +29,69 @@ UNIT_TEST(test_reading) {
     token_file_close(NULL);
 }
 
+/* The same tokens in 2 and in 4 bytes, and one that only 4 bytes can hold. */
+UNIT_TEST(test_wide_tokens) {
+    const unsigned char bytes[] = {1, 0, 0, 0, 0x34, 0x12, 0, 0, 0x70, 0x11, 1, 0, 0xFF, 0xFF, 0xFF, 0xFF};
+    const char *path = scratch_write("wide.bin", bytes, sizeof bytes);
+    struct token_file *file;
+    int32_t tokens[4];
+    char digest[CHECKSUM_SIZE];
+    assert_int_equal(token_file_open(path, 4, &file), 0);
+    assert_int_equal(token_file_count(file), 4);
+    assert_int_equal(token_file_read(file, 0, 3, 70001, tokens), 0);
+    assert_int_equal(tokens[0], 1);
+    assert_int_equal(tokens[1], 0x1234);
+    assert_int_equal(tokens[2], 70000);
+    assert_int_equal(token_file_read(file, 2, 1, 70001, tokens), 0);
+    assert_int_equal(tokens[0], 70000);
+    assert_error(token_file_read(file, 0, 3, 70000, tokens), "wide.bin: token 70000 at position 2");
+    assert_error(token_file_examine(file, 1 << 24, digest), "token 4294967295 at position 3");
+    assert_int_equal(truncate(path, 15), 0);
+    assert_error(token_file_check(file), "became shorter");
+    token_file_close(file);
+}
+
+/* What meta.json says of the tokens' size. */
+UNIT_TEST(test_meta) {
+    static const struct {
+        const char *meta, *error;
+        uint64_t tokens; /* in a file of 8 bytes */
+    } cases[] = {
+        {"{}", NULL, 4},
+        {"{\"vocab_size\": 65536}", NULL, 4},
+        {"{\"vocab_size\": 50257, \"token_bytes\": 2}", NULL, 4},
+        {"{\"vocab_size\": 50257, \"token_bytes\": 4}", NULL, 2},
+        {"{\"vocab_size\": 65537, \"token_bytes\": 4}", NULL, 2},
+        {"{\"vocab_size\": 65537}", "'vocab_size' is 65537, and such tokens do not fit into 2 bytes", 0},
+        {"{\"vocab_size\": 65537, \"token_bytes\": 2}", "with \"token_bytes\": 4", 0},
+        {"{\"token_bytes\": 3}", "meta.json: 'token_bytes' is neither 2 nor 4", 0},
+        {"{\"token_bytes\": 0}", "neither 2 nor 4", 0},
+        {"{\"token_bytes\": -2}", "neither 2 nor 4", 0},
+        {"{\"token_bytes\": 4294967298}", "neither 2 nor 4", 0},
+        {"{\"token_bytes\": \"4\"}", "neither 2 nor 4", 0},
+        {"{\"token_bytes\": 4", "meta.json:1: ", 0},
+    };
+    scratch_write("train.bin", "\1\0\0\0\2\0\0\0", 8);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct token_file *file;
+        scratch_write("meta.json", cases[i].meta, strlen(cases[i].meta));
+        const int status = token_file_open_split(scratch_path("."), SPLIT_TRAIN, &file);
+        if (cases[i].error) {
+            assert_error(status, cases[i].error);
+            assert_null(file);
+        } else {
+            assert_int_equal(status, 0);
+            assert_int_equal(token_file_count(file), cases[i].tokens);
+            token_file_close(file);
+        }
+    }
+}
+
 UNIT_TEST(test_ranges_and_vocabulary) {
     const unsigned char bytes[] = {1, 0, 0x34, 0x12};
     struct token_file *file;
     int32_t tokens[4];
-    assert_int_equal(token_file_open(scratch_write("t.bin", bytes, sizeof bytes), &file), 0);
+    assert_int_equal(token_file_open(scratch_write("t.bin", bytes, sizeof bytes), 2, &file), 0);
     assert_int_equal(token_file_read(file, 1, 2, 65536, tokens), -1);
     assert_int_equal(token_file_read(file, 3, 0, 65536, tokens), -1);
     assert_int_equal(token_file_read(file, UINT64_MAX, 2, 65536, tokens), -1);
@@ -44,9 +102,9 @@ UNIT_TEST(test_ranges_and_vocabulary) {
     token_file_close(file);
 }
 
-static void refused(const char *path, const char *expected) {
+static void refused_as(unsigned token_bytes, const char *path, const char *expected) {
     struct token_file *file = (struct token_file *)1;
-    assert_int_equal(token_file_open(path, &file), -1);
+    assert_int_equal(token_file_open(path, token_bytes, &file), -1);
     assert_null(file);
     assert_non_null(strstr(error_text(), path));
     if (strstr(error_text(), expected) == NULL) {
@@ -54,10 +112,15 @@ static void refused(const char *path, const char *expected) {
     }
 }
 
+static void refused(const char *path, const char *expected) {
+    refused_as(2, path, expected);
+}
+
 UNIT_TEST(test_refused_files) {
     refused(scratch_path("missing.bin"), "No such file");
     refused(scratch_write("empty.bin", "", 0), "empty");
     refused(scratch_write("odd.bin", "abc", 3), "odd size");
+    refused_as(4, scratch_write("even.bin", "abcdef", 6), "a wrong size (6 bytes), but tokens are 32-bit numbers");
     refused(scratch_path("."), "folder");
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     refused(scratch_path("pipe"), "not a regular file");
@@ -66,7 +129,7 @@ UNIT_TEST(test_refused_files) {
 UNIT_TEST(test_link_is_followed) {
     struct token_file *file;
     assert_int_equal(symlink(scratch_write("target.bin", "ab", 2), scratch_path("link.bin")), 0);
-    assert_int_equal(token_file_open(scratch_path("link.bin"), &file), 0);
+    assert_int_equal(token_file_open(scratch_path("link.bin"), 2, &file), 0);
     token_file_close(file);
 }
 
@@ -85,7 +148,7 @@ UNIT_TEST(test_changes) {
     char digest[CHECKSUM_SIZE];
     const char *path = scratch_write("changes.bin", "a\0b\0c\0", 6);
     const char *link_path = scratch_path("changes-link");
-    assert_int_equal(token_file_open(path, &file), 0);
+    assert_int_equal(token_file_open(path, 2, &file), 0);
     assert_int_equal(token_file_check(file), 0);
     assert_int_equal(token_file_examine(file, 256, digest), 0);
     write_over(path, "a");
@@ -103,7 +166,7 @@ UNIT_TEST(test_changes) {
     assert_error(token_file_check(file), "became shorter");
     token_file_close(file);
 
-    assert_int_equal(token_file_open(path, &file), 0);
+    assert_int_equal(token_file_open(path, 2, &file), 0);
     assert_int_equal(unlink(link_path), 0);
     scratch_write("changes-other", "z\0z\0", 4);
     assert_int_equal(token_file_examine(file, 256, digest), 0);
@@ -111,7 +174,7 @@ UNIT_TEST(test_changes) {
     assert_int_equal(token_file_check(file), 0);
     token_file_close(file);
 
-    assert_int_equal(token_file_open(path, &file), 0);
+    assert_int_equal(token_file_open(path, 2, &file), 0);
     write_over(path, "z"); /* never examined: nobody knows */
     assert_int_equal(token_file_check(file), -1);
     token_file_close(file);

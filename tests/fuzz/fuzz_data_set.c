@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
         return 0;
     }
-    fuzz_require(set.vocab_size >= 0 && set.vocab_size <= 65536, "a vocabulary that cannot be");
+    fuzz_require(set.vocab_size >= 0 && set.vocab_size <= 1 << 24, "a vocabulary that cannot be");
     read_tokens(set.train, set.vocab_size ? (uint32_t)set.vocab_size : 65536);
     if (set.val) {
         read_tokens(set.val, 256);

@@ -17,7 +17,7 @@ static int begin(void **state) {
         bytes[2 * i] = (unsigned char)i;
         bytes[2 * i + 1] = (unsigned char)(i >> 8);
     }
-    return scratch_begin(state) || token_file_open(scratch_write("tokens.bin", bytes, sizeof bytes), &file);
+    return scratch_begin(state) || token_file_open(scratch_write("tokens.bin", bytes, sizeof bytes), 2, &file);
 }
 
 static int end(void **state) {

@@ -1,0 +1,90 @@
+/* Token files of 4 bytes a token: a vocabulary that needs them is trained on, scored and sampled from; and tokens
+ * that fit into 2 bytes give the same bits from files of either kind. */
+#include "runtime/files/files.h"
+#include "runtime/files/token_file.h"
+#include "runtime/system/random.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/test.h"
+#include "tests/support/training.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 2000, FAILED = 1 };
+
+static void write_tokens(const char *name, unsigned token_bytes, uint32_t vocab_size) {
+    unsigned char *stored = malloc(TOKENS * TOKEN_MOST_BYTES);
+    for (uint64_t i = 0; i < TOKENS; i++) {
+        const uint32_t token = (uint32_t)random_below(random_key(1, name), i, vocab_size);
+        token_store(stored + i * token_bytes, token_bytes, i % 2 ? vocab_size - 1 - token % 20 : token % 20);
+    }
+    scratch_write(name, stored, TOKENS * token_bytes);
+    free(stored);
+}
+
+/* A folder of token files, whose content depends on the vocabulary alone. */
+static void make_data(const char *folder, unsigned token_bytes, uint32_t vocab_size) {
+    char meta[80];
+    static const char *const names[] = {"train.bin", "val.bin"};
+    const int length =
+        snprintf(meta, sizeof meta, "{\"vocab_size\": %u, \"token_bytes\": %u}", vocab_size, token_bytes);
+    assert_int_equal(files_make_folder(scratch_path(folder)), 0);
+    scratch_write(scratch_format("%s/meta.json", folder), meta, (size_t)length);
+    for (size_t i = 0; i < 2; i++) {
+        write_tokens(names[i], token_bytes, vocab_size);
+        assert_int_equal(rename(scratch_path(names[i]), scratch_path(scratch_format("%s/%s", folder, names[i]))),
+                         0);
+    }
+}
+
+#define TRAIN_ON(data, ...) "--data-dir", scratch_path(data), "--max-iters", "4", "--eval-iters", "2", ##__VA_ARGS__
+#define EVAL(checkpoint, data)                                                                                     \
+    CHILD_RUN(HC_PROGRAMS "/hc_eval", "--checkpoint", scratch_path(checkpoint), "--device", "pocl", "--data",      \
+              scratch_path(data))
+
+UNIT_TEST(test_vocabulary_of_70000) {
+    make_data("large", 4, 70000);
+    assert_done(TRAIN("run", TRAIN_ON("large")));
+    assert_done(TRAIN("run", TRAIN_ON("large", "--init-from", "resume", "--max-iters", "6")));
+    assert_done(EVAL("run/ckpt-6", "large"));
+    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_sample", "--checkpoint", scratch_path("run/ckpt-6"), "--device", "pocl",
+                          "--tokenizer", "byte", "--prompt", "a", "--max-new-tokens", "4"));
+    /* lines 0 and 5 are evaluations; uniform at first, then the 40 tokens that come are learned */
+    json_t *lines = metrics("run");
+    assert_true(loss_at(lines, 1) > 11 && loss_at(lines, 1) < 11.4); /* log 70000 = 11.16 */
+    assert_true(loss_at(lines, 6) < loss_at(lines, 1) - 1);
+    json_decref(lines);
+}
+
+UNIT_TEST(test_two_and_four_bytes_are_the_same) {
+    make_data("two", 2, 300);
+    make_data("four", 4, 300);
+    assert_done(TRAIN("of-two", TRAIN_ON("two")));
+    assert_done(TRAIN("of-four", TRAIN_ON("four")));
+    assert_same_metrics("of-two", "of-four");
+    assert_same_file("of-two/ckpt-4/model.safetensors", "of-four/ckpt-4/model.safetensors");
+}
+
+static void write_meta(const char *text) {
+    scratch_write("wrong/meta.json", text, strlen(text));
+}
+
+UNIT_TEST(test_wrong_files) {
+    make_data("wrong", 4, 70000);
+    write_meta("{\"vocab_size\": 69999, \"token_bytes\": 4}");
+    assert_failed(TRAIN("beyond", TRAIN_ON("wrong")), FAILED, "wrong/train.bin: token 69999 at position ");
+    write_meta("{\"vocab_size\": 70000, \"token_bytes\": 8}");
+    assert_failed(TRAIN("eight", TRAIN_ON("wrong")), FAILED, "wrong/meta.json: 'token_bytes' is neither 2 nor 4");
+    write_meta("{\"vocab_size\": 70000}");
+    assert_failed(TRAIN("unsaid", TRAIN_ON("wrong")), FAILED, "say so with \"token_bytes\": 4");
+    write_meta("{\"vocab_size\": 70000, \"token_bytes\": 4}");
+    scratch_write("wrong/train.bin", "123456", 6);
+    assert_failed(TRAIN("cut", TRAIN_ON("wrong")), FAILED, "wrong/train.bin has a wrong size (6 bytes)");
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS);
+}
+
+UNIT_TEST_MAIN(begin, scratch_end)
