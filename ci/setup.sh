@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd
 libclblast-dev libopenblas-dev liblapacke-dev
-libjansson-dev libssl-dev libpcre2-dev zlib1g-dev libzstd-dev libcmocka-dev
+libjansson-dev libssl-dev libpcre2-dev libunistring-dev zlib1g-dev libzstd-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
 dict-gcide clang python3-numpy gnuplot-nox file"
 

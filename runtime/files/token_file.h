@@ -36,7 +36,8 @@ static inline const char *token_split_name(int split) {
     return split == SPLIT_VAL ? "val" : "train";
 }
 
-/* The files of a folder of token files: val.bin, which some lack, then train.bin and meta.json; ends with NULL. */
+/* The files of a folder of token files: val.bin and tokenizer.json, which some lack, train.bin and meta.json; ends
+ * with NULL. */
 extern const char *const token_folder_files[];
 
 /* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and

@@ -28,6 +28,7 @@ struct split {
 
 struct corpus_reader {
     const struct prepare_settings *settings;
+    const struct tokenizer *tokenizer;
     const struct document_order *order;
     uint64_t total;      /* stored bytes of all sources, 0: not known */
     json_t *done;        /* sources that were read to their end: path, bytes, sha256 */
@@ -91,11 +92,12 @@ static bool is_held_out(const struct corpus_reader *reader) {
 
 /* ---- opening and closing */
 
-struct corpus_reader *corpus_reader_open(const struct prepare_settings *settings,
+struct corpus_reader *corpus_reader_open(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                                          const struct document_order *order, uint64_t total, const json_t *saved) {
     struct corpus_reader *reader = memory_zeroed(1, sizeof *reader);
     const json_t *source;
     reader->settings = settings;
+    reader->tokenizer = tokenizer;
     reader->order = order;
     reader->total = total;
     reader->done = json_array();
@@ -192,7 +194,7 @@ static bool is_full(const struct text_batch *batch) {
 
 /* If tokens are bytes, text can be cut anywhere. */
 static bool can_cut_anywhere(const struct corpus_reader *reader) {
-    return reader->settings->vocabulary == NULL;
+    return reader->settings->tokenizer.kind == TOKENIZER_BYTE;
 }
 
 /* The end of a chunk of bytes, from `least` to `most`: after a blank line, else after a line's end. */
@@ -213,7 +215,7 @@ static size_t end_of_characters(const char *text, size_t bytes) {
 
 /* The same for tokens that must not be cut: before the white space of a blank line, of a line's end, or of anything
  * else; without any white space, between two characters. */
-static size_t end_of_words(const char *text, size_t least, size_t most) {
+static size_t end_of_words(const struct tokenizer *tokenizer, const char *text, size_t least, size_t most) {
     size_t line_end = 0;
     for (size_t at = least > 0 ? least : 1; at + 1 < most; at++) {
         const char *found = memchr(text + at, '\n', most - 1 - at);
@@ -221,14 +223,14 @@ static size_t end_of_words(const char *text, size_t least, size_t most) {
             break;
         }
         at = (size_t)(found - text);
-        if (tokenizer_is_cut(text, at)) {
+        if (tokenizer_is_cut(tokenizer, text, at)) {
             if (text[at + 1] == '\n') {
                 return at;
             }
             line_end = line_end ? line_end : at;
         }
     }
-    const size_t cut = line_end ? line_end : tokenizer_cut(text, most);
+    const size_t cut = line_end ? line_end : tokenizer_cut(tokenizer, text, most);
     return cut > 0 ? cut : end_of_characters(text, most);
 }
 
@@ -247,7 +249,8 @@ static size_t next_chunk(const struct corpus_reader *reader, const char *text, s
         }
         most = bytes;
     }
-    return can_cut_anywhere(reader) ? end_of_bytes(text, least, most) : end_of_words(text, least, most);
+    return can_cut_anywhere(reader) ? end_of_bytes(text, least, most)
+                                    : end_of_words(reader->tokenizer, text, least, most);
 }
 
 /* The size of the next part of a file that is one document; 0 as above. */
@@ -255,7 +258,7 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     if (bytes <= BLOCK_BYTES) {
         return reader->at_end ? bytes : 0;
     }
-    const size_t cut = can_cut_anywhere(reader) ? BLOCK_BYTES : tokenizer_cut(text, bytes);
+    const size_t cut = can_cut_anywhere(reader) ? BLOCK_BYTES : tokenizer_cut(reader->tokenizer, text, bytes);
     const bool waits = !reader->at_end && bytes < MOST_UNCUT_BYTES;
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }

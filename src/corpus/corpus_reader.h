@@ -8,10 +8,10 @@
 
 struct corpus_reader;
 
-/* settings and order must stay. total: stored bytes of all sources, 0: not known; with val_fraction it determines
- * the size of chunks of running text. saved: NULL, or the result of corpus_reader_save, after which the next piece
- * is the one that was next then. The caller closes the reader. */
-struct corpus_reader *corpus_reader_open(const struct prepare_settings *settings,
+/* settings, tokenizer (which says where text can be cut) and order must stay. total: stored bytes of all sources,
+ * 0: not known; with val_fraction it determines the size of chunks of running text. saved: NULL, or the result of
+ * corpus_reader_save, after which the next piece is the one that was next then. The caller closes the reader. */
+struct corpus_reader *corpus_reader_open(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                                          const struct document_order *order, uint64_t total, const json_t *saved);
 void corpus_reader_close(struct corpus_reader *reader);
 

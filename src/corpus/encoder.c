@@ -58,7 +58,7 @@ static int mark_end(const struct worker *worker, struct token_list *tokens) {
 static int encode_piece(struct worker *worker, const struct text_piece *piece, const char *text,
                         struct token_list *tokens) {
     const struct prepare_settings *settings = worker->encoder->settings;
-    const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->vocabulary == NULL;
+    const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->tokenizer.kind == TOKENIZER_BYTE;
     size_t bytes = piece->bytes;
     if ((is_line || !are_bytes) && /* text as bytes may be anything */
         text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) {

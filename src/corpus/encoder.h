@@ -29,8 +29,8 @@ void text_batch_add(struct text_batch *batch, const struct text_piece *piece, co
 
 struct encoder;
 
-/* settings and tokenizer must stay. The encoder ends each document with <|endoftext|>, or, if tokens are bytes,
- * with a blank line; it adds nothing to chunks of bytes. The caller frees *created, also on failure. */
+/* settings and tokenizer must stay. The encoder ends each document with the tokenizer's end of text, or, if tokens
+ * are bytes, with a blank line; it adds nothing to chunks of bytes. The caller frees *created, also on failure. */
 int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                    struct encoder **created);
 void encoder_free(struct encoder *encoder);

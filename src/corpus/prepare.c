@@ -77,10 +77,10 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
 /* Opens the files that are read beside the sources, and describes the task. */
 static int begin_task(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
-    const char *order = settings->order, *vocabulary = settings->vocabulary;
+    const char *order = settings->order, *vocabulary = settings->tokenizer.path;
     if (document_order_begin(&preparation->order, (uint64_t)settings->seed, settings->val_fraction, order) ||
         (order && checksum_file(order, preparation->order_digest)) ||
-        tokenizer_open(vocabulary, &preparation->tokenizer) ||
+        tokenizer_open(&settings->tokenizer, &preparation->tokenizer) ||
         (vocabulary && checksum_file(vocabulary, preparation->vocabulary_digest)) ||
         check_is_no_result(preparation, order) || check_is_no_result(preparation, vocabulary)) {
         return -1;
@@ -91,9 +91,11 @@ static int begin_task(struct preparation *preparation) {
         return -1;
     }
     preparation->task =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:b, s:o}", "version", HC_VERSION,
-                  "tokenizer", tokenizer_name(preparation->tokenizer), "vocabulary_sha256",
-                  preparation->vocabulary_digest, "documents", document_kind_name(settings->kind), "field",
+        json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:b, s:o}", "version", HC_VERSION,
+                  "tokenizer", tokenizer_name(preparation->tokenizer), "end_of_text",
+                  (json_int_t)tokenizer_end_of_text(preparation->tokenizer), "parse_special",
+                  settings->tokenizer.parse_special, "vocabulary_sha256", preparation->vocabulary_digest,
+                  "documents", document_kind_name(settings->kind), "field",
                   settings->kind == DOCUMENT_JSONL ? settings->field : "", "replace_invalid",
                   settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
                   (json_int_t)settings->seed, "shuffle", settings->shuffle, "order_sha256",
@@ -103,17 +105,31 @@ static int begin_task(struct preparation *preparation) {
 
 /* ---- the folder of work */
 
-static int remove_old_val(const char *folder) {
-    const struct path path = path_of("%s/val.bin", folder);
+static int remove_old(const char *folder, const char *name) {
+    const struct path path = path_of("%s/%s", folder, name);
     return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
 }
 
-/* Moves complete results, meta.json last, from the folder of work to their folder, and removes the folder of work.
- * Without has_val, an older val.bin is removed. When it was interrupted or failed, calling it again continues. */
-static int move_results(const struct preparation *preparation, bool has_val) {
+/* Moves complete results of a task, meta.json last, from the folder of work to their folder, and removes the folder
+ * of work. Without has_val, an older val.bin is removed, and an older tokenizer.json if the task has none. When it
+ * was interrupted or failed, calling it again continues. */
+static int move_results(const struct preparation *preparation, const json_t *task, bool has_val) {
     const char *folder = preparation->settings->folder, *work = preparation->work;
-    return files_move_into(folder, work, token_folder_files + (has_val ? 0 : 1)) ||
-                   (!has_val && remove_old_val(folder)) || files_remove_folder(work)
+    const char *tokenizer = json_string_value(json_object_get(task, "tokenizer"));
+    const bool has_file = tokenizer && strcmp(tokenizer, "file") == 0;
+    const char *names[5];
+    size_t count = 0;
+    if (has_val) {
+        names[count++] = "val.bin";
+    }
+    names[count++] = "train.bin";
+    if (has_file) {
+        names[count++] = TOKENIZER_FILE_NAME;
+    }
+    names[count++] = "meta.json";
+    names[count] = NULL;
+    return files_move_into(folder, work, names) || (!has_val && remove_old(folder, "val.bin")) ||
+                   (!has_file && remove_old(folder, TOKENIZER_FILE_NAME)) || files_remove_folder(work)
                ? -1
                : 0;
 }
@@ -134,7 +150,7 @@ static int read_state(const struct preparation *preparation, json_t **state) {
     const json_t *moving = json_object_get(left, "moving");
     const bool same =
         resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);
-    if (moving && move_results(preparation, json_is_true(moving)) == 0) {
+    if (moving && move_results(preparation, json_object_get(left, "task"), json_is_true(moving)) == 0) {
         result = same;
     } else if (moving) {
         result = resume ? -1 : 0;
@@ -181,8 +197,8 @@ static int begin_work(struct preparation *preparation) {
     if (left != 0) {
         return left;
     }
-    preparation->reader =
-        corpus_reader_open(settings, &preparation->order, preparation->total, json_object_get(state, "reader"));
+    preparation->reader = corpus_reader_open(settings, preparation->tokenizer, &preparation->order,
+                                             preparation->total, json_object_get(state, "reader"));
     const int result = (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
                        token_writer_open(work, &preparation->order, count_buckets(preparation),
                                          tokenizer_count(preparation->tokenizer), json_object_get(state, "writer"),
@@ -333,32 +349,63 @@ static double entropy(const uint64_t *counts, uint32_t values, uint64_t total) {
     return sum;
 }
 
+/* The name of the token that ends documents. */
+static json_t *end_of_text(const struct preparation *preparation) {
+    size_t bytes;
+    const struct tokenizer *tokenizer = preparation->tokenizer;
+    const char *name = tokenizer_bytes(tokenizer, tokenizer_end_of_text(tokenizer), &bytes);
+    return json_stringn(name, bytes);
+}
+
 static int write_meta(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const struct corpus_status status = corpus_reader_status(preparation->reader);
     const struct token_counts *counts = token_writer_counts(preparation->writer);
     const uint64_t train = counts->tokens[SPLIT_TRAIN], val = counts->tokens[SPLIT_VAL];
     const uint32_t vocabulary = tokenizer_count(preparation->tokenizer);
+    const char *path = settings->tokenizer.path;
+    const bool has_file = settings->tokenizer.kind == TOKENIZER_FILE;
     json_t *wide = token_bytes_for(vocabulary) > 2 ? json_integer(token_bytes_for(vocabulary)) : NULL;
     const bool chunks = settings->kind == DOCUMENT_CHUNKS;
     const char *order = chunks ? "kept" : settings->order ? "listed" : settings->shuffle ? "shuffled" : "kept";
-    json_t *meta = json_pack(
-        "{s:I, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, s:s*, s:o*}",
-        "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "tokenizer",
-        tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens", (json_int_t)val,
-        "held_out_fraction", (double)val / (double)(train + val), "val_fraction", settings->val_fraction,
-        "unigram_entropy", entropy(counts->train_values, vocabulary, train), "seed", (json_int_t)settings->seed,
-        "documents", document_kind_name(settings->kind), "train_documents",
-        (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents", (json_int_t)counts->documents[SPLIT_VAL],
-        "order", order, "strip_markup", "none", /* data/gcide/describe.py replaces it */
-        "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources", status.sources,
-        "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL, "order_sha256",
-        settings->order ? preparation->order_digest : NULL, "val_source",
-        settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
+    json_t *meta =
+        json_pack("{s:I, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, s:o*, "
+                  "s:s*, s:s*, s:o*}",
+                  "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "tokenizer",
+                  tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens",
+                  (json_int_t)val, "held_out_fraction", (double)val / (double)(train + val), "val_fraction",
+                  settings->val_fraction, "unigram_entropy", entropy(counts->train_values, vocabulary, train),
+                  "seed", (json_int_t)settings->seed, "documents", document_kind_name(settings->kind),
+                  "train_documents", (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents",
+                  (json_int_t)counts->documents[SPLIT_VAL], "order", order, "strip_markup",
+                  "none", /* data/gcide/describe.py replaces it */
+                  "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources",
+                  status.sources, has_file ? "tokenizer_sha256" : "ranks_sha256",
+                  path ? preparation->vocabulary_digest : NULL, "end_of_text",
+                  has_file ? end_of_text(preparation) : NULL, "special_tokens",
+                  settings->tokenizer.parse_special ? "parse" : NULL, "order_sha256",
+                  settings->order ? preparation->order_digest : NULL, "val_source",
+                  settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
     return json_file_write(path_of("%s/meta.json", preparation->work).text, meta,
                            JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)
                : 0;
+}
+
+/* The tokenizer.json belongs to the results. */
+static int copy_tokenizer(const struct preparation *preparation) {
+    const struct tokenizer_source *source = &preparation->settings->tokenizer;
+    const struct path copy = path_of("%s/" TOKENIZER_FILE_NAME, preparation->work);
+    char digest[CHECKSUM_SIZE];
+    if (source->kind != TOKENIZER_FILE) {
+        return 0;
+    }
+    if (tokenizer_copy(source->path, copy.text) || checksum_file(copy.text, digest)) {
+        return -1;
+    }
+    return strcmp(digest, preparation->vocabulary_digest) == 0
+               ? 0
+               : error_set("%s was changed while the text was encoded", source->path);
 }
 
 static int check_results(const struct preparation *preparation) {
@@ -390,13 +437,13 @@ static int finish(struct preparation *preparation) {
         preparation->saved = false; /* resuming would give the same */
         return -1;
     }
-    if (write_meta(preparation)) {
+    if (copy_tokenizer(preparation) || write_meta(preparation)) {
         return -1;
     }
     json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", val);
     preparation->saved = true;
     return json_file_write(path_of("%s/state.json", preparation->work).text, state, JSON_REAL_PRECISION(17)) ||
-                   move_results(preparation, val)
+                   move_results(preparation, preparation->task, val)
                ? -1
                : 0;
 }

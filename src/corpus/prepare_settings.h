@@ -2,13 +2,14 @@
 #pragma once
 
 #include "src/text/json_lines.h"
+#include "src/text/tokenizer.h"
 
 struct prepare_settings {
     const char *folder;         /* of the results: train.bin, val.bin, meta.json; made if missing */
     const char *const *sources; /* files, "-" is standard input */
     size_t source_count;        /* at least 1 */
     bool val_source;            /* the last source is held out, and nothing else; val_fraction is 0 */
-    const char *vocabulary;     /* path of GPT-2's vocabulary file; NULL: tokens are bytes */
+    struct tokenizer_source tokenizer;
     enum document_kind kind;
     char *field;           /* of JSON lines: where the text is */
     bool replace_invalid;  /* what is not UTF-8 becomes U+FFFD */

@@ -72,7 +72,8 @@ static int check_usage(const struct eval_settings *settings) {
 static int open_documents(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     return documents_open(&settings->documents, &evaluation->documents) ||
-                   tokenizer_open_for(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
+                   tokenizer_open_for(&evaluation->config, settings->checkpoint, &settings->tokenizer,
+                                      &evaluation->tokenizer)
                ? -1
                : 0;
 }

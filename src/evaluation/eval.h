@@ -4,7 +4,7 @@
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "src/evaluation/documents.h"
-#include "src/text/tokenizer.h"
+#include "src/text/model_tokenizer.h"
 
 struct eval_settings {
     char *checkpoint;

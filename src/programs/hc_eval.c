@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
                "text that is not UTF-8: an error, or replaced by U+FFFD as in Python"),
         INT("limit", &settings.documents.limit, "0", 0, 9e15, "score the first N documents only; 0: all"),
         TEXT("per_document", &settings.per_document, NULL, "write a line of JSON for each document to this file"),
-        TOKENIZER_OPTIONS(&settings.tokenizer),
+        TOKENIZER_OPTIONS(&settings.tokenizer, "auto", "the model's tokenizer; auto: as the checkpoint says; "),
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype, "auto"),
     };

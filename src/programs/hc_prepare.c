@@ -8,7 +8,7 @@
 #include "src/corpus/prepare.h"
 #include "src/programs/program.h"
 #include "src/settings/settings.h"
-#include "src/text/tokenizer.h"
+#include "src/text/model_tokenizer.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +37,8 @@ static struct program program = {
 
 struct settings {
     struct prepare_settings prepare;
-    char *out, *val, *vocabulary, *order;
-    int tokenizer; /* 1: gpt2 */
+    struct tokenizer_settings tokenizer;
+    char *out, *val, *order;
     int documents; /* 0: auto, else 1 + enum document_kind */
     int invalid;   /* enum invalid_word */
 };
@@ -114,9 +114,8 @@ static int run(struct settings *settings) {
     }
     const char **sources = memory_allocate(program.argument_count + 1, sizeof *sources);
     int status = complete(settings, sources) ? PROGRAM_DONE : PROGRAM_WRONG;
-    if (status == PROGRAM_DONE && settings->tokenizer == 1) {
-        prepare->vocabulary = tokenizer_find_vocabulary(settings->vocabulary);
-        status = prepare->vocabulary ? PROGRAM_DONE : PROGRAM_FAILED;
+    if (status == PROGRAM_DONE && tokenizer_choose(&settings->tokenizer, &prepare->tokenizer)) {
+        status = PROGRAM_FAILED;
     }
     if (status == PROGRAM_DONE) {
         interrupt_install();
@@ -141,9 +140,7 @@ int main(int argc, char **argv) {
         TEXT("val", &settings.val, NULL,
              "file to hold out instead: its text becomes val.bin, that of all others train.bin"),
         INT("seed", &prepare->seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),
-        CHOICE("tokenizer", &settings.tokenizer, "byte", "byte|gpt2",
-               "byte: each byte is a token; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"),
-        VOCABULARY_OPTION(&settings.vocabulary),
+        TOKENIZER_OPTIONS(&settings.tokenizer, "byte", ""),
         CHOICE("documents", &settings.documents, "auto", "auto|chunks|files|jsonl",
                "what a document is: a chunk of running text, a file, or a line of JSON; auto: by the files' names"),
         TEXT("field", &prepare->field, "text", "field of JSON lines that has the text"),

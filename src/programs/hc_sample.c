@@ -9,8 +9,8 @@
 #include "src/sampling/sample_print.h"
 #include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
+#include "src/text/model_tokenizer.h"
 #include "src/text/text_buffer.h"
-#include "src/text/tokenizer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static int open_tokenizer(struct session *session) {
     if (config_file_read(checkpoint, &session->config)) {
         return -1;
     }
-    return tokenizer_open_for(&session->config, &session->settings->tokenizer, &session->tokenizer)
+    return tokenizer_open_for(&session->config, checkpoint, &session->settings->tokenizer, &session->tokenizer)
                ? error_prefix("%s", checkpoint)
                : 0;
 }
@@ -186,7 +186,7 @@ int main(int argc, char **argv) {
               "all"),
         INT("seed", &settings.seed, "1337", 0, 9e15, "the same seed gives the same texts, whatever the batch size"),
         HEADING("Model"),
-        TOKENIZER_OPTIONS(&settings.tokenizer),
+        TOKENIZER_OPTIONS(&settings.tokenizer, "auto", "the model's tokenizer; auto: as the checkpoint says; "),
         INT("batch_size", &settings.batch_size, "8", 1, FEW_ROWS,
             "samples computed together: faster, for more memory"),
         DEVICE_OPTIONS(&settings.device),

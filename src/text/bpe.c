@@ -1,38 +1,70 @@
 #include "src/text/bpe.h"
-#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/utf8.h"
-#include "src/text/text_buffer.h"
-#include <limits.h>
-#include <openssl/evp.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_LIMIT   ((size_t)64 << 20)
-#define ARENA_LIMIT  ((size_t)1 << 24)
-#define TOKENS_LIMIT 65535
-#define NO_TOKEN     UINT32_MAX
-#define BYTES        256
-#define ALPHABET     0x144 /* characters of vocab.bpe, of which 256 stand for a byte */
-#define NO_BYTE      BYTES
+#define ARENA_LIMIT ((size_t)1 << 24)
+#define NONE        UINT32_MAX /* no token, no rank */
+#define BYTES       256
+
+struct span {
+    uint32_t start; /* in the arena */
+    uint16_t bytes; /* 0: the number is free */
+    bool in_text;
+    bool whole; /* a piece of these bytes is this token */
+};
+
+struct merge {
+    uint32_t left, right, rank; /* rank NONE: a free entry */
+};
 
 struct bpe {
     char *arena; /* [arena_bytes] the strings, one after the other */
     size_t arena_bytes;
-    struct span {
-        uint32_t start, bytes; /* in the arena; 0 bytes: the rank is free */
-    } *spans;                  /* [TOKENS_LIMIT] by token, which is the merge rank */
-    uint32_t count;            /* highest rank + 1 */
-    uint32_t *strings;         /* token + 1 by the string's hash, 0: free; linear probing, at most half full */
+    struct span *spans; /* [BPE_MOST_TOKENS] by token */
+    uint32_t count;     /* highest token + 1 */
+    uint32_t *strings;  /* token + 1 by the string's hash, 0: free; linear probing, at most half full */
     size_t strings_mask;
+    struct merge *merges; /* by the pair's hash; linear probing, at most half full */
+    size_t merges_mask, merge_count;
+    uint32_t *merged; /* [ranks] the token that merges of this rank give; NONE: there is none */
+    size_t ranks, ranks_capacity;
     uint32_t of_byte[BYTES];
-    uint32_t of_two[BYTES][BYTES]; /* what two bytes merge to: the pairs that every piece begins with */
+    uint32_t of_two[BYTES][BYTES]; /* the rank of two bytes: the pairs that every piece begins with */
 };
+
+struct bpe *bpe_create(void) {
+    struct bpe *bpe = memory_zeroed(1, sizeof *bpe);
+    bpe->arena = memory_allocate(ARENA_LIMIT, 1); /* the system provides only the pages that are used */
+    bpe->spans = memory_zeroed(BPE_MOST_TOKENS, sizeof *bpe->spans);
+    return bpe;
+}
+
+void bpe_close(struct bpe *bpe) {
+    if (bpe) {
+        free(bpe->arena);
+        free(bpe->spans);
+        free(bpe->strings);
+        free(bpe->merges);
+        free(bpe->merged);
+        free(bpe);
+    }
+}
+
+uint32_t bpe_count(const struct bpe *bpe) {
+    return bpe->count;
+}
+
+const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes) {
+    *bytes = bpe->spans[token].bytes;
+    return bpe->arena + bpe->spans[token].start;
+}
 
 /* ---- strings */
 
-static uint64_t mix(uint64_t value) {
+static inline uint64_t mix(uint64_t value) {
     value ^= value >> 32;
     value *= 0xd6e8feb86659fd93U;
     return value ^ value >> 32;
@@ -64,197 +96,179 @@ static inline uint32_t *string_entry(const struct bpe *bpe, const char *string, 
     return &bpe->strings[at];
 }
 
-static inline uint32_t find_string(const struct bpe *bpe, const char *string, size_t bytes) {
-    return *string_entry(bpe, string, bytes) - 1; /* NO_TOKEN where the entry is free */
+uint32_t bpe_find(const struct bpe *bpe, const char *string, size_t bytes) {
+    return *string_entry(bpe, string, bytes) - 1; /* NONE if the entry is free */
 }
 
-/* ---- opening */
-
-/* Reads a vocabulary file. */
-struct reader {
-    struct bpe *bpe;
-    const char *path;
-    size_t line;
-    uint16_t byte_of[ALPHABET]; /* of vocab.bpe's characters; NO_BYTE for others */
-};
-
-static int fail_line(const struct reader *reader, const char *what) {
-    return error_set("%s:%zu: %s", reader->path, reader->line, what);
-}
-
-static int add_token(struct reader *reader, uint64_t rank, const char *string, size_t bytes) {
-    struct bpe *bpe = reader->bpe;
-    if (rank >= TOKENS_LIMIT) {
-        return fail_line(reader, "more than 65535 tokens");
+int bpe_add_token(struct bpe *bpe, uint64_t token, const char *string, size_t bytes, bool in_text) {
+    if (token >= BPE_MOST_TOKENS) {
+        return error_set("token %" PRIu64 ": the numbers of tokens must be below %d", token, BPE_MOST_TOKENS);
     }
-    if (bytes == 0 || bpe->spans[rank].bytes != 0) {
-        return fail_line(reader, bytes == 0 ? "an empty token" : "the rank comes twice");
+    if (bytes == 0 || bytes > BPE_MOST_TOKEN_BYTES) {
+        return error_set(bytes == 0 ? "token %" PRIu64 " is empty" : "token %" PRIu64 " has more than %d bytes",
+                         token, BPE_MOST_TOKEN_BYTES);
+    }
+    if (bpe->spans[token].bytes != 0) {
+        return error_set("two tokens have the number %" PRIu64, token);
     }
     if (bytes > ARENA_LIMIT - bpe->arena_bytes) {
-        return fail_line(reader, "more than 16 MiB of tokens");
+        return error_set("the tokens have more than 16 MiB");
     }
     memcpy(bpe->arena + bpe->arena_bytes, string, bytes);
-    bpe->spans[rank] = (struct span){(uint32_t)bpe->arena_bytes, (uint32_t)bytes};
+    bpe->spans[token] = (struct span){(uint32_t)bpe->arena_bytes, (uint16_t)bytes, in_text, false};
     bpe->arena_bytes += bytes;
-    bpe->count = rank >= bpe->count ? (uint32_t)rank + 1 : bpe->count;
+    bpe->count = token >= bpe->count ? (uint32_t)token + 1 : bpe->count;
     return 0;
 }
 
-/* "<base64> <rank>". The text is changed. */
-static int read_tiktoken_line(struct reader *reader, char *line, size_t bytes) {
-    char *space = memchr(line, ' ', bytes);
-    if (!space || space == line || (space - line) % 4 != 0 || space - line > INT_MAX) {
-        return fail_line(reader, "a line must be a token in base64, a space and its rank");
-    }
-    char *end;
-    const size_t digits = (size_t)(space - line);
-    const unsigned long long rank = strtoull(space + 1, &end, 10);
-    if (space[1] < '0' || space[1] > '9' || end != line + bytes) {
-        return fail_line(reader, "the rank is not a number");
-    }
-    const size_t padding = line[digits - 1] != '=' ? 0 : line[digits - 2] != '=' ? 1 : 2;
-    const int decoded = EVP_DecodeBlock((unsigned char *)line, (const unsigned char *)line, (int)digits);
-    if (decoded < 0) {
-        return fail_line(reader, "the token is not base64");
-    }
-    return add_token(reader, rank, line, (size_t)decoded - padding);
-}
-
-static bool is_printable(unsigned byte) {
-    return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-}
-
-/* The alphabet of vocab.bpe, whose characters are also the first tokens: bytes that print stand for themselves (as
- * Latin-1), then come the other bytes, for which the characters from U+0100 on stand. */
-static int add_alphabet(struct reader *reader) {
-    unsigned next = 0x100;
-    for (unsigned character = 0; character < ALPHABET; character++) {
-        reader->byte_of[character] = NO_BYTE;
-    }
-    for (unsigned i = 0; i < 2 * BYTES; i++) {
-        const unsigned byte = i % BYTES;
-        const char string = (char)byte;
-        if (is_printable(byte) != (i < BYTES)) {
-            continue;
-        }
-        reader->byte_of[i < BYTES ? byte : next++] = (uint16_t)byte;
-        if (add_token(reader, reader->bpe->count, &string, 1)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* "<string> <string>" in that alphabet: together they are the next token. The text is changed. */
-static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
-    size_t written = 0, spaces = 0, length;
-    for (size_t at = 0; at < bytes; at += length) {
-        uint32_t character;
-        length = utf8_decode(line + at, bytes - at, &character);
-        if (length == 1 && character == ' ') {
-            spaces += written > 0 && at + 1 < bytes ? 1 : 2;
-            continue;
-        }
-        if (length == 0 || character >= ALPHABET || reader->byte_of[character] == NO_BYTE) {
-            return fail_line(reader, "a character that stands for no byte");
-        }
-        line[written++] = (char)reader->byte_of[character];
-    }
-    if (spaces != 1) {
-        return fail_line(reader, "a line must be two strings with a space between");
-    }
-    return add_token(reader, reader->bpe->count, line, written);
-}
-
-static int read_lines(struct reader *reader, char *text, size_t bytes) {
-    const bool merges = bytes > 9 && memcmp(text, "#version:", 9) == 0;
-    if (merges && add_alphabet(reader)) {
-        return -1;
-    }
-    for (char *line = text, *end; line < text + bytes; line = end + 1) {
-        end = memchr(line, '\n', (size_t)(text + bytes - line));
-        end = end ? end : text + bytes;
-        size_t length = (size_t)(end - line);
-        length -= length > 0 && line[length - 1] == '\r';
-        reader->line++;
-        const bool skip = length == 0 || (merges && reader->line == 1);
-        line[length] = '\0'; /* the text has a final NUL */
-        if (!skip && (merges ? read_merge_line(reader, line, length) : read_tiktoken_line(reader, line, length))) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int make_strings(struct bpe *bpe, const char *path) {
+/* The least power of two of which `count` is at most half. */
+static size_t table_size(size_t count) {
     size_t size = 16;
-    while (size < 2 * (size_t)bpe->count) {
+    while (size < 2 * count) {
         size *= 2;
     }
+    return size;
+}
+
+int bpe_index(struct bpe *bpe) {
+    const size_t size = table_size(bpe->count);
     bpe->strings_mask = size - 1;
     bpe->strings = memory_zeroed(size, sizeof *bpe->strings);
     for (uint32_t token = 0; token < bpe->count; token++) {
-        size_t bytes;
-        const char *string = bpe_bytes(bpe, token, &bytes);
-        if (bytes == 0) {
-            return error_set("%s: there is no token of rank %u, but of rank %u", path, token, bpe->count - 1);
+        const struct span span = bpe->spans[token];
+        if (span.bytes == 0 || !span.in_text) {
+            continue;
         }
-        uint32_t *entry = string_entry(bpe, string, bytes);
+        uint32_t *entry = string_entry(bpe, bpe->arena + span.start, span.bytes);
         if (*entry != 0) {
-            return error_set("%s: the token of rank %u comes twice", path, token);
+            return error_set("the tokens %u and %u are the same string", *entry - 1, token);
         }
         *entry = token + 1;
     }
     return 0;
 }
 
-static int look_up_bytes(struct bpe *bpe, const char *path) {
+/* ---- merges */
+
+/* The pair's entry of the table, or the free one where it would be. */
+static inline struct merge *merge_entry(const struct bpe *bpe, uint32_t left, uint32_t right) {
+    size_t at = mix((uint64_t)left << 32 | right) & bpe->merges_mask;
+    for (const struct merge *merge; (merge = &bpe->merges[at])->rank != NONE; at = (at + 1) & bpe->merges_mask) {
+        if (merge->left == left && merge->right == right) {
+            break;
+        }
+    }
+    return &bpe->merges[at];
+}
+
+static void grow_merges(struct bpe *bpe) {
+    struct merge *old = bpe->merges;
+    const size_t old_size = old ? bpe->merges_mask + 1 : 0, size = table_size(bpe->merge_count + 1);
+    if (size <= old_size) {
+        return;
+    }
+    bpe->merges_mask = size - 1;
+    bpe->merges = memory_allocate(size, sizeof *bpe->merges);
+    for (size_t i = 0; i < size; i++) {
+        bpe->merges[i].rank = NONE;
+    }
+    for (size_t i = 0; i < old_size; i++) {
+        if (old[i].rank != NONE) {
+            *merge_entry(bpe, old[i].left, old[i].right) = old[i];
+        }
+    }
+    free(old);
+}
+
+/* False: the two merge already. */
+static bool add_merge(struct bpe *bpe, struct merge merge, uint32_t token) {
+    grow_merges(bpe);
+    struct merge *entry = merge_entry(bpe, merge.left, merge.right);
+    if (entry->rank != NONE) {
+        return false;
+    }
+    *entry = merge;
+    bpe->merge_count++;
+    memory_reserve((void **)&bpe->merged, &bpe->ranks_capacity, merge.rank + (size_t)1, sizeof *bpe->merged);
+    while (bpe->ranks <= merge.rank) {
+        bpe->merged[bpe->ranks++] = NONE;
+    }
+    bpe->merged[merge.rank] = token;
+    return true;
+}
+
+int bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right) {
+    char both[2 * BPE_MOST_TOKEN_BYTES];
+    const struct span first = bpe->spans[left], second = bpe->spans[right];
+    memcpy(both, bpe->arena + first.start, first.bytes);
+    memcpy(both + first.bytes, bpe->arena + second.start, second.bytes);
+    const uint32_t token = bpe_find(bpe, both, (size_t)first.bytes + second.bytes);
+    if (token == NONE) {
+        return error_set("the two strings together are not in the vocabulary");
+    }
+    return add_merge(bpe, (struct merge){left, right, (uint32_t)bpe->ranks}, token)
+               ? 0
+               : error_set("the pair stands in an earlier merge, too");
+}
+
+void bpe_add_all_merges(struct bpe *bpe) {
+    for (uint32_t token = 0; token < bpe->count; token++) {
+        const struct span span = bpe->spans[token];
+        const char *string = bpe->arena + span.start;
+        for (size_t at = 1; at < span.bytes; at++) {
+            const uint32_t left = bpe_find(bpe, string, at);
+            const uint32_t right = left == NONE ? NONE : bpe_find(bpe, string + at, span.bytes - at);
+            if (right != NONE) {
+                add_merge(bpe, (struct merge){left, right, token}, token);
+            }
+        }
+    }
+}
+
+/* ---- completing */
+
+static int look_up_bytes(struct bpe *bpe, bool lacks_bytes) {
     for (unsigned byte = 0; byte < BYTES; byte++) {
         const char string = (char)byte;
-        bpe->of_byte[byte] = find_string(bpe, &string, 1);
-        if (bpe->of_byte[byte] == NO_TOKEN) {
-            return error_set("%s: there is no token for the byte 0x%02x", path, byte);
+        bpe->of_byte[byte] = bpe_find(bpe, &string, 1);
+        if (bpe->of_byte[byte] == NONE && !lacks_bytes) {
+            return error_set("there is no token for the byte 0x%02x", byte);
         }
     }
     for (unsigned left = 0; left < BYTES; left++) {
         for (unsigned right = 0; right < BYTES; right++) {
-            bpe->of_two[left][right] = find_string(bpe, (char[]){(char)left, (char)right}, 2);
+            bpe->of_two[left][right] = merge_entry(bpe, bpe->of_byte[left], bpe->of_byte[right])->rank;
         }
     }
     return 0;
 }
 
-int bpe_open(const char *path, struct bpe **opened) {
-    struct bpe *bpe = *opened = memory_zeroed(1, sizeof *bpe);
-    struct reader reader = {.bpe = bpe, .path = path};
-    char *text;
-    size_t bytes;
-    bpe->arena = memory_allocate(ARENA_LIMIT, 1); /* the system provides only the pages that are used */
-    bpe->spans = memory_zeroed(TOKENS_LIMIT, sizeof *bpe->spans);
-    if (files_read(path, FILE_LIMIT, &text, &bytes)) {
+/* Finds the tokens that their own bytes merge to: pieces of these bytes need no merging. */
+static void find_whole(struct bpe *bpe, bool whole_pieces) {
+    struct token_list list = {0};
+    for (uint32_t token = 0; token < bpe->count; token++) {
+        struct span *span = &bpe->spans[token];
+        list.count = 0;
+        if (span->in_text && !whole_pieces) {
+            bpe_encode(bpe, bpe->arena + span->start, span->bytes, &list);
+        }
+        span->whole = span->in_text && (whole_pieces || (list.count == 1 && list.tokens[0] == token));
+    }
+    token_list_free(&list);
+}
+
+int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes) {
+    for (uint32_t token = 0; token < bpe->count; token++) {
+        if (bpe->spans[token].bytes == 0) {
+            return error_set("there is no token %u, but a token %u", token, bpe->count - 1);
+        }
+    }
+    grow_merges(bpe);
+    if (look_up_bytes(bpe, lacks_bytes)) {
         return -1;
     }
-    const int status = read_lines(&reader, text, bytes);
-    free(text);
-    return status || make_strings(bpe, path) || look_up_bytes(bpe, path) ? -1 : 0;
-}
-
-void bpe_close(struct bpe *bpe) {
-    if (bpe) {
-        free(bpe->arena);
-        free(bpe->spans);
-        free(bpe->strings);
-        free(bpe);
-    }
-}
-
-uint32_t bpe_count(const struct bpe *bpe) {
-    return bpe->count;
-}
-
-const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes) {
-    *bytes = bpe->spans[token].bytes;
-    return bpe->arena + bpe->spans[token].start;
+    find_whole(bpe, whole_pieces);
+    return 0;
 }
 
 /* ---- encoding */
@@ -273,10 +287,10 @@ void token_list_free(struct token_list *list) {
     *list = (struct token_list){0};
 }
 
-/* A string of the piece, at the place where it begins. */
+/* A part of the piece. Its place is the number of the byte where it begins, not counting bytes without a token. */
 struct bpe_part {
     uint32_t token;
-    uint32_t merged;         /* with the next part; NO_TOKEN: they stay apart */
+    uint32_t rank;           /* of its merge with the next part; NONE: they do not merge */
     uint32_t next, previous; /* their places */
 };
 
@@ -306,67 +320,79 @@ static uint64_t heap_pop(struct token_list *list, size_t *count) {
     return top;
 }
 
-/* Divides the piece into bytes, and puts the pairs that merge into the heap. Their number. */
+/* Divides the piece into bytes. The number of parts. */
 static size_t split_bytes(const struct bpe *bpe, struct token_list *list, const char *piece, size_t bytes) {
     const unsigned char *text = (const unsigned char *)piece;
     size_t count = 0;
+    unsigned before = 0;
     for (size_t i = 0; i < bytes; i++) {
-        const uint32_t merged = i + 1 < bytes ? bpe->of_two[text[i]][text[i + 1]] : NO_TOKEN;
-        list->parts[i] = (struct bpe_part){bpe->of_byte[text[i]], merged, (uint32_t)(i + 1), (uint32_t)i - 1};
-        if (merged != NO_TOKEN) {
-            heap_push(list, &count, merged, (uint32_t)i);
+        if (bpe->of_byte[text[i]] == NONE) {
+            continue;
         }
+        if (count > 0) {
+            list->parts[count - 1].rank = bpe->of_two[before][text[i]];
+        }
+        list->parts[count] =
+            (struct bpe_part){bpe->of_byte[text[i]], NONE, (uint32_t)count + 1, (uint32_t)count - 1};
+        before = text[i];
+        count++;
     }
     return count;
 }
 
 /* Looks up what the part at `place` becomes with the next one. */
-static void update_merge(const struct bpe *bpe, struct token_list *list, size_t *count, const char *piece,
-                         size_t bytes, uint32_t place) {
+static void update_merge(const struct bpe *bpe, struct token_list *list, size_t *heap_count, size_t parts,
+                         uint32_t place) {
     struct bpe_part *part = &list->parts[place];
-    part->merged =
-        part->next < bytes ? find_string(bpe, piece + place, list->parts[part->next].next - place) : NO_TOKEN;
-    if (part->merged != NO_TOKEN) {
-        heap_push(list, count, part->merged, place);
+    part->rank = part->next < parts ? merge_entry(bpe, part->token, list->parts[part->next].token)->rank : NONE;
+    if (part->rank != NONE) {
+        heap_push(list, heap_count, part->rank, place);
     }
 }
 
-/* Merges neighbours until none is in the vocabulary; the first part stays at place 0. */
-static void merge_parts(const struct bpe *bpe, struct token_list *list, const char *piece, size_t bytes) {
+/* Merges neighbours as long as any merge; the first part stays at place 0. A pair whose entry is out of date merges
+ * nevertheless if its new merge gives the same token: so do the tokenizers that read tokenizer.json. */
+static void merge_parts(const struct bpe *bpe, struct token_list *list, size_t count) {
     struct bpe_part *parts = list->parts;
-    size_t count = split_bytes(bpe, list, piece, bytes);
-    while (count > 0) {
-        const uint64_t entry = heap_pop(list, &count);
+    size_t heap_count = 0;
+    for (uint32_t place = 0; place < count; place++) {
+        if (parts[place].rank != NONE) {
+            heap_push(list, &heap_count, parts[place].rank, place);
+        }
+    }
+    while (heap_count > 0) {
+        const uint64_t entry = heap_pop(list, &heap_count);
         const uint32_t rank = (uint32_t)(entry >> 32), place = (uint32_t)entry;
         struct bpe_part *part = &parts[place];
-        if (part->merged != rank) {
+        if (part->rank == NONE || bpe->merged[part->rank] != bpe->merged[rank]) {
             continue;
         }
         struct bpe_part *gone = &parts[part->next];
-        part->token = rank;
+        part->token = bpe->merged[rank];
         part->next = gone->next;
-        gone->merged = NO_TOKEN;
-        if (part->next < bytes) {
+        gone->rank = NONE;
+        if (part->next < count) {
             parts[part->next].previous = place;
         }
-        update_merge(bpe, list, &count, piece, bytes, place);
+        update_merge(bpe, list, &heap_count, count, place);
         if (place > 0) {
-            update_merge(bpe, list, &count, piece, bytes, part->previous);
+            update_merge(bpe, list, &heap_count, count, part->previous);
         }
     }
 }
 
 void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
-    const uint32_t whole = find_string(bpe, piece, bytes);
-    if (whole != NO_TOKEN) {
-        token_list_append(list, whole);
+    const uint32_t token = bpe_find(bpe, piece, bytes);
+    if (token != NONE && bpe->spans[token].whole) {
+        token_list_append(list, token);
         return;
     }
     /* the heap begins with at most one pair for each byte, and a merge takes one out and puts two in */
     memory_reserve((void **)&list->parts, &list->part_capacity, bytes, sizeof *list->parts);
     memory_reserve((void **)&list->heap, &list->heap_capacity, 2 * bytes, sizeof *list->heap);
-    merge_parts(bpe, list, piece, bytes);
-    for (size_t i = 0; i < bytes; i = list->parts[i].next) {
+    const size_t count = split_bytes(bpe, list, piece, bytes);
+    merge_parts(bpe, list, count);
+    for (size_t i = 0; i < count; i = list->parts[i].next) {
         token_list_append(list, list->parts[i].token);
     }
 }

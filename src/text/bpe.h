@@ -1,6 +1,6 @@
-/* Byte-pair encoding as in GPT-2 and tiktoken. The vocabulary is a list of byte strings, each with a merge rank. A
- * piece of text begins as single bytes. As long as two neighbours together are in the vocabulary, the pair with the
- * lowest merge rank (the first such pair) is merged. The merge rank is the token. */
+/* Byte-pair encoding. The vocabulary is a list of byte strings, the tokens, and of pairs of tokens that merge to a
+ * third one, each with a rank. A piece of text begins as single bytes. As long as any two neighbours merge, the
+ * pair of the lowest rank (the first such pair) becomes one token. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,9 +10,9 @@
 struct bpe;
 
 /* Reads a vocabulary file: tiktoken's format (a line is base64, a space, the rank; ranks without gaps, in any
- * order) or GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). The file must have
- * all 256 single bytes and at most 65535 strings, 2^24 bytes altogether. Errors name the file and the line. The
- * caller closes *opened, also on failure. */
+ * order) or GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). Any two tokens
+ * merge whose bytes together are a token, and its number is the rank. The file must have all 256 single bytes.
+ * Errors name the file and the line. The caller closes *opened, also on failure. */
 int bpe_open(const char *path, struct bpe **opened);
 void bpe_close(struct bpe *bpe);
 
@@ -34,6 +34,35 @@ struct token_list {
 void token_list_append(struct token_list *list, uint32_t token);
 void token_list_free(struct token_list *list);
 
-/* Appends the tokens of a piece of n = 1 to BPE_MOST_BYTES bytes, in O(n log n). */
+/* Appends the tokens of a piece of n = 1 to BPE_MOST_BYTES bytes, in O(n log n). A byte without a token is left
+ * out. */
 void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list);
 #define BPE_MOST_BYTES INT32_MAX
+
+/* ---- making a vocabulary: add tokens, bpe_index, add merges, bpe_complete. Error texts do not name a file. */
+
+enum { BPE_MOST_TOKENS = 1 << 20, BPE_MOST_TOKEN_BYTES = 4096 };
+
+struct bpe *bpe_create(void);
+
+/* Fails if the number is taken or not below BPE_MOST_TOKENS, the string is empty or has more than
+ * BPE_MOST_TOKEN_BYTES, or all strings together have more than 16 MiB. in_text: a piece of text can become this
+ * token. */
+int bpe_add_token(struct bpe *bpe, uint64_t token, const char *string, size_t bytes, bool in_text);
+
+/* Fails if two tokens of texts have the same bytes. */
+int bpe_index(struct bpe *bpe);
+
+/* The token of texts with these bytes; UINT32_MAX: none. After bpe_index. */
+uint32_t bpe_find(const struct bpe *bpe, const char *string, size_t bytes);
+
+/* Two tokens of texts merge; the rank is the number of merges so far. Fails if their bytes together are no token,
+ * or if they merge already. */
+int bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right);
+
+/* Adds all merges of a vocabulary in tiktoken's format. */
+void bpe_add_all_merges(struct bpe *bpe);
+
+/* whole_pieces: a piece that is a token becomes this token, even if merges lead to others. lacks_bytes: single
+ * bytes need not be tokens. Fails if a number below the highest has no token, or a byte has none. */
+int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes);

@@ -169,7 +169,7 @@ UNIT_TEST(test_files) {
     prepared_run(&settings);
     struct tokenizer *tokenizer;
     struct token_list tokens = {0};
-    assert_int_equal(tokenizer_open(prepared_vocabulary, &tokenizer), 0);
+    assert_int_equal(tokenizer_open(&settings.tokenizer, &tokenizer), 0);
     assert_int_equal(tokenizer_encode(tokenizer, "in the", 6, &tokens), 0);
     token_list_append(&tokens, END_OF_TEXT);
     assert_int_equal(tokenizer_encode(tokenizer, large.bytes, large.size, &tokens), 0);
@@ -202,7 +202,7 @@ UNIT_TEST(test_bytes) {
         "\xef\xbb\xbf{\"id\":123456789012345678901,\"text\":\"one\"}\r\n{\"text\":\"two\\u0000\"}";
     const char *const sources[] = {scratch_write("two.jsonl", two, sizeof two - 1)};
     struct prepare_settings settings = prepared_settings(sources, 1);
-    settings.vocabulary = NULL;
+    settings.tokenizer = (struct tokenizer_source){.kind = TOKENIZER_BYTE};
     settings.val_fraction = 0;
     settings.shuffle = false;
     prepared_run(&settings);

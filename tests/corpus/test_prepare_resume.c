@@ -141,7 +141,7 @@ UNIT_TEST(test_killed_in_running_text) {
                                    write_running_text("second.txt", 300000)};
     struct prepare_settings settings = prepared_settings(sources, 2);
     settings.kind = DOCUMENT_CHUNKS;
-    settings.vocabulary = NULL;
+    settings.tokenizer = (struct tokenizer_source){.kind = TOKENIZER_BYTE};
     settings.val_fraction = 0.1;
     settings.threads = 1;
     const struct prepare_report report = prepared_run(&settings);

@@ -585,7 +585,7 @@ UNIT_TEST(test_tokenizers_are_looked_for) {
                    "no-ranks", source);
     REFUSED_TOKENS("no-ranks does not exist: data/gpt2/vocabulary.sh gets it", 50257, "", "--vocab-file",
                    "no-ranks", source);
-    REFUSED_TOKENS("tokenizer 'words' is neither byte nor gpt2", 300, "words", source);
+    REFUSED_TOKENS("tokenizer 'words' is none of byte, gpt2 and file", 300, "words", source);
     REFUSED_TOKENS("the model has 200 tokens and the tokenizer 'byte' 256", 200, "byte", source);
 }
 

@@ -88,7 +88,7 @@ class Scenario:
 
 # ---- hc_prepare
 
-RESULTS = ("train.bin", "val.bin", "meta.json")
+RESULTS = ("train.bin", "val.bin", "tokenizer.json", "meta.json")
 
 
 def prepared(folder, _stdout=""):
@@ -134,6 +134,14 @@ def make_ranks(_tools, folder):
     tokens += pairs + [pair + bytes([last]) for pair in pairs for last in range(32, 127)]
     (folder / "ranks.tiktoken").write_text("".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens[:50256])))
     make_text(_tools, folder)
+
+
+TOKENIZER = str(Path(__file__).resolve().parents[1] / "text/tokenizers/qwen2.json")
+
+
+def make_marks(_tools, folder):
+    """Text that is normalized."""
+    (folder / "text.txt").write_text(text(1).replace("e", "e\u0301"), encoding="utf-8")
 
 
 def make_other_results(tools, folder):
@@ -313,6 +321,7 @@ SCENARIOS = [
     prepare_scenario("prepare_bytes", make_text),
     prepare_scenario("prepare_gzip", make_lines, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_bpe", make_ranks, "--tokenizer", "gpt2", "--vocab-file", "ranks.tiktoken"),
+    prepare_scenario("prepare_tokenizer_json", make_marks, "--tokenizer", TOKENIZER),
     prepare_scenario("prepare_resume", make_unfinished, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_over_other", make_other_results),
     train_scenario("train"),

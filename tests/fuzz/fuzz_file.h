@@ -14,5 +14,8 @@ void fuzz_require(bool holds, const char *what);
 /* The path of a file with this content, valid until the next call. */
 const char *fuzz_file(const uint8_t *data, size_t bytes);
 
+/* The path of a small vocabulary in tiktoken's format, valid until the next call of fuzz_file. */
+const char *fuzz_vocabulary(void);
+
 /* While the disk is full, no file grows beyond a few bytes: as on a disk, writing more fails. */
 void fuzz_fill_disk(bool full);

@@ -86,19 +86,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         .kind = bytes % 3 == 0   ? DOCUMENT_CHUNKS
                 : bytes % 3 == 1 ? DOCUMENT_FILES
                                  : DOCUMENT_JSONL,
-        .vocabulary = bytes % 4 > 1 ? "words" : NULL, /* where text may be cut */
+        .tokenizer.kind = bytes % 4 > 1 ? TOKENIZER_GPT2 : TOKENIZER_BYTE, /* where text may be cut */
         .val_fraction = 0.25,
         .stop_descriptor = -1,
     };
+    static struct tokenizer *tokenizer;
     struct document_order order;
     struct token_writer *writer = NULL;
     const uint32_t vocabulary = bytes % 5 == 4 ? 70000 : 65536; /* tokens of 4 or 2 bytes */
     json_t *state = NULL;
+    if (!tokenizer) {
+        const struct tokenizer_source gpt2 = {.kind = TOKENIZER_GPT2, .path = fuzz_vocabulary()};
+        fuzz_require(tokenizer_open(&gpt2, &tokenizer) == 0, "the small vocabulary is refused");
+    }
     error_clear();
     json_file_read(path, 1 << 20, &state);
     fuzz_fill_disk(bytes % 7 == 0);
     document_order_begin(&order, 1, settings.val_fraction, NULL);
-    struct corpus_reader *reader = corpus_reader_open(&settings, &order, 1000, json_object_get(state, "reader"));
+    struct corpus_reader *reader =
+        corpus_reader_open(&settings, tokenizer, &order, 1000, json_object_get(state, "reader"));
     if (token_writer_open(folder, &order, bytes % 2 ? BUCKETS : 0, vocabulary, json_object_get(state, "writer"),
                           &writer) ||
         finish(reader, writer, vocabulary)) {

@@ -217,7 +217,7 @@ UNIT_TEST(wrong_settings_are_refused) {
     assert_refused(SAMPLE_STATUS("bytes", "--top-p", "1.5"), WRONG_USAGE, "top-p");
     assert_refused(SAMPLE_STATUS("bytes", "--num-samples", "0"), WRONG_USAGE, "num-samples");
     assert_refused(SAMPLE_STATUS("bytes", "--batch-size", "17"), WRONG_USAGE, "batch-size");
-    assert_refused(SAMPLE_STATUS("bytes", "--tokenizer", "words"), WRONG_USAGE, "none of auto|byte|gpt2");
+    assert_refused(SAMPLE_STATUS("bytes", "--tokenizer", "words"), FAILED, "'words' is not there");
 }
 
 DEVICE_TEST_MAIN(begin, scratch_end)

@@ -110,7 +110,7 @@ struct prepare_settings prepared_settings(const char *const *sources, size_t cou
     return (struct prepare_settings){.folder = prepared_out,
                                      .sources = sources,
                                      .source_count = count,
-                                     .vocabulary = prepared_vocabulary,
+                                     .tokenizer = {.kind = TOKENIZER_GPT2, .path = prepared_vocabulary},
                                      .kind = DOCUMENT_JSONL,
                                      .field = "text",
                                      .val_fraction = 0.01,

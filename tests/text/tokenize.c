@@ -1,6 +1,6 @@
-/* Text from standard input to GPT-2's tokens on standard output, 16 bits each, and the seconds that it took on
- * standard error; or, with "pieces", to the places where pieces end, 32 bits each: for
- * tests/compare_tiktoken.py. */
+/* Text from standard input to tokens on standard output, 32 bits each, and the seconds that it took on standard
+ * error; or, with "pieces", to the places where pieces end: for tests/compare_tiktoken.py and
+ * tests/compare_tokenizers.py. */
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
 #include "src/text/text_buffer.h"
@@ -18,13 +18,16 @@ static int read_all(struct text_buffer *text) {
     return ferror(stdin) ? error_set_errno("cannot read standard input") : 0;
 }
 
+static void write_number(size_t number) {
+    const uint32_t stored = (uint32_t)number;
+    fwrite(&stored, sizeof stored, 1, stdout);
+}
+
 static int write_pieces(const struct tokenizer *tokenizer, const struct text_buffer *text) {
-    for (size_t at = 0; at < text->size;) {
+    for (size_t at = 0; at < text->size; write_number(at)) {
         if (tokenizer_piece(tokenizer, text->bytes, text->size, at, &at)) {
             return -1;
         }
-        const uint32_t end = (uint32_t)at;
-        fwrite(&end, sizeof end, 1, stdout);
     }
     return 0;
 }
@@ -36,18 +39,25 @@ static int write_tokens(const struct tokenizer *tokenizer, const struct text_buf
         return -1;
     }
     fprintf(stderr, "%.6f\n", progress_clock() - start);
-    fwrite(list.tokens, sizeof *list.tokens, list.count, stdout);
+    for (size_t i = 0; i < list.count; i++) {
+        write_number(list.tokens[i]);
+    }
     token_list_free(&list);
     return 0;
 }
 
-static int run(const char *vocabulary, bool pieces) {
+static int run(const char *path, const char *word) {
+    const size_t length = strlen(path);
+    const bool is_json = length > 5 && strcmp(path + length - 5, ".json") == 0;
+    const struct tokenizer_source source = {.kind = is_json ? TOKENIZER_FILE : TOKENIZER_GPT2,
+                                            .path = path,
+                                            .parse_special = strcmp(word, "parse") == 0};
     struct tokenizer *tokenizer;
     struct text_buffer text = {0};
-    if (tokenizer_open(vocabulary, &tokenizer) || read_all(&text)) {
+    if (tokenizer_open(&source, &tokenizer) || read_all(&text)) {
         return -1;
     }
-    if ((pieces ? write_pieces : write_tokens)(tokenizer, &text)) {
+    if ((strcmp(word, "pieces") == 0 ? write_pieces : write_tokens)(tokenizer, &text)) {
         return -1;
     }
     text_free(&text);
@@ -56,11 +66,12 @@ static int run(const char *vocabulary, bool pieces) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2 && (argc != 3 || strcmp(argv[2], "pieces") != 0)) {
-        fprintf(stderr, "usage: tokenize VOCABULARY [pieces] <TEXT >RESULT\n");
+    const char *word = argc == 3 ? argv[2] : "text";
+    if (argc < 2 || argc > 3 || (strcmp(word, "text") && strcmp(word, "parse") && strcmp(word, "pieces"))) {
+        fprintf(stderr, "usage: tokenize VOCABULARY|TOKENIZER.json [text|parse|pieces] <TEXT >RESULT\n");
         return 2;
     }
-    if (run(argv[1], argc == 3)) {
+    if (run(argv[1], word)) {
         fprintf(stderr, "tokenize: %s\n", error_text());
         return 1;
     }

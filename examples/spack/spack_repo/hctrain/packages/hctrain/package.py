@@ -22,6 +22,7 @@ class Hctrain(CMakePackage):
     depends_on("jansson")
     depends_on("openssl")
     depends_on("pcre2")
+    depends_on("libunistring")
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("pocl+icd", when="+cpu", type="run")

@@ -1,0 +1,190 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "src/text/pieces.h"
+#include "runtime/system/array.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/utf8.h"
+#include "src/text/bpe.h"
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* White space as Unicode defines it; PCRE2's \s also contains U+180E. */
+#define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
+/* Letters and numbers of Unicode 15 and 16: tiktoken and Oniguruma know them, older versions of PCRE2 do not. */
+#define NEW_LETTERS                                                                                                \
+    "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}"          \
+    "\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}"     \
+    "\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}\\x{113d3}\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}"      \
+    "\\x{11f12}-\\x{11f33}\\x{1342f}\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}"               \
+    "\\x{16d40}-\\x{16d6c}\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}"                \
+    "\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
+#define NEW_NUMBERS                                                                                                \
+    "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}\\x{16130}-\\x{16139}"    \
+    "\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+#define LETTER "\\p{L}" NEW_LETTERS
+#define NUMBER "\\p{N}" NEW_NUMBERS
+
+/* The step "Digits" of tokenizer.json takes its numbers from Rust, which knows Unicode 17. */
+#define DIGIT NUMBER "\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}"
+
+/* Contractions; words, numbers and other signs, each with an optional space before it; white space without its last
+ * character, which may belong to the next word. Only that last case backtracks. */
+#define GPT2                                                                                                       \
+    "'(?:[sdmt]|ll|ve|re)"                                                                                         \
+    "| ?[" LETTER "]++"                                                                                            \
+    "| ?[" NUMBER "]++"                                                                                            \
+    "| ?[^" SPACE LETTER NUMBER "]++"                                                                              \
+    "|[" SPACE "]++\\z"                                                                                            \
+    "|[" SPACE "]+(?=[" SPACE "])"                                                                                 \
+    "|[" SPACE "]"
+
+/* The same within the parts between digits, which are pieces of their own: white space before a digit stands at the
+ * end of its part. */
+#define GPT2_DIGITS                                                                                                \
+    "'(?:[sdmt]|ll|ve|re)"                                                                                         \
+    "| ?[" LETTER "]++"                                                                                            \
+    "|[" DIGIT "]"                                                                                                 \
+    "| ?[^" SPACE LETTER DIGIT "]++"                                                                               \
+    "|[" SPACE "]++(?=[" DIGIT "]|\\z)"                                                                            \
+    "|[" SPACE "]+(?=[" SPACE "])"                                                                                 \
+    "|[" SPACE "]"
+
+/* Words begin with any character that is neither a letter, a number nor a line end; numbers have a few characters;
+ * line ends belong to the signs or the white space before them. */
+#define LLAMA(numbers)                                                                                             \
+    "'(?i:[sdmt]|ll|ve|re)"                                                                                        \
+    "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]++"                                                                   \
+    "|[" NUMBER "]" numbers "| ?[^" SPACE LETTER NUMBER "]++[\\r\\n]*+"                                            \
+    "|[" SPACE "]*[\\r\\n]++"                                                                                      \
+    "|[" SPACE "]++\\z"                                                                                            \
+    "|[" SPACE "]+(?=[" SPACE "])"                                                                                 \
+    "|[" SPACE "]"
+#define LLAMA_FILE(numbers)                                                                                        \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" numbers                                    \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+struct piece_rule {
+    struct piece_steps steps;
+    const char *pattern;   /* for PCRE2 */
+    bool signs_take_lines; /* line ends belong to the signs before them */
+};
+
+static const struct piece_rule rules[] = {
+    {{NULL, false, true}, GPT2, false},
+    {{NULL, true, true}, GPT2_DIGITS, false},
+    {{LLAMA_FILE("{1,3}"), false, false}, LLAMA("{1,3}+"), true},
+    {{LLAMA_FILE(""), false, false}, LLAMA(""), true},
+};
+
+const char *pieces_names(void) {
+    return "GPT-2, SmolLM2 (single digits), Llama 3, and Qwen 2 and 3";
+}
+
+struct pieces {
+    const struct piece_rule *rule;
+    pcre2_code *code;
+    bool compiled; /* to machine code */
+};
+
+const struct piece_rule *pieces_find(const struct piece_steps *steps) {
+    for (const struct piece_rule *rule = rules; rule < rules + COUNT(rules); rule++) {
+        const char *expression = rule->steps.expression;
+        const bool same = expression && steps->expression ? strcmp(expression, steps->expression) == 0
+                                                          : !expression && !steps->expression;
+        if (same && rule->steps.digits == steps->digits && rule->steps.gpt2 == steps->gpt2) {
+            return rule;
+        }
+    }
+    return NULL;
+}
+
+int pieces_open(const struct piece_rule *rule, struct pieces **opened) {
+    struct pieces *pieces = *opened = memory_zeroed(1, sizeof *pieces);
+    int code;
+    PCRE2_SIZE at;
+    pieces->rule = rule;
+    pieces->code =
+        pcre2_compile((PCRE2_SPTR)rule->pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    if (!pieces->code) {
+        return error_set("PCRE2 refuses the tokenizer's pattern at %zu (error %d): it must be built with Unicode",
+                         at, code);
+    }
+    /* not every processor has a compiler: interpreting the pattern gives the same pieces */
+    pieces->compiled = pcre2_jit_compile(pieces->code, PCRE2_JIT_COMPLETE) == 0;
+    return 0;
+}
+
+void pieces_close(struct pieces *pieces) {
+    if (pieces) {
+        pcre2_code_free(pieces->code);
+        free(pieces);
+    }
+}
+
+static pcre2_match_data *create_match(void) {
+    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    if (!match) {
+        memory_refused(0);
+    }
+    return match;
+}
+
+static int find_piece(const struct pieces *pieces, pcre2_match_data *match, const char *text, size_t bytes,
+                      size_t at, size_t *end) {
+    const PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    const int result = pieces->compiled
+                           ? pcre2_jit_match(pieces->code, subject, bytes, at, 0, match, NULL)
+                           : pcre2_match(pieces->code, subject, bytes, at, PCRE2_NO_UTF_CHECK, match, NULL);
+    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(match);
+    if (result < 0 || range[0] != at || range[1] <= at || range[1] - at > BPE_MOST_BYTES) {
+        return error_set("cannot divide the text at byte %zu of %zu into pieces (PCRE2: %d)", at, bytes, result);
+    }
+    *end = range[1];
+    return 0;
+}
+
+int pieces_next(const struct pieces *pieces, const char *text, size_t bytes, size_t at, size_t *end) {
+    pcre2_match_data *match = create_match();
+    const int status = find_piece(pieces, match, text, bytes, at, end);
+    pcre2_match_data_free(match);
+    return status;
+}
+
+int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, piece_visit *visit, void *context) {
+    pcre2_match_data *match = create_match();
+    int status = 0;
+    for (size_t at = 0, end = 0; at < bytes && status == 0; at = end) {
+        status = find_piece(pieces, match, text, bytes, at, &end);
+        if (status == 0) {
+            visit(context, text + at, end - at);
+        }
+    }
+    pcre2_match_data_free(match);
+    return status;
+}
+
+/* Whether the character before text[at], which is none of white space, is a letter or a number: only those never
+ * take line ends into their piece. */
+static bool is_after_word(const struct pieces *pieces, const char *text, size_t before, size_t at) {
+    size_t end = 0;
+    char sign_and_line[8] = {0};
+    memcpy(sign_and_line, text + before, at - before);
+    sign_and_line[at - before] = '\n';
+    return pieces_next(pieces, sign_and_line, at - before + 1, 0, &end) == 0 && end == at - before;
+}
+
+bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at) {
+    const char after = text[at];
+    if (after != ' ' && (after < '\t' || after > '\r')) {
+        return false;
+    }
+    const size_t before = utf8_last(text, at);
+    uint32_t character;
+    if (utf8_decode(text + before, at - before, &character) != at - before || utf8_is_space(character)) {
+        return false;
+    }
+    const bool joins = pieces->rule->signs_take_lines && (after == '\n' || after == '\r');
+    return !joins || is_after_word(pieces, text, before, at);
+}

@@ -1,0 +1,39 @@
+/* The division of text into pieces before byte-pair encoding: one of a few known regular expressions, each as the
+ * tokenizer's file has it and as PCRE2 runs it. The files are written for Oniguruma, whose syntax differs, so other
+ * expressions are refused. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct pieces;
+struct piece_rule; /* a row of the table */
+
+/* How a tokenizer.json divides text: first by an expression or into single digits, or neither, and then perhaps by
+ * GPT-2's expression. */
+struct piece_steps {
+    const char *expression; /* NULL: none */
+    bool digits, gpt2;
+};
+
+/* NULL: no such rule is known. */
+const struct piece_rule *pieces_find(const struct piece_steps *steps);
+
+/* The names of all known rules, for messages. */
+const char *pieces_names(void);
+
+/* The caller closes *opened, also on failure. */
+int pieces_open(const struct piece_rule *rule, struct pieces **opened);
+void pieces_close(struct pieces *pieces);
+
+/* Calls `visit` with each piece of the text, which is UTF-8. */
+typedef void piece_visit(void *context, const char *piece, size_t bytes);
+int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, piece_visit *visit, void *context);
+
+/* Sets *end to the end of the piece that begins at `at`, at < bytes. */
+int pieces_next(const struct pieces *pieces, const char *text, size_t bytes, size_t at, size_t *end);
+
+/* Whether the text can be cut before text[at], at > 0, so that no piece is cut: ASCII white space begins there,
+ * after a character that is not white space, and does not belong to the piece of that character. The text is UTF-8
+ * up to there. */
+bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at);

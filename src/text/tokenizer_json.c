@@ -1,0 +1,322 @@
+#include "src/text/tokenizer_json.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/array.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "src/text/byte_alphabet.h"
+#include "src/text/nfc.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ADDED = 1 << 14 };
+
+#define KINDS "hctrain reads byte-level BPE, as of GPT-2, SmolLM2, Llama 3 and Qwen"
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static bool is_true(const json_t *object, const char *key) {
+    return json_is_true(json_object_get(object, key));
+}
+
+/* Absent, null, false, "" and 0. */
+static bool is_nothing(const json_t *value) {
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_string(value) && json_string_length(value) == 0) ||
+           (json_is_number(value) && json_number_value(value) == 0.0);
+}
+
+/* The value of "type"; "" if it has none. */
+static const char *type_of(const json_t *object) {
+    const char *type = text_of(object, "type");
+    return type ? type : "";
+}
+
+/* ---- the model: tokens and merges */
+
+static int check_model(const json_t *model) {
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
+                                          "byte_fallback"};
+    const char *type = type_of(model);
+    if (!json_is_object(model) || (*type && strcmp(type, "BPE") != 0)) {
+        return error_set("model.type is '%s': " KINDS, type);
+    }
+    for (size_t i = 0; i < COUNT(refused); i++) {
+        if (!is_nothing(json_object_get(model, refused[i]))) {
+            return error_set("model.%s is set: " KINDS ", none of which has it", refused[i]);
+        }
+    }
+    if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges"))) {
+        return error_set("model.%s is missing",
+                         json_is_object(json_object_get(model, "vocab")) ? "merges" : "vocab");
+    }
+    return 0;
+}
+
+/* A string of the vocabulary that is not in the alphabet of bytes is no token of texts. */
+static int add_token(struct bpe *bpe, const char *string, const json_t *number) {
+    const json_int_t token = json_is_integer(number) ? json_integer_value(number) : -1;
+    if (token < 0) {
+        return error_set("model.vocab: the number of '%s' is not a whole number from 0 on", string);
+    }
+    char *text = memory_string(string);
+    size_t bytes = strlen(text);
+    const bool in_text = byte_alphabet_decode(text, &bytes);
+    const int status = bpe_add_token(bpe, (uint64_t)token, text, bytes, in_text);
+    free(text);
+    return status ? error_prefix("model.vocab, '%s'", string) : 0;
+}
+
+/* The number of a string of the vocabulary; UINT32_MAX: it is not there, or no token of texts. */
+static uint32_t find_token(const struct bpe *bpe, const char *string, size_t bytes) {
+    char *text = memory_string_part(string, bytes);
+    uint32_t token = UINT32_MAX;
+    bytes = strlen(text);
+    if (byte_alphabet_decode(text, &bytes)) {
+        token = bpe_find(bpe, text, bytes);
+    }
+    free(text);
+    return token;
+}
+
+/* "left right", or, in newer files, ["left", "right"]. */
+static int add_merge(struct bpe *bpe, const json_t *merge) {
+    const char *left = json_string_value(json_is_array(merge) ? json_array_get(merge, 0) : merge), *right = NULL;
+    size_t bytes = 0;
+    if (json_is_array(merge)) {
+        right = json_array_size(merge) == 2 ? json_string_value(json_array_get(merge, 1)) : NULL;
+        bytes = left ? strlen(left) : 0;
+    } else if (left && (right = strchr(left, ' ')) != NULL) {
+        bytes = (size_t)(right++ - left);
+    }
+    if (!left || !right) {
+        return error_set("it must be two strings");
+    }
+    const uint32_t tokens[] = {find_token(bpe, left, bytes), find_token(bpe, right, strlen(right))};
+    for (size_t i = 0; i < COUNT(tokens); i++) {
+        if (tokens[i] == UINT32_MAX) {
+            return error_set("'%.*s' is not in the vocabulary, or no bytes of texts",
+                             i == 0 && bytes < 1000 ? (int)bytes : 1000, i == 0 ? left : right);
+        }
+    }
+    return bpe_add_merge(bpe, tokens[0], tokens[1]);
+}
+
+static int read_tokens(const json_t *model, struct bpe *bpe) {
+    const char *string;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)json_object_get(model, "vocab"), string, value) {
+        if (add_token(bpe, string, value)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_merges(const json_t *model, struct bpe *bpe) {
+    const json_t *merge;
+    size_t i;
+    json_array_foreach(json_object_get(model, "merges"), i, merge) {
+        if (add_merge(bpe, merge)) {
+            return error_prefix("model.merges[%zu]", i);
+        }
+    }
+    return 0;
+}
+
+/* ---- added tokens */
+
+/* In the vocabulary it must stand with the same number, if at all. */
+static int check_number(const json_t *vocabulary, struct bpe *bpe, const struct added_token *added) {
+    const json_t *known = json_object_get(vocabulary, added->content);
+    if (!known) {
+        return bpe_add_token(bpe, added->token, added->content, added->bytes, false);
+    }
+    return json_integer_value(known) == (json_int_t)added->token
+               ? 0
+               : error_set("'%s' has the number %u here and %" JSON_INTEGER_FORMAT " in model.vocab",
+                           added->content, added->token, json_integer_value(known));
+}
+
+static int add_added(const json_t *vocabulary, struct tokenizer_json *json, const json_t *token) {
+    const char *content = text_of(token, "content");
+    const json_t *number = json_object_get(token, "id");
+    if (!content || !*content || strlen(content) > BPE_MOST_TOKEN_BYTES) {
+        return error_set("'content' must be a string of 1 to %d bytes", BPE_MOST_TOKEN_BYTES);
+    }
+    if (!json_is_integer(number) || json_integer_value(number) < 0 ||
+        json_integer_value(number) >= BPE_MOST_TOKENS) {
+        return error_set("'id' must be a whole number below %d", BPE_MOST_TOKENS);
+    }
+    if (is_true(token, "single_word")) {
+        return error_set("'%s' has 'single_word', which hctrain does not support", content);
+    }
+    const struct added_token added = {
+        .content = memory_string(content),
+        .bytes = strlen(content),
+        .token = (uint32_t)json_integer_value(number),
+        .special = is_true(token, "special"),
+        .lstrip = is_true(token, "lstrip"),
+        .rstrip = is_true(token, "rstrip"),
+    };
+    added_tokens_add(&json->added[is_true(token, "normalized")], &added);
+    return check_number(vocabulary, json->bpe, &added);
+}
+
+/* The content of tokens that are found in normalized text is normalized, too. */
+static void normalize_added(struct added_tokens *added) {
+    struct nfc *nfc = nfc_create();
+    struct text_buffer buffer = {0};
+    for (struct added_token *token = added->tokens; token < added->tokens + added->count; token++) {
+        const char *text = token->content;
+        nfc_normalize(nfc, &text, &token->bytes, &buffer);
+        if (text != token->content) {
+            free(token->content);
+            token->content = memory_string_part(text, token->bytes);
+        }
+    }
+    text_free(&buffer);
+    nfc_free(nfc);
+}
+
+static int read_added(const json_t *root, struct tokenizer_json *json) {
+    const json_t *list = json_object_get(root, "added_tokens"), *token;
+    const json_t *vocabulary = json_object_get(json_object_get(root, "model"), "vocab");
+    size_t i;
+    if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > MOST_ADDED)) {
+        return error_set("added_tokens is not a list of at most %d tokens", MOST_ADDED);
+    }
+    json_array_foreach(list, i, token) {
+        if (add_added(vocabulary, json, token)) {
+            return error_prefix("added_tokens[%zu]", i);
+        }
+    }
+    if (json->nfc) {
+        normalize_added(&json->added[1]);
+    }
+    for (i = 0; i < ADDED_PASSES; i++) {
+        if (added_tokens_sort(&json->added[i])) {
+            return error_prefix("added_tokens");
+        }
+    }
+    return 0;
+}
+
+/* ---- what happens to text before: normalization, division into pieces */
+
+/* The list of steps of a "Sequence", or the one step itself; NULL: there are none. The caller releases it. */
+static json_t *steps_of(const json_t *value, const char *name) {
+    if (!value || json_is_null(value)) {
+        return json_array();
+    }
+    json_t *steps = strcmp(type_of(value), "Sequence") == 0 ? json_object_get(value, name) : NULL;
+    return steps ? json_incref(steps) : json_pack("[O]", value);
+}
+
+static int read_normalizer(const json_t *root, struct tokenizer_json *json) {
+    json_t *steps = steps_of(json_object_get(root, "normalizer"), "normalizers");
+    const json_t *step;
+    size_t i;
+    int status = 0;
+    json_array_foreach(steps, i, step) {
+        if (status == 0 && strcmp(type_of(step), "NFC") != 0) {
+            status = error_set("the normalizer '%s' is not supported: " KINDS, type_of(step));
+        }
+        json->nfc = true;
+    }
+    json_decref(steps);
+    return status;
+}
+
+/* A step before the one of bytes: a Split by an expression, or single digits. */
+static int read_split(const json_t *step, struct piece_steps *steps) {
+    const char *type = type_of(step);
+    if (strcmp(type, "Digits") == 0) {
+        steps->digits = true;
+        return is_true(step, "individual_digits")
+                   ? 0
+                   : error_set("pre_tokenizer: Digits without individual_digits is not supported");
+    }
+    const char *behavior = text_of(step, "behavior");
+    steps->expression = text_of(json_object_get(step, "pattern"), "Regex");
+    if (strcmp(type, "Split") != 0 || !steps->expression) {
+        return error_set("the pre_tokenizer '%s' is not supported: " KINDS, type);
+    }
+    return behavior && strcmp(behavior, "Isolated") == 0 && !is_true(step, "invert")
+               ? 0
+               : error_set("pre_tokenizer: Split is supported with the behavior Isolated alone");
+}
+
+static int read_byte_level(const json_t *step, struct piece_steps *steps) {
+    const json_t *uses = json_object_get(step, "use_regex");
+    if (strcmp(type_of(step), "ByteLevel") != 0) {
+        return error_set("the pre_tokenizer does not end with ByteLevel: " KINDS);
+    }
+    const json_t *prefix = json_object_get(step, "add_prefix_space");
+    if (prefix && !json_is_false(prefix)) {
+        return error_set("pre_tokenizer: add_prefix_space is not supported");
+    }
+    steps->gpt2 = !uses || json_is_true(uses);
+    return prefix ? 0 : error_set("pre_tokenizer: ByteLevel has no add_prefix_space");
+}
+
+static int read_pieces(const json_t *root, struct tokenizer_json *json) {
+    json_t *list = steps_of(json_object_get(root, "pre_tokenizer"), "pretokenizers");
+    const size_t count = json_array_size(list);
+    struct piece_steps steps = {0};
+    int status = count == 1 || count == 2
+                     ? 0
+                     : error_set("the pre_tokenizer has %zu steps: " KINDS ", which have one or two", count);
+    if (status == 0 && count == 2) {
+        status = read_split(json_array_get(list, 0), &steps);
+    }
+    if (status == 0 && read_byte_level(json_array_get(list, count - 1), &steps) == 0) {
+        json->rule = pieces_find(&steps);
+        status = json->rule ? 0
+                            : error_set("pre_tokenizer: hctrain knows the expressions of %s, but not '%.500s'",
+                                        pieces_names(), steps.expression ? steps.expression : "");
+    }
+    json_decref(list);
+    return json->rule ? status : -1;
+}
+
+static int read_decoder(const json_t *root) {
+    const json_t *decoder = json_object_get(root, "decoder");
+    return !decoder || json_is_null(decoder) || strcmp(type_of(decoder), "ByteLevel") == 0
+               ? 0
+               : error_set("the decoder '%s' is not supported: " KINDS, type_of(decoder));
+}
+
+/* ---- all of it */
+
+static int read_root(const json_t *root, struct tokenizer_json *json) {
+    const json_t *model = json_object_get(root, "model");
+    json->bpe = bpe_create();
+    return check_model(model) || read_normalizer(root, json) || read_pieces(root, json) || read_decoder(root) ||
+                   read_tokens(model, json->bpe) || read_added(root, json) || bpe_index(json->bpe) ||
+                   read_merges(model, json->bpe) ||
+                   bpe_complete(json->bpe, is_true(model, "ignore_merges"),
+                                is_nothing(json_object_get(model, "unk_token")))
+               ? -1
+               : 0;
+}
+
+int tokenizer_json_read(const char *path, struct tokenizer_json *json) {
+    json_t *root;
+    if (json_file_read(path, TOKENIZER_JSON_MOST_BYTES, &root)) {
+        return -1;
+    }
+    const int status = read_root(root, json);
+    json_decref(root);
+    return status ? error_prefix("%s", path) : 0;
+}
+
+void tokenizer_json_free(struct tokenizer_json *json) {
+    bpe_close(json->bpe);
+    for (size_t i = 0; i < ADDED_PASSES; i++) {
+        added_tokens_free(&json->added[i]);
+    }
+    *json = (struct tokenizer_json){0};
+}
