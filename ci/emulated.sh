@@ -1,7 +1,7 @@
 #!/bin/sh
 # ci/emulated.sh [BUILD]: all tests on emulated GPUs (docs/notes/emulated_gpus.md), of which ci/test.sh runs a part: every operation in
 # every type on GPUs of three vendors, with lanes in step and out of step; GEMM and attention on all matrix cores; whole models; training
-# beside PoCL's; all faults that can be planted. About 15 minutes on two cores. BUILD: a folder that ci/build.sh has built, `build` if it
+# beside PoCL's; all faults that can be planted. Half an hour on two busy cores. BUILD: a folder that ci/build.sh has built, `build` if it
 # is left out.
 set -eu
 build=$(cd "${1:-build}" && pwd)

@@ -19,8 +19,8 @@ KERNELS = os.path.join(HERE, "..", "..", "cl")
 NOTE = os.path.join(HERE, "..", "..", "docs", "notes", "emulated_gpus.md")
 SEED = "5"
 
-# `kind`: a row of the table; `text` of `file` becomes `change`; `nth`: which of several, from 0, None: all. `tests`: arguments of the test program. `lanes`: of a warp are
-# not kept in step. `daily`: part of every test run.
+# `kind`: a row of the table; `text` of `file` becomes `change`; `nth`: which of several, from 0, None: all. `tests`: arguments of the test
+# program. `lanes`: of a warp are not kept in step. `daily`: part of every test run.
 Fault = collections.namedtuple("Fault", "kind what file text change device tests nth lanes daily program",
                                defaults=(None, False, False, "test_emulated_gpu"))
 
