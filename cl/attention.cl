@@ -7,17 +7,19 @@
  *   dq_q = scale sum_k ds_qk k_k     dk_k = scale sum_q ds_qk q_q     dv_k = sum_q p_qk dy_q
  * Dropout multiplies p by a factor after the softmax, in y, dp and dv.
  *
- * qkv [B, T, 3, H, D] (D = HEAD_SIZE); y [B, T, H, D]; lse, delta [B, H, T].
+ * qkv [B, T, (H + 2 K) D] has H heads of q, K of k and K of v in a row, D = HEAD_SIZE; y [B, T, H, D]; lse, delta
+ * [B, H, T]. Neighbouring query heads share a key head: query head h reads key and value head h / KV_GROUP, where
+ * KV_GROUP = H / K. dk and dv are sums over the query heads of a group, in their order.
  *
  * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs,
  * attention_matrix_cores.cl on matrix cores, and attention_step.cl where text is generated.
  *
- * Build constants: HEADS (H), HEAD_SIZE (D), KEY_VEC keys in a vector.
+ * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), KEY_VEC keys in a vector.
  */
-#define MODEL_WIDTH (HEADS * HEAD_SIZE)
-#define QKV_ROW     (3 * MODEL_WIDTH) /* elements of a token in qkv: queries, then from */
-#define K_AT        MODEL_WIDTH       /* here on keys, */
-#define V_AT        (2 * MODEL_WIDTH) /* and here values */
+#define KV_GROUP    (HEADS / KV_HEADS)
+#define Y_ROW       (HEADS * HEAD_SIZE)    /* elements of a token in y, */
+#define KV_ROW      (KV_HEADS * HEAD_SIZE) /* in keys, and in values, */
+#define QKV_ROW     (Y_ROW + 2 * KV_ROW)   /* and in qkv: queries, then keys, then values */
 #define SCORE_SCALE rsqrt((float)HEAD_SIZE)
 #define LOG2E       1.4426950408889634f
 #define LN2         0.6931471805599453f
@@ -49,11 +51,13 @@ struct dropout {
 /* A head of the batch. */
 struct head {
     size_t qkv, y; /* where its rows begin in qkv, and in y */
-    size_t rows;   /* and its numbers in lse and delta */
+    size_t keys;   /* where those of its key head begin in qkv; its values are KV_ROW behind them */
+    size_t rows;   /* where its numbers begin in lse and delta */
     struct dropout dropout;
 };
 
-/* Head number `number` of the batch, of which sequence i has the heads i * HEADS and on. Structures are filled and
+/* Query head number `number` of the batch, of which sequence i has the heads i * HEADS and on; those that read key
+ * head number i are i * KV_GROUP and on. Structures are filled and
  * passed through pointers and have no vectors: clspv turns one that is passed by value into one large integer, and
  * one with a vector into bytes; Mesa's compiler would keep copies in memory. */
 INLINED void head_find(uint number, int sequence, float rate, ulong dropout_key, ulong first_row,
@@ -61,12 +65,21 @@ INLINED void head_find(uint number, int sequence, float rate, ulong dropout_key,
     const size_t token = (size_t)(number / HEADS) * sequence;
     const uint in_model = number % HEADS;
     head->qkv = token * QKV_ROW + in_model * HEAD_SIZE;
-    head->y = token * MODEL_WIDTH + in_model * HEAD_SIZE;
+    head->y = token * Y_ROW + in_model * HEAD_SIZE;
+    head->keys = head->qkv + Y_ROW - (in_model - in_model / KV_GROUP) * HEAD_SIZE;
     head->rows = (size_t)number * sequence;
     head->dropout.rate = rate;
     head->dropout.key = dropout_key;
     head->dropout.first_row = first_row + token;
     head->dropout.element = in_model * sequence;
+}
+
+/* The next query head of the same key head. */
+INLINED void head_next(int sequence, struct head *head) {
+    head->qkv += HEAD_SIZE;
+    head->y += HEAD_SIZE;
+    head->rows += sequence;
+    head->dropout.element += sequence;
 }
 
 INLINED float attention_factor(const struct dropout *dropout, int query, int key) {

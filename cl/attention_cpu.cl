@@ -1,7 +1,7 @@
 /* Attention forward and backward (attention.cl has the formulas) where a work-item has a core's caches to itself:
  * it takes QUERIES queries of a head and goes over tiles of KEYS keys (and the other way round for dk, dv): a tile
  * of scores is QUERIES x KEYS. Vectors are along keys, so k and v are copied to transposed tiles first: k_t and v_t
- * [B, H, padded / KEYS, D / KEY_ELEMENTS, KEYS, KEY_ELEMENTS], padded = T rounded up to KEYS, the padding zero.
+ * [B, K, padded / KEYS, D / KEY_ELEMENTS, KEYS, KEY_ELEMENTS], padded = T rounded up to KEYS, the padding zero.
  *
  * The file before this one multiplies tiles: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs that multiply
  * pairs of bf16. A row that is multiplied has ROW_ITEMS elements of row_t; sums are floats.
@@ -14,17 +14,17 @@
 #endif
 
 /* k_t or v_t from qkv; part 1 is k, 2 is v. A work-item copies one word (KEY_ELEMENTS channels) of each of KEY_VEC
- * neighbouring keys of one (batch, head). */
+ * neighbouring keys of one (batch, key head). */
 __kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
                                   __global act_t *transposed) {
     const int words = HEAD_SIZE / KEY_ELEMENTS, word = get_global_id(0) % words;
     const int block = get_global_id(0) / words % (padded / KEY_VEC), in_tile = block * KEY_VEC % KEYS;
     const size_t head = get_global_id(0) / words / (padded / KEY_VEC);
-    if (head >= (size_t)batch * HEADS) {
+    if (head >= (size_t)batch * KV_HEADS) {
         return;
     }
     __global const act_t *from =
-        qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH + head % HEADS * HEAD_SIZE;
+        qkv + (head / KV_HEADS) * sequence * QKV_ROW + Y_ROW + (part - 1) * KV_ROW + head % KV_HEADS * HEAD_SIZE;
     __global act_t *tile = transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE;
     for (int k = 0; k < KEY_VEC; k++) {
         const int key = block * KEY_VEC + k, to = word * KEYS + in_tile + k;
@@ -55,7 +55,8 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     }
     struct head head;
     head_find(number, sequence, dropout_rate, dropout_key, first_row, &head);
-    __global const act_t *q_rows = qkv + head.qkv, *columns = k_t + number * HEAD_SIZE * padded;
+    __global const act_t *q_rows = qkv + head.qkv, *values = qkv + head.keys + KV_ROW;
+    __global const act_t *columns = k_t + number / KV_GROUP * HEAD_SIZE * padded;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED;
     float out[QUERIES * HEAD_SIZE] ALIGNED, tile[QUERIES * KEYS] ALIGNED;
     float highest[QUERIES], sum[QUERIES];
@@ -96,12 +97,11 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
             }
         }
         tile_accumulate(tile, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
-                        q_rows + V_AT + (size_t)start * QKV_ROW, QKV_ROW, out);
+                        values + (size_t)start * QKV_ROW, QKV_ROW, out);
     }
     for (int q = 0; q < QUERIES && first + q < sequence; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(VEC_LOAD(out + q * HEAD_SIZE + d) / sum[q],
-                      y + head.y + (size_t)(first + q) * MODEL_WIDTH + d);
+            ACT_STORE(VEC_LOAD(out + q * HEAD_SIZE + d) / sum[q], y + head.y + (size_t)(first + q) * Y_ROW + d);
         }
         lse[head.rows + first + q] = highest[q] + log(sum[q]);
     }
@@ -140,11 +140,11 @@ static inline void sums_store(const float *sums, int count, float factor, __glob
     }
 }
 
-/* delta of QUERIES rows from y at `y_rows` [T, MODEL_WIDTH], stored for the first `count` of them. */
+/* delta of QUERIES rows from y at `y_rows` [T, Y_ROW], stored for the first `count` of them. */
 static inline void rows_delta(const row_t d_out[QUERIES * ROW_ITEMS], __global const act_t *y_rows, int first,
                               int sequence, int count, __global float *delta_rows, float delta[QUERIES]) {
     row_t out[QUERIES * ROW_ITEMS] ALIGNED;
-    rows_load(y_rows, MODEL_WIDTH, first, sequence, 1.0f, out);
+    rows_load(y_rows, Y_ROW, first, sequence, 1.0f, out);
     for (int q = 0; q < QUERIES; q++) {
         vec_t sum = (vec_t)(0.0f);
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -164,7 +164,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
                                          int sequence, int padded, float dropout_rate, ulong dropout_key,
                                          ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
-    const size_t number = get_global_id(0) / blocks, columns_at = number * HEAD_SIZE * padded;
+    const size_t number = get_global_id(0) / blocks, columns_at = number / KV_GROUP * HEAD_SIZE * padded;
     const int first = get_global_id(0) % blocks * QUERIES;
     if (number >= (size_t)batch * HEADS) {
         return;
@@ -177,7 +177,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     float scores[QUERIES * KEYS] ALIGNED, d_p[QUERIES * KEYS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];
     rows_load(q_rows, QKV_ROW, first, sequence, QUERY_FACTOR, query);
-    rows_load(d_y + head.y, MODEL_WIDTH, first, sequence, 1.0f, d_out);
+    rows_load(d_y + head.y, Y_ROW, first, sequence, 1.0f, d_out);
     rows_delta(d_out, y + head.y, first, sequence, min(QUERIES, sequence - first), delta_all + head.rows, delta);
     sums_zero(d_query, QUERIES);
     for (int q = 0; q < QUERIES; q++) {
@@ -188,14 +188,14 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
         tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, 1.0f, d_p);
         tile_backward(scores, d_p, KEYS, first, start, lse, delta, &head.dropout);
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
-                        q_rows + K_AT + (size_t)start * QKV_ROW, QKV_ROW, d_query);
+                        qkv + head.keys + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
     sums_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + head.qkv + (size_t)first * QKV_ROW,
                QKV_ROW);
 }
 
 /* Where dq is added up while keys pass: in its own place where that has floats, otherwise in scratch of floats. */
-#define SUMS_ROW (ACT ? MODEL_WIDTH : QKV_ROW)
+#define SUMS_ROW (ACT ? Y_ROW : QKV_ROW)
 
 /* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales and
  * stores. sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
@@ -218,9 +218,9 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
     }
 }
 
-/* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, head), over all queries at or after them; or, with
- * whole_heads, all keys of one (batch, head), and then dq and delta, too, so that attention_backward_queries need
- * not run and no product is computed twice. */
+/* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, key head), over all queries at or after them; or,
+ * with whole_heads, all keys of one (batch, key head), and then dq and delta, too, so that attention_backward_queries
+ * need not run and no product is computed twice. */
 __kernel void attention_backward_keys(__global const act_t *qkv, __global const act_t *k_t,
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,
@@ -230,12 +230,10 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     const size_t number = get_global_id(0) / (whole_heads ? 1 : blocks);
     const int from = whole_heads ? 0 : get_global_id(0) % blocks * KEYS_BACKWARD;
     const int to = whole_heads ? sequence : from + KEYS_BACKWARD;
-    if (number >= (size_t)batch * HEADS) {
+    if (number >= (size_t)batch * KV_HEADS) {
         return;
     }
     struct head head;
-    head_find(number, sequence, dropout_rate, dropout_key, first_row, &head);
-    __global const act_t *q_rows = qkv + head.qkv;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];
     float scores[QUERIES * KEYS_BACKWARD] ALIGNED, d_p[QUERIES * KEYS_BACKWARD] ALIGNED;
@@ -245,30 +243,33 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
             number * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS * KEY_ELEMENTS;
         sums_zero(d_keys, KEYS_BACKWARD);
         sums_zero(d_values, KEYS_BACKWARD);
-        for (int first = start; first < sequence; first += QUERIES) {
-            const int count = min(QUERIES, sequence - first);
-            rows_load(q_rows, QKV_ROW, first, sequence, QUERY_FACTOR, query);
-            rows_load(d_y + head.y, MODEL_WIDTH, first, sequence, 1.0f, d_out);
-            if (whole_heads && start == 0) {
-                rows_delta(d_out, y + head.y, first, sequence, count, delta_all + head.rows, delta);
-            }
-            for (int q = 0; q < QUERIES; q++) {
-                const size_t at = head.rows + min(first + q, sequence - 1);
-                lse[q] = lse_all[at];
-                delta[q] = delta_all[at];
-            }
-            tile_products(query, k_t + columns_at, KEYS_BACKWARD, SCORE_FACTOR, scores);
-            tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, 1.0f, d_p);
-            tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, &head.dropout);
-            tile_accumulate_keys(scores, count, d_out, d_values);
-            tile_accumulate_keys(d_p, count, query, d_keys);
-            if (whole_heads) {
-                queries_add(d_p, q_rows + K_AT, start, first, sequence, d_queries + (ACT ? head.y : head.qkv),
-                            d_qkv + head.qkv);
+        head_find(number * KV_GROUP, sequence, dropout_rate, dropout_key, first_row, &head);
+        for (int member = 0; member < KV_GROUP; member++, head_next(sequence, &head)) {
+            for (int first = start; first < sequence; first += QUERIES) {
+                const int count = min(QUERIES, sequence - first);
+                rows_load(qkv + head.qkv, QKV_ROW, first, sequence, QUERY_FACTOR, query);
+                rows_load(d_y + head.y, Y_ROW, first, sequence, 1.0f, d_out);
+                if (whole_heads && start == 0) {
+                    rows_delta(d_out, y + head.y, first, sequence, count, delta_all + head.rows, delta);
+                }
+                for (int q = 0; q < QUERIES; q++) {
+                    const size_t at = head.rows + min(first + q, sequence - 1);
+                    lse[q] = lse_all[at];
+                    delta[q] = delta_all[at];
+                }
+                tile_products(query, k_t + columns_at, KEYS_BACKWARD, SCORE_FACTOR, scores);
+                tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, 1.0f, d_p);
+                tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, &head.dropout);
+                tile_accumulate_keys(scores, count, d_out, d_values);
+                tile_accumulate_keys(d_p, count, query, d_keys);
+                if (whole_heads) {
+                    queries_add(d_p, qkv + head.keys, start, first, sequence, d_queries + (ACT ? head.y : head.qkv),
+                                d_qkv + head.qkv);
+                }
             }
         }
-        __global act_t *const row = d_qkv + head.qkv + (size_t)start * QKV_ROW;
-        sums_store(d_keys, min(KEYS_BACKWARD, sequence - start), SCORE_FACTOR, row + K_AT, QKV_ROW);
-        sums_store(d_values, min(KEYS_BACKWARD, sequence - start), 1.0f, row + V_AT, QKV_ROW);
+        __global act_t *const row = d_qkv + head.keys + (size_t)start * QKV_ROW;
+        sums_store(d_keys, min(KEYS_BACKWARD, sequence - start), SCORE_FACTOR, row, QKV_ROW);
+        sums_store(d_values, min(KEYS_BACKWARD, sequence - start), 1.0f, row + KV_ROW, QKV_ROW);
     }
 }

@@ -5,7 +5,7 @@
  *                               S = Q K^T, P = exp(S - highest), Y += P V
  *   attention_backward_queries  a group has rows of queries; over blocks of keys:
  *                               S = Q K^T, dP = dY V^T, dQ += dS K
- *   attention_backward_keys     a group has rows of keys; over blocks of queries:
+ *   attention_backward_keys     a group has rows of keys; over its query heads and their blocks of queries:
  *                               S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q
  *
  * A work-group is a grid of ACROSS x DOWN work-items; (x, y) is a work-item's place in it. A tile of scores has
@@ -300,7 +300,7 @@ INLINED int block_find(int sequence, uint blocks, uint inverse, float rate, ulon
                        struct head *head) {
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
     const uint number = group - least * blocks < blocks ? least : least + 1, in_head = group - number * blocks;
-    head_find(number, sequence, rate, dropout_key, first_row, head);
+    head_find(KEYS_STAY ? number * KV_GROUP : number, sequence, rate, dropout_key, first_row, head);
     return (KEYS_STAY ? in_head : blocks - 1 - in_head) * ROWS;
 }
 
@@ -402,10 +402,10 @@ INLINED void softmax_finish(const struct item *item, const struct softmax *softm
             sums[i][n] *= 1.0f / factors[i];
         }
     }
-    sums_store(item, sums, 1.0f, y, MODEL_WIDTH, count);
+    sums_store(item, sums, 1.0f, y, Y_ROW, count);
 }
 
-/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
+/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
 TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint blocks, uint inverse,
                                    float dropout_rate, ulong dropout_key, ulong first_row, __global act_t *y,
                                    __global float *lse) {
@@ -414,8 +414,7 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
     struct head head;
     const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
-    __global const act_t *rows = qkv + head.qkv;
-    const struct rows queries = ROWS_OF(rows, QKV_ROW, first, sequence);
+    const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, first, sequence);
     const int end = min(first + ROWS, sequence); /* of the keys */
     float scores[ITEM_ROWS][4];
     float4 sums[ITEM_ROWS][SUM_ARRAY];
@@ -426,8 +425,8 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, start, sequence);
-        const struct rows values = ROWS_OF(rows + V_AT, QKV_ROW, start, sequence);
+        const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         if (start + COLUMNS > first) {
             scores_mask(item, first, start, scores);
@@ -439,8 +438,7 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
         }
         sums_add(item, tile, &values, stage, sums);
     }
-    softmax_finish(item, &softmax, count, stage, sums, y + head.y + (size_t)first * MODEL_WIDTH,
-                   lse + head.rows + first);
+    softmax_finish(item, &softmax, count, stage, sums, y + head.y + (size_t)first * Y_ROW, lse + head.rows + first);
 }
 #endif
 
@@ -497,7 +495,7 @@ INLINED void rows_delta(const struct item *item, const struct rows *y, const str
     }
 }
 
-/* Writes dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_backward_keys. Groups as forward. */
+/* Writes dq into d_qkv [B, T, (H + 2 K) D], and delta [B, H, T] for attention_backward_keys. Groups as forward. */
 TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global const act_t *y,
                                             __global const act_t *d_y, __global const float *lse_all, int sequence,
                                             uint blocks, uint inverse, float dropout_rate, ulong dropout_key,
@@ -508,10 +506,9 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
     const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
     const size_t rows_at = head.rows + first;
-    __global const act_t *rows = qkv + head.qkv;
-    const struct rows queries = ROWS_OF(rows, QKV_ROW, first, sequence);
-    const struct rows out = ROWS_OF(y + head.y, MODEL_WIDTH, first, sequence);
-    const struct rows d_out = ROWS_OF(d_y + head.y, MODEL_WIDTH, first, sequence);
+    const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, first, sequence);
+    const struct rows out = ROWS_OF(y + head.y, Y_ROW, first, sequence);
+    const struct rows d_out = ROWS_OF(d_y + head.y, Y_ROW, first, sequence);
     const int end = min(first + ROWS, sequence); /* of the keys */
     float lse[ITEM_ROWS], delta[ITEM_ROWS], scores[ITEM_ROWS][4];
     float4 sums[ITEM_ROWS][SUM_ARRAY];
@@ -521,8 +518,8 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, start, sequence);
-        const struct rows values = ROWS_OF(rows + V_AT, QKV_ROW, start, sequence);
+        const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         scores_powers(scores, lse);
         if (start + COLUMNS > first) {
@@ -548,7 +545,7 @@ INLINED void columns_load(const struct item *item, __global const float *from, i
     }
 }
 
-/* Writes dk and dv into d_qkv [B, T, 3, H, D]. Groups: B H ceil(T / ROWS). */
+/* Writes dk and dv into d_qkv [B, T, (H + 2 K) D]. Groups: B K ceil(T / ROWS). */
 TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global const act_t *d_y,
                                          __global const float *lse_all, __global const float *delta_all,
                                          int sequence, uint blocks, uint inverse, float dropout_rate,
@@ -558,36 +555,37 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
     struct head head;
     const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
-    __global const act_t *rows = qkv + head.qkv;
-    const struct rows keys = ROWS_OF(rows + K_AT, QKV_ROW, first, sequence);
-    const struct rows values = ROWS_OF(rows + V_AT, QKV_ROW, first, sequence);
+    const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, first, sequence);
+    const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, first, sequence);
     float of_columns[4], scores[ITEM_ROWS][4];
     float4 d_keys[ITEM_ROWS][SUM_ARRAY], d_values[ITEM_ROWS][SUM_ARRAY];
     sums_clear(d_keys);
     sums_clear(d_values);
-    for (int start = first; start < sequence; start += COLUMNS) {
-        const struct rows queries = ROWS_OF(rows, QKV_ROW, start, sequence);
-        const struct rows d_out = ROWS_OF(d_y + head.y, MODEL_WIDTH, start, sequence);
-        scores_multiply(item, &keys, &queries, stage, scores);
-        columns_load(item, lse_all + head.rows + start, queries.last, LOG2E, of_columns);
-        scores_powers(scores, of_columns);
-        if (first + ROWS > start || start + COLUMNS > sequence) {
-            powers_mask(item, first, start, sequence, scores);
+    for (int member = 0; member < KV_GROUP; member++, head_next(sequence, &head)) {
+        for (int start = first; start < sequence; start += COLUMNS) {
+            const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, start, sequence);
+            const struct rows d_out = ROWS_OF(d_y + head.y, Y_ROW, start, sequence);
+            scores_multiply(item, &keys, &queries, stage, scores);
+            columns_load(item, lse_all + head.rows + start, queries.last, LOG2E, of_columns);
+            scores_powers(scores, of_columns);
+            if (first + ROWS > start || start + COLUMNS > sequence) {
+                powers_mask(item, first, start, sequence, scores);
+            }
+            tile_put(item, scores, tile);
+            if (dropout_rate > 0.0f) {
+                tile_drop(item, &head.dropout, first, start, true, tile);
+            }
+            scores_multiply(item, &values, &d_out, stage, scores);
+            columns_load(item, delta_all + head.rows + start, queries.last, 1.0f, of_columns);
+            tile_backward(item, 1.0f / (1.0f - dropout_rate), of_columns, scores, tile);
+            sums_add(item, tile, &d_out, stage, d_values);
+            barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads P any more */
+            tile_put(item, scores, tile);
+            sums_add(item, tile, &queries, stage, d_keys);
         }
-        tile_put(item, scores, tile);
-        if (dropout_rate > 0.0f) {
-            tile_drop(item, &head.dropout, first, start, true, tile);
-        }
-        scores_multiply(item, &values, &d_out, stage, scores);
-        columns_load(item, delta_all + head.rows + start, queries.last, 1.0f, of_columns);
-        tile_backward(item, 1.0f / (1.0f - dropout_rate), of_columns, scores, tile);
-        sums_add(item, tile, &d_out, stage, d_values);
-        barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads P any more */
-        tile_put(item, scores, tile);
-        sums_add(item, tile, &queries, stage, d_keys);
     }
-    __global act_t *d_rows = d_qkv + head.qkv + (size_t)first * QKV_ROW;
-    sums_store(item, d_keys, SCALE, d_rows + K_AT, QKV_ROW, count);
-    sums_store(item, d_values, 1.0f, d_rows + V_AT, QKV_ROW, count);
+    __global act_t *d_rows = d_qkv + head.keys + (size_t)first * QKV_ROW;
+    sums_store(item, d_keys, SCALE, d_rows, QKV_ROW, count);
+    sums_store(item, d_values, 1.0f, d_rows + KV_ROW, QKV_ROW, count);
 }
 #endif

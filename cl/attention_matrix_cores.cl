@@ -4,8 +4,8 @@
  *
  *   forward           a group has ROWS queries; over blocks of KEYS keys: S = Q K^T, P = exp(S - highest), Y += P V
  *   backward_queries  a group has ROWS queries; over blocks of BLOCK keys: S = Q K^T, dP = dY V^T, dQ += dS K
- *   backward_keys     a group has ROWS keys; over blocks of BLOCK queries: S^T = K Q^T, dP^T = V dY^T,
- *                                                                          dV += P^T dY, dK += dS^T Q
+ *   backward_keys     a group has ROWS keys; over its query heads and their blocks of BLOCK queries:
+ *                     S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q
  *
  * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. A group reads its own rows, the
  * stationary ones, once; those that it goes over are streamed in tiles, one ahead. All groups do the same work on
@@ -228,7 +228,8 @@ struct place {
 INLINED struct place place_of(bool queries, uint sequence, float rate, ulong dropout_key, ulong first_row) {
     const uint blocks = (sequence - 1) / ROWS + 1, block = get_group_id(0) % blocks;
     struct place place;
-    head_find(get_group_id(0) / blocks, sequence, rate, dropout_key, first_row, &place.head);
+    head_find(get_group_id(0) / blocks * (queries ? 1 : KV_GROUP), sequence, rate, dropout_key, first_row,
+              &place.head);
     place.first = (queries ? blocks - 1 - block : block) * ROWS;
     return place;
 }
@@ -306,10 +307,12 @@ struct forward_memory {
 
 /* What a group does. `drops` is known to the compiler. */
 INLINED void forward(struct work_item me, bool drops, struct place place, uint sequence,
-                     struct forward_memory memory, __global const ushort *rows, __global ushort *y,
+                     struct forward_memory memory, __global const ushort *qkv, __global ushort *y,
                      __global float *lse) {
     const uint end = min(place.first + ROWS, sequence); /* of the keys */
-    const stationary_t query = stationary_load(me, rows, QKV_ROW, place.first, sequence, memory.keys, memory.own);
+    __global const ushort *keys = qkv + place.head.keys, *values = keys + KV_ROW;
+    const stationary_t query =
+        stationary_load(me, qkv + place.head.qkv, QKV_ROW, place.first, sequence, memory.keys, memory.own);
     fragment_c sum[ACROSS], p[KEYS / FRAGMENT_N];
     struct softmax softmax;
     EACH(r, LANE_ROWS) {
@@ -317,12 +320,12 @@ INLINED void forward(struct work_item me, bool drops, struct place place, uint s
         softmax.sum[r] = 0.0f;
     }
     FRAGMENTS_CLEAR(sum, ACROSS);
-    tile_copy(memory.keys, KEYS, rows + K_AT, QKV_ROW, 0, sequence);
+    tile_copy(memory.keys, KEYS, keys, QKV_ROW, 0, sequence);
     copy_commit();
     for (uint start = 0; start < end; start += KEYS) {
         COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
-        tile_copy(memory.values, KEYS, rows + V_AT, QKV_ROW, start, sequence);
+        tile_copy(memory.values, KEYS, values, QKV_ROW, start, sequence);
         copy_commit();
         if (drops)
             kept_fill(memory.kept, place.head.dropout, ROWS, place.first, KEYS, start);
@@ -334,7 +337,7 @@ INLINED void forward(struct work_item me, bool drops, struct place place, uint s
         COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
         if (start + KEYS < end)
-            tile_copy(memory.keys, KEYS, rows + K_AT, QKV_ROW, start + KEYS, sequence);
+            tile_copy(memory.keys, KEYS, keys, QKV_ROW, start + KEYS, sequence);
         copy_commit();
         if (drops)
             softmax_drop(me, memory.kept, place.head.dropout, start, p);
@@ -342,10 +345,10 @@ INLINED void forward(struct work_item me, bool drops, struct place place, uint s
             rows_add(me, p + k / FRAGMENT_N, memory.c_to_a_tiles, memory.values, KEYS, k, sum);
     }
     softmax_finish(me, &softmax, place, sequence, sum, lse);
-    rows_store(me, sum, 1.0f, place.first, sequence, y + place.head.y, MODEL_WIDTH);
+    rows_store(me, sum, 1.0f, place.first, sequence, y + place.head.y, Y_ROW);
 }
 
-/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a
+/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a
  * kernel of its own, since the registers that dropout takes would cost it a third of its groups. */
 MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, __global ushort *y,
@@ -356,7 +359,7 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, _
     MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(true, sequence, 0.0f, 0, 0);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], c_to_a_tiles, 0};
-    forward(me, false, place, sequence, memory, qkv + place.head.qkv, y, lse);
+    forward(me, false, place, sequence, memory, qkv, y, lse);
 }
 
 MATRIX_KERNEL(WARPS)
@@ -370,7 +373,7 @@ void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint seq
     MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], c_to_a_tiles, kept};
-    forward(me, true, place, sequence, memory, qkv + place.head.qkv, y, lse);
+    forward(me, true, place, sequence, memory, qkv, y, lse);
 }
 
 /* ---- backward */
@@ -443,7 +446,7 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
     const uint row = first + get_local_id(0) / DELTA_SHARING;
     float sum = 0.0f;
     for (uint d = get_local_id(0) % DELTA_SHARING * CHUNK; d < HEAD_SIZE && row < end; d += DELTA_SHARING * CHUNK) {
-        const ushort8 a = vload8(0, y + row * MODEL_WIDTH + d), b = vload8(0, d_y + row * MODEL_WIDTH + d);
+        const ushort8 a = vload8(0, y + row * Y_ROW + d), b = vload8(0, d_y + row * Y_ROW + d);
         sum += operand_value(a.s0) * operand_value(b.s0) + operand_value(a.s1) * operand_value(b.s1) +
                operand_value(a.s2) * operand_value(b.s2) + operand_value(a.s3) * operand_value(b.s3) +
                operand_value(a.s4) * operand_value(b.s4) + operand_value(a.s5) * operand_value(b.s5) +
@@ -461,7 +464,7 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
     }
 }
 
-/* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as
+/* dq into d_qkv [B, T, (H + 2 K) D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as
  * forward. */
 MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_backward_queries(__global const ushort *qkv, __global const ushort *y,
@@ -475,11 +478,11 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
     __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
     MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
-    __global const ushort *rows = qkv + place.head.qkv;
-    const struct streamed streamed = {rows + K_AT, rows + V_AT, QKV_ROW, tiles};
+    __global const ushort *keys = qkv + place.head.keys;
+    const struct streamed streamed = {keys, keys + KV_ROW, QKV_ROW, tiles};
     const uint first = place.first, end = min(first + ROWS, sequence); /* of the keys */
-    const stationary_t query = stationary_load(me, rows, QKV_ROW, first, sequence, tiles, own[0]);
-    const stationary_t d_out = stationary_load(me, d_y + place.head.y, MODEL_WIDTH, first, sequence, tiles, own[1]);
+    const stationary_t query = stationary_load(me, qkv + place.head.qkv, QKV_ROW, first, sequence, tiles, own[0]);
+    const stationary_t d_out = stationary_load(me, d_y + place.head.y, Y_ROW, first, sequence, tiles, own[1]);
     streamed_copy(streamed, 0, 0, sequence);
     if (dropout_rate > 0.0f)
         kept_fill(kept[0], place.head.dropout, ROWS, first, BLOCK, 0);
@@ -524,7 +527,7 @@ INLINED void queries_copy(struct streamed streamed, struct streamed_values value
         kept_fill(values.kept + stage * BLOCK * KEPT_QUADS(ROWS), dropout, BLOCK, query, ROWS, key);
 }
 
-/* dk and dv into d_qkv [B, T, 3, H, D]. Groups as forward. */
+/* dk and dv into d_qkv [B, T, (H + 2 K) D]. Groups: B K ceil(T / ROWS). */
 MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
                                           __global const float *lse_all, __global const float *delta_all,
@@ -536,37 +539,41 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
     __local float lse[2][BLOCK], delta[2][BLOCK];
     __local uchar kept[2][BLOCK * KEPT_QUADS(ROWS)];
     MATRIX_BEGIN(me, WARPS);
-    const struct place place = place_of(false, sequence, dropout_rate, dropout_key, first_row);
-    __global const ushort *rows = qkv + place.head.qkv;
-    const struct streamed streamed = {rows, d_y + place.head.y, MODEL_WIDTH, tiles};
-    const struct streamed_values values = {lse_all + place.head.rows, delta_all + place.head.rows, lse[0], delta[0],
-                                           kept[0]};
+    struct place place = place_of(false, sequence, dropout_rate, dropout_key, first_row);
+    __global const ushort *keys = qkv + place.head.keys;
     const uint first = place.first;
-    const stationary_t key = stationary_load(me, rows + K_AT, QKV_ROW, first, sequence, tiles, own[0]);
-    const stationary_t value = stationary_load(me, rows + V_AT, QKV_ROW, first, sequence, tiles, own[1]);
+    const stationary_t key = stationary_load(me, keys, QKV_ROW, first, sequence, tiles, own[0]);
+    const stationary_t value = stationary_load(me, keys + KV_ROW, QKV_ROW, first, sequence, tiles, own[1]);
     fragment_c d_key[ACROSS], d_value[ACROSS], s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
     FRAGMENTS_CLEAR(d_key, ACROSS);
     FRAGMENTS_CLEAR(d_value, ACROSS);
-    queries_copy(streamed, values, place.head.dropout, 0, first, first, sequence);
-    for (uint start = first, stage = 0; start < sequence; start += BLOCK, stage ^= 1) {
-        COPY_WAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
-        if (start + BLOCK < sequence)
-            queries_copy(streamed, values, place.head.dropout, stage ^ 1, start + BLOCK, first, sequence);
-        for (uint strip = 0; strip < BLOCK; strip += STRIP) {
-            const struct scores at = {true, start, first, strip, lse[stage], delta[stage], kept[stage]};
-            rows_multiply(me, &key, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
-            rows_multiply(me, &value, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
-            scores_backward(me, at, place.head.dropout, s, d_p);
-            EACH_BY(q, STRIP, FRAGMENT_K) {
-                rows_add(me, s + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 1), BLOCK, strip + q,
-                         d_value);
-                rows_add(me, d_p + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
-                         strip + q, d_key);
+    for (uint member = 0; member < KV_GROUP; member++, head_next(sequence, &place.head)) {
+        const struct streamed streamed = {qkv + place.head.qkv, d_y + place.head.y, Y_ROW, tiles};
+        const struct streamed_values values = {lse_all + place.head.rows, delta_all + place.head.rows, lse[0],
+                                               delta[0], kept[0]};
+        if (member > 0)
+            barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads blocks of the query head before */
+        queries_copy(streamed, values, place.head.dropout, 0, first, first, sequence);
+        for (uint start = first, stage = 0; start < sequence; start += BLOCK, stage ^= 1) {
+            COPY_WAIT(0);
+            barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
+            if (start + BLOCK < sequence)
+                queries_copy(streamed, values, place.head.dropout, stage ^ 1, start + BLOCK, first, sequence);
+            for (uint strip = 0; strip < BLOCK; strip += STRIP) {
+                const struct scores at = {true, start, first, strip, lse[stage], delta[stage], kept[stage]};
+                rows_multiply(me, &key, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
+                rows_multiply(me, &value, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
+                scores_backward(me, at, place.head.dropout, s, d_p);
+                EACH_BY(q, STRIP, FRAGMENT_K) {
+                    rows_add(me, s + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 1), BLOCK,
+                             strip + q, d_value);
+                    rows_add(me, d_p + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
+                             strip + q, d_key);
+                }
             }
         }
     }
-    __global ushort *d_rows = d_qkv + place.head.qkv;
-    rows_store(me, d_key, SCORE_SCALE, first, sequence, d_rows + K_AT, QKV_ROW);
-    rows_store(me, d_value, 1.0f, first, sequence, d_rows + V_AT, QKV_ROW);
+    __global ushort *d_keys = d_qkv + place.head.keys;
+    rows_store(me, d_key, SCORE_SCALE, first, sequence, d_keys, QKV_ROW);
+    rows_store(me, d_value, 1.0f, first, sequence, d_keys + KV_ROW, QKV_ROW);
 }

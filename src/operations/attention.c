@@ -9,48 +9,52 @@
 static struct attention_pass make_pass(const struct operations *operations, struct token_shape tokens,
                                        const struct attention_values *values,
                                        const struct attention_scratch *scratch, struct dropout dropout) {
-    const size_t channels = (size_t)operations->shape.channels, count = token_count(tokens);
+    const struct head_shape heads = head_shape(&operations->shape);
+    const size_t count = token_count(tokens);
     const size_t padded = operations_padded(operations, tokens.sequence);
     return (struct attention_pass){.tokens = tokens,
                                    .values = values,
                                    .scratch = scratch,
                                    .dropout = dropout,
+                                   .heads = heads,
                                    .padded = padded,
-                                   .y_elements = count * channels,
-                                   .transposed_elements = (size_t)tokens.batch * padded * channels,
-                                   .score_rows = count * (size_t)operations->shape.heads};
+                                   .y_elements = count * (size_t)heads.y_row,
+                                   .kv_elements = count * (size_t)heads.kv_row,
+                                   .qkv_elements = count * (size_t)heads.qkv_row,
+                                   .transposed_elements = (size_t)(tokens.batch * heads.kv_row) * padded,
+                                   .score_rows = count * (size_t)heads.heads};
 }
 
-/* Number of blocks of so many positions in all heads of a batch. */
-static size_t block_count(const struct operations *operations, struct token_shape tokens, size_t positions) {
-    return (size_t)(tokens.batch * operations->shape.heads) * groups_for((size_t)tokens.sequence, positions);
+/* Number of blocks of so many positions in so many heads of each sequence. */
+static size_t block_count(const struct attention_pass *pass, int64_t heads, size_t positions) {
+    return (size_t)(pass->tokens.batch * heads) * groups_for((size_t)pass->tokens.sequence, positions);
 }
 
 double attention_flops(const struct operations *operations, struct token_shape tokens, int gemms) {
     const double pairs = 0.5 * (double)tokens.sequence * ((double)tokens.sequence + 1.0);
-    return 2.0 * gemms * pairs * (double)(tokens.batch * operations->shape.channels);
+    return 2.0 * gemms * pairs * (double)(tokens.batch * head_shape(&operations->shape).y_row);
 }
 
-/* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes `positions` rows of a head. */
+/* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes rows of one head. */
 
-/* Copies keys (which = 1) or values (2) of qkv [batch, sequence, 3, H, D] to transposed tiles, in which a vector
+/* Copies keys (which = 1) or values (2) of qkv [batch, sequence, (H + 2 K) D] to transposed tiles, in which a vector
  * holds one channel of neighbouring positions. */
 static void transpose(struct operations *operations, const struct attention_pass *pass, int which,
                       const struct buffer *transposed) {
     const size_t per_item =
         operations->policy.attention_key_vector * (attention_is(operations, "cpu_bf16") ? 2 : 1);
     RUN_ELEMENTS(attention_transpose, pass->transposed_elements, per_item,
-                 ARG_IN(pass->values->qkv, pass->y_elements), ARG_I32(which), ARG_I32(pass->tokens.batch),
+                 ARG_IN(pass->values->qkv, pass->kv_elements), ARG_I32(which), ARG_I32(pass->tokens.batch),
                  ARG_I32(pass->tokens.sequence), ARG_I32(pass->padded),
                  ARG_OUT(transposed, pass->transposed_elements));
 }
 
 static struct launch launch_cpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct attention_pass *pass, size_t positions, int gemms) {
+                                const struct attention_pass *pass, size_t items, int gemms) {
     const size_t group = operations->policy.item_group;
     return (struct launch){
         .kernel = kernel,
-        .groups = groups_for(block_count(operations, pass->tokens, positions), group),
+        .groups = groups_for(items, group),
         .local = group,
         .flops = attention_flops(operations, pass->tokens, gemms),
     };
@@ -60,30 +64,32 @@ static struct launch launch_cpu(const struct operations *operations, const struc
     ARG_I32((pass)->tokens.batch), ARG_I32((pass)->tokens.sequence), ARG_I32((pass)->padded),                      \
         ARG_DROPOUT((pass)->dropout)
 
-static size_t queries_cpu(const struct operations *operations) {
-    return operations->policy.attention_queries[attention_is(operations, "cpu_bf16")];
+/* Work-items that have a block of queries each. */
+static size_t query_items_cpu(const struct operations *operations, const struct attention_pass *pass) {
+    return block_count(pass, pass->heads.heads,
+                       operations->policy.attention_queries[attention_is(operations, "cpu_bf16")]);
 }
 
 static void forward_cpu(struct operations *operations, const struct attention_pass *pass) {
     const struct launch launch =
-        launch_cpu(operations, &operations->kernels->attention_forward, pass, queries_cpu(operations), 2);
+        launch_cpu(operations, &operations->kernels->attention_forward, pass, query_items_cpu(operations, pass), 2);
     transpose(operations, pass, 1, pass->scratch->keys_t);
-    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y_elements),
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, pass->qkv_elements),
                   ARG_IN(pass->scratch->keys_t, pass->transposed_elements), ARG_TOKENS(pass),
                   ARG_OUT(pass->values->y, pass->y_elements), ARG_OUT(pass->values->lse, pass->score_rows));
 }
 
-/* Whether each work-item of the backward pass computes a whole head of a sequence (5 matrix multiplications)
+/* Whether each work-item of the backward pass computes a whole key head of a sequence (5 matrix multiplications)
  * instead of a block of queries or keys (7). True if there are so many of them that at most a tenth of the cores'
  * time would be idle. */
-static bool computes_whole_heads(const struct operations *operations, struct token_shape tokens) {
+static bool computes_whole_heads(const struct operations *operations, const struct attention_pass *pass) {
     const size_t cores = operations->policy.attention_head_cores;
-    const size_t heads = (size_t)(tokens.batch * operations->shape.heads);
+    const size_t heads = (size_t)(pass->tokens.batch * pass->heads.kv_heads);
     return cores && 10 * heads >= 9 * groups_for(heads, cores) * cores;
 }
 
 #define ARG_BACKWARD(pass)                                                                                         \
-    ARG_IN((pass)->values->qkv, 3 * (pass)->y_elements),                                                           \
+    ARG_IN((pass)->values->qkv, (pass)->qkv_elements),                                                             \
         ARG_IN((pass)->scratch->keys_t, (pass)->transposed_elements),                                              \
         ARG_IN((pass)->scratch->values_t, (pass)->transposed_elements),                                            \
         ARG_IN((pass)->values->y, (pass)->y_elements), ARG_IN((pass)->d_y, (pass)->y_elements),                    \
@@ -92,33 +98,35 @@ static bool computes_whole_heads(const struct operations *operations, struct tok
 static void backward_cpu(struct operations *operations, const struct attention_pass *pass) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct attention_scratch *scratch = pass->scratch;
-    const bool heads = computes_whole_heads(operations, pass->tokens);
+    const bool heads = computes_whole_heads(operations, pass);
     const bool in_fp32 = operations->shape.type == ELEMENT_FP32;
     const size_t keys = heads ? (size_t)pass->tokens.sequence : operations->policy.attention_keys_backward;
-    const struct launch to_keys =
-        launch_cpu(operations, &kernels->attention_backward_keys, pass, keys, heads ? 5 : 4);
+    const struct launch to_keys = launch_cpu(operations, &kernels->attention_backward_keys, pass,
+                                             block_count(pass, pass->heads.kv_heads, keys), heads ? 5 : 4);
     transpose(operations, pass, 1, scratch->keys_t);
     transpose(operations, pass, 2, scratch->values_t);
     if (!heads) {
-        const struct launch to_queries =
-            launch_cpu(operations, &kernels->attention_backward_queries, pass, queries_cpu(operations), 3);
+        const struct launch to_queries = launch_cpu(operations, &kernels->attention_backward_queries, pass,
+                                                    query_items_cpu(operations, pass), 3);
         KERNEL_LAUNCH(operations->compute, &to_queries, ARG_BACKWARD(pass), ARG_OUT(pass->d_qkv, pass->y_elements),
                       ARG_OUT(scratch->delta, pass->score_rows));
     }
     /* with whole heads this kernel computes dq and delta, too; else it reads the delta of the one before */
     KERNEL_LAUNCH(operations->compute, &to_keys, ARG_BACKWARD(pass), ARG_I32(heads),
-                  ARG_OUT(pass->d_qkv, (heads ? 3 : 2) * pass->y_elements),
+                  ARG_OUT(pass->d_qkv, heads ? pass->qkv_elements : 2 * pass->kv_elements),
                   ARG_MEMORY_(scratch->delta, 0, pass->score_rows, !heads, heads),
                   heads && !in_fp32 ? ARG_IN_OUT(scratch->d_queries, pass->y_elements) : ARG_UNUSED(pass->d_qkv));
 }
 
-/* ---- gpu: cl/attention_gpu.cl. A work-group computes a block of rows of a head. */
+/* ---- gpu: cl/attention_gpu.cl. A work-group computes a block of rows of a query head,
+ * or of a key head. */
 
 static struct launch launch_gpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct attention_pass *pass, struct attention_gpu_group group, int gemms) {
+                                const struct attention_pass *pass, struct attention_gpu_group group, bool keys,
+                                int gemms) {
     return (struct launch){
         .kernel = kernel,
-        .groups = block_count(operations, pass->tokens, 4 * group.down),
+        .groups = block_count(pass, keys ? pass->heads.kv_heads : pass->heads.heads, 4 * group.down),
         .local = (size_t)group.across * group.down,
         .flops = attention_flops(operations, pass->tokens, gemms),
     };
@@ -135,8 +143,9 @@ static uint32_t blocks_gpu(const struct attention_pass *pass, struct attention_g
 
 static void forward_gpu(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_gpu_group group = operations->policy.attention_gpu[0];
-    const struct launch launch = launch_gpu(operations, &operations->kernels->attention_forward, pass, group, 2);
-    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y_elements),
+    const struct launch launch =
+        launch_gpu(operations, &operations->kernels->attention_forward, pass, group, false, 2);
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, pass->qkv_elements),
                   ARG_BLOCKS(pass, blocks_gpu(pass, group)), ARG_OUT(pass->values->y, pass->y_elements),
                   ARG_OUT(pass->values->lse, pass->score_rows));
 }
@@ -146,16 +155,17 @@ static void backward_gpu(struct operations *operations, const struct attention_p
     const struct operation_kernels *kernels = operations->kernels;
     const struct attention_gpu_group queries = operations->policy.attention_gpu[0];
     const struct attention_gpu_group keys = operations->policy.attention_gpu[1];
-    const struct launch to_queries = launch_gpu(operations, &kernels->attention_backward_queries, pass, queries, 3);
-    const struct launch to_keys = launch_gpu(operations, &kernels->attention_backward_keys, pass, keys, 4);
-    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, 3 * pass->y_elements),
+    const struct launch to_queries =
+        launch_gpu(operations, &kernels->attention_backward_queries, pass, queries, false, 3);
+    const struct launch to_keys = launch_gpu(operations, &kernels->attention_backward_keys, pass, keys, true, 4);
+    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, pass->qkv_elements),
                   ARG_IN(values->y, pass->y_elements), ARG_IN(pass->d_y, pass->y_elements),
                   ARG_IN(values->lse, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, queries)),
                   ARG_OUT(pass->d_qkv, pass->y_elements), ARG_OUT(pass->scratch->delta, pass->score_rows));
-    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, 3 * pass->y_elements),
+    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, pass->qkv_elements),
                   ARG_IN(pass->d_y, pass->y_elements), ARG_IN(values->lse, pass->score_rows),
                   ARG_IN(pass->scratch->delta, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, keys)),
-                  ARG_OUT(pass->d_qkv, 2 * pass->y_elements));
+                  ARG_OUT(pass->d_qkv, 2 * pass->kv_elements));
 }
 
 /* ---- the table */
@@ -168,8 +178,8 @@ static bool gpu_takes(const struct compute *compute, const struct operation_shap
 
 /* Whether the CPU has the instructions for bf16: the kernels multiply vectors of 16 pairs. */
 static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
-    return compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
-           shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
+    return compute->device.native_kernels && shape->type == ELEMENT_BF16 && head_shape(shape).size % 16 == 0 &&
+           compute->vector == 16 &&
            strstr(compute->device.matrix_cores.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
 }
 
@@ -257,7 +267,7 @@ void attention_backward(struct operations *operations, struct token_shape tokens
 
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
                     struct attention_cache cache) {
-    const size_t elements = token_count(tokens) * (size_t)operations->shape.channels;
+    const size_t elements = token_count(tokens) * (size_t)head_shape(&operations->shape).kv_row;
     RUN_ELEMENTS(attention_fill, elements, operations->policy.head_vector, ARG_IN(qkv, 2 * elements),
                  ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(cache.capacity),
                  ARG_OUT(cache.keys, elements), ARG_OUT(cache.values, elements));
@@ -265,12 +275,13 @@ void attention_fill(struct operations *operations, struct token_shape tokens, co
 
 void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
                     struct attention_cache cache, const struct buffer *scores, const struct buffer *y) {
-    const size_t row = (size_t)(batch * operations->shape.channels),
-                 rows = (size_t)(batch * operations->shape.heads);
-    const size_t known = (size_t)position + 1;
-    RUN_ROWS(attention_step, rows, ARG_IN(qkv, 3 * row), ARG_I32(position), ARG_I32(cache.capacity),
-             ARG_I32(operations_padded(operations, cache.capacity)), ARG_IN_OUT(cache.keys, known * row),
-             ARG_IN_OUT(cache.values, known * row), ARG_IN_OUT(scores, known * rows), ARG_OUT(y, row));
+    const struct head_shape heads = head_shape(&operations->shape);
+    const size_t rows = (size_t)(batch * heads.heads), known = (size_t)position + 1;
+    const size_t kept = known * (size_t)(batch * heads.kv_row);
+    RUN_ROWS(attention_step, rows, ARG_IN(qkv, (size_t)(batch * heads.qkv_row)), ARG_I32(position),
+             ARG_I32(cache.capacity), ARG_I32(operations_padded(operations, cache.capacity)),
+             ARG_IN_OUT(cache.keys, kept), ARG_IN_OUT(cache.values, kept), ARG_IN_OUT(scores, known * rows),
+             ARG_OUT(y, (size_t)(batch * heads.y_row)));
 }
 
 /* ---- choosing */
@@ -278,10 +289,11 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 /* attention_check, unless it passed in an earlier run, or the device is simulated (device.model, which a dry
  * compute needs), where results mean nothing: 0 if they are right, 1 if wrong, -1 if the check cannot run. */
 static int check_once(struct operations *operations, const char *kernels) {
-    const struct operation_shape *shape = &operations->shape;
+    const struct head_shape heads = head_shape(&operations->shape);
     char what[sizeof operations->attention_by + 96], key[CHECKSUM_SIZE];
-    snprintf(what, sizeof what, "attention by %s, %" PRId64 " heads, %" PRId64 " channels, %s", kernels,
-             shape->heads, shape->channels, element_name(shape->type));
+    snprintf(what, sizeof what,
+             "attention by %s, %" PRId64 " heads, %" PRId64 " key heads, %" PRId64 " channels, %s", kernels,
+             heads.heads, heads.kv_heads, heads.size, element_name(operations->shape.type));
     if (operations->compute->device.model || self_test_passed(operations->compute, what, key)) {
         return 0;
     }

@@ -11,10 +11,12 @@ struct attention_pass {
     const struct attention_scratch *scratch;
     struct dropout dropout;
     const struct buffer *d_y, *d_qkv; /* backward */
-    size_t padded;                    /* operations_padded */
-    size_t y_elements;                /* y [N, C]; qkv has three times as many */
-    size_t transposed_elements;       /* of keys_t: batch * C * padded, in tiles */
-    size_t score_rows;                /* lse and delta [batch, H, sequence]: one number per row of scores */
+    struct head_shape heads;
+    size_t padded;                  /* operations_padded */
+    size_t y_elements, kv_elements; /* y [N, H D]; keys, and values, [N, K D] */
+    size_t qkv_elements;            /* [N, (H + 2 K) D] */
+    size_t transposed_elements;     /* of keys_t: batch * K D * padded, in tiles */
+    size_t score_rows;              /* lse and delta [batch, H, sequence]: one number per row of scores */
 };
 
 /* FLOPs of so many matrix multiplications of heads [sequence, D], on and below the diagonal of their scores. */

@@ -1,5 +1,5 @@
 /* Compares attention on the device with sums on the host in double. Causal attention of sequences of T positions, H
- * heads of D channels:
+ * query heads of D channels, of which H / K neighbours read the same of K key and value heads:
  *
  *   p = softmax(q k^T / sqrt(D)), y = (f p) v, dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp
  *   dv = (f p)^T dy, ds = p (f dy v^T - sum_d dy y) / sqrt(D), dq = ds k, dk = ds^T q */
@@ -44,23 +44,25 @@ struct trial {
     struct token_shape tokens;
     struct dropout dropout;
     float spread;
-    size_t sequence, heads, head_size;
-    size_t rows;             /* of all heads */
-    double *qkv, *d_y;       /* drawn: [N, 3, H, D], [N, H, D] */
-    double *y, *lse, *d_qkv; /* the sums on the host: [N, H, D], [batch, H, T], [N, 3, H, D] */
+    size_t sequence, heads, kv_heads, head_size;
+    size_t rows, qkv_rows;   /* of all heads, in y and in qkv */
+    double *qkv, *d_y;       /* drawn: [N, H + 2 K, D], [N, H, D] */
+    double *y, *lse, *d_qkv; /* the sums on the host: [N, H, D], [batch, H, T], [N, H + 2 K, D] */
     double *p, *factor;      /* of a query and the keys up to it [T]: the softmax, and dropout's factors */
     struct buffer buffers[BUFFERS];
 };
 
 /* ---- sums on the host */
 
-/* Where the row of a head begins in y, and row 0 (q), 1 (k) or 2 (v) of it in qkv. */
+/* Where the row of a query head begins in y, and row 0 (q), 1 (k) or 2 (v) that it reads in qkv. */
 static size_t row_at(const struct trial *trial, size_t token, size_t head) {
     return (token * trial->heads + head) * trial->head_size;
 }
 
 static size_t qkv_at(const struct trial *trial, size_t token, size_t which, size_t head) {
-    return row_at(trial, token * 3 + which, head);
+    const size_t key_head = trial->heads + (which - 1) * trial->kv_heads + head * trial->kv_heads / trial->heads;
+    const size_t in_token = which == 0 ? head : key_head;
+    return (token * (trial->heads + 2 * trial->kv_heads) + in_token) * trial->head_size;
 }
 
 static double dot(const double *a, const double *b, size_t count) {
@@ -127,7 +129,7 @@ static void sum_forward(struct trial *trial) {
 
 static void sum_backward(struct trial *trial) {
     const size_t count = trial->head_size;
-    memset(trial->d_qkv, 0, 3 * trial->rows * count * sizeof *trial->d_qkv);
+    memset(trial->d_qkv, 0, trial->qkv_rows * count * sizeof *trial->d_qkv);
     for (size_t i = 0; i < trial->rows; i++) {
         const size_t head = i / trial->sequence % trial->heads;
         const size_t first = i / trial->sequence / trial->heads * trial->sequence,
@@ -172,9 +174,9 @@ static int create(struct compute *compute, struct buffer *buffer, enum element_t
 
 static int create_buffers(struct trial *trial) {
     const enum element_type type = trial->operations->shape.type;
-    const size_t rows = trial->rows, count = rows * trial->head_size;
-    const size_t padded =
-        count / trial->sequence * operations_transposed(trial->operations, (int64_t)trial->sequence);
+    const size_t rows = trial->rows, count = rows * trial->head_size, qkv = trial->qkv_rows * trial->head_size;
+    const size_t padded = (size_t)trial->tokens.batch * trial->kv_heads * trial->head_size *
+                          operations_transposed(trial->operations, (int64_t)trial->sequence);
     const struct {
         enum element_type type;
         size_t count;
@@ -182,11 +184,11 @@ static int create_buffers(struct trial *trial) {
         double *numbers;
         float spread;
     } wanted[BUFFERS] = {
-        [QKV] = {type, 3 * count, KEY, trial->qkv, trial->spread},
+        [QKV] = {type, qkv, KEY, trial->qkv, trial->spread},
         [D_Y] = {type, count, KEY + 1, trial->d_y, 1.0f},
         [Y] = {type, count, 0, NULL},
         [LSE] = {ELEMENT_FP32, rows, 0, NULL},
-        [D_QKV] = {type, 3 * count, 0, NULL},
+        [D_QKV] = {type, qkv, 0, NULL},
         [KEYS_T] = {type, padded, 0, NULL},
         [VALUES_T] = {type, padded, 0, NULL},
         [DELTA] = {ELEMENT_FP32, rows, 0, NULL},
@@ -274,31 +276,35 @@ static int run(struct trial *trial) {
         return -1;
     }
     sum_backward(trial);
-    return compare(trial, "d_qkv", D_QKV, trial->d_qkv, 3 * trial->rows, trial->head_size);
+    return compare(trial, "d_qkv", D_QKV, trial->d_qkv, trial->qkv_rows, trial->head_size);
 }
 
 int attention_check_case(struct operations *operations, struct token_shape tokens, struct dropout dropout,
                          float spread) {
     struct compute *compute = operations->compute;
-    const size_t heads = (size_t)operations->shape.heads, head_size = (size_t)operations->shape.channels / heads;
-    const size_t sequence = (size_t)tokens.sequence, rows = token_count(tokens) * heads, count = rows * head_size;
-    double *numbers = memory_allocate(8 * count + rows + 2 * sequence, sizeof *numbers);
+    const struct head_shape heads = head_shape(&operations->shape);
+    const size_t sequence = (size_t)tokens.sequence, rows = token_count(tokens) * (size_t)heads.heads;
+    const size_t count = token_count(tokens) * (size_t)heads.y_row,
+                 qkv = token_count(tokens) * (size_t)heads.qkv_row;
+    double *numbers = memory_allocate(2 * (count + qkv) + rows + 2 * sequence, sizeof *numbers);
     struct trial trial = {
         .operations = operations,
         .tokens = tokens,
         .dropout = dropout,
         .spread = spread,
         .sequence = sequence,
-        .heads = heads,
-        .head_size = head_size,
+        .heads = (size_t)heads.heads,
+        .kv_heads = (size_t)heads.kv_heads,
+        .head_size = (size_t)heads.size,
         .rows = rows,
+        .qkv_rows = qkv / (size_t)heads.size,
         .qkv = numbers,
-        .d_y = numbers + 3 * count,
-        .y = numbers + 4 * count,
-        .d_qkv = numbers + 5 * count,
-        .lse = numbers + 8 * count,
-        .p = numbers + 8 * count + rows,
-        .factor = numbers + 8 * count + rows + sequence,
+        .d_qkv = numbers + qkv,
+        .y = numbers + 2 * qkv,
+        .d_y = numbers + 2 * qkv + count,
+        .lse = numbers + 2 * (qkv + count),
+        .p = numbers + 2 * (qkv + count) + rows,
+        .factor = numbers + 2 * (qkv + count) + rows + sequence,
     };
     int status = create_buffers(&trial);
     if (status == 0 && run(&trial)) {

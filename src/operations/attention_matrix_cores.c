@@ -47,7 +47,7 @@ static size_t local_needed(const struct matrix_cores *unit, struct attention_til
 }
 
 static int64_t head_size_of(const struct operations *operations) {
-    return operations->shape.channels / operations->shape.heads;
+    return head_shape(&operations->shape).size;
 }
 
 static int check_shape(const struct operations *operations) {
@@ -80,6 +80,7 @@ static int check_fits(const struct operations *operations) {
 static int build(struct operations *operations) {
     struct compute *compute = operations->compute;
     struct attention_matrix_cores *cores = operations->attention_matrix_cores;
+    const struct head_shape heads = head_shape(&operations->shape);
     const char *files[12] = {"common.cl", "attention.cl", "element.cl"};
     size_t count = matrix_cores_add_files(&cores->unit, files, 3);
     files[count++] = "attention_matrix_cores.cl";
@@ -87,12 +88,13 @@ static int build(struct operations *operations) {
     cl_program program = NULL;
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DKEY_VEC=1 -DWARP_SIZE=%u -DFP16=%d -DC_TO_A_LOCAL=%d -DHEADS=%" PRId64
-             " -DHEAD_SIZE=%" PRId64 " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
+             " -DKV_HEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64
+             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
                                                        : "", /* three times as fast to compile */
              cores->unit.warp, operations->shape.type == ELEMENT_FP16,
-             cores->unit.wide_fragments || cores->unit.transposed_load, operations->shape.heads,
-             head_size_of(operations), WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
+             cores->unit.wide_fragments || cores->unit.transposed_load, heads.heads, heads.kv_heads, heads.size,
+             WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
     const struct {
         const char *name;
@@ -145,30 +147,31 @@ void attention_matrix_cores_close(struct operations *operations) {
 
 /* ---- launching */
 
-/* Work-groups: blocks of rows of all heads. */
-static uint64_t groups_of(const struct operations *operations, struct token_shape tokens) {
+/* Work-groups: blocks of rows of so many heads of each sequence. */
+static uint64_t groups_of(const struct operations *operations, struct token_shape tokens, int64_t heads) {
     const uint64_t rows = (uint64_t)WARPS * operations->attention_matrix_cores->unit.m;
-    return (uint64_t)(tokens.batch * operations->shape.heads) * (((uint64_t)tokens.sequence + rows - 1) / rows);
+    return (uint64_t)(tokens.batch * heads) * (((uint64_t)tokens.sequence + rows - 1) / rows);
 }
 
 bool attention_matrix_cores_take(const struct operations *operations, struct token_shape tokens) {
-    const uint64_t row = 3 * (uint64_t)operations->shape.channels;
-    return operations->attention_matrix_cores && (uint64_t)tokens.sequence < UINT32_MAX / row &&
-           groups_of(operations, tokens) < UINT32_MAX;
+    const struct head_shape heads = head_shape(&operations->shape);
+    return operations->attention_matrix_cores && (uint64_t)tokens.sequence < UINT32_MAX / (uint64_t)heads.qkv_row &&
+           groups_of(operations, tokens, heads.heads) < UINT32_MAX;
 }
 
-/* A pass with so many matrix multiplications over blocks of rows and all before them, or after them. */
+/* A pass with so many matrix multiplications over blocks of rows and all before them, or (`keys`) after them. */
 static struct launch launch_of(const struct operations *operations, const struct kernel *kernel,
-                               struct token_shape tokens, int gemms) {
+                               const struct attention_pass *pass, bool keys, int gemms) {
+    const struct token_shape tokens = pass->tokens;
     const struct matrix_cores *unit = &operations->attention_matrix_cores->unit;
     const double rows = (double)WARPS * unit->m, blocks = ceil((double)tokens.sequence / rows);
     const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
     return (struct launch){
         .kernel = kernel,
-        .groups = (size_t)groups_of(operations, tokens),
+        .groups = (size_t)groups_of(operations, tokens, keys ? pass->heads.kv_heads : pass->heads.heads),
         .local = (size_t)WARPS * unit->warp,
         .flops = attention_flops(operations, tokens, gemms),
-        .padded_flops = 2.0 * gemms * computed * (double)(tokens.batch * operations->shape.channels),
+        .padded_flops = 2.0 * gemms * computed * (double)(tokens.batch * pass->heads.y_row),
         .on_matrix_cores = true,
     };
 }
@@ -178,13 +181,13 @@ void attention_matrix_cores_forward(struct operations *operations, const struct 
     const struct attention_values *values = pass->values;
     const bool drops = pass->dropout.rate > 0.0f;
     const struct launch launch =
-        launch_of(operations, drops ? &cores->forward_dropout : &cores->forward, pass->tokens, 2);
+        launch_of(operations, drops ? &cores->forward_dropout : &cores->forward, pass, false, 2);
     if (drops) {
-        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * pass->y_elements),
+        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, pass->qkv_elements),
                       ARG_U32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout),
                       ARG_OUT(values->y, pass->y_elements), ARG_OUT(values->lse, pass->score_rows));
     } else {
-        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * pass->y_elements),
+        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, pass->qkv_elements),
                       ARG_U32(pass->tokens.sequence), ARG_OUT(values->y, pass->y_elements),
                       ARG_OUT(values->lse, pass->score_rows));
     }
@@ -194,12 +197,12 @@ void attention_matrix_cores_backward(struct operations *operations, const struct
     const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     const struct attention_values *values = pass->values;
     const size_t width = pass->y_elements, rows = pass->score_rows;
-    const struct launch queries = launch_of(operations, &cores->backward_queries, pass->tokens, 3);
-    const struct launch keys = launch_of(operations, &cores->backward_keys, pass->tokens, 4);
-    KERNEL_LAUNCH(operations->compute, &queries, ARG_IN(values->qkv, 3 * width), ARG_IN(values->y, width),
+    const struct launch queries = launch_of(operations, &cores->backward_queries, pass, false, 3);
+    const struct launch keys = launch_of(operations, &cores->backward_keys, pass, true, 4);
+    KERNEL_LAUNCH(operations->compute, &queries, ARG_IN(values->qkv, pass->qkv_elements), ARG_IN(values->y, width),
                   ARG_IN(pass->d_y, width), ARG_IN(values->lse, rows), ARG_U32(pass->tokens.sequence),
                   ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, width), ARG_OUT(pass->scratch->delta, rows));
-    KERNEL_LAUNCH(operations->compute, &keys, ARG_IN(values->qkv, 3 * width), ARG_IN(pass->d_y, width),
+    KERNEL_LAUNCH(operations->compute, &keys, ARG_IN(values->qkv, pass->qkv_elements), ARG_IN(pass->d_y, width),
                   ARG_IN(values->lse, rows), ARG_IN(pass->scratch->delta, rows), ARG_U32(pass->tokens.sequence),
-                  ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, 2 * width));
+                  ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, 2 * pass->kv_elements));
 }

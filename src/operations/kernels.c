@@ -70,7 +70,7 @@ enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME };
  * things share the compiled program. "NAME" has the value of that name in number_of, "NAME=other" that of `other`,
  * which may also be a number; SETTINGS stands for what the residual variant's file reads. */
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
-#define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS HEAD_SIZE ACT"
+#define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS KV_HEADS HEAD_SIZE ACT"
 static const struct program {
     const char *files[5]; /* %s is the name of the residual variant, norm or activation */
     const char *constants;
@@ -160,6 +160,7 @@ static struct kernel *kernel_of(const struct operations *operations, const struc
 static int64_t number_of(const struct operations *operations, const char *name) {
     const struct operation_shape *shape = &operations->shape;
     const struct policy *policy = &operations->policy;
+    const struct head_shape heads = head_shape(shape);
     const bool bf16 = attention_is(operations, "cpu_bf16");
     const struct {
         const char *name;
@@ -172,11 +173,12 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"COLUMNS", (int64_t)operations->columns},
         {"EMULATED", operations->emulates_bf16},
         {"GROUP_ROWS", (int64_t)policy->frame_rows},
-        {"HEADS", shape->heads},
-        {"HEAD_SIZE", shape->channels / shape->heads},
+        {"HEADS", heads.heads},
+        {"HEAD_SIZE", heads.size},
         {"KEYS", policy->attention_keys},
         {"KEYS_BACKWARD", policy->attention_keys_backward},
         {"KEY_VEC", policy->attention_key_vector},
+        {"KV_HEADS", heads.kv_heads},
         {"LENGTH", (int64_t)norm_length(operations)},
         {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
         {"NORM_SUM", shape->norm_sum},

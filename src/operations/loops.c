@@ -15,10 +15,10 @@ enum {
 
 /* Of a work-item that goes over all positions of a head. */
 static size_t attention_iterations(const struct operations *operations, struct token_shape tokens) {
-    const struct operation_shape *shape = &operations->shape;
+    const struct head_shape heads = head_shape(&operations->shape);
     return attention_is(operations, "gpu")
                ? 0
-               : (size_t)(tokens.sequence * (shape->channels / shape->heads)) * ITERATIONS_PER_CHANNEL;
+               : (size_t)(tokens.sequence * heads.size * (heads.heads / heads.kv_heads)) * ITERATIONS_PER_CHANNEL;
 }
 
 /* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the

@@ -71,7 +71,7 @@ void operations_release(struct operations *operations);
  *  - if GEMMs run on matrix cores, and attention's kernels for them compile and pass attention_check, they run;
  *  - if the kernels for bf16 instructions of CPUs fail attention_check, the plain ones for CPUs replace them.
  * operations->attention_by is the choice for users. -1 if no kernels can be built, or if compute->verify is set and
- * results are wrong. A check that passed is not repeated for the same device, driver, number of heads, channels and
+ * results are wrong. A check that passed is not repeated for the same device, driver, heads and
  * type (runtime/device/self_test.h). */
 int attention_open(struct operations *operations);
 
@@ -282,41 +282,41 @@ void stream_gram(struct operations *operations, size_t tokens, const struct buff
 
 /* What attention reads and writes in its forward pass. */
 struct attention_values {
-    const struct buffer *qkv; /* [N, 3 C] */
-    const struct buffer *y;   /* [N, C] */
+    const struct buffer *qkv; /* [N, (H + 2 K) D], see struct head_shape */
+    const struct buffer *y;   /* [N, H D] */
     const struct buffer *lse; /* [batch, H, sequence], float */
 };
 
 /* Scratch buffers. keys_t is used by both passes, the others by the backward pass only. keys_t and values_t are
- * transposed copies of keys and values in the tiles that cl/attention_cpu.cl describes: batch * C *
+ * transposed copies of keys and values in the tiles that cl/attention_cpu.cl describes: batch * K D *
  * operations_transposed elements, not touched where that is 0. */
 struct attention_scratch {
     const struct buffer *keys_t, *values_t;
     const struct buffer *delta;     /* [batch, H, sequence], float: <y, d_y> of each query, for the kernel of dk */
-    const struct buffer *d_queries; /* [N, C], float sums of a 16-bit dq, on CPUs with whole heads */
+    const struct buffer *d_queries; /* [N, H D], float sums of a 16-bit dq, on CPUs with whole heads */
 };
 
 void attention_forward(struct operations *operations, struct token_shape tokens,
                        const struct attention_values *values, const struct attention_scratch *scratch,
                        struct dropout dropout);
 
-/* d_y [N, C] -> d_qkv [N, 3 C] */
+/* d_y [N, H D] -> d_qkv [N, (H + 2 K) D] */
 void attention_backward(struct operations *operations, struct token_shape tokens,
                         const struct attention_values *values, const struct attention_scratch *scratch,
                         struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv);
 
 /* Keys and values of sequences that are being generated, a row each. */
 struct attention_cache {
-    const struct buffer *keys, *values; /* [rows, H, capacity, C/H] */
+    const struct buffer *keys, *values; /* [rows, K, capacity, D] */
     int64_t capacity;                   /* positions */
 };
 
-/* Copies keys and values of qkv [N, 3 C] to the cache: sequence i of the batch goes to cache row `row` + i, at
+/* Copies keys and values of qkv [N, (H + 2 K) D] to the cache: sequence i of the batch goes to cache row `row` + i, at
  * positions 0 .. T - 1. */
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
                     struct attention_cache cache);
 
-/* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, 3 C] -> y [batch, C]. Adds
+/* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, (H + 2 K) D] -> y [batch, H D]. Adds
  * its keys and values to the cache, which has those of all positions before. scores [batch, H, padded] is scratch,
  * padded as for a sequence of the capacity. */
 void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,

@@ -44,6 +44,14 @@ static size_t frame_rows(const struct compute *compute, const struct operation_s
                         size_smaller(FRAME_LOCAL, compute->device.local_bytes) / frame_local_bytes(compute, shape));
 }
 
+/* ---- heads */
+
+struct head_shape head_shape(const struct operation_shape *shape) {
+    const int64_t heads = shape->heads, kv_heads = shape->kv_heads ? shape->kv_heads : heads;
+    const int64_t size = shape->head_size ? shape->head_size : shape->channels / heads;
+    return (struct head_shape){heads, kv_heads, size, heads * size, kv_heads * size, (heads + 2 * kv_heads) * size};
+}
+
 /* ---- chunks and groups */
 
 /* Four work-groups per compute unit of a GPU, and more of them where it has few. */
@@ -92,7 +100,7 @@ static struct attention_gpu_group gpu_group(const struct compute *compute, int64
 
 struct policy policy_make(const struct compute *compute, const struct operation_shape *shape) {
     const bool native = compute->device.native_kernels, gpu = compute->device.is_gpu;
-    const int64_t head_size = shape->channels / shape->heads;
+    const int64_t head_size = head_shape(shape).size;
     const unsigned vector = vector_of(compute, shape->channels);
     const size_t lanes = compute->lanes,
                  norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams);

@@ -22,7 +22,8 @@ enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
-    int64_t sublayers; /* of the model, for variants that use the depth */
+    int64_t kv_heads, head_size; /* 0: as many as heads, and channels / heads; see head_shape */
+    int64_t sublayers;           /* of the model, for variants that use the depth */
     bool bias, norm_sum, scaled;
     int norm, position, activation; /* places in norm_names, position_names and activation_names */
     double norm_eps, softcap;       /* softcap of logits; 0: none */
@@ -30,6 +31,14 @@ struct operation_shape {
     const struct residual_variant *residual;
     struct residual_settings settings;
 };
+
+/* The heads of attention: H query heads, of which H / K neighbours share one of K key and value heads, of D channels
+ * each. Rows are elements of a token: in y H D, in keys and in values K D, in qkv (H + 2 K) D. */
+struct head_shape {
+    int64_t heads, kv_heads, size;
+    int64_t y_row, kv_row, qkv_row;
+};
+struct head_shape head_shape(const struct operation_shape *shape);
 
 /* Work-items of a tile of cl/attention_gpu.cl: `across` side by side, `down` above each other, each with 4 x 4
  * scores. */

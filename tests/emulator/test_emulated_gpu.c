@@ -85,7 +85,7 @@ UNIT_TEST(gemm_self_test_fp16) {
 
 /* ---- attention */
 
-static void check_attention(int64_t heads, int64_t head_size, enum element_type type, bool all) {
+static void check_attention(int64_t heads, int64_t kv_heads, int64_t head_size, enum element_type type, bool all) {
     static const struct {
         struct token_shape tokens;
         float dropout;
@@ -95,6 +95,7 @@ static void check_attention(int64_t heads, int64_t head_size, enum element_type 
     const struct operation_shape shape = {.streams = 1,
                                           .channels = heads * head_size,
                                           .heads = heads,
+                                          .kv_heads = kv_heads,
                                           .vocabulary = 8,
                                           .type = type,
                                           .residual = residual_find("rc")};
@@ -110,19 +111,19 @@ static void check_attention(int64_t heads, int64_t head_size, enum element_type 
 }
 
 UNIT_TEST(quick_attention) {
-    check_attention(2, 64, ELEMENT_BF16, false);
+    check_attention(2, 1, 64, ELEMENT_BF16, false);
 }
 
 UNIT_TEST(attention_128) {
-    check_attention(1, 128, ELEMENT_BF16, false);
+    check_attention(1, 1, 128, ELEMENT_BF16, false);
 }
 
 UNIT_TEST(attention_16) {
-    check_attention(3, 16, ELEMENT_BF16, true);
+    check_attention(3, 3, 16, ELEMENT_BF16, true);
 }
 
 UNIT_TEST(attention_80_fp16) {
-    check_attention(1, 80, ELEMENT_FP16, true);
+    check_attention(1, 1, 80, ELEMENT_FP16, true);
 }
 
 int main(int count, char **arguments) {

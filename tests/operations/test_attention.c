@@ -41,7 +41,7 @@ static void check_case(struct operations *operations, const struct attention_cas
                  : attention_is(operations, "gpu")      ? "gpu"
                  : attention_is(operations, "cpu_bf16") ? "cpu_bf16"
                                                         : "cpu",
-                 (int)(operations->shape.channels / operations->shape.heads), (int)operations->shape.type,
+                 (int)head_shape(&operations->shape).size, (int)operations->shape.type,
                  (int)wanted->tokens.sequence, (int)wanted->tokens.batch, (double)wanted->dropout, error_text());
     }
 }
@@ -51,12 +51,17 @@ static void build_attention(struct operations *operations) {
     require(operations_build(operations, "attention.cl"));
 }
 
+/* Query heads for each key head; of all cases that follow. */
+static int64_t kv_group = 1;
+
 static struct operations describe_operations(size_t heads, size_t head_size, enum element_type type) {
     struct operations operations;
     const struct operation_shape wanted = {
         .streams = 1,
-        .channels = (int64_t)(heads * head_size),
+        .channels = 16,
         .heads = (int64_t)heads,
+        .kv_heads = (int64_t)heads / kv_group,
+        .head_size = (int64_t)head_size,
         .vocabulary = 8,
         .type = type,
         .residual = residual_find("rc"),
@@ -132,6 +137,14 @@ UNIT_TEST(test_head_128_bf16) {
     check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
 }
 
+/* Query heads that share a key head. */
+UNIT_TEST(test_grouped_heads) {
+    kv_group = 3;
+    check_cases(6, 16, ELEMENT_BF16, false, all_cases, COUNT(all_cases));
+    check_cases(3, 64, ELEMENT_FP16, true, few_cases, COUNT(few_cases));
+    kv_group = 1;
+}
+
 /* ---- the kernels for CPUs, backward by blocks and by whole heads */
 
 enum products { FP32, BF16, BF16_EMULATED };
@@ -173,7 +186,13 @@ UNIT_TEST(test_cpu) {
         check_cpu(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
         check_cpu(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
         check_cpu(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        kv_group = 2;
+        check_cpu(4, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
+        kv_group = 1;
     }
+    kv_group = 3;
+    check_cpu(3, 5, ELEMENT_BF16, FP32, few_cases, COUNT(few_cases));
+    kv_group = 1;
 }
 
 /* Kernels for bf16 that compute anything wrong, or do not compile, are left for those in fp32, which are right. */
@@ -222,6 +241,10 @@ UNIT_TEST(test_gpu) {
     check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
     check_gpu(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
     check_gpu(2, 5, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    kv_group = 3;
+    check_gpu(6, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
+    check_gpu(3, 10, ELEMENT_FP16, few_cases, COUNT(few_cases));
+    kv_group = 1;
 }
 
 /* Devices whose groups have fewer work-items than the tiles ask for. */
@@ -302,8 +325,8 @@ UNIT_TEST(test_choice) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest on_any_device[] = {
-        cmocka_unit_test(test_head_16_bf16),   cmocka_unit_test(test_head_64_fp16), cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_head_16_bf16),  cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
     };
     device_prepare_environment();
     if (count > 1) {

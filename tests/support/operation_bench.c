@@ -75,6 +75,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .streams = shape->streams,
         .channels = shape->channels,
         .heads = shape->heads,
+        .kv_heads = shape->kv_heads,
+        .head_size = shape->head_size,
         .vocabulary = shape->vocabulary,
         .sublayers = 6,
         .bias = shape->bias,

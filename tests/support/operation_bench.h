@@ -6,6 +6,7 @@
 
 struct case_shape {
     int64_t streams, channels, heads, vocabulary; /* 0: see case_shape_complete */
+    int64_t kv_heads, head_size;                  /* 0: see operation_shape */
     int64_t batch, sequence;
     const char *residual;
     struct case_setting {

@@ -4,10 +4,14 @@
 
 /* ---- attention */
 
+static struct head_shape heads_of(const struct bench *bench) {
+    return head_shape(&bench->operations->shape);
+}
+
 static void attention_describe(struct bench *bench) {
     const size_t n = bench->token_count;
-    bench_activation(bench_input(bench, "qkv", n * 3 * bench->channels, 0.1, bench->shape.spread));
-    bench_activation(bench_output(bench, "y", n * bench->channels));
+    bench_activation(bench_input(bench, "qkv", n * (size_t)heads_of(bench).qkv_row, 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", n * (size_t)heads_of(bench).y_row));
     bench_byproduct(bench, "lse", n * (size_t)bench->shape.heads);
 }
 
@@ -16,7 +20,8 @@ static void attention_reference(struct bench *bench) {
     const struct reference_attention shape = {.batch = (size_t)bench->tokens.batch,
                                               .sequence = (size_t)bench->tokens.sequence,
                                               .heads = (size_t)bench->shape.heads,
-                                              .head_size = (size_t)(bench->shape.channels / bench->shape.heads),
+                                              .kv_heads = (size_t)heads_of(bench).kv_heads,
+                                              .head_size = (size_t)heads_of(bench).size,
                                               .dropout = dropout.rate,
                                               .key = dropout.key,
                                               .first_row = dropout.first_row};
@@ -24,7 +29,7 @@ static void attention_reference(struct bench *bench) {
 }
 
 static const struct buffer *transposed_scratch(struct bench *bench) {
-    return bench_scratch_activation(bench, (size_t)(bench->tokens.batch * bench->shape.channels) *
+    return bench_scratch_activation(bench, (size_t)(bench->tokens.batch * heads_of(bench).kv_row) *
                                                operations_transposed(bench->operations, bench->tokens.sequence));
 }
 
@@ -44,12 +49,11 @@ enum { CHOSEN, BLOCKS, WHOLE_HEADS };
 
 static void run_attention_backward(struct bench *bench) {
     const struct attention_values values = attention_values(bench);
-    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench),
-                                              .values_t = transposed_scratch(bench),
-                                              .delta = bench_scratch(bench, bench->token_count *
-                                                                                (size_t)bench->shape.heads),
-                                              .d_queries =
-                                                  bench_scratch(bench, bench->token_count * bench->channels)};
+    const struct attention_scratch scratch = {
+        .keys_t = transposed_scratch(bench),
+        .values_t = transposed_scratch(bench),
+        .delta = bench_scratch(bench, bench->token_count * (size_t)bench->shape.heads),
+        .d_queries = bench_scratch(bench, bench->token_count * (size_t)heads_of(bench).y_row)};
     const struct operations chosen = *bench->operations;
     if (bench->shape.variation != CHOSEN) {
         bench->operations->attention_matrix_cores = NULL;
@@ -70,7 +74,7 @@ static const size_t cache_room = 5;
 
 static size_t cache_elements(const struct bench *bench) {
     const size_t rows = (size_t)bench->tokens.batch + 1; /* one that stays as it is */
-    return rows * ((size_t)bench->tokens.sequence + cache_room) * bench->channels;
+    return rows * ((size_t)bench->tokens.sequence + cache_room) * (size_t)heads_of(bench).kv_row;
 }
 
 static struct attention_cache cache_of(const struct bench *bench) {
@@ -94,9 +98,9 @@ static void cache_begin(struct bench *bench) {
 
 static void step_describe(struct bench *bench) {
     cache_describe(bench);
-    bench_activation(
-        bench_input(bench, "qkv", (size_t)bench->tokens.batch * 3 * bench->channels, 0.1, bench->shape.spread));
-    bench_activation(bench_output(bench, "y", (size_t)bench->tokens.batch * bench->channels));
+    bench_activation(bench_input(bench, "qkv", (size_t)(bench->tokens.batch * heads_of(bench).qkv_row), 0.1,
+                                 bench->shape.spread));
+    bench_activation(bench_output(bench, "y", (size_t)(bench->tokens.batch * heads_of(bench).y_row)));
 }
 
 static struct reference_cache reference_cache_of(const struct bench *bench) {
@@ -104,7 +108,8 @@ static struct reference_cache reference_cache_of(const struct bench *bench) {
     memcpy(bench_values(bench, "values"), bench_values(bench, "old_values"),
            cache_elements(bench) * sizeof(double));
     return (struct reference_cache){.heads = (size_t)bench->shape.heads,
-                                    .head_size = bench->channels / (size_t)bench->shape.heads,
+                                    .kv_heads = (size_t)heads_of(bench).kv_heads,
+                                    .head_size = (size_t)heads_of(bench).size,
                                     .capacity = (size_t)bench->tokens.sequence + cache_room,
                                     .keys = bench_values(bench, "keys"),
                                     .values = bench_values(bench, "values")};
@@ -112,12 +117,12 @@ static struct reference_cache reference_cache_of(const struct bench *bench) {
 
 static void step_reference(struct bench *bench) {
     const struct reference_cache cache = reference_cache_of(bench);
-    const double *qkv = bench_values(bench, "qkv");
+    const size_t position = (size_t)bench->tokens.sequence - 1;
     for (size_t row = 0; row < (size_t)bench->tokens.batch; row++) {
-        const size_t position = (size_t)bench->tokens.sequence - 1;
-        reference_cache_put(&cache, row, position, qkv + row * 3 * bench->channels);
-        reference_cache_attend(&cache, row, position, qkv + row * 3 * bench->channels,
-                               bench_values(bench, "y") + row * bench->channels);
+        const double *qkv = bench_values(bench, "qkv") + row * (size_t)heads_of(bench).qkv_row;
+        reference_cache_put(&cache, row, position, qkv);
+        reference_cache_attend(&cache, row, position, qkv,
+                               bench_values(bench, "y") + row * (size_t)heads_of(bench).y_row);
     }
 }
 
@@ -135,7 +140,7 @@ OPERATION(attention_one, "attention, step", "attention.cl", step_describe, .refe
 
 static void fill_describe(struct bench *bench) {
     cache_describe(bench);
-    bench_activation(bench_input(bench, "qkv", bench->token_count * 3 * bench->channels, 0.0, 1.0));
+    bench_activation(bench_input(bench, "qkv", bench->token_count * (size_t)heads_of(bench).qkv_row, 0.0, 1.0));
 }
 
 static void fill_reference(struct bench *bench) {
@@ -143,7 +148,7 @@ static void fill_reference(struct bench *bench) {
     const size_t sequence = (size_t)bench->tokens.sequence;
     for (size_t token = 0; token < bench->token_count; token++) {
         reference_cache_put(&cache, 1 + token / sequence, token % sequence,
-                            bench_values(bench, "qkv") + token * 3 * bench->channels);
+                            bench_values(bench, "qkv") + token * (size_t)heads_of(bench).qkv_row);
     }
 }
 
@@ -162,7 +167,11 @@ const struct operation_case cases_attention[] = {
     TINY(attention, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
     TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
     TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = WHOLE_HEADS),
+    TINY(attention, "rc, K=1", 1, 19, TINY_RC, .kv_heads = 1),
+    TINY(attention, "rc, K=1, heads", 1, 19, TINY_RC, .kv_heads = 1, .variation = WHOLE_HEADS),
     TINY(attention_one, "mhc", 2, 3, TINY_MHC),
+    TINY(attention_one, "rc, K=1", 2, 19, TINY_RC, .kv_heads = 1),
+    TINY(cache_fill, "rc, K=1", 2, 3, TINY_RC, .kv_heads = 1),
     TINY(attention_one, "hc, more keys than lanes", 1, 19, TINY_HC),
     TINY(cache_fill, "mhc", 2, 3, TINY_MHC),
     CASE(attention, "T=1", .bias = true, .sequence = 1),
@@ -184,6 +193,15 @@ const struct operation_case cases_attention[] = {
     CASE(attention, "D=96, dropout", .channels = 96, .heads = 1, .batch = 2, .sequence = 65, .dropout = 0.1f),
     CASE(attention, "D=128 T=131", .channels = 256, .heads = 2, .sequence = 131),
     CASE(attention, "D=160", .channels = 160, .heads = 1, .sequence = 33),
+    CASE(attention, "D=8 K=2, dropout, blocks", .heads = 6, .kv_heads = 2, .head_size = 8, .batch = 2,
+         .sequence = 130, .dropout = 0.1f, .variation = BLOCKS),
+    CASE(attention, "D=8 K=2, dropout, heads", .heads = 6, .kv_heads = 2, .head_size = 8, .batch = 2,
+         .sequence = 70, .dropout = 0.1f, .variation = WHOLE_HEADS),
+    CASE(attention, "D=6 K=1", .heads = 4, .kv_heads = 1, .head_size = 6, .batch = 2, .sequence = 37),
+    CASE(attention, "D=10 K=3, dropout", .heads = 6, .kv_heads = 3, .head_size = 10, .sequence = 66,
+         .dropout = 0.2f),
+    CASE(attention, "D=64 K=1 T=131", .heads = 3, .kv_heads = 1, .head_size = 64, .sequence = 131),
+    CASE(attention, "D=96 K=2", .heads = 4, .kv_heads = 2, .head_size = 96, .sequence = 65),
     /* where a softmax is almost one-hot, dp - delta is the difference of numbers that y's rounding has moved apart
      */
     {.test = &attention,
@@ -200,6 +218,10 @@ const struct operation_case cases_attention[] = {
     CASE(attention_one, "D=64 T=1000", .channels = 128, .heads = 2, .batch = 2, .sequence = 1000),
     CASE(attention_one, "D=256", .channels = 768, .heads = 3, .sequence = 65),
     LOOSE(attention_one, "D=8, large scores", 10, 0, .heads = 3, .sequence = 40, .spread = 6.0),
+    CASE(attention_one, "D=6 K=1", .heads = 4, .kv_heads = 1, .head_size = 6, .batch = 3, .sequence = 37),
+    CASE(attention_one, "D=64 K=2", .heads = 6, .kv_heads = 2, .head_size = 64, .batch = 2, .sequence = 100),
+    CASE(attention_one, "D=8 K=1 T=1", .heads = 3, .kv_heads = 1, .head_size = 8, .sequence = 1),
+    CASE(cache_fill, "D=6 K=2", .heads = 4, .kv_heads = 2, .head_size = 6, .batch = 2, .sequence = 37),
     CASE(cache_fill, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
     CASE(cache_fill, "D=8", .heads = 3, .batch = 3, .sequence = 70),
     CASE(cache_fill, "D=64", .channels = 128, .heads = 2, .sequence = 64),

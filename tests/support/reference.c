@@ -84,11 +84,13 @@ void reference_depth_mix(size_t streams, size_t channels, const double *x, const
 /* One query of one head: p = softmax over keys 0 .. query, then y = sum_k factor p_k v_k. Returns log sum exp. */
 static double attend(const struct reference_attention *shape, const double *qkv, size_t b, size_t head,
                      size_t query, double *p, double *y) {
-    const size_t width = shape->heads * shape->head_size, column = head * shape->head_size;
-    const double *rows = qkv + b * shape->sequence * 3 * width;
+    const size_t key_head = head * shape->kv_heads / shape->heads;
+    const size_t row = (shape->heads + 2 * shape->kv_heads) * shape->head_size;
+    const double *rows = qkv + b * shape->sequence * row;
+    const double *keys = rows + (shape->heads + key_head) * shape->head_size;
+    const double *values = keys + shape->kv_heads * shape->head_size;
     for (size_t k = 0; k <= query; k++) {
-        p[k] = reference_dot(shape->head_size, rows + query * 3 * width + column,
-                             rows + k * 3 * width + width + column) /
+        p[k] = reference_dot(shape->head_size, rows + query * row + head * shape->head_size, keys + k * row) /
                sqrt((double)shape->head_size);
     }
     const double normaliser = reference_log_sum_exp(p, query + 1, 1);
@@ -101,7 +103,7 @@ static double attend(const struct reference_attention *shape, const double *qkv,
     for (size_t d = 0; d < shape->head_size; d++) {
         y[d] = 0.0;
         for (size_t k = 0; k <= query; k++) {
-            y[d] += p[k] * rows[k * 3 * width + 2 * width + column + d];
+            y[d] += p[k] * values[k * row + d];
         }
     }
     return normaliser;
@@ -123,15 +125,16 @@ void reference_attention(const struct reference_attention *shape, const double *
 
 /* Where the cache has a position of a head. */
 static size_t cache_at(const struct reference_cache *cache, size_t row, size_t head, size_t position) {
-    return ((row * cache->heads + head) * cache->capacity + position) * cache->head_size;
+    return ((row * cache->kv_heads + head) * cache->capacity + position) * cache->head_size;
 }
 
 void reference_cache_put(const struct reference_cache *cache, size_t row, size_t position, const double *qkv) {
-    const size_t width = cache->heads * cache->head_size;
+    const size_t width = cache->kv_heads * cache->head_size;
+    qkv += cache->heads * cache->head_size;
     for (size_t i = 0; i < width; i++) {
         const size_t at = cache_at(cache, row, i / cache->head_size, position) + i % cache->head_size;
-        cache->keys[at] = qkv[width + i];
-        cache->values[at] = qkv[2 * width + i];
+        cache->keys[at] = qkv[i];
+        cache->values[at] = qkv[width + i];
     }
 }
 
@@ -139,16 +142,17 @@ void reference_cache_attend(const struct reference_cache *cache, size_t row, siz
                             double *y) {
     double *p = malloc((position + 1) * sizeof *p);
     for (size_t head = 0; head < cache->heads; head++) {
+        const size_t key_head = head * cache->kv_heads / cache->heads;
         for (size_t k = 0; k <= position; k++) {
             p[k] = reference_dot(cache->head_size, qkv + head * cache->head_size,
-                                 cache->keys + cache_at(cache, row, head, k)) /
+                                 cache->keys + cache_at(cache, row, key_head, k)) /
                    sqrt((double)cache->head_size);
         }
         const double normaliser = reference_log_sum_exp(p, position + 1, 1);
         for (size_t d = 0; d < cache->head_size; d++) {
             double sum = 0.0;
             for (size_t k = 0; k <= position; k++) {
-                sum += exp(p[k] - normaliser) * cache->values[cache_at(cache, row, head, k) + d];
+                sum += exp(p[k] - normaliser) * cache->values[cache_at(cache, row, key_head, k) + d];
             }
             y[head * cache->head_size + d] = sum;
         }

@@ -37,21 +37,22 @@ double reference_log_sum_exp(const double *x, size_t count, size_t stride);
 double reference_dot(size_t count, const double *a, const double *b);
 
 struct reference_attention {
-    size_t batch, sequence, heads, head_size;
+    size_t batch, sequence, heads, kv_heads, head_size;
     float dropout;
     uint64_t key, first_row;
 };
 
-/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]; the T x T matrix of each head is formed. */
+/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]; the T x T matrix of each head is formed. Query head h
+ * reads key head h K / H, K = kv_heads. */
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse);
 
-/* Keys and values [rows, heads, capacity, head_size] of sequences that are generated. */
+/* Keys and values [rows, kv_heads, capacity, head_size] of sequences that are generated. */
 struct reference_cache {
-    size_t heads, head_size, capacity;
+    size_t heads, kv_heads, head_size, capacity;
     double *keys, *values;
 };
 
-/* One token's k and v of qkv [3, H, D] to a position; and its q over positions 0 .. position -> y [H, D]. */
+/* One token's k and v of qkv [(H + 2 K) D] to a position; and its q over positions 0 .. position -> y [H, D]. */
 void reference_cache_put(const struct reference_cache *cache, size_t row, size_t position, const double *qkv);
 void reference_cache_attend(const struct reference_cache *cache, size_t row, size_t position, const double *qkv,
                             double *y);

@@ -122,6 +122,7 @@ static void attention(const struct place *place, const double *normed, double *o
         .batch = (size_t)model->shape.batch,
         .sequence = (size_t)model->shape.sequence,
         .heads = (size_t)model->config->n_head,
+        .kv_heads = (size_t)model->config->n_head,
         .head_size = width / (size_t)model->config->n_head,
         .dropout = model->pass.dropout ? (float)model->config->dropout : 0.0f,
         .key = dropout_key(model->pass.seed, model->pass.iteration, name),
