@@ -219,8 +219,8 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
 }
 
 /* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, key head), over all queries at or after them; or,
- * with whole_heads, all keys of one (batch, key head), and then dq and delta, too, so that attention_backward_queries
- * need not run and no product is computed twice. */
+ * with whole_heads, all keys of one (batch, key head), and then dq and delta, too, so that
+ * attention_backward_queries need not run and no product is computed twice. */
 __kernel void attention_backward_keys(__global const act_t *qkv, __global const act_t *k_t,
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,

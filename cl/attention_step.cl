@@ -8,8 +8,8 @@
  * row.
  */
 
-/* k and v of qkv [B, T, (H + 2 K) D] to rows row .. row + B - 1 of the cache. One work-item: a vector of one (token,
- * head). */
+/* k and v of qkv [B, T, (H + 2 K) D] to rows row .. row + B - 1 of the cache. One work-item: a vector of one
+ * (token, head). */
 __kernel void attention_fill(__global const act_t *qkv, int batch, int sequence, int row, int capacity,
                              __global act_t *keys, __global act_t *values) {
     const size_t token = get_global_id(0) / (KV_ROW / VEC);
@@ -70,8 +70,8 @@ static inline float step_exponentials(int position, int lane, float highest, __g
     return KEYS_SUM(sum);
 }
 
-/* One work-group a (sequence, query head): adds k and v of qkv [B, (H + 2 K) D] to the cache at `position`, and attends to
- * all up to it. y [B, H, D]; scores [B, H, padded] is scratch, padded >= capacity a multiple of KEYS. */
+/* One work-group a (sequence, query head): adds k and v of qkv [B, (H + 2 K) D] to the cache at `position`, and
+ * attends to all up to it. y [B, H, D]; scores [B, H, padded] is scratch, padded >= capacity a multiple of KEYS. */
 ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capacity, int padded,
                                __global act_t *keys, __global act_t *values, __global float *all_scores,
                                __global act_t *y) {

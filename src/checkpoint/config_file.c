@@ -140,6 +140,11 @@ int config_file_check_hugging_face(const struct model_config *config) {
         return error_set("the model has %s, which Hugging Face's GPT-2 has not: give --format torch",
                          config->tie_embeddings ? "a logit_softcap" : "a head of its own (tie_embeddings = false)");
     }
+    const struct head_shape heads = model_config_heads(config);
+    if (heads.kv_heads != heads.heads || heads.y_row != config->n_embd) {
+        return error_set("the model has heads that Hugging Face's GPT-2 has not (n_kv_head, head_dim): give "
+                         "--format torch");
+    }
     if (config->position != POSITION_LEARNED) {
         return error_set("the model has no embeddings of positions, which Hugging Face's GPT-2 has: give "
                          "--format torch");

@@ -65,18 +65,21 @@ def norm_of(config):
 class Attention(nn.Module):
     def __init__(self, config):
         super().__init__()
-        width = config["n_embd"]
-        self.heads, self.dropout = config["n_head"], config["dropout"]
-        self.c_attn = nn.Linear(width, 3 * width, bias=config["bias"])
-        self.c_proj = nn.Linear(width, width, bias=config["bias"])
+        width, self.heads, self.dropout = config["n_embd"], config["n_head"], config["dropout"]
+        self.kv_heads = config.get("n_kv_head", self.heads)          # of keys and of values
+        self.size = config.get("head_dim", width // self.heads)
+        self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config["bias"])
+        self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
 
     def forward(self, x):
-        batch, length, width = x.shape
-        query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2)
-                             for part in self.c_attn(x).split(width, dim=-1))
+        batch, length, _ = x.shape
+        heads = self.c_attn(x).view(batch, length, -1, self.size).transpose(1, 2)
+        query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        if self.kv_heads != self.heads:                              # neighbouring query heads share one
+            key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
         rate = self.dropout if self.training else 0.0
         y = functional.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)
-        y = self.c_proj(y.transpose(1, 2).reshape(batch, length, width))
+        y = self.c_proj(y.transpose(1, 2).reshape(batch, length, -1))
         return functional.dropout(y, self.dropout, self.training)
 
 

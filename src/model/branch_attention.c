@@ -1,11 +1,17 @@
-/* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each head, output = y W_proj^T. */
+/* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each of H query heads, output = y W_proj^T.
+ * Query heads may share key and value heads (struct head_shape). */
 #include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
+    const struct head_shape heads = model_config_heads(builder->config);
     const size_t width = (size_t)builder->config->n_embd;
-    parameters_add_linear(builder, "attn.c_attn", width, 3 * width, LINEAR_INNER, &at->in);
-    parameters_add_linear(builder, "attn.c_proj", width, width, LINEAR_OUTPUT, &at->out);
+    parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row, LINEAR_INNER, &at->in);
+    parameters_add_linear(builder, "attn.c_proj", (size_t)heads.y_row, width, LINEAR_OUTPUT, &at->out);
+}
+
+static struct head_shape heads_of(const struct gpt *gpt) {
+    return head_shape(&gpt->operations.shape);
 }
 
 /* ---- memory */
@@ -15,7 +21,7 @@ static void plan_activations(struct gpt *gpt, struct sublayer *sublayer) {
 }
 
 static void plan_cache(struct gpt *gpt, struct sublayer *sublayer) {
-    const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence * gpt->config.n_embd);
+    const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence * heads_of(gpt).kv_row);
     sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
     sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
 }
@@ -24,7 +30,7 @@ static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     const struct gpt_options *options = &gpt->options;
     struct attention_scratch *scratch = &gpt->scratch.attention;
-    const uint64_t keys = (uint64_t)(gpt->shape.batch * gpt->config.n_embd) *
+    const uint64_t keys = (uint64_t)(gpt->shape.batch * heads_of(gpt).kv_row) *
                           operations_transposed(&gpt->operations, options->sequence);
     scratch->keys_t = memory_plan_add(&gpt->plan, group, keys, options->type);
     if (options->mode == GPT_GENERATION) {
@@ -35,8 +41,10 @@ static void plan_scratch(struct gpt *gpt) {
     if (options->mode == GPT_TRAINING) {
         scratch->values_t = memory_plan_add(&gpt->plan, group, keys, options->type);
         scratch->delta = gpt_plan_floats(gpt, group, gpt->config.n_head);
-        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, 3 * gpt->config.n_embd);
-        scratch->d_queries = gpt->scratch.d_embedding; /* which is needed only after the last attention */
+        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, heads_of(gpt).qkv_row);
+        scratch->d_queries = heads_of(gpt).y_row > gpt->config.n_embd
+                                 ? gpt_plan_floats(gpt, group, heads_of(gpt).y_row)
+                                 : gpt->scratch.d_embedding; /* which is needed only after the last attention */
     }
 }
 

@@ -34,8 +34,8 @@ int generation_step(struct gpt *gpt, int64_t rows, int64_t position, const int32
 }
 
 void generation_copy(struct gpt *gpt, int64_t from, int64_t to) {
-    const size_t bytes =
-        (size_t)(gpt->config.n_embd * gpt->options.sequence) * element_size(gpt->options.type); /* of a row */
+    const size_t bytes = (size_t)(head_shape(&gpt->operations.shape).kv_row * gpt->options.sequence) *
+                         element_size(gpt->options.type); /* of a row */
     if (from == to) {
         return;
     }

@@ -295,6 +295,8 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .streams = config->n_streams,
         .channels = config->n_embd,
         .heads = config->n_head,
+        .kv_heads = config->n_kv_head,
+        .head_size = config->head_dim,
         .vocabulary = (int64_t)gpt->vocabulary,
         .sublayers = BRANCHES * config->n_layer,
         .bias = config->bias,
@@ -392,5 +394,7 @@ double gpt_flops_per_token(const struct gpt *gpt) {
     const bool has_positions = config->position == POSITION_LEARNED; /* they are added, not multiplied */
     const double lookups = (has_positions ? (double)config->block_size * width : 0.0) +
                            (config->tie_embeddings ? 0.0 : (double)config->vocab_size * width);
-    return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * width * (double)gpt->shape.sequence;
+    const double scores =
+        (double)model_config_heads(config).y_row * (double)gpt->shape.sequence; /* of a token and layer */
+    return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * scores;
 }

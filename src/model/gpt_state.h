@@ -54,11 +54,11 @@ struct sublayer {
     const struct branch *branch;
     const struct sublayer_offsets *at;   /* offsets of its parameters */
     struct stream_mix mix;               /* input streams [N, S, C], H, the branch's input and output */
-    const struct buffer *in_proj_out;    /* [N, 3 C] q, k, v; or [N, 4 C] before GELU */
-    const struct buffer *out_proj_in;    /* [N, C] output of attention; or [N, 4 C] after GELU */
+    const struct buffer *in_proj_out;    /* [N, (H + 2 K) D] q, k, v; or [N, 4 C] before GELU */
+    const struct buffer *out_proj_in;    /* [N, H D] output of attention; or [N, 4 C] after GELU */
     const struct buffer *lse;            /* [batch, H, sequence] log-sum-exp of attention's softmax */
     struct projection_table projections; /* where its packed projection matrices come from */
-    const struct buffer *keys, *values;  /* cache of generation [options.batch, H, options.sequence, C/H] */
+    const struct buffer *keys, *values;  /* cache of generation [options.batch, K, options.sequence, D] */
     const struct buffer *gram; /* [N, S, S] Gram matrices of streams, with recompute and observe; else NULL */
 };
 
@@ -71,7 +71,7 @@ struct gpt_scratch {
     const struct buffer *d_output;      /* [N, C] */
     const struct buffer *d_normed;      /* [N, C] */
     const struct buffer *d_out_proj_in; /* [N, 4 C] at most */
-    const struct buffer *d_in_proj_out; /* [N, 3 C]; attention's alone: an MLP computes it in place */
+    const struct buffer *d_in_proj_out; /* [N, (H + 2 K) D]; attention's alone: an MLP computes it in place */
     const struct buffer *d_h;           /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
     const struct buffer *d_z;           /* [N, norm_groups, columns] */
     const struct buffer *d_z_lowp;      /* d_z in the type of activations, for GEMMs */

@@ -20,6 +20,9 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {.option = INT("n_layer", &config->n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
          .is_size = true},
         {.option = INT("n_head", &config->n_head, "4", 1, 1024, "attention heads"), .is_size = true},
+        {.option = INT("n_kv_head", &config->n_kv_head, "0", 0, 1024,
+                       "key and value heads, each of which n_head / n_kv_head query heads share (0: n_head)")},
+        {.option = INT("head_dim", &config->head_dim, "0", 0, 65536, "channels of a head (0: n_embd / n_head)")},
         {.option = INT("n_embd", &config->n_embd, "128", 1, 65536, "channels"), .is_size = true},
         {.option = INT("block_size", &config->block_size, "128", 1, 1 << 20, "tokens of context"), .is_size = true},
         {.option = INT("vocab_size", &config->vocab_size, "0", 0, 1 << 24,
@@ -96,7 +99,24 @@ static int check_range(const struct model_setting *setting) {
                : error_set("%s = %.15g is out of range %g .. %.10g", option->name, number, least, option->maximum);
 }
 
+static int check_heads(const struct model_config *config) {
+    if (!config->head_dim && config->n_embd % config->n_head != 0) {
+        return error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
+                         ": every head needs the same whole number of channels, unless head_dim gives another",
+                         config->n_embd, config->n_head);
+    }
+    if (config->n_kv_head && config->n_head % config->n_kv_head != 0) {
+        return error_set("n_head = %" PRId64 " is not divisible by n_kv_head = %" PRId64
+                         ": the same number of query heads shares each key head",
+                         config->n_head, config->n_kv_head);
+    }
+    return 0;
+}
+
 static void set_derived(struct model_config *config) {
+    const struct head_shape heads = model_config_heads(config);
+    config->n_kv_head = heads.kv_heads;
+    config->head_dim = heads.size;
     config->norm_eps = config->norm_eps > 0.0 ? config->norm_eps : norm_epsilon(config->norm);
 }
 
@@ -106,13 +126,18 @@ int model_config_check(struct model_config *config) {
     for (size_t i = 0, count = model_config_settings(config, settings); i < count && status == 0; i++) {
         status = check_range(&settings[i]);
     }
-    set_derived(config);
-    if (status == 0 && config->n_embd % config->n_head != 0) {
-        status = error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
-                           ": every head needs the same whole number of channels",
-                           config->n_embd, config->n_head);
+    if (status || check_heads(config)) {
+        return -1;
     }
-    return status;
+    set_derived(config);
+    return 0;
+}
+
+struct head_shape model_config_heads(const struct model_config *config) {
+    return head_shape(&(struct operation_shape){.channels = config->n_embd,
+                                                .heads = config->n_head,
+                                                .kv_heads = config->n_kv_head,
+                                                .head_size = config->head_dim});
 }
 
 int model_config_set_tokenizer(struct model_config *config, const char *name) {

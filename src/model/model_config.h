@@ -12,6 +12,8 @@ enum stream_reduce { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
 struct model_config {
     int64_t n_layer;
     int64_t n_head;
+    int64_t n_kv_head; /* key and value heads; model_config_check replaces 0 by n_head */
+    int64_t head_dim;  /* channels of a head; model_config_check replaces 0 by n_embd / n_head */
     int64_t n_embd;
     int64_t vocab_size;
     int64_t block_size;
@@ -53,6 +55,9 @@ struct model_config model_config_default(void);
 /* Checks ranges and divisibility; -1 with an error that names the setting and what would do. rc gets one stream,
  * which is not scaled. Settings that follow from others where they are 0 get their values. */
 int model_config_check(struct model_config *config);
+
+/* Returns the heads of attention, for a config that was checked or not. */
+struct head_shape model_config_heads(const struct model_config *config);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);

@@ -37,7 +37,7 @@ double attention_flops(const struct operations *operations, struct token_shape t
 
 /* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes rows of one head. */
 
-/* Copies keys (which = 1) or values (2) of qkv [batch, sequence, (H + 2 K) D] to transposed tiles, in which a vector
+/* Copies keys (which = 1) or values (2) of qkv [N, (H + 2 K) D] to transposed tiles, in which a vector
  * holds one channel of neighbouring positions. */
 static void transpose(struct operations *operations, const struct attention_pass *pass, int which,
                       const struct buffer *transposed) {

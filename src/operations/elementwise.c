@@ -16,20 +16,20 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
 
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
                         const struct buffer *y) {
-    RUN_ELEMENTS(activation_forward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
+    RUN_ELEMENTS(activation_forward, count, operations->policy.linear_vector, ARG_IN(x, count), ARG_U64(count),
                  ARG_OUT(y, count));
 }
 
 void activation_backward(struct operations *operations, size_t count, const struct buffer *x,
                          const struct buffer *d) {
-    RUN_ELEMENTS(activation_backward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
+    RUN_ELEMENTS(activation_backward, count, operations->policy.linear_vector, ARG_IN(x, count), ARG_U64(count),
                  ARG_IN_OUT(d, count));
 }
 
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
                   const struct buffer *x) {
-    RUN_ELEMENTS(bias_add, rows * width, operations->policy.vector, ARG_SPAN_IN(bias, width), ARG_U64(rows * width),
-                 ARG_I32(width), ARG_IN_OUT(x, rows * width));
+    RUN_ELEMENTS(bias_add, rows * width, operations->policy.linear_vector, ARG_SPAN_IN(bias, width),
+                 ARG_U64(rows * width), ARG_I32(width), ARG_IN_OUT(x, rows * width));
 }
 
 void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
@@ -50,7 +50,7 @@ uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place) {
 void dropout_apply(struct operations *operations, size_t rows, size_t width, struct dropout dropout,
                    const struct buffer *x) {
     if (dropout.rate > 0.0f) {
-        RUN_ELEMENTS(dropout_apply, rows * width, operations->policy.vector, ARG_U64(rows * width), ARG_I32(width),
-                     ARG_DROPOUT(dropout), ARG_IN_OUT(x, rows * width));
+        RUN_ELEMENTS(dropout_apply, rows * width, operations->policy.linear_vector, ARG_U64(rows * width),
+                     ARG_I32(width), ARG_DROPOUT(dropout), ARG_IN_OUT(x, rows * width));
     }
 }

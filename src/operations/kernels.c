@@ -12,7 +12,8 @@ size_t operations_scratch_bytes(const struct operations *operations) {
     const struct policy *policy = &operations->policy;
     const size_t widest =
         shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* else: the bias of c_fc */
-    const size_t rows = policy->row_chunks * widest * (size_t)shape->channels;
+    const size_t row = size_larger(widest * (size_t)shape->channels, (size_t)head_shape(shape).qkv_row);
+    const size_t rows = policy->row_chunks * row;
     const size_t theta = policy->map_chunks * operations->theta;
     return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)), policy->square_chunks) *
            sizeof(float);
@@ -114,9 +115,11 @@ static const struct program {
      .need = HYPER_CONNECTIONS,
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, projections_multiply)}}},
     {.files = {"activation_%s.cl", "elementwise.cl"},
-     .constants = "VEC ACT",
+     .constants = "VEC=linear_vector ACT",
      .kernels = {KERNEL(activation_forward), KERNEL(activation_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
-    {.files = {"reduce.cl"}, .constants = "VEC ACT", .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
+    {.files = {"reduce.cl"},
+     .constants = "VEC=linear_vector ACT",
+     .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
     {.files = {"attention.cl", "attention_step.cl", "attention_cpu_bf16.cl", "attention_cpu.cl"},
      .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD EMULATED",
      .attention = "cpu_bf16",
@@ -137,10 +140,10 @@ static const struct program {
      .attention = "gpu",
      .kernels = {KERNEL(attention_backward_keys)}},
     {.files = {"few_rows.cl"},
-     .constants = "VEC BLOCK_ROWS=1 BLOCK_COLUMNS=1 ACT",
+     .constants = "VEC=linear_vector BLOCK_ROWS=1 BLOCK_COLUMNS=1 ACT",
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
     {.files = {"few_rows.cl"},
-     .constants = "VEC BLOCK_ROWS=few_rows_block BLOCK_COLUMNS=few_rows_block ACT",
+     .constants = "VEC=linear_vector BLOCK_ROWS=few_rows_block BLOCK_COLUMNS=few_rows_block ACT",
      .kernels = {KERNEL(few_rows_multiply)}},
     {.files = {"reduce.cl"},
      .constants = "VEC=arena_vector ACT",
@@ -196,6 +199,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"head_vector", policy->head_vector},
         {"key_across", policy->attention_gpu[1].across},
         {"key_down", policy->attention_gpu[1].down},
+        {"linear_vector", policy->linear_vector},
         {"loss_lanes", (int64_t)policy->loss_lanes},
         {"map_lanes", (int64_t)policy->map_lanes},
         {"projection_rows", (int64_t)policy->projection_rows},

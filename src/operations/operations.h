@@ -311,14 +311,14 @@ struct attention_cache {
     int64_t capacity;                   /* positions */
 };
 
-/* Copies keys and values of qkv [N, (H + 2 K) D] to the cache: sequence i of the batch goes to cache row `row` + i, at
- * positions 0 .. T - 1. */
+/* Copies keys and values of qkv [N, (H + 2 K) D] to the cache: sequence i of the batch goes to cache row `row` + i,
+ * at positions 0 .. T - 1. */
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
                     struct attention_cache cache);
 
-/* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, (H + 2 K) D] -> y [batch, H D]. Adds
- * its keys and values to the cache, which has those of all positions before. scores [batch, H, padded] is scratch,
- * padded as for a sequence of the capacity. */
+/* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, (H + 2 K) D] -> y
+ * [batch, H D]. Adds its keys and values to the cache, which has those of all positions before. scores
+ * [batch, H, padded] is scratch, padded as for a sequence of the capacity. */
 void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
                     struct attention_cache cache, const struct buffer *scores, const struct buffer *y);
 

@@ -52,6 +52,16 @@ struct head_shape head_shape(const struct operation_shape *shape) {
     return (struct head_shape){heads, kv_heads, size, heads * size, kv_heads * size, (heads + 2 * kv_heads) * size};
 }
 
+/* The widest vector that divides rows of channels and those of attention. */
+static unsigned linear_vector(const struct compute *compute, const struct operation_shape *shape) {
+    const struct head_shape heads = head_shape(shape);
+    unsigned vector = vector_of(compute, shape->channels);
+    while (heads.y_row % vector != 0 || heads.qkv_row % vector != 0) {
+        vector /= 2;
+    }
+    return vector;
+}
+
 /* ---- chunks and groups */
 
 /* Four work-groups per compute unit of a GPU, and more of them where it has few. */
@@ -108,6 +118,7 @@ struct policy policy_make(const struct compute *compute, const struct operation_
     const size_t loss = loss_lanes(compute);
     return (struct policy){
         .vector = vector,
+        .linear_vector = linear_vector(compute, shape),
         .head_vector = vector_of(compute, head_size),
         .arena_vector = compute->vector,
         .item_group = gpu ? 64 : 1,
@@ -142,6 +153,7 @@ void policy_print(FILE *file, const struct policy *policy) {
         size_t number;
     } lines[] = {
         {"floats in a vector, of rows of channels", policy->vector},
+        {"floats in a vector, of linear layers", policy->linear_vector},
         {"floats in a vector, of channels of a head", policy->head_vector},
         {"floats in a vector, of all weights", policy->arena_vector},
         {"work-items in a work-group, of kernels with few work-items", policy->item_group},

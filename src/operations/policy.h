@@ -32,8 +32,8 @@ struct operation_shape {
     struct residual_settings settings;
 };
 
-/* The heads of attention: H query heads, of which H / K neighbours share one of K key and value heads, of D channels
- * each. Rows are elements of a token: in y H D, in keys and in values K D, in qkv (H + 2 K) D. */
+/* The heads of attention: H query heads, of which H / K neighbours share one of K key and value heads, of D
+ * channels each. Rows are elements of a token: in y H D, in keys and in values K D, in qkv (H + 2 K) D. */
 struct head_shape {
     int64_t heads, kv_heads, size;
     int64_t y_row, kv_row, qkv_row;
@@ -48,9 +48,10 @@ struct attention_gpu_group {
 
 struct policy {
     /* vectors: floats that a work-item moves at a time */
-    unsigned vector;       /* of rows of channels */
-    unsigned head_vector;  /* of channels of a head */
-    unsigned arena_vector; /* of the arenas, which are padded to whole vectors */
+    unsigned vector;        /* of rows of channels */
+    unsigned linear_vector; /* of inputs and outputs of linear layers, which may have other widths */
+    unsigned head_vector;   /* of channels of a head */
+    unsigned arena_vector;  /* of the arenas, which are padded to whole vectors */
 
     /* work-items of a work-group */
     size_t item_group; /* of kernels whose work-items have much to do each */

@@ -262,6 +262,8 @@ static struct model_config modern_config_of(const char *residual) {
     struct model_config config = config_of(residual);
     config.norm = NORM_RMS;
     config.position = POSITION_NONE;
+    config.n_kv_head = 1;
+    config.head_dim = 32;
     config.tie_embeddings = false;
     config.logit_softcap = 3.0;
     return config;

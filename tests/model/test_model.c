@@ -254,6 +254,24 @@ UNIT_TEST(models_without_positions_agree_too) {
     small_model_release(&model);
 }
 
+/* Heads that share keys, and whose channels together are not those of the model: wider than it, and of a size that
+ * no vector divides. */
+UNIT_TEST(other_heads_agree_too) {
+    static const struct {
+        int64_t heads, kv_heads, size;
+    } all[] = {{4, 2, 6}, {5, 1, 3}, {2, 2, 32}};
+    const struct model_case shape = {"shc", 5, .bias = true, .dropout = true};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct model_config config = config_of(&shape);
+        config.n_head = all[i].heads;
+        config.n_kv_head = all[i].kv_heads;
+        config.head_dim = all[i].size;
+        small_model_require(model_config_check(&config));
+        compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+        compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
+    }
+}
+
 /* With biases, which an RMSNorm has not, and of both an epsilon that shows. */
 UNIT_TEST(other_norms_agree_too) {
     const struct model_case shape = {"shc", 5, .bias = true, .norm_sum = true};
@@ -391,6 +409,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(smaller_batches_agree_too),
         cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(models_without_positions_agree_too),
+        cmocka_unit_test(other_heads_agree_too),
         cmocka_unit_test(other_norms_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),

@@ -118,22 +118,24 @@ static void attention(const struct place *place, const double *normed, double *o
     const size_t tokens = place->tokens, width = place->width;
     char name[32];
     snprintf(name, sizeof name, "%" PRId64 " attention", place->index);
+    const struct head_shape heads = model_config_heads(model->config);
+    const size_t qkv_row = (size_t)heads.qkv_row, y_row = (size_t)heads.y_row;
     const struct reference_attention shape = {
         .batch = (size_t)model->shape.batch,
         .sequence = (size_t)model->shape.sequence,
-        .heads = (size_t)model->config->n_head,
-        .kv_heads = (size_t)model->config->n_head,
-        .head_size = width / (size_t)model->config->n_head,
+        .heads = (size_t)heads.heads,
+        .kv_heads = (size_t)heads.kv_heads,
+        .head_size = (size_t)heads.size,
         .dropout = model->pass.dropout ? (float)model->config->dropout : 0.0f,
         .key = dropout_key(model->pass.seed, model->pass.iteration, name),
         .first_row = model->pass.first_row,
     };
-    double *qkv = allocate(3 * tokens * width), *inner = allocate(tokens * width);
+    double *qkv = allocate(tokens * qkv_row), *inner = allocate(tokens * y_row);
     double *lse = allocate(tokens * shape.heads);
-    linear(tokens, width, 3 * width, normed, find_leaf(place, "attn.c_attn", "", "weight"),
+    linear(tokens, width, qkv_row, normed, find_leaf(place, "attn.c_attn", "", "weight"),
            find_leaf(place, "attn.c_attn", "", "bias"), qkv);
     reference_attention(&shape, qkv, inner, lse);
-    linear(tokens, width, width, inner, find_leaf(place, "attn.c_proj", "", "weight"),
+    linear(tokens, y_row, width, inner, find_leaf(place, "attn.c_proj", "", "weight"),
            find_leaf(place, "attn.c_proj", "", "bias"), output);
     free(qkv);
     free(inner);
