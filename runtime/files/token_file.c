@@ -25,7 +25,7 @@ struct token_file {
     uint32_t vocab_size;
 };
 
-const char *const token_folder_files[] = {"val.bin", "train.bin", "tokenizer.json", "meta.json", NULL};
+const char *const token_folder_files[] = {"val.bin", "train.bin", TOKENIZER_FILE_NAME, "meta.json", NULL};
 
 int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes) {
     const json_t *given = json_object_get(meta, "token_bytes");

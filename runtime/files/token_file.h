@@ -40,6 +40,10 @@ static inline const char *token_split_name(int split) {
  * with NULL. */
 extern const char *const token_folder_files[];
 
+/* The tokenizer.json in a folder of token files or of a checkpoint. */
+#define TOKENIZER_FILE_NAME "tokenizer.json"
+enum { TOKENIZER_FILE_MOST_BYTES = 1 << 27 };
+
 /* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
  * on 2 with a "vocab_size" that needs 4. */
 int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes);

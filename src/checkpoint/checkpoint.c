@@ -1,5 +1,6 @@
 #include "src/checkpoint/checkpoint.h"
 #include "runtime/files/files.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
@@ -136,13 +137,29 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
                    checkpoint_write_weights(path_of("%s/%s", folder, WEIGHTS_FILE).text, gpt) ||
                    (content->optimizer &&
                     write_tensors(path_of("%s/%s", folder, OPTIMIZER_FILE).text, gpt, true)) ||
+                   (content->tokenizer_json &&
+                    files_write(path_of("%s/" TOKENIZER_FILE_NAME, folder).text, content->tokenizer_json,
+                                content->tokenizer_json_bytes)) ||
                    checkpoint_write_state(folder, gpt, content)
                ? -1
                : 0;
 }
 
-const char *const checkpoint_files[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
-static const char *const files_without_states[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
+const char *const checkpoint_files[] = {"config.json",       WEIGHTS_FILE, OPTIMIZER_FILE,
+                                        TOKENIZER_FILE_NAME, "state.json", NULL};
+
+/* Moves the files of a checkpoint to a folder in which other files stay. */
+static int move_files(const char *path, const char *staging) {
+    const char *names[sizeof checkpoint_files / sizeof *checkpoint_files];
+    size_t count = 0;
+    for (const char *const *name = checkpoint_files; *name; name++) {
+        if (files_exist(path_of("%s/%s", staging, *name).text)) {
+            names[count++] = *name;
+        }
+    }
+    names[count] = NULL;
+    return files_move_into(path, staging, names);
+}
 
 /* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0:
  * an older checkpoint alone, or nothing; -1 with an error. */
@@ -177,7 +194,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     }
     int status = 0;
     if (others) { /* they stay */
-        status = files_move_into(path, staging, content->optimizer ? checkpoint_files : files_without_states);
+        status = move_files(path, staging);
         files_stage_end(path, staging, -1); /* what is left of it */
     } else {
         status = files_stage_end(path, staging, 0);

@@ -1,6 +1,6 @@
 /* Checkpoints: folders with config.json, model.safetensors and state.json, and, to resume from,
- * optimizer.safetensors. They are written under a temporary name and renamed, so a folder with a checkpoint's name
- * is always complete. */
+ * optimizer.safetensors; and with the tokenizer.json of their tokens if these have one. They are written under a
+ * temporary name and renamed, so a folder with a checkpoint's name is always complete. */
 #pragma once
 
 #include "runtime/files/checksum.h"
@@ -31,7 +31,9 @@ struct checkpoint_content {
     const struct training_state *state;
     const struct option_spec *settings; /* written to state.json, so that a run can be repeated; may be NULL */
     size_t setting_count;
-    bool optimizer; /* write the optimizer's states */
+    bool optimizer;             /* write the optimizer's states */
+    const char *tokenizer_json; /* the file that the tokens are of, which is written beside config.json, or NULL */
+    size_t tokenizer_json_bytes;
 };
 
 /* Writes the folder `path`. On failure an older folder of this name stays as it was. Other files in that folder

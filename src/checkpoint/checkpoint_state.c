@@ -14,7 +14,7 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-/* The first of checkpoint_files have checksums in state.json. The last of them is needed to resume only. */
+/* The first of checkpoint_files have checksums in state.json. The third one is needed to resume only. */
 enum { FILES = 3 };
 
 /* ---- writing */

@@ -1,6 +1,7 @@
 #include "src/checkpoint/export.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
@@ -20,7 +21,8 @@ static const struct embedded_text *const model_program = &export_files[0]; /* mo
 
 /* Counts an entry of a folder; 1 if it is not of an export. Importing model.py leaves a __pycache__. */
 static int check_entry(void *count, const char *name) {
-    const char *const known[] = {"config.json", WEIGHTS_FILE, model_program->name, "__pycache__"};
+    const char *const known[] = {"config.json", WEIGHTS_FILE, TOKENIZER_FILE_NAME, model_program->name,
+                                 "__pycache__"};
     ++*(size_t *)count;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(name, known[i]) == 0) {
@@ -156,19 +158,26 @@ static int write_program(const char *folder) {
                        strlen(model_program->text));
 }
 
-static int write_folder(struct export *export, const char *out) {
+/* The tokenizer.json of the model's tokens, if it has one. */
+static int write_tokenizer(const char *checkpoint, const char *folder) {
+    const struct path path = path_of("%s/" TOKENIZER_FILE_NAME, checkpoint);
+    return files_exist(path.text) ? tokenizer_copy(path.text, path_of("%s/" TOKENIZER_FILE_NAME, folder).text) : 0;
+}
+
+static int write_folder(struct export *export, const char *checkpoint, const char *out) {
     char *staging = NULL;
     if (files_stage_begin(out, true, &staging)) {
         return -1;
     }
     const bool failed = write_config(export, staging) || write_weights(export, staging) ||
+                        write_tokenizer(checkpoint, staging) ||
                         (export->format == EXPORT_TORCH && write_program(staging));
     return files_stage_end(out, staging, failed ? -1 : 0);
 }
 
 int export_run(const struct export_settings *settings, struct export_report *report) {
     struct export export = {0};
-    const int status = prepare(settings, &export) || write_folder(&export, settings->out);
+    const int status = prepare(settings, &export) || write_folder(&export, settings->checkpoint, settings->out);
     *report = (struct export_report){export.source_config, export.config.vocab_size, export.parameters.total};
     weights_close(export.weights);
     parameters_release(&export.source);

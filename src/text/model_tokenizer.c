@@ -1,5 +1,6 @@
 #include "src/text/model_tokenizer.h"
 #include "runtime/files/files.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "src/model/model_config.h"
 #include <inttypes.h>

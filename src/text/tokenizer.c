@@ -1,5 +1,6 @@
 #include "src/text/tokenizer.h"
 #include "runtime/files/files.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -94,7 +95,7 @@ void tokenizer_close(struct tokenizer *tokenizer) {
 int tokenizer_copy(const char *from, const char *to) {
     char *text;
     size_t bytes;
-    if (files_read(from, TOKENIZER_JSON_MOST_BYTES, &text, &bytes)) {
+    if (files_read(from, TOKENIZER_FILE_MOST_BYTES, &text, &bytes)) {
         return -1;
     }
     const int status = files_write(to, text, bytes);

@@ -10,9 +10,6 @@ enum { GPT2_TOKENS = 50257 }; /* of its vocabulary, the end of text included */
 
 enum tokenizer_kind { TOKENIZER_BYTE, TOKENIZER_GPT2, TOKENIZER_FILE };
 
-/* The name of a TOKENIZER_FILE in folders of token files and of checkpoints. */
-#define TOKENIZER_FILE_NAME "tokenizer.json"
-
 struct tokenizer_source {
     enum tokenizer_kind kind;
     const char *path; /* of GPT-2's vocabulary file (see bpe_open), or of the tokenizer.json; of bytes NULL */

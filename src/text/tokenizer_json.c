@@ -1,5 +1,6 @@
 #include "src/text/tokenizer_json.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -40,7 +41,10 @@ static int check_model(const json_t *model) {
     static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
                                           "byte_fallback"};
     const char *type = type_of(model);
-    if (!json_is_object(model) || (*type && strcmp(type, "BPE") != 0)) {
+    if (!json_is_object(model)) {
+        return error_set("it has no 'model', so it is no tokenizer.json");
+    }
+    if ((*type && strcmp(type, "BPE") != 0)) {
         return error_set("model.type is '%s': " KINDS, type);
     }
     for (size_t i = 0; i < COUNT(refused); i++) {
@@ -305,7 +309,7 @@ static int read_root(const json_t *root, struct tokenizer_json *json) {
 
 int tokenizer_json_read(const char *path, struct tokenizer_json *json) {
     json_t *root;
-    if (json_file_read(path, TOKENIZER_JSON_MOST_BYTES, &root)) {
+    if (json_file_read(path, TOKENIZER_FILE_MOST_BYTES, &root)) {
         return -1;
     }
     const int status = read_root(root, json);

@@ -5,7 +5,7 @@
 #include "src/text/bpe.h"
 #include "src/text/pieces.h"
 
-enum { ADDED_PASSES = 2, TOKENIZER_JSON_MOST_BYTES = 1 << 27 };
+enum { ADDED_PASSES = 2 };
 
 /* Initialise with zeros. */
 struct tokenizer_json {

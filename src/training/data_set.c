@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_TOKENS = 1 << 24 }; /* of a model's vocabulary */
@@ -35,7 +36,8 @@ int data_set_read_meta(const char *folder, struct data_set *data) {
 }
 
 int64_t data_set_model_vocabulary(const struct data_set *data) {
-    return strcmp(data->tokenizer, "gpt2") == 0 ? (data->vocab_size + 63) / 64 * 64 : data->vocab_size;
+    const bool rounded = strcmp(data->tokenizer, "gpt2") == 0 || strcmp(data->tokenizer, "file") == 0;
+    return rounded ? (data->vocab_size + 63) / 64 * 64 : data->vocab_size;
 }
 
 int data_set_fail_without_vocabulary(const char *folder) {
@@ -43,8 +45,16 @@ int data_set_fail_without_vocabulary(const char *folder) {
         "%s/meta.json does not exist, so vocab_size is needed (50304 for GPT-2's tokens, 256 for bytes)", folder);
 }
 
+static int read_tokenizer(const char *folder, struct data_set *data) {
+    return strcmp(data->tokenizer, "file") == 0
+               ? files_read(path_of("%s/" TOKENIZER_FILE_NAME, folder).text, TOKENIZER_FILE_MOST_BYTES,
+                            &data->tokenizer_json, &data->tokenizer_json_bytes)
+               : 0;
+}
+
 int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
-    if (data_set_read_meta(folder, data) || token_file_open_split(folder, SPLIT_TRAIN, &data->train) ||
+    if (data_set_read_meta(folder, data) || read_tokenizer(folder, data) ||
+        token_file_open_split(folder, SPLIT_TRAIN, &data->train) ||
         (needs_val && token_file_open_split(folder, SPLIT_VAL, &data->val))) {
         data_set_close(data);
         return -1;
@@ -59,5 +69,6 @@ int data_set_check(const struct data_set *data) {
 void data_set_close(struct data_set *data) {
     token_file_close(data->train);
     token_file_close(data->val);
+    free(data->tokenizer_json);
     memset(data, 0, sizeof *data);
 }

@@ -6,15 +6,18 @@
 
 struct data_set {
     struct token_file *train, *val;
-    int64_t vocab_size; /* of meta.json, 0 without one */
-    char tokenizer[16]; /* "byte", "gpt2", "" if not known */
+    int64_t vocab_size;   /* of meta.json, 0 without one */
+    char tokenizer[16];   /* "byte", "gpt2", "file", "" if not known */
+    char *tokenizer_json; /* owned; the tokenizer.json if the tokenizer is "file", else NULL */
+    size_t tokenizer_json_bytes;
 };
 
 /* Reads meta.json alone, where there is one: the token files may be missing. Nothing has to be closed. */
 int data_set_read_meta(const char *folder, struct data_set *data);
 
-/* The vocabulary of a model of these tokens: meta.json's, for GPT-2's tokens rounded up to a multiple of 64 (50257
- * become 50304, as nanoGPT has it), since GEMMs are faster in round sizes. 0 without a meta.json. */
+/* The vocabulary of a model of these tokens: meta.json's, for GPT-2's tokens and those of a tokenizer.json rounded
+ * up to a multiple of 64 (50257 become 50304, as nanoGPT has it), since GEMMs are faster in round sizes. 0 without
+ * a meta.json. */
 int64_t data_set_model_vocabulary(const struct data_set *data);
 
 /* The error of a folder without a meta.json whose vocabulary is needed. Returns -1. */

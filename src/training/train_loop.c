@@ -36,7 +36,9 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
     const struct checkpoint_content content = {.state = &trainer->state,
                                                .settings = trainer->settings->specs,
                                                .setting_count = trainer->settings->spec_count,
-                                               .optimizer = extent == EXTENT_ALL};
+                                               .optimizer = extent == EXTENT_ALL,
+                                               .tokenizer_json = trainer->data.tokenizer_json,
+                                               .tokenizer_json_bytes = trainer->data.tokenizer_json_bytes};
     const struct path path = path_of("%s/%s", trainer->folder.path.text, name);
     if (extent == EXTENT_EVALUATION) { /* a link leads out of this run, which then evaluates again */
         return files_is_link(path.text) ? 0 : checkpoint_update(path.text, &trainer->state);

@@ -79,6 +79,27 @@ static int check_tokenizer(const struct trainer *trainer) {
                      trainer->settings->data_dir, of_data, of_model);
 }
 
+/* Both may be of a tokenizer.json, which must be the same. */
+static int check_tokenizer_json(const struct trainer *trainer) {
+    const struct path path = path_of("%s/" TOKENIZER_FILE_NAME, trainer->settings->init_from);
+    const struct data_set *data = &trainer->data;
+    char *text;
+    size_t bytes;
+    if (!data->tokenizer_json || strcmp(trainer->settings->model.tokenizer, "file") != 0 ||
+        !files_exist(path.text)) {
+        return 0;
+    }
+    if (files_read(path.text, TOKENIZER_FILE_MOST_BYTES, &text, &bytes)) {
+        return -1;
+    }
+    const bool same = bytes == data->tokenizer_json_bytes && memcmp(text, data->tokenizer_json, bytes) == 0;
+    free(text);
+    return same ? 0
+                : error_set("%s/" TOKENIZER_FILE_NAME " and %s are not the same: prepare the text with the model's "
+                            "tokenizer (hc_prepare --tokenizer)",
+                            trainer->settings->data_dir, path.text);
+}
+
 /* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's
  * size. */
 static void warn_unused_vocabulary(const struct trainer *trainer) {
@@ -97,7 +118,8 @@ static int open_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const struct data_set *data = &trainer->data;
     struct model_config *model = &trainer->settings->model;
-    if (data_set_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || check_tokenizer(trainer)) {
+    if (data_set_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || check_tokenizer(trainer) ||
+        check_tokenizer_json(trainer)) {
         return -1;
     }
     model->vocab_size = model->vocab_size ? model->vocab_size : data_set_model_vocabulary(data);

@@ -232,7 +232,7 @@ static const struct {
     {"gpt2", "model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix is set"},
     {"gpt2", "model/vocab", "[]", "model.vocab is missing"},
     {"gpt2", "model/merges", "null", "model.merges is missing"},
-    {"gpt2", "model", "[]", "model.type is ''"},
+    {"gpt2", "model", "[]", "it has no 'model'"},
     {"gpt2", "model/vocab/!", "-1", "model.vocab: the number of '!' is not a whole number"},
     {"gpt2", "model/vocab/!", "1.5", "model.vocab: the number of '!' is not a whole number"},
     {"gpt2", "model/vocab/!", "\"1\"", "model.vocab: the number of '!' is not a whole number"},
@@ -291,7 +291,7 @@ UNIT_TEST(test_broken_files) {
     memset(deep, '[', sizeof deep);
     assert_refused(scratch_write("bad.json", deep, sizeof deep), "bad.json:1: maximum parsing depth");
     assert_refused(scratch_write("bad.json", "{", 1), "bad.json:1");
-    assert_refused(scratch_write("bad.json", "[]", 2), "model.type is ''");
+    assert_refused(scratch_write("bad.json", "[]", 2), "it has no 'model'");
     assert_refused(scratch_write("bad.json", "{\"a\":1,\"a\":2}", 13), "duplicate");
     assert_refused(scratch_path("no-bad.json"), "No such file");
 }
