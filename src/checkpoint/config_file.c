@@ -57,10 +57,11 @@ static int read_sizes(const json_t *json, struct model_config *config) {
         *(int64_t *)((char *)config + integer_keys[i].offset) = json_integer_value(value);
     }
     const json_t *hidden = json_object_get(json, "n_inner");
-    const bool other = hidden && !json_is_null(hidden) &&
-                       (!json_is_integer(hidden) || json_integer_value(hidden) / 4 != config->n_embd ||
-                        json_integer_value(hidden) % 4 != 0);
-    return other ? error_set("'n_inner' is not 4 n_embd, which is the only width of MLPs here") : 0;
+    if (!hidden || json_is_null(hidden)) {
+        return 0;
+    }
+    config->mlp_width = json_integer_value(hidden);
+    return config->mlp_width < 1 ? error_set("'n_inner' is not a whole number above 0") : 0;
 }
 
 static int read_activation(const json_t *json, struct model_config *config) {
@@ -136,6 +137,9 @@ int config_file_check_hugging_face(const struct model_config *config) {
         return error_set("residual = %s, which Hugging Face's GPT-2 cannot compute: give --format torch",
                          config->residual->name);
     }
+    if (config->mlp != MLP_GELU) {
+        return error_set("the model has another kind of MLP than Hugging Face's GPT-2: give --format torch");
+    }
     if (!config->tie_embeddings || config->logit_softcap > 0.0) {
         return error_set("the model has %s, which Hugging Face's GPT-2 has not: give --format torch",
                          config->tie_embeddings ? "a logit_softcap" : "a head of its own (tie_embeddings = false)");
@@ -158,13 +162,15 @@ int config_file_check_hugging_face(const struct model_config *config) {
 json_t *config_file_hugging_face(const struct model_config *config) {
     const bool gpt2 = strcmp(config->tokenizer, "gpt2") == 0 && config->vocab_size >= GPT2_TOKENS;
     return json_pack(
-        "{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:f, s:f, s:b, s:s, s:o, s:o, s:s*}",
+        "{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:b, s:s, s:o, s:o, s:s*}",
         "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "n_layer", (json_int_t)config->n_layer, "n_head",
         (json_int_t)config->n_head, "n_embd", (json_int_t)config->n_embd, "n_positions",
         (json_int_t)config->block_size, "n_ctx", (json_int_t)config->block_size, "vocab_size",
-        (json_int_t)config->vocab_size, "n_inner", "activation_function", activation_name(config->activation),
-        "layer_norm_epsilon", config->norm_eps, "resid_pdrop", config->dropout, "embd_pdrop", config->dropout,
-        "attn_pdrop", config->dropout, "tie_word_embeddings", 1, "torch_dtype", "float32", "bos_token_id",
+        (json_int_t)config->vocab_size, "n_inner",
+        config->mlp_width == 4 * config->n_embd ? json_null() : json_integer(config->mlp_width),
+        "activation_function", activation_name(config->activation), "layer_norm_epsilon", config->norm_eps,
+        "resid_pdrop", config->dropout, "embd_pdrop", config->dropout, "attn_pdrop", config->dropout,
+        "tie_word_embeddings", 1, "torch_dtype", "float32", "bos_token_id",
         gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "eos_token_id",
         gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "tokenizer",
         *config->tokenizer ? config->tokenizer : NULL);

@@ -83,21 +83,29 @@ class Attention(nn.Module):
         return functional.dropout(y, self.dropout, self.training)
 
 
+# Kinds of MLPs: the activation, None being the one that the config has, and whether it is of a gate.
+MLPS = {"gelu": (None, False), "swiglu": (functional.silu, True), "relu2": (lambda x: functional.relu(x).square(), False)}
 ACTIVATIONS = {"gelu": functional.gelu, "gelu_tanh": functools.partial(functional.gelu, approximate="tanh")}
 
 
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
-        width = config["n_embd"]
-        self.activation = ACTIVATIONS[config["activation"]]
+        width, bias = config["n_embd"], config["bias"]
+        activation, gated = MLPS[config["mlp"]]
+        hidden = config.get("mlp_width") or ((8 * width + 191) // 192 * 64 if gated else 4 * width)
+        self.activation = activation or ACTIVATIONS[config["activation"]]
         self.dropout = config["dropout"]
-        self.c_fc = nn.Linear(width, 4 * width, bias=config["bias"])
-        self.c_proj = nn.Linear(4 * width, width, bias=config["bias"])
+        self.c_gate = nn.Linear(width, hidden, bias=bias) if gated else None
+        self.c_fc = nn.Linear(width, hidden, bias=bias)
+        self.c_proj = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x):
-        y = self.c_proj(self.activation(self.c_fc(x)))
-        return functional.dropout(y, self.dropout, self.training)
+        if self.c_gate is None:
+            y = self.activation(self.c_fc(x))
+        else:
+            y = self.activation(self.c_gate(x)) * self.c_fc(x)
+        return functional.dropout(self.c_proj(y), self.dropout, self.training)
 
 
 # ---- residual connections: from the streams X [B, T, n, C] the weights of a sublayer, H_pre and H_post [B, T, n] and
@@ -315,6 +323,8 @@ CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite
 class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
+        if config["mlp"] not in MLPS:
+            raise ValueError("this file has no MLP of kind '%s': add it to MLPS" % config["mlp"])
         if config["activation"] not in ACTIVATIONS:
             raise ValueError("this file has no function for activation '%s': add it to ACTIVATIONS" % config["activation"])
         if config["residual"] not in CONNECTIONS:
@@ -359,7 +369,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
-                       "norm": "layernorm", "position": "learned", "tie_embeddings": True, "logit_softcap": 0.0, "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+                       "norm": "layernorm", "position": "learned", "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
         self.lm_head = None if tied else nn.Linear(config["n_embd"], config["vocab_size"], bias=False)

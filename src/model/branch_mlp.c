@@ -1,32 +1,60 @@
-/* MLP: output = gelu(normed W_fc^T) W_proj^T, with 4 C hidden channels. */
+/* MLP with M hidden channels: output = f(normed W_fc^T) W_proj^T; or, gated, (f(normed W_gate^T) * (normed W_fc^T))
+ * W_proj^T, where one GEMM computes both input projections. f is the activation of operations.h. */
 #include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 
+static bool is_gated(const struct gpt *gpt) {
+    return mlp_is_gated(gpt->config.mlp);
+}
+
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
-    const size_t width = (size_t)builder->config->n_embd;
-    parameters_add_linear(builder, "mlp.c_fc", width, 4 * width, LINEAR_INNER, &at->in);
-    parameters_add_linear(builder, "mlp.c_proj", 4 * width, width, LINEAR_OUTPUT, &at->out);
+    const size_t width = (size_t)builder->config->n_embd, hidden = (size_t)builder->config->mlp_width;
+    const bool gated = mlp_is_gated(builder->config->mlp);
+    parameters_add_linear(builder, gated ? "mlp.c_gate" : "mlp.c_fc", width, hidden, LINEAR_INNER, &at->in);
+    if (gated) {
+        parameters_join_linear(builder, "mlp.c_fc", LINEAR_INNER, &at->in);
+    }
+    parameters_add_linear(builder, "mlp.c_proj", hidden, width, LINEAR_OUTPUT, &at->out);
+}
+
+/* in_proj_out -> out_proj_in */
+static void activate(struct gpt *gpt, const struct sublayer *sublayer) {
+    const size_t tokens = gpt_tokens(gpt);
+    compute_set_module(gpt->compute, is_gated(gpt) ? "gated MLP" : "GELU");
+    if (is_gated(gpt)) {
+        gated_forward(&gpt->operations, tokens, sublayer->in_proj_out, sublayer->out_proj_in);
+    } else {
+        activation_forward(&gpt->operations, tokens * sublayer->at->in.out, sublayer->in_proj_out,
+                           sublayer->out_proj_in);
+    }
 }
 
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
-                   sublayer->in_proj_out, sublayer->out_proj_in);
+                   sublayer->in_proj_out, is_gated(gpt) ? NULL : sublayer->out_proj_in);
+    if (is_gated(gpt)) {
+        activate(gpt, sublayer);
+    }
 }
 
-/* The GELU's output is the larger half of an MLP's memory: it is computed again unless the plan keeps it. */
+/* The activation's output is a large part of an MLP's memory: it is computed again unless the plan keeps it. Of a
+ * gated MLP the gradient of in_proj_out takes its place. */
 static void backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
-    const struct buffer *d_hidden = gpt->scratch.d_out_proj_in;
-    const struct linear in = sublayer->at->in;
+    const struct buffer *d_out_proj_in = gpt->scratch.d_out_proj_in, *d_in_proj_out = d_out_proj_in;
     const size_t tokens = gpt_tokens(gpt);
     if (!gpt->keeps_activation) {
-        compute_set_module(gpt->compute, "GELU");
-        activation_forward(operations, tokens * in.out, sublayer->in_proj_out, sublayer->out_proj_in);
+        activate(gpt, sublayer);
     }
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
-                    d_hidden, sublayer->in_proj_out);
-    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_hidden, gpt->scratch.d_normed,
-                    NULL);
+                    d_out_proj_in, is_gated(gpt) ? NULL : sublayer->in_proj_out);
+    if (is_gated(gpt)) {
+        compute_set_module(gpt->compute, "gated MLP");
+        gated_backward(operations, tokens, d_out_proj_in, sublayer->in_proj_out);
+        d_in_proj_out = sublayer->in_proj_out;
+    }
+    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, d_in_proj_out,
+                    gpt->scratch.d_normed, NULL);
 }
 
 const struct branch branch_mlp = {

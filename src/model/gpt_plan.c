@@ -9,19 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CPU_KEEPS ((uint64_t)32 << 20) /* most bytes of GELU outputs that are kept on a CPU: about its caches */
+/* Most bytes of the outputs of activation functions that are kept on a CPU: about its caches. */
+#define CPU_KEEPS ((uint64_t)32 << 20)
 
 /* Elements of a sublayer's packed projection matrices [columns, row]. */
 static uint64_t packed_elements(const struct gpt *gpt) {
     return gpt->operations.columns * norm_length(&gpt->operations);
 }
 
-/* Most channels inside a branch. */
-static int64_t hidden_channels(const struct gpt *gpt) {
+/* Most channels that a branch's output projection reads. */
+static int64_t out_proj_channels(const struct gpt *gpt) {
     size_t most = 0;
     for (int i = 0; i < BRANCHES; i++) {
-        most = size_larger(most,
-                           size_larger(gpt->parameters.sublayers[i].in.out, gpt->parameters.sublayers[i].out.in));
+        most = size_larger(most, gpt->parameters.sublayers[i].out.in);
+    }
+    return (int64_t)most;
+}
+
+/* Most channels inside a branch. */
+static int64_t hidden_channels(const struct gpt *gpt) {
+    size_t most = (size_t)out_proj_channels(gpt);
+    for (int i = 0; i < BRANCHES; i++) {
+        most = size_larger(most, gpt->parameters.sublayers[i].in.out);
     }
     return (int64_t)most;
 }
@@ -163,7 +172,7 @@ static void plan_scratch(struct gpt *gpt) {
         scratch->d_streams = gpt_plan_activations(gpt, group, streams * width);
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
-        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, hidden_channels(gpt));
+        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, out_proj_channels(gpt));
         scratch->d_z_lowp = gpt_plan_activations(gpt, group, projected(gpt));
         scratch->d_z = scratch->d_z_lowp;
         if (!frame_is_fused(&gpt->operations)) { /* which keeps these to itself */
@@ -253,8 +262,9 @@ static void plan_copies(struct gpt *gpt) {
     }
 }
 
-/* Keeps GELU outputs for the backward pass if the whole plan then stays below 3/4 of the device's memory; on a CPU
- * only up to CPU_KEEPS bytes, since recomputing them costs less than half a per cent of the time there. */
+/* Keeps the outputs of MLPs' activations for the backward pass if the whole plan then stays below 3/4 of the
+ * device's memory; on a CPU only up to CPU_KEEPS bytes, since recomputing them costs less than half a per cent of
+ * the time there. */
 static void plan_kept_activations(struct gpt *gpt) {
     const uint64_t capacity = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
     uint64_t per_token = 0;
@@ -299,6 +309,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .head_size = config->head_dim,
         .vocabulary = (int64_t)gpt->vocabulary,
         .sublayers = BRANCHES * config->n_layer,
+        .hidden = config->mlp_width,
         .bias = config->bias,
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
@@ -306,6 +317,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm_eps = config->norm_eps,
         .softcap = config->logit_softcap,
         .position = config->position,
+        .mlp = config->mlp,
         .activation = config->activation,
         .type = gpt->options.type,
         .residual = config->residual,

@@ -54,8 +54,8 @@ struct sublayer {
     const struct branch *branch;
     const struct sublayer_offsets *at;   /* offsets of its parameters */
     struct stream_mix mix;               /* input streams [N, S, C], H, the branch's input and output */
-    const struct buffer *in_proj_out;    /* [N, (H + 2 K) D] q, k, v; or [N, 4 C] before GELU */
-    const struct buffer *out_proj_in;    /* [N, H D] output of attention; or [N, 4 C] after GELU */
+    const struct buffer *in_proj_out;    /* [N, (H + 2 K) D] q, k, v; or [N, M], gated [N, 2 M], before f */
+    const struct buffer *out_proj_in;    /* [N, H D] output of attention; or [N, M] after the activation f */
     const struct buffer *lse;            /* [batch, H, sequence] log-sum-exp of attention's softmax */
     struct projection_table projections; /* where its packed projection matrices come from */
     const struct buffer *keys, *values;  /* cache of generation [options.batch, K, options.sequence, D] */
@@ -70,7 +70,7 @@ struct gpt_scratch {
     const struct buffer *d_streams;     /* [N, S, C] */
     const struct buffer *d_output;      /* [N, C] */
     const struct buffer *d_normed;      /* [N, C] */
-    const struct buffer *d_out_proj_in; /* [N, 4 C] at most */
+    const struct buffer *d_out_proj_in; /* [N, H D] or [N, M], the larger */
     const struct buffer *d_in_proj_out; /* [N, (H + 2 K) D]; attention's alone: an MLP computes it in place */
     const struct buffer *d_h;           /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
     const struct buffer *d_z;           /* [N, norm_groups, columns] */
@@ -130,8 +130,8 @@ struct gpt {
     const struct buffer *losses;   /* [N] */
     const struct buffer *loss;     /* [1] sum since gpt_zero */
     const struct buffer *gradient_norm; /* [1] of the last optimizer step, unscaled */
-    bool keeps_activation;        /* every MLP keeps its GELU output, so the backward pass does not recompute it */
-    struct loss_scale loss_scale; /* factor in the gradients of the arena; the training loop updates it */
+    bool keeps_activation; /* every MLP keeps its activation's output, so the backward pass does not recompute it */
+    struct loss_scale loss_scale;          /* factor in the gradients of the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
     struct row_gradients row_gradients;

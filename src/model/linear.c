@@ -23,7 +23,8 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 /* Whether the activation, or its derivative, can be part of a GEMM: only GELU can. */
 static bool is_gelu(const struct operations *operations) {
     const int activation = operations->shape.activation;
-    return activation == ACTIVATION_GELU || activation == ACTIVATION_GELU_TANH;
+    return operations->shape.mlp == MLP_GELU &&
+           (activation == ACTIVATION_GELU || activation == ACTIVATION_GELU_TANH);
 }
 
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,

@@ -38,8 +38,13 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {.option = FLOAT("norm_eps", &config->norm_eps, "0", 0, 1,
                          "what the norm adds to the variance, or mean square (0: 1e-5 for layernorm, 1e-6 for "
                          "rmsnorm)")},
+        {.option = CHOICE("mlp", &config->mlp, "gelu", mlp_names(),
+                          "of c_fc x, the MLP's hidden channels: gelu, the activation of it; relu2, max(0, .)^2; "
+                          "swiglu, silu(c_gate x) times it")},
+        {.option = INT("mlp_width", &config->mlp_width, "0", 0, 1 << 20,
+                       "hidden channels (0: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 64)")},
         {.option = CHOICE("activation", &config->activation, "gelu", activation_names(),
-                          "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
+                          "of MLPs of kind gelu: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
         {.option = BOOL("tie_embeddings", &config->tie_embeddings, "true",
                         "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
         {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
@@ -117,6 +122,10 @@ static void set_derived(struct model_config *config) {
     const struct head_shape heads = model_config_heads(config);
     config->n_kv_head = heads.kv_heads;
     config->head_dim = heads.size;
+    const int64_t width = config->n_embd;
+    if (config->mlp_width == 0) {
+        config->mlp_width = mlp_is_gated(config->mlp) ? (8 * width + 191) / 192 * 64 : 4 * width;
+    }
     config->norm_eps = config->norm_eps > 0.0 ? config->norm_eps : norm_epsilon(config->norm);
 }
 

@@ -24,7 +24,9 @@ struct model_config {
     int position;         /* place in position_names */
     int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */
     double norm_eps;      /* model_config_check replaces 0 by the norm's usual one */
-    int activation;       /* place in activation_names, of the MLPs */
+    int mlp;              /* place in mlp_names */
+    int64_t mlp_width;    /* hidden channels; model_config_check replaces 0 by the usual number */
+    int activation;       /* place in activation_names, of MLP_GELU */
     bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
     double logit_softcap; /* s: logits become s tanh(logits / s); 0: they stay */
     double dropout;

@@ -33,17 +33,18 @@ static struct parameter *add(struct parameter_builder *builder, uint64_t *home, 
     return parameter;
 }
 
-static void add_weight(struct parameter_builder *builder, uint64_t *home, const char *name, size_t rows,
-                       size_t columns, double deviation) {
+/* These return the parameter, or NULL if there is none, until the next one is added. */
+static struct parameter *add_weight(struct parameter_builder *builder, uint64_t *home, const char *name,
+                                    size_t rows, size_t columns, double deviation) {
     struct parameter *parameter = add(builder, home, name, ".weight", 2, (uint64_t[]){rows, columns});
     parameter->decayed = true;
     parameter->deviation = deviation;
+    return parameter;
 }
 
-static void add_bias(struct parameter_builder *builder, uint64_t *home, const char *name, uint64_t elements) {
-    if (builder->config->bias) {
-        add(builder, home, name, ".bias", 1, &elements);
-    }
+static struct parameter *add_bias(struct parameter_builder *builder, uint64_t *home, const char *name,
+                                  uint64_t elements) {
+    return builder->config->bias ? add(builder, home, name, ".bias", 1, &elements) : NULL;
 }
 
 static void add_norm(struct parameter_builder *builder, struct norm_offsets *norm, const char *name) {
@@ -54,13 +55,26 @@ static void add_norm(struct parameter_builder *builder, struct norm_offsets *nor
     }
 }
 
+static double deviation_of(const struct parameter_builder *builder, enum linear_role role) {
+    return role == LINEAR_OUTPUT ? DEVIATION / sqrt(2.0 * (double)builder->config->n_layer) : DEVIATION;
+}
+
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
                            enum linear_role role, struct linear *linear) {
-    const double depth = role == LINEAR_OUTPUT ? sqrt(2.0 * (double)builder->config->n_layer) : 1.0;
     linear->in = in;
     linear->out = out;
-    add_weight(builder, &linear->weight_at, name, out, in, DEVIATION / depth);
+    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, role));
     add_bias(builder, &linear->bias_at, name, out);
+}
+
+void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
+                            struct linear *linear) {
+    add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, role))->joined = true;
+    struct parameter *bias = add_bias(builder, NULL, name, linear->out);
+    if (bias) {
+        bias->joined = true;
+    }
+    linear->out *= 2;
 }
 
 static void begin_sublayer(struct parameter_builder *builder, int64_t index, const char *name) {
@@ -150,7 +164,7 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
             continue;
         }
         const bool small = parameter->leaf && residual_leaf_is_small(parameter->leaf);
-        if (!small || !after_small) {
+        if ((!small || !after_small) && !parameter->joined) {
             next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         }
         parameter->offset = next;

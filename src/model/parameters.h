@@ -11,8 +11,9 @@ struct parameter {
     unsigned rank;                    /* 0: scalar */
     uint64_t shape[2];
     uint64_t elements;
-    uint64_t offset; /* in the arena, in elements; a multiple of 64, except for the second and later small leaves */
-    bool decayed;    /* takes weight decay */
+    uint64_t offset;  /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
+    bool joined;      /* follows the parameter before it without a gap */
+    bool decayed;     /* takes weight decay */
     double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
     double spread;    /* initial values are uniform in constant +- spread */
     float constant;
@@ -32,7 +33,8 @@ struct linear {
 /* Offsets of a sublayer's parameters. */
 struct sublayer_offsets {
     struct norm_offsets norm;                       /* ln_1 or ln_2 */
-    struct linear in, out;                          /* attn.c_attn and attn.c_proj, or mlp.c_fc and mlp.c_proj */
+    struct linear in;                               /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
+    struct linear out;                              /* attn.c_proj or mlp.c_proj */
     uint64_t rms_gain;                              /* norm.weight of the hyper-connection */
     uint64_t theta;                                 /* its small parameters, contiguous */
     uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection matrices, in the order of residual.c */
@@ -72,6 +74,11 @@ enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
  * offsets; it must stay where it is. */
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
                            enum linear_role role, struct linear *linear);
+
+/* Adds another such weight and bias, of the same sizes and input, right behind those of `linear`, which become one
+ * linear layer with twice the outputs. Nothing may have been added in between. */
+void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
+                            struct linear *linear);
 
 /* Builds the table; the model sets the buffers. */
 void parameters_create(const struct model_config *config, struct parameters *parameters);

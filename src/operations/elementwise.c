@@ -1,4 +1,5 @@
-/* What works on elements or rows by themselves, whatever they mean: GELU, biases, dropout, GEMMs of few rows. */
+/* What works on elements or rows by themselves, whatever they mean: activations, biases, dropout, GEMMs of few
+ * rows. */
 #include "runtime/system/random.h"
 #include "src/operations/kernels.h"
 #include <inttypes.h>
@@ -24,6 +25,18 @@ void activation_backward(struct operations *operations, size_t count, const stru
                          const struct buffer *d) {
     RUN_ELEMENTS(activation_backward, count, operations->policy.linear_vector, ARG_IN(x, count), ARG_U64(count),
                  ARG_IN_OUT(d, count));
+}
+
+void gated_forward(struct operations *operations, size_t rows, const struct buffer *x, const struct buffer *y) {
+    const size_t width = (size_t)operations->shape.hidden, count = rows * width;
+    RUN_ELEMENTS(gated_forward, count, operations->policy.linear_vector, ARG_IN(x, 2 * count), ARG_U64(count),
+                 ARG_I32(width), ARG_OUT(y, count));
+}
+
+void gated_backward(struct operations *operations, size_t rows, const struct buffer *d_y, const struct buffer *x) {
+    const size_t width = (size_t)operations->shape.hidden, count = rows * width;
+    RUN_ELEMENTS(gated_backward, count, operations->policy.linear_vector, ARG_IN(d_y, count), ARG_U64(count),
+                 ARG_I32(width), ARG_IN_OUT(x, 2 * count));
 }
 
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,

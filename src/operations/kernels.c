@@ -11,9 +11,10 @@ size_t operations_scratch_bytes(const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct policy *policy = &operations->policy;
     const size_t widest =
-        shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* else: the bias of c_fc */
-    const size_t row = size_larger(widest * (size_t)shape->channels, (size_t)head_shape(shape).qkv_row);
-    const size_t rows = policy->row_chunks * row;
+        shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* 4: the usual bias of c_fc */
+    const size_t hidden = (size_t)shape->hidden * (mlp_is_gated(shape->mlp) ? 2 : 1);
+    const size_t linear = size_larger(hidden, (size_t)head_shape(shape).qkv_row);
+    const size_t rows = policy->row_chunks * size_larger(widest * (size_t)shape->channels, linear);
     const size_t theta = policy->map_chunks * operations->theta;
     return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)), policy->square_chunks) *
            sizeof(float);
@@ -21,13 +22,21 @@ size_t operations_scratch_bytes(const struct operations *operations) {
 
 /* ---- programs */
 
-/* Norms and activations: a next one is a file of cl/, norm_<name>.cl or activation_<name>.cl, and a row. */
+/* Norms, MLPs and activations: a next one is a row and, unless it is there, a file of cl/, norm_<name>.cl or
+ * activation_<name>.cl. */
 static const struct {
     const char *name;
     bool has_bias; /* where the model has biases */
     double epsilon;
 } norms[] = {[NORM_LAYER] = {"layer", true, 1e-5}, [NORM_RMS] = {"rms", false, 1e-6}};
 static const char *const positions[] = {[POSITION_LEARNED] = "learned", [POSITION_NONE] = "none"};
+static const struct {
+    const char *name;
+    const char *activation; /* its file is activation_<this>.cl; NULL: the one that the model chooses */
+    bool gated;             /* f(c_gate x) (c_fc x); else f(c_fc x) */
+} mlps[] = {[MLP_GELU] = {"gelu", NULL, false},
+            [MLP_SWIGLU] = {"swiglu", "silu", true},
+            [MLP_RELU2] = {"relu2", "relu2", false}};
 static const char *const activations[] = {[ACTIVATION_GELU] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh"};
 
 /* Rows of so many bytes, each of which begins with its name. */
@@ -57,13 +66,22 @@ const char *position_names(void) {
     return list_names(positions, sizeof positions[0], COUNT(positions), "", names);
 }
 
+const char *mlp_names(void) {
+    static char names[256];
+    return list_names(mlps, sizeof mlps[0], COUNT(mlps), "", names);
+}
+
+bool mlp_is_gated(int mlp) {
+    return mlps[mlp].gated;
+}
+
 const char *activation_names(void) {
     static char names[256];
     return list_names(activations, sizeof activations[0], COUNT(activations), "", names);
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME };
+enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -117,6 +135,10 @@ static const struct program {
     {.files = {"activation_%s.cl", "elementwise.cl"},
      .constants = "VEC=linear_vector ACT",
      .kernels = {KERNEL(activation_forward), KERNEL(activation_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
+    {.files = {"activation_%s.cl", "gated.cl"},
+     .constants = "VEC=linear_vector ACT",
+     .need = GATED_MLPS,
+     .kernels = {KERNEL(gated_forward), KERNEL(gated_backward)}},
     {.files = {"reduce.cl"},
      .constants = "VEC=linear_vector ACT",
      .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
@@ -274,7 +296,8 @@ static char *define_all(const struct operations *operations, const struct progra
         }
     }
     fputs(device_registers_option(&operations->compute->device,
-                                  program->need == ALWAYS ? REGISTERS_AS_NEEDED : REGISTERS_MANY),
+                                  program->need == ALWAYS || program->need == GATED_MLPS ? REGISTERS_AS_NEEDED
+                                                                                         : REGISTERS_MANY),
           file);
     memory_close_stream(file);
     return text;
@@ -282,12 +305,17 @@ static char *define_all(const struct operations *operations, const struct progra
 
 /* ---- building */
 
+static const char *activation_of(const struct operation_shape *shape) {
+    const char *own = mlps[shape->mlp].activation;
+    return own ? own : activations[shape->activation];
+}
+
 /* The file of the model's residual variant, norm or activation, or `file` itself. */
 static void name_file(const struct operations *operations, const char *file, char *name, size_t size) {
     const struct operation_shape *shape = &operations->shape;
     const char *chosen = *file == 'h'   ? shape->residual->name
                          : *file == 'n' ? norms[shape->norm].name
-                                        : activations[shape->activation];
+                                        : activation_of(shape);
     const char *percent = strchr(file, '%');
     if (percent) {
         snprintf(name, size, "%.*s%s.cl", (int)(percent - file), file, chosen);
@@ -324,6 +352,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [ALWAYS] = true,
         [HYPER_CONNECTIONS] = !residual_is_plain(operations->shape.residual),
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
+        [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
     };
     bool wanted = !file;
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {

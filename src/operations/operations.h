@@ -3,15 +3,15 @@
  * (runtime/device/compute.h). Operations know the shapes of a sublayer, but not the order of sublayers: that is
  * src/model/gpt.c.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads of D = C / H channels, V tokens of the
- * vocabulary that are scored. Activations (streams, and the inputs, outputs and hidden layers of branches),
- * their gradients, and the copy of the weights that GEMMs read have the shape's type (act_t in the kernels); tokens
- * are int; all else is float unless said. Parameters are spans of the arena of weights, their gradients are spans
- * of the arena of gradients. Gradients of parameters are overwritten in the first backward pass of a step
- * (`accumulate` false) and added to in later ones (true); all other outputs are overwritten. Kernels load aligned
- * vectors: buffers begin at a multiple of a vector's size, as OpenCL's do, and offsets of spans are multiples of 64
- * elements or of C. Only spans of theta may begin anywhere. tests/operations/test_operations.c compares each
- * operation with a plain reference in double.
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads of D = C / H channels, M channels inside an
+ * MLP, V tokens of the vocabulary that are scored. Activations (streams, and the inputs, outputs and hidden layers
+ * of branches), their gradients, and the copy of the weights that GEMMs read have the shape's type (act_t in the
+ * kernels); tokens are int; all else is float unless said. Parameters are spans of the arena of weights, their
+ * gradients are spans of the arena of gradients. Gradients of parameters are overwritten in the first backward pass
+ * of a step (`accumulate` false) and added to in later ones (true); all other outputs are overwritten. Kernels load
+ * aligned vectors: buffers begin at a multiple of a vector's size, as OpenCL's do, and offsets of spans are
+ * multiples of 64 elements, of C or of M. Only spans of theta may begin anywhere.
+ * tests/operations/test_operations.c compares each operation with a plain reference in double.
  *
  * A "leaf" is a parameter tensor that the residual variant adds to a sublayer (src/variants/residual.h); "theta"
  * are a sublayer's small leaves, one after the other. Norms and activations are files of cl/, norm_<name>.cl and
@@ -325,19 +325,25 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 /* With so few rows few_rows_multiply is faster than gemm_run. */
 enum { FEW_ROWS = 16 };
 
-/* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C or of the projections' row. x and w are of
- * the activations' type, y of its buffer's. A row of the result has the same bits whatever the number of rows. */
+/* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C, of M or of the projections' row. x and w are
+ * of the activations' type, y of its buffer's. A row of the result has the same bits whatever the number of rows.
+ */
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, const struct buffer *y);
 
-/* y = f(x), and d becomes d * f'(x), for count elements (a multiple of C). f is the model's activation
- * (shape.activation), whose kernels are in cl/activation_<name>.cl. */
+/* y = f(x), and d becomes d * f'(x), for count elements (a multiple of C or M). f is the activation of the model's
+ * MLPs (shape.mlp or, for MLP_GELU, shape.activation), which is in cl/activation_<name>.cl. */
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
                         const struct buffer *y);
 void activation_backward(struct operations *operations, size_t count, const struct buffer *x,
                          const struct buffer *d);
 
-/* x [rows, width] += bias; its gradient from d [rows, width]. width a multiple of C. */
+/* Gated MLPs: y [rows, M] = f(g) u, x [rows, 2 M] having g and then u in each row; x becomes its gradient from
+ * d_y [rows, M]. */
+void gated_forward(struct operations *operations, size_t rows, const struct buffer *x, const struct buffer *y);
+void gated_backward(struct operations *operations, size_t rows, const struct buffer *d_y, const struct buffer *x);
+
+/* x [rows, width] += bias; its gradient from d [rows, width]. width a multiple of C or M. */
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
                   const struct buffer *x);
 void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,

@@ -52,11 +52,11 @@ struct head_shape head_shape(const struct operation_shape *shape) {
     return (struct head_shape){heads, kv_heads, size, heads * size, kv_heads * size, (heads + 2 * kv_heads) * size};
 }
 
-/* The widest vector that divides rows of channels and those of attention. */
+/* The widest vector that divides rows of channels, and those inside attention and an MLP. */
 static unsigned linear_vector(const struct compute *compute, const struct operation_shape *shape) {
     const struct head_shape heads = head_shape(shape);
     unsigned vector = vector_of(compute, shape->channels);
-    while (heads.y_row % vector != 0 || heads.qkv_row % vector != 0) {
+    while (heads.y_row % vector != 0 || heads.qkv_row % vector != 0 || shape->hidden % vector != 0) {
         vector /= 2;
     }
     return vector;

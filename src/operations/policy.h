@@ -7,27 +7,31 @@
 #include "runtime/device/compute.h"
 #include "src/variants/residual.h"
 
-/* All norms, kinds of positions and activations for options, "layernorm|...", in the order of the tables in
+/* All norms, kinds of positions, MLPs and activations for options, "layernorm|...", in the order of the tables in
  * kernels.c. */
 const char *norm_names(void);
 bool norm_has_bias(int norm);  /* where the model has biases */
 double norm_epsilon(int norm); /* the usual one */
 const char *position_names(void);
+const char *mlp_names(void);
+bool mlp_is_gated(int mlp); /* it has two input projections */
 const char *activation_names(void);
 
 /* The rows that other files know: GEMMs can compute both GELUs in their epilogue, and exports have these only. */
 enum norm { NORM_LAYER, NORM_RMS };
 enum position { POSITION_LEARNED, POSITION_NONE };
+enum mlp { MLP_GELU, MLP_SWIGLU, MLP_RELU2 }; /* of MLP_GELU the activation is one of those of models */
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t kv_heads, head_size; /* 0: as many as heads, and channels / heads; see head_shape */
     int64_t sublayers;           /* of the model, for variants that use the depth */
+    int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
-    int norm, position, activation; /* places in norm_names, position_names and activation_names */
-    double norm_eps, softcap;       /* softcap of logits; 0: none */
-    enum element_type type;         /* of activations */
+    int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
+    double norm_eps, softcap;            /* softcap of logits; 0: none */
+    enum element_type type;              /* of activations */
     const struct residual_variant *residual;
     struct residual_settings settings;
 };

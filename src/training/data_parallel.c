@@ -333,9 +333,9 @@ int data_parallel_check_weights(const struct data_parallel *parallel) {
 
 int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate) {
     const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
+    const size_t hidden = (size_t)gpt->config.mlp_width;
     const size_t most = gpt->compute->device.is_gpu ? 8192 : 1024; /* enough to keep the device busy */
-    return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < most ? tokens : most, 4 * width, width,
-                             rate) ||
+    return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < most ? tokens : most, hidden, width, rate) ||
                    ranks_sum(ranks, rate, 1)
                ? -1
                : 0;

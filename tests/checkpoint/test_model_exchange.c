@@ -30,13 +30,15 @@ static int random_piece(void *context, size_t tensor, uint64_t first, uint64_t c
 
 static void write_checkpoint(const char *name, const struct model_config *config) {
     struct parameters parameters;
-    parameters_create(config, &parameters);
+    struct model_config checked = *config;
+    require(model_config_check(&checked));
+    parameters_create(&checked, &parameters);
     struct tensor_info *infos = calloc(parameters.count, sizeof *infos);
     for (size_t i = 0; i < parameters.count; i++) {
         infos[i] = weights_tensor(&parameters.table[i], false);
     }
     require(files_make_folder(scratch_path(name)));
-    require(config_file_write(scratch_path(name), config));
+    require(config_file_write(scratch_path(name), &checked));
     require(safetensors_write(scratch_path(run_path(name, "model.safetensors")), infos, parameters.count,
                               random_piece, &parameters));
     free(infos);
@@ -97,15 +99,16 @@ UNIT_TEST(other_norms_and_activations_are_not_exported_as_gpt2) {
 
 /* What GPT-2 has not, each by itself. */
 UNIT_TEST(newer_parts_are_not_exported_as_gpt2) {
-    struct model_config configs[3];
+    struct model_config configs[4];
     static const char *const texts[COUNT(configs)] = {"no embeddings of positions", "a head of its own",
-                                                      "a logit_softcap"};
+                                                      "a logit_softcap", "another kind of MLP"};
     for (size_t i = 0; i < COUNT(configs); i++) {
         configs[i] = plain_config(true);
     }
     configs[0].position = POSITION_NONE;
     configs[1].tie_embeddings = false;
     configs[2].logit_softcap = 2.0;
+    configs[3].mlp = MLP_RELU2;
     for (size_t i = 0; i < COUNT(configs); i++) {
         assert_error(config_file_check_hugging_face(&configs[i]), texts[i]);
     }
@@ -116,6 +119,7 @@ UNIT_TEST(weights_come_back_from_hugging_faces_format) {
         struct model_config config = plain_config(bias != 0), back;
         config.activation = bias ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         config.dropout = 0.25;
+        config.mlp_width = bias ? 20 : 0;
         memcpy(config.tokenizer, "byte", 5);
         write_checkpoint("plain", &config);
         require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
@@ -352,7 +356,8 @@ UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
         {"{\"model_type\": \"gpt2\"}", "'n_layer' is missing"},
         {GPT2(2, 2, ", \"activation_function\": \"relu\""), "'activation_function' is 'relu'"},
         {GPT2(2, 2, ", \"activation_function\": null"), "'activation_function' is "},
-        {GPT2(2, 2, ", \"n_inner\": 65"), "'n_inner' is not 4 n_embd"},
+        {GPT2(2, 2, ", \"n_inner\": 0"), "'n_inner' is not a whole number above 0"},
+        {GPT2(2, 2, ", \"n_inner\": 64.0"), "'n_inner' is not a whole number above 0"},
         {GPT2(2, 2, ", \"scale_attn_weights\": false"), "'scale_attn_weights' is not true"},
         {GPT2(2, 2, ", \"scale_attn_by_inverse_layer_idx\": true"),
          "'scale_attn_by_inverse_layer_idx' is not false"},
@@ -375,7 +380,7 @@ UNIT_TEST(what_configs_leave_out_is_gpt2s) {
     static const char minimal[] = GPT2(2, 2, ", \"n_inner\": null");
     static const char tokens[] = "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8, "
                                  "\"n_positions\": 8, \"vocab_size\": 50257, \"eos_token_id\": 50256, "
-                                 "\"n_inner\": 32, \"activation_function\": \"gelu\", "
+                                 "\"n_inner\": 40, \"activation_function\": \"gelu\", "
                                  "\"layer_norm_epsilon\": 1e-6}";
     struct model_config config;
     require(files_make_folder(scratch_path("config")));
@@ -385,7 +390,7 @@ UNIT_TEST(what_configs_leave_out_is_gpt2s) {
     assert_string_equal(config.tokenizer, "");
     scratch_write("config/config.json", tokens, strlen(tokens));
     require(config_file_read(scratch_path("config"), &config));
-    assert_true(config.activation == ACTIVATION_GELU && config.norm_eps == 1e-6);
+    assert_true(config.activation == ACTIVATION_GELU && config.norm_eps == 1e-6 && config.mlp_width == 40);
     assert_string_equal(config.tokenizer, "gpt2");
 }
 

@@ -34,6 +34,8 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     struct model_config config = small_model_config(shape->residual, shape->streams);
     config.block_size = LENGTH;
     config.bias = shape->bias;
+    config.mlp = shape->bias ? MLP_SWIGLU : MLP_RELU2;
+    config.mlp_width = 36;
     config.logit_softcap = shape->bias ? 2.0 : 0.0;
     config.n_kv_head = shape->bias ? 1 : 2;
     config.head_dim = shape->bias ? 6 : 8;

@@ -265,6 +265,8 @@ static struct model_config modern_config_of(const char *residual) {
     config.n_kv_head = 1;
     config.head_dim = 32;
     config.tie_embeddings = false;
+    config.mlp = MLP_SWIGLU;
+    config.mlp_width = 40;
     config.logit_softcap = 3.0;
     return config;
 }

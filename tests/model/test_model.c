@@ -201,6 +201,11 @@ UNIT_TEST(matrix_units_agree_too) {
     compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
     config.activation = ACTIVATION_GELU_TANH;
     compare_with_the_reference(&config, 3, ELEMENT_BF16, true);
+    config.mlp_width = 20;
+    for (int mlp = MLP_SWIGLU; mlp <= MLP_RELU2; mlp++) {
+        config.mlp = mlp;
+        compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
+    }
     compute_close(compute);
     compute = usual;
 }
@@ -295,6 +300,19 @@ UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
     config.tie_embeddings = true;
     compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
+}
+
+/* Of all kinds, of usual and odd widths, with biases and without, with the activation's output kept or not. */
+UNIT_TEST(other_mlps_agree_too) {
+    static const int64_t widths[] = {0, 20, 31};
+    for (int i = 0; i < 6; i++) {
+        const struct model_case shape = {i % 2 ? "rc" : "mhc", i % 2 ? 1 : 3, .bias = i < 3, .norm_sum = true};
+        struct model_config config = config_of(&shape);
+        config.n_layer = 1;
+        config.mlp = i % 3 == 0 ? MLP_GELU : i % 3 == 1 ? MLP_SWIGLU : MLP_RELU2;
+        config.mlp_width = widths[(i + i / 3) % 3];
+        compare_with_the_reference(&config, 3, i == 4 ? ELEMENT_BF16 : ELEMENT_FP32, i >= 3);
+    }
 }
 
 UNIT_TEST(frozen_gamma_has_no_gradient) {
@@ -411,6 +429,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(models_without_positions_agree_too),
         cmocka_unit_test(other_heads_agree_too),
         cmocka_unit_test(other_norms_agree_too),
+        cmocka_unit_test(other_mlps_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),

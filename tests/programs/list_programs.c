@@ -52,7 +52,9 @@ enum {
     NO_POSITIONS = BASE,
     RMS_NORM = 64,
     CAPPED = 128,
-    SWITCHES = 256,
+    SWIGLU = 256,
+    RELU2 = 512,
+    SWITCHES = 1024,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -138,6 +140,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         set_flags(&shape.settings, bits & FLAGS);
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
+        shape.mlp = bits & SWIGLU ? MLP_SWIGLU : bits & RELU2 ? MLP_RELU2 : MLP_GELU;
         shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;
         shape.norm_eps = norm_epsilon(shape.norm);
@@ -164,6 +167,7 @@ static int list_streams(struct list *list, struct compute *compute, const struct
                                               .heads = model->heads,
                                               .vocabulary = model->vocabulary,
                                               .sublayers = 24,
+                                              .hidden = 4 * model->channels,
                                               .residual = residual,
                                               .settings = residual_settings_default()};
         if (list_switches(list, compute, shape)) {

@@ -62,6 +62,7 @@ struct case_shape case_shape_complete(struct case_shape shape) {
     shape.vocabulary = shape.vocabulary ? shape.vocabulary : 33;
     shape.batch = shape.batch ? shape.batch : 1;
     shape.sequence = shape.sequence ? shape.sequence : 5;
+    shape.hidden = shape.hidden ? shape.hidden : 4 * shape.channels;
     shape.spread = shape.spread > 0.0 ? shape.spread : 1.0;
     return shape;
 }
@@ -85,6 +86,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .norm = shape->norm,
         .norm_eps = shape->norm_eps > 0.0 ? shape->norm_eps : norm_epsilon(shape->norm),
         .softcap = shape->softcap,
+        .mlp = shape->mlp,
+        .hidden = shape->hidden,
         .position = shape->position,
         .activation = shape->gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU,
         .type = shape->type,

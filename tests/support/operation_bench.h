@@ -14,8 +14,9 @@ struct case_shape {
         double value;
     } setting;
     bool bias, norm_sum, scaled, gelu_tanh;
-    int norm, position; /* enum norm, enum position */
-    double norm_eps;    /* 0: the norm's usual one */
+    int norm, position, mlp; /* enum norm, enum position, enum mlp */
+    int64_t hidden;          /* channels inside an MLP; 0: 4 C */
+    double norm_eps;         /* 0: the norm's usual one */
     double softcap;
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */

@@ -74,7 +74,9 @@ static void elements_describe(struct bench *bench) {
 static void gelu_reference(struct bench *bench) {
     for (size_t i = 0; i < wide_count(bench); i++) {
         const double x = bench_values(bench, "x")[i];
-        bench_values(bench, "y")[i] = bench->shape.gelu_tanh ? reference_gelu_tanh(x) : reference_gelu(x);
+        bench_values(bench, "y")[i] = bench->shape.mlp == MLP_RELU2 ? reference_relu2(x)
+                                      : bench->shape.gelu_tanh      ? reference_gelu_tanh(x)
+                                                                    : reference_gelu(x);
     }
 }
 
@@ -90,6 +92,38 @@ static void run_gelu_backward(struct bench *bench) {
 
 OPERATION(gelu, "gelu", "elementwise.cl", elements_describe, .reference = gelu_reference,
           .forward = run_gelu_forward, .backward = run_gelu_backward);
+
+/* ---- gated MLPs: rows of 2 M, which become their gradient in place */
+
+static size_t hidden_count(const struct bench *bench) {
+    return bench->token_count * (size_t)bench->shape.hidden;
+}
+
+static void gated_describe(struct bench *bench) {
+    bench_activation(bench_input(bench, "x", 2 * hidden_count(bench), 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", hidden_count(bench)));
+}
+
+static void gated_reference(struct bench *bench) {
+    const size_t width = (size_t)bench->shape.hidden;
+    for (size_t i = 0; i < hidden_count(bench); i++) {
+        const double *gate = bench_values(bench, "x") + i / width * 2 * width + i % width;
+        bench_values(bench, "y")[i] = reference_silu(gate[0]) * gate[width];
+    }
+}
+
+static void run_gated_forward(struct bench *bench) {
+    gated_forward(bench->operations, bench->token_count, bench_buffer(bench, "x"), bench_buffer(bench, "y"));
+}
+
+static void run_gated_backward(struct bench *bench) {
+    bench_copy(bench, bench_buffer(bench, "x"), 0, bench_derivative(bench, "x"), 0, 2 * hidden_count(bench));
+    gated_backward(bench->operations, bench->token_count, bench_derivative(bench, "y"),
+                   bench_derivative(bench, "x"));
+}
+
+OPERATION(gated, "gated", "gated.cl", gated_describe, .reference = gated_reference, .forward = run_gated_forward,
+          .backward = run_gated_backward);
 
 static void bias_describe(struct bench *bench) {
     elements_describe(bench);
@@ -181,6 +215,8 @@ const struct operation_case cases_elements[] = {
     TINY(few_rows, "mhc, to float", 2, 3, TINY_MHC, .count = 9, .variation = 1),
     TINY(gelu, "mhc", 2, 3, TINY_MHC),
     TINY(gelu, "mhc, tanh", 2, 3, TINY_MHC, .gelu_tanh = true),
+    TINY(gelu, "mhc, ReLU squared", 2, 3, TINY_MHC, .mlp = MLP_RELU2),
+    TINY(gated, "mhc, M=20", 2, 3, TINY_MHC, .mlp = MLP_SWIGLU, .hidden = 20),
     TINY(bias, "mhc", 2, 3, TINY_MHC),
     TINY(dropout, "mhc", 2, 3, TINY_MHC, .dropout = 0.5f),
     CASE(few_rows, "one of 24, 5 columns", .residual = "rc", .sequence = 1, .count = 5),
@@ -191,6 +227,10 @@ const struct operation_case cases_elements[] = {
     CASE(gelu, "wide C=5", .residual = "rc", .channels = 5, .bias = true, .spread = 8.0),
     CASE(gelu, "tanh", .bias = true, .gelu_tanh = true),
     CASE(gelu, "tanh, wide C=5", .residual = "rc", .channels = 5, .bias = true, .gelu_tanh = true, .spread = 8.0),
+    CASE(gelu, "ReLU squared, wide", .bias = true, .spread = 8.0, .mlp = MLP_RELU2),
+    CASE(gated, "M=64", .mlp = MLP_SWIGLU, .hidden = 64, .batch = 3),
+    CASE(gated, "M=2048, wide", .mlp = MLP_SWIGLU, .channels = 768, .hidden = 2048, .spread = 8.0),
+    CASE(gated, "C=12 M=31", .mlp = MLP_SWIGLU, .channels = 12, .hidden = 31, .batch = 3),
     CASE(bias, "few rows", .bias = true),
     CASE(bias, "more rows than chunks", .bias = true, .batch = 2, .sequence = 75),
     CASE(bias, "C=5", .residual = "rc", .channels = 5, .bias = true),

@@ -164,6 +164,14 @@ double reference_gelu(double x) {
     return 0.5 * x * erfc(-x / sqrt(2.0));
 }
 
+double reference_silu(double x) {
+    return x / (1.0 + exp(-x));
+}
+
+double reference_relu2(double x) {
+    return x > 0.0 ? x * x : 0.0;
+}
+
 double reference_gelu_tanh(double x) {
     return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }

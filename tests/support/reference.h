@@ -60,6 +60,8 @@ void reference_cache_attend(const struct reference_cache *cache, size_t row, siz
 /* The exact one, and the approximation by tanh. */
 double reference_gelu(double x);
 double reference_gelu_tanh(double x);
+double reference_silu(double x);
+double reference_relu2(double x);
 
 /* -log softmax(logits)[target]; 0 for target -1. */
 double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target);

@@ -142,18 +142,30 @@ static void attention(const struct place *place, const double *normed, double *o
     free(lse);
 }
 
+static double activation(const struct model_config *config, double x) {
+    return config->mlp == MLP_SWIGLU                    ? reference_silu(x)
+           : config->mlp == MLP_RELU2                   ? reference_relu2(x)
+           : config->activation == ACTIVATION_GELU_TANH ? reference_gelu_tanh(x)
+                                                        : reference_gelu(x);
+}
+
 static void mlp(const struct place *place, const double *normed, double *output) {
-    const size_t tokens = place->tokens, width = place->width;
-    double *wide = allocate(4 * tokens * width);
-    linear(tokens, width, 4 * width, normed, find_leaf(place, "", "mlp.c_fc", "weight"),
+    const struct model_config *config = place->model->config;
+    const size_t tokens = place->tokens, width = place->width, hidden = (size_t)config->mlp_width;
+    const double *gate = find_leaf(place, "", "mlp.c_gate", "weight");
+    double *wide = allocate(tokens * hidden), *gates = allocate(tokens * hidden);
+    linear(tokens, width, hidden, normed, find_leaf(place, "", "mlp.c_fc", "weight"),
            find_leaf(place, "", "mlp.c_fc", "bias"), wide);
-    for (size_t i = 0; i < 4 * tokens * width; i++) {
-        wide[i] = place->model->config->activation == ACTIVATION_GELU_TANH ? reference_gelu_tanh(wide[i])
-                                                                           : reference_gelu(wide[i]);
+    if (gate) {
+        linear(tokens, width, hidden, normed, gate, find_leaf(place, "", "mlp.c_gate", "bias"), gates);
     }
-    linear(tokens, 4 * width, width, wide, find_leaf(place, "", "mlp.c_proj", "weight"),
+    for (size_t i = 0; i < tokens * hidden; i++) {
+        wide[i] = gate ? activation(config, gates[i]) * wide[i] : activation(config, wide[i]);
+    }
+    linear(tokens, hidden, width, wide, find_leaf(place, "", "mlp.c_proj", "weight"),
            find_leaf(place, "", "mlp.c_proj", "bias"), output);
     free(wide);
+    free(gates);
 }
 
 /* streams [N, S, C] through one sublayer, in place */

@@ -113,7 +113,8 @@ def add_norm_and_activation(tree):
         file.write(norm.replace("CHANNELS + NORM_EPSILON)", "CHANNELS + 0.1f)"))
     shutil.copy(os.path.join(tree, "tests/variants/mock/activation_mock_silu.cl"), os.path.join(tree, "cl"))
     insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const char *const positions[]", ', {"mock", true, 1e-5}'),
-           ("};\n\nstatic const char *list_names", ', "mock_silu"'))
+           ("};\nstatic const char *const activations[]", ',\n {"mock_glu", "mock_silu", true}'),
+           ("};\n\n/* Rows of so many bytes", ', "mock_silu"'))
 
 
 class Tree:
@@ -216,7 +217,7 @@ def try_norm_and_activation(tree):
     print("another norm, another activation")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--max-iters", "20", *MODEL)
     known = losses_of(tree, "adamw")
-    for option, word in (("norm", "mocknorm"), ("activation", "mock_silu")):
+    for option, word in (("norm", "mocknorm"), ("activation", "mock_silu"), ("mlp", "mock_glu")):
         expect(tree.program("hc_train", "--help"), word)
         for dtype in ("fp32", "bf16"):
             tree.program(*run, "--" + option, word, "--dtype", dtype, "--out-dir", word)
@@ -229,7 +230,7 @@ def try_norm_and_activation(tree):
         plain = (*run[:3], "--residual", "rc", "--n-streams", "1", "--eval-iters", "0", "--max-iters", "1", *MODEL)
         tree.program(*plain, "--" + option, word, "--out-dir", "plain")
         export = ("hc_export", "--checkpoint", "plain/ckpt-1", "--out", "no", "--format")
-        expect(tree.program(*export, "hf", status=1), "another norm or activation than Hugging Face's GPT-2")
+        expect(tree.program(*export, "hf", status=1), "another ", " than Hugging Face's GPT-2")
         assert not os.path.exists(os.path.join(tree.scratch, "no"))
         shutil.rmtree(os.path.join(tree.scratch, "plain"))
 
