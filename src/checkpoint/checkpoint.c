@@ -37,7 +37,7 @@ static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer) {
     tensors.infos = memory_allocate(tensors.count, sizeof *tensors.infos);
     for (size_t i = 0; i < tensors.count; i++) {
         const struct parameter *parameter = &parameters->table[i % parameters->count];
-        tensors.infos[i] = weights_tensor(parameter, false);
+        tensors.infos[i] = weights_tensor(parameter);
         tensors.infos[i].name = of_optimizer
                                     ? memory_format("%s.%s", states[i / parameters->count], parameter->name)
                                     : memory_string(parameter->name);

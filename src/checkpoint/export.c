@@ -6,6 +6,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/hugging_face.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
 #include <inttypes.h>
@@ -84,10 +85,13 @@ static int choose_model(const struct export_settings *settings, const struct mod
                         struct model_config *target) {
     *target = *source;
     if (settings->format == EXPORT_HUGGING_FACE) {
-        if (config_file_check_hugging_face(source)) {
+        json_t *theirs = config_file_hugging_face(source);
+        const int status = theirs ? config_file_parse(theirs, target) : -1; /* GPT-2 has biases in any case */
+        json_decref(theirs);
+        if (status) {
             return error_prefix("%s", settings->checkpoint);
         }
-        target->bias = true; /* GPT-2 has no switch for it */
+        target->hugging_face_rows = 0;
     }
     target->vocab_size = settings->vocab_size ? settings->vocab_size : usual_rows(source, settings->format);
     if (target->vocab_size > source->vocab_size) {
@@ -97,11 +101,21 @@ static int choose_model(const struct export_settings *settings, const struct mod
     return 0;
 }
 
+/* A tensor to write: elements of a parameter from `first` on, or of its transpose. */
+struct written {
+    const struct parameter *parameter;
+    uint64_t first;
+    bool transposed;
+    struct tensor_info info; /* its name may be NULL: then `name` is it */
+    char name[HUGGING_FACE_MOST_NAME];
+};
+
 struct export {
     enum export_format format;
     struct model_config source_config, config; /* as read, as written */
     struct parameters source, parameters;      /* their tables */
     struct weights *weights;
+    struct written *written; /* while weights are written */
 };
 
 static int prepare(const struct export_settings *settings, struct export *export) {
@@ -126,11 +140,11 @@ static int write_config(const struct export *export, const char *folder) {
     return json_file_write(path_of("%s/config.json", folder).text, json, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
 }
 
-/* A parameter that the source lacks is zero. */
+/* Elements of a tensor to write. A parameter that the source lacks is zero. */
 static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct export *export = context;
-    const char *name = export->parameters.table[tensor].name;
-    const struct parameter *from = parameters_find(&export->source, name);
+    const struct written *written = &export->written[tensor];
+    const struct parameter *from = parameters_find(&export->source, written->parameter->name);
     if (interrupt_requested()) {
         return error_set("interrupted");
     }
@@ -138,18 +152,45 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
         memset(values, 0, count * sizeof *values);
         return 0;
     }
-    return weights_read(export->weights, from, export->format == EXPORT_HUGGING_FACE, first, count, values);
+    return weights_read(export->weights, from, written->transposed, written->first + first, count, values);
+}
+
+/* Lists the tensors of a parameter; returns their number. */
+static size_t list_tensors(const struct export *export, const struct parameter *parameter,
+                           struct written *written) {
+    struct hugging_face_tensors tensors;
+    uint64_t first = 0;
+    if (export->format != EXPORT_HUGGING_FACE) {
+        *written = (struct written){.parameter = parameter};
+        written->info = weights_tensor(parameter);
+        return 1;
+    }
+    hugging_face_tensors(&export->config, parameter, &tensors);
+    for (size_t i = 0; i < tensors.count; i++) {
+        written[i] = (struct written){parameter, first, tensors.transposed, tensors.infos[i], ""};
+        memcpy(written[i].name, tensors.names[i], sizeof written[i].name);
+        tensor_measure(&tensors.infos[i]);
+        first += tensors.infos[i].elements;
+    }
+    return tensors.count;
 }
 
 static int write_weights(struct export *export, const char *folder) {
-    const struct parameters *parameters = &export->parameters;
-    struct tensor_info *infos = memory_allocate(parameters->count, sizeof *infos);
-    for (size_t i = 0; i < parameters->count; i++) {
-        infos[i] = weights_tensor(&parameters->table[i], export->format == EXPORT_HUGGING_FACE);
+    const size_t most = export->parameters.count * HUGGING_FACE_MOST_PARTS;
+    struct tensor_info *infos = memory_allocate(most, sizeof *infos);
+    size_t count = 0;
+    export->written = memory_allocate(most, sizeof *export->written);
+    for (size_t i = 0; i < export->parameters.count; i++) {
+        count += list_tensors(export, &export->parameters.table[i], &export->written[count]);
     }
-    const int status = safetensors_write(path_of("%s/%s", folder, WEIGHTS_FILE).text, infos, parameters->count,
-                                         read_piece, export);
+    for (size_t i = 0; i < count; i++) {
+        infos[i] = export->written[i].info;
+        infos[i].name = infos[i].name ? infos[i].name : export->written[i].name;
+    }
+    const int status =
+        safetensors_write(path_of("%s/%s", folder, WEIGHTS_FILE).text, infos, count, read_piece, export);
     free(infos);
+    free(export->written);
     return status;
 }
 

@@ -11,8 +11,9 @@
 static struct program program = {
     .info.name = "hc_export",
     .info.summary =
-        "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers (GPT2LMHeadModel, "
-        "for models with plain residual connections), or PyTorch alone, with a model.py that runs every variant. "
+        "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers (as GPT-2, Llama, "
+        "Qwen2 or Qwen3, for models with plain residual connections), or PyTorch alone, with a model.py that runs "
+        "every variant. "
         "No device is needed. hc_train --init-from reads both kinds of folders.",
     .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
     .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
@@ -48,7 +49,7 @@ int main(int argc, char **argv) {
     struct export_settings settings = {0};
     struct option_spec specs[] = {
         TEXT("checkpoint", &settings.checkpoint, NULL,
-             "folder of a checkpoint, or of a GPT-2 that transformers saved"),
+             "folder of a checkpoint, or of a model that transformers saved"),
         TEXT("out", &settings.out, NULL, "folder to write; replaces an earlier export, but nothing else"),
         CHOICE("format", &settings.format, "hf", "hf|torch",
                "hf: for transformers, rc models only; torch: with model.py, all variants"),

@@ -39,8 +39,8 @@ static int check_same_model(const char *folder, const struct train_settings *set
     return 0;
 }
 
-/* Takes the model's settings from the checkpoint: settings given beside it must agree, but the vocabulary of
- * Hugging Face's models may be enlarged. */
+/* Takes the model's settings from the checkpoint: settings given beside it must agree, but Hugging Face's models
+ * may get a larger vocabulary, and a shorter context unless they have an embedding for each place in it. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
     const struct residual_setting *setting;
@@ -50,6 +50,10 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     if (saved.hugging_face_rows > 0 && train_settings_given(settings, "vocab_size") &&
         settings->model.vocab_size > saved.vocab_size) {
         saved.vocab_size = settings->model.vocab_size;
+    }
+    if (saved.hugging_face_rows > 0 && train_settings_given(settings, "block_size") &&
+        settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
+        saved.block_size = settings->model.block_size;
     }
     if (check_same_model(folder, settings, &saved)) {
         return -1;

@@ -2,6 +2,7 @@
  * tests/compare_transformers.py, run by hand, holds both to transformers and PyTorch themselves. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export.h"
@@ -35,7 +36,7 @@ static void write_checkpoint(const char *name, const struct model_config *config
     parameters_create(&checked, &parameters);
     struct tensor_info *infos = calloc(parameters.count, sizeof *infos);
     for (size_t i = 0; i < parameters.count; i++) {
-        infos[i] = weights_tensor(&parameters.table[i], false);
+        infos[i] = weights_tensor(&parameters.table[i]);
     }
     require(files_make_folder(scratch_path(name)));
     require(config_file_write(scratch_path(name), &checked));
@@ -86,31 +87,36 @@ static void assert_weights(const char *folder, const struct model_config *config
     parameters_release(&parameters);
 }
 
-/* Rows of the tables of norms and activations that no other file knows, as somebody may add. */
-UNIT_TEST(other_norms_and_activations_are_not_exported_as_gpt2) {
-    struct model_config config = plain_config(true);
-    require(config_file_check_hugging_face(&config));
-    config.activation = ACTIVATION_GELU_TANH + 1;
-    assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
-    config.activation = ACTIVATION_GELU_TANH;
-    config.norm = NORM_RMS;
-    assert_error(config_file_check_hugging_face(&config), "another norm or activation than Hugging Face's GPT-2");
+static void assert_not_exported(const struct model_config *config, const char *text) {
+    json_t *theirs = config_file_hugging_face(config);
+    assert_error(theirs ? 0 : -1, text);
 }
 
-/* What GPT-2 has not, each by itself. */
+/* What GPT-2 has not, each by itself. An activation that no other file knows is as somebody may add. */
 UNIT_TEST(newer_parts_are_not_exported_as_gpt2) {
-    struct model_config configs[4];
-    static const char *const texts[COUNT(configs)] = {"no embeddings of positions", "a head of its own",
-                                                      "a logit_softcap", "another kind of MLP"};
+    struct model_config configs[7];
+    static const char *const texts[COUNT(configs)] = {
+        "position = \"none\", which Hugging Face's gpt2 cannot compute: give --format torch",
+        "tie_embeddings = false, which Hugging Face's gpt2",
+        "logit_softcap = 2.0, which Hugging Face's gpt2",
+        "activation = ",
+        "n_kv_head = 1, which Hugging Face's gpt2",
+        "head_dim = 4, which Hugging Face's gpt2",
+        "mlp = \"relu2\", which Hugging Face's gpt2",
+    };
     for (size_t i = 0; i < COUNT(configs); i++) {
         configs[i] = plain_config(true);
     }
+    json_decref(config_file_hugging_face(&configs[0]));
     configs[0].position = POSITION_NONE;
     configs[1].tie_embeddings = false;
     configs[2].logit_softcap = 2.0;
-    configs[3].mlp = MLP_RELU2;
+    configs[3].activation = ACTIVATION_GELU_TANH + 1;
+    configs[4].n_kv_head = 1;
+    configs[5].head_dim = 4;
+    configs[6].mlp = MLP_RELU2;
     for (size_t i = 0; i < COUNT(configs); i++) {
-        assert_error(config_file_check_hugging_face(&configs[i]), texts[i]);
+        assert_not_exported(&configs[i], texts[i]);
     }
 }
 
@@ -313,8 +319,8 @@ UNIT_TEST(other_models_are_refused) {
         const char *text;
     } cases[] = {
         {{.add = "lm_head.weight", .shift = 1.0f}, "'lm_head.weight' differs from the token embedding"},
-        {{.add = "score.weight"}, "tensor 'score.weight' is not part of this GPT-2"},
-        {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is not part of this GPT-2"},
+        {{.add = "score.weight"}, "tensor 'score.weight' is not part of this model"},
+        {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is not part of this model"},
         {{.drop = "transformer.h.1.mlp.c_fc.bias"}, "tensor 'transformer.h.1.mlp.c_fc.bias' is missing"},
         {{.swap = "transformer.h.0.attn.c_attn.weight"},
          "tensor 'transformer.h.0.attn.c_attn.weight' has another shape"},
@@ -341,8 +347,88 @@ UNIT_TEST(truncated_and_absent_weights_are_named) {
     scratch_write("changed/pytorch_model.bin", "x", 1);
     assert_error(open_changed(), "changed has pytorch_model.bin instead of model.safetensors: ");
     scratch_write("changed/model.safetensors.index.json", "{}", 2);
-    assert_error(open_changed(), "model.safetensors.index.json instead");
+    assert_error(open_changed(), "changed/model.safetensors.index.json: 'weight_map' names no tensors");
     require(files_remove_folder(scratch_path("changed")));
+}
+
+/* ---- weights in several files */
+
+/* Writes each tensor of "plain-hf" to the first or the second file of the folder "divided", and the index with
+ * `extra` before its end; `turned`: names the other file for one tensor. */
+static void write_divided(const char *extra, bool turned) {
+    const struct model_config config = plain_config(true);
+    static const char *const names[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+    size_t bytes, kept[2] = {0};
+    struct tensor_info infos[2][64];
+    float *values[2][64];
+    write_checkpoint("plain", &config);
+    require(export_to("plain", "plain-hf", EXPORT_HUGGING_FACE, 0));
+    require(files_make_folder(scratch_path("divided")));
+    char *text = scratch_read(scratch_path("plain-hf/config.json"), &bytes);
+    scratch_write("divided/config.json", text, bytes);
+    free(text);
+    struct safetensors *file = tensors_open(scratch_path("plain-hf"), "model.safetensors");
+    text = memory_format("{\"weight_map\": {");
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const struct tensor_info *info = safetensors_at(file, i);
+        const size_t half = i % 2;
+        infos[half][kept[half]] = *info;
+        values[half][kept[half]++] = tensors_read(file, info);
+        char *longer = memory_format("%s%s\"%s\": \"%s\"", text, i ? ", " : "", info->name,
+                                     names[turned && i == 3 ? 1 - half : half]);
+        free(text);
+        text = longer;
+    }
+    char *whole = memory_format("%s%s}}", text, extra);
+    scratch_write("divided/model.safetensors.index.json", whole, strlen(whole));
+    free(whole);
+    free(text);
+    for (size_t half = 0; half < 2; half++) {
+        const char *path = scratch_path(scratch_format("divided/%s", names[half]));
+        require(safetensors_write(path, infos[half], kept[half], tensors_take, values[half]));
+        for (size_t i = 0; i < kept[half]; i++) {
+            free(values[half][i]);
+        }
+    }
+    safetensors_close(file);
+}
+
+UNIT_TEST(weights_in_several_files_are_read) {
+    struct model_config config;
+    write_divided("", false);
+    require(config_file_read(scratch_path("divided"), &config));
+    assert_weights("divided", &config, true);
+    require(files_remove_folder(scratch_path("divided")));
+}
+
+UNIT_TEST(hostile_indexes_are_refused) {
+    static const struct {
+        const char *extra;
+        bool turned;
+        const char *text;
+    } cases[] = {
+        {", \"a\": \"../plain-hf/model.safetensors\"", false, "the file of tensor 'a' is '../plain-hf/model.saf"},
+        {", \"a\": \"/etc/a.safetensors\"", false, "which is not a plain name"},
+        {", \"a\": \".safetensors\"", false, "which is not a plain name"},
+        {", \"a\": \"config.json\"", false, "which is not a plain name that ends with .safetensors"},
+        {", \"a\": 3", false, "the file of tensor 'a' is 'no text'"},
+        {", \"a\": \"none.safetensors\"", false, "divided/none.safetensors: No such file"},
+        {", \"a\": \"model-00001-of-00002.safetensors\"", false, "tensors, of which its files have"},
+        {"", true, "where the files have it"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct model_config config;
+        struct parameters parameters;
+        struct weights *weights;
+        write_divided(cases[i].extra, cases[i].turned);
+        require(config_file_read(scratch_path("divided"), &config));
+        parameters_create(&config, &parameters);
+        assert_error(weights_open(scratch_path("divided"), &config, &parameters, &weights), cases[i].text);
+        assert_non_null(strstr(error_text(), "divided/model.safetensors.index.json"));
+        weights_close(weights);
+        parameters_release(&parameters);
+        require(files_remove_folder(scratch_path("divided")));
+    }
 }
 
 #define GPT2(layers, heads, more)                                                                                  \
@@ -351,21 +437,22 @@ UNIT_TEST(truncated_and_absent_weights_are_named) {
 
 UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
     static const char *const cases[][2] = {
-        {"{\"model_type\": \"llama\"}", "model_type is 'llama': of Hugging Face's models only 'gpt2'"},
+        {"{\"model_type\": \"mistral\"}",
+         "model_type is 'mistral': of Hugging Face's models only 'gpt2', 'llama', 'qwen2', 'qwen3' can be read"},
         {"{\"model_type\": 2}", "model_type is 'no text'"},
         {"{\"model_type\": \"gpt2\"}", "'n_layer' is missing"},
-        {GPT2(2, 2, ", \"activation_function\": \"relu\""), "'activation_function' is 'relu'"},
+        {GPT2(2, 2, ", \"activation_function\": \"relu\""), "'activation_function' is \"relu\": only GELU"},
         {GPT2(2, 2, ", \"activation_function\": null"), "'activation_function' is "},
-        {GPT2(2, 2, ", \"n_inner\": 0"), "'n_inner' is not a whole number above 0"},
-        {GPT2(2, 2, ", \"n_inner\": 64.0"), "'n_inner' is not a whole number above 0"},
-        {GPT2(2, 2, ", \"scale_attn_weights\": false"), "'scale_attn_weights' is not true"},
+        {GPT2(2, 2, ", \"n_inner\": 0"), "'n_inner' is 0: it must be a whole number above 0"},
+        {GPT2(2, 2, ", \"n_inner\": 64.0"), "'n_inner' is 64.0: it must be a whole number above 0"},
+        {GPT2(2, 2, ", \"scale_attn_weights\": false"), "'scale_attn_weights' is false: attention is scaled"},
         {GPT2(2, 2, ", \"scale_attn_by_inverse_layer_idx\": true"),
-         "'scale_attn_by_inverse_layer_idx' is not false"},
-        {GPT2(2, 2, ", \"layer_norm_epsilon\": 0"), "'layer_norm_epsilon' is not a number above 0"},
-        {GPT2(2, 2, ", \"layer_norm_epsilon\": \"small\""), "'layer_norm_epsilon' is not a number above 0"},
+         "'scale_attn_by_inverse_layer_idx' is true: attention is scaled alike"},
+        {GPT2(2, 2, ", \"layer_norm_epsilon\": 0"), "'layer_norm_epsilon' is 0: it must be a number above 0"},
+        {GPT2(2, 2, ", \"layer_norm_epsilon\": \"small\""), "'layer_norm_epsilon' is \"small\": it must be"},
         {GPT2(2, 2, ", \"resid_pdrop\": 1.5"), "dropout = 1.5 is out of range"},
         {GPT2(2, 3, ""), "n_embd = 16 is not divisible"},
-        {GPT2(-2, 2, ""), "n_layer = -2 is out of range"},
+        {GPT2(-2, 2, ""), "'n_layer' is -2: it must be a whole number above 0"},
     };
     require(files_make_folder(scratch_path("config")));
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -459,7 +546,7 @@ UNIT_TEST(export_program_says_what_is_wrong) {
     assert_failed(CHILD_RUN(export_program), 2, "--checkpoint and --out are both needed");
     assert_failed(CHILD_RUN(export_program, "--format", "onnx"), 2, "--format");
     assert_failed(CHILD_RUN(export_program, "--checkpoint", scratch_path("shc"), "--out", scratch_path("no")), 1,
-                  "residual = shc, which Hugging Face's GPT-2 cannot compute");
+                  "residual = \"shc\", which Hugging Face's gpt2 cannot compute");
     assert_done(CHILD_RUN_WRITING(scratch_path("printed"), export_program, "--checkpoint", scratch_path("shc"),
                                   "--out", scratch_path("shc-torch"), "--format", "torch"));
     char *printed = scratch_read(scratch_path("printed"), &(size_t){0});

@@ -2,6 +2,7 @@
  * the same after it is written in both formats. */
 #include "runtime/files/json_file.h"
 #include "runtime/system/array.h"
+#include "runtime/system/error.h"
 #include "runtime/system/utf8.h"
 #include "src/checkpoint/config_file.h"
 #include "src/model/model_config.h"
@@ -50,7 +51,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         fuzz_require(model_config_check(&config) == 0, "what was accepted is out of range");
         read_back(model_config_to_json(&config), &config, true);
         if (residual_is_plain(config.residual)) {
-            read_back(config_file_hugging_face(&config), &config, config.bias);
+            json_t *theirs = config_file_hugging_face(&config);
+            fuzz_require(theirs || *error_text(), "a refusal without a reason");
+            if (theirs) {
+                read_back(theirs, &config, config.bias);
+            }
         }
         fuzz_require(config_file_write(folder, &config) == 0 && config_file_read(folder, &again) == 0 &&
                          model_config_same(&config, &again, "n_streams"),
