@@ -119,8 +119,8 @@ static bool ends_with(const char *text, size_t at, const char *end, size_t bytes
 }
 
 bool added_tokens_is_cut(const struct added_tokens *added, const char *text, size_t at) {
-    const struct added_token *end = added->tokens + added->count;
-    for (const struct added_token *token = added->tokens; added->takes_space && token < end; token++) {
+    for (size_t number = 0; added->takes_space && number < added->count; number++) {
+        const struct added_token *token = &added->tokens[number];
         if (token->rstrip && ends_with(text, at, token->content, token->bytes)) {
             return false;
         }

@@ -173,7 +173,8 @@ static int add_added(const json_t *vocabulary, struct tokenizer_json *json, cons
 static void normalize_added(struct added_tokens *added) {
     struct nfc *nfc = nfc_create();
     struct text_buffer buffer = {0};
-    for (struct added_token *token = added->tokens; token < added->tokens + added->count; token++) {
+    for (size_t i = 0; i < added->count; i++) {
+        struct added_token *token = &added->tokens[i];
         const char *text = token->content;
         nfc_normalize(nfc, &text, &token->bytes, &buffer);
         if (text != token->content) {
