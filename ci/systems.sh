@@ -4,8 +4,8 @@
 # its drivers. Mesa's OpenCL driver for AMD GPUs runs on GPUs that execute nothing (mesa-drm-shim): results are wrong, but all kernels are
 # compiled for them, and all that a step consists of is enqueued. Last, kernels are compiled by the compilers of ci/portability.py.
 #
-# Prints ok, FAILED with the end of the log, or "not there" with what is missing. Exit status: 1 if something failed. Needs root, 6 GB and half
-# an hour. If FOLDER has a system from an earlier run, that one is used. Without FOLDER it is a temporary folder, which is removed at the end.
+# Prints ok, FAILED with the end of the log, or "not there" with what is missing. Exit status: 1 if something failed. Needs root and a quarter
+# of an hour. If FOLDER has a system from an earlier run, that one is used. Without FOLDER it is a temporary folder, which is removed at the end.
 # RELEASE (environment) is another release of Debian than trixie.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
