@@ -6,6 +6,11 @@
  * R and C the iterations are products of K with vectors, without a single exp. They are taken as long as they stay
  * below 1e15, so that what underflows in K is nothing in the matrix; a token with wilder logits goes the long way
  * over the potentials r and c.
+ *
+ * With HC_EPS, DeepSeek-V4's form, the first half-step is a softmax of each column, + HC_EPS, and each later one
+ * divides a column or row by its sum + HC_EPS. Then K is what the first half-step makes, and C, R begin with ones:
+ *   C_j <- C_j / (C_j sum_i K_ij R_i + HC_EPS), but not in the first iteration,   R_i <- R_i / (R_i sum_j K_ij C_j
+ *   + HC_EPS).
  */
 #define FACTOR_LIMIT 1e15f
 
@@ -100,10 +105,52 @@ INLINED bool sinkhorn_iterate(bool factors, float matrix[STREAMS][STREAMS], floa
     return largest <= FACTOR_LIMIT;
 }
 
+/* Half a step with HC_EPS. */
+INLINED void shifted_next(float k[STREAMS][STREAMS], const float others[STREAMS], bool columns,
+                          float factors[STREAMS]) {
+    EACH(i, STREAMS) {
+        float sum = 0.0f;
+        EACH(n, STREAMS) {
+            sum += LINE_ENTRY(k, columns, i, n) * others[n];
+        }
+        factors[i] /= factors[i] * sum + HC_EPS;
+    }
+}
+
+/* K and the last factors with HC_EPS; those of all iterations to `kept` if `keeps`. */
+INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
+                              float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+    EACH(j, STREAMS) {
+        float highest = -INFINITY, sum = 0.0f;
+        EACH(i, STREAMS) {
+            highest = fmax(highest, logits[i][j]);
+        }
+        EACH(i, STREAMS) {
+            k[i][j] = exp(logits[i][j] - highest);
+            sum += k[i][j];
+        }
+        EACH(i, STREAMS) {
+            k[i][j] = k[i][j] / sum + HC_EPS;
+        }
+        rows[j] = columns[j] = 1.0f;
+    }
+    for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
+        if (iteration > 0) {
+            shifted_next(k, rows, true, columns);
+        }
+        shifted_next(k, columns, false, rows);
+        scaling_keep(keeps, kept, iteration, rows, columns);
+    }
+}
+
 /* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations
  * to `kept` if `keeps`. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                       float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+    if (SHIFTED) {
+        sinkhorn_shifted(logits, k, rows, columns, keeps, kept);
+        return true;
+    }
     exponentials(logits, k);
     const bool factors = sinkhorn_iterate(true, k, rows, columns, keeps, kept);
     if (!factors) {
@@ -150,11 +197,39 @@ INLINED void lines_backward(float matrix[STREAMS][STREAMS], bool columns, float 
     }
 }
 
-/* From the last half-step to the first. */
+/* Rows of the last matrix sum to 1 less HC_EPS / (their sum before + HC_EPS), and gradients that are equal along a
+ * row count by that. The quotient of a row's factors is 1 / (its sum before + HC_EPS). */
+INLINED void equal_rows_backward(__global const float *d_h, __global const float *h,
+                                 MAP_SPACE const struct scaling *s, float d[STREAMS][STREAMS]) {
+    EACH_ENTRY(i, j, STREAMS) {
+        __global const float *line = d_h + GATE_COLUMNS + i * STREAMS;
+        const float before = SINKHORN_ITERATIONS > 1 ? s->rows[SINKHORN_ITERATIONS - 2][i] : 1.0f;
+        const float share = HC_EPS * s->rows[SINKHORN_ITERATIONS - 1][i] / before;
+        d[i][j] += line[0] * h[GATE_COLUMNS + i * STREAMS + j] * share;
+    }
+}
+
+/* Through the first half-step with HC_EPS: K = P + HC_EPS, P = softmax of each column of L. */
+INLINED void shifted_softmax_backward(float k[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+    EACH(j, STREAMS) {
+        float sum = 0.0f;
+        EACH(i, STREAMS) {
+            d[i][j] *= (k[i][j] - HC_EPS) / k[i][j];
+            sum += d[i][j];
+        }
+        EACH(i, STREAMS) {
+            d[i][j] -= (k[i][j] - HC_EPS) * sum;
+        }
+    }
+}
+
+/* From the last half-step to the first, or with HC_EPS to the second. Each, also one with HC_EPS, is y = x / t(x)
+ * with t the sum of a line + HC_EPS or a constant, and d is of logarithms: d_log x = d_log y - y sum(d_log y). */
 INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
-                               MAP_SPACE const struct scaling *s, bool factors, float d[STREAMS][STREAMS]) {
+                               MAP_SPACE const struct scaling *s, bool factors, __global const float *d_h,
+                               __global const float *h, float d[STREAMS][STREAMS]) {
     float matrix[STREAMS][STREAMS];
-    for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
+    for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= (SHIFTED ? 1 : 0); step--) {
         const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or the last one */
         float rows[STREAMS], columns[STREAMS];
         EACH(i, STREAMS) {
@@ -167,6 +242,12 @@ INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][
         } else {
             lines_backward(matrix, true, d);
         }
+        if (SHIFTED && step == 2 * SINKHORN_ITERATIONS - 1) {
+            equal_rows_backward(d_h, h, s, d);
+        }
+    }
+    if (SHIFTED) {
+        shifted_softmax_backward(k, d);
     }
 }
 
@@ -183,7 +264,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
         const int entry = GATE_COLUMNS + i * STREAMS + j;
         d[i][j] = row_gradient(d_h, i, j) * h[entry];
     }
-    sinkhorn_backward(logits, k, s, factors, d);
+    sinkhorn_backward(logits, k, s, factors, d_h, h, d);
     EACH_ENTRY(i, j, STREAMS) {
         d_alpha += residual_logit_backward(theta, z, i * STREAMS + j, d[i][j], d_z, d_theta);
     }

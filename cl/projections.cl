@@ -4,7 +4,8 @@
  *
  * z is computed by few_rows.cl. X is read once from memory; what a block of LENGTH needs again is in a cache.
  *
- * Build constants: COLUMNS, LENGTH; WIDE, vectors that a work-item of projections_gradient has side by side.
+ * Build constants: COLUMNS, LENGTH; GAINED, whether the norm has a gain (else it is 1); WIDE, vectors that a
+ * work-item of projections_gradient has side by side.
  */
 #define BLOCK_SUMS 6 /* of projections_gradient: BLOCK_SUMS x WIDE */
 
@@ -29,7 +30,7 @@ __kernel void projections_pack(__global const float *parameters, __global const 
     }
     const int width = leaf[LEAF_WIDTH];
     __global const float *w = parameters + leaf[LEAF_W] + i * width;
-    const float gain = parameters[leaf[LEAF_GAIN] + i];
+    const float gain = GAINED ? parameters[leaf[LEAF_GAIN] + i] : 1.0f;
     for (int k = 0; k < width; k++) {
         ACT_STORE_SCALAR(gain * w[k], packed + leaf[LEAF_PACKED] + (leaf[LEAF_COLUMN] + k) * LENGTH + i);
     }
@@ -48,15 +49,16 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
         __global const ulong *leaf = table + at * LEAF_ROW;
         const int width = leaf[LEAF_WIDTH];
         const size_t w_at = leaf[LEAF_W] + i * width, gain_at = leaf[LEAF_GAIN] + i;
-        const float gain = parameters[gain_at];
+        const float gain = GAINED ? parameters[gain_at] : 1.0f;
         float d_gain = 0.0f;
         for (int k = 0; k < width; k++) {
             const float d = d_packed[(leaf[LEAF_COLUMN] + k) * LENGTH + i];
             d_gain += d * parameters[w_at + k];
             gradients[w_at + k] = (keep ? gradients[w_at + k] : 0.0f) + gain * d;
         }
-        gradients[gain_at] =
-            (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* one for all leaves */
+        if (GAINED) { /* one for all leaves */
+            gradients[gain_at] = (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain;
+        }
     }
 }
 

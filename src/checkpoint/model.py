@@ -42,13 +42,14 @@ class LayerNorm(nn.Module):
 class RMSNorm(nn.Module):
     """x over the root of its mean square, times a gain."""
 
-    def __init__(self, width, epsilon=1e-6):
+    def __init__(self, width, epsilon=1e-6, gain=True):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.ones(width)) if gain else None
         self.epsilon = epsilon
 
     def forward(self, x):
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
+        return x if self.weight is None else x * self.weight
 
 
 def norm_of(config):
@@ -120,7 +121,8 @@ class HyperConnection(nn.Module):
         self.streams = config["n_streams"]
         self.iterations = config["sinkhorn_iters"]
         self.row = self.streams * config["n_embd"]
-        self.norm = RMSNorm(self.row)
+        self.norm = RMSNorm(self.row, gain=config["hc_norm_gain"])
+        self.eps = config["hc_eps"]
         self.projection("w_pre", self.streams)
         self.projection("w_post", self.streams)
         self.small("b_pre", self.streams)
@@ -146,7 +148,7 @@ class HyperConnection(nn.Module):
 
     def forward(self, streams):
         z = self.norm(streams.flatten(-2))
-        pre = torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre)
+        pre = torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre) + self.eps
         post = 2.0 * torch.sigmoid(self.alpha_post * (z @ self.w_post) + self.b_post)
         return pre, post, self.residual(z)
 
@@ -168,6 +170,11 @@ class MHC(HyperConnection):
 
     def residual(self, z):
         logits = self.alpha_res * (z @ self.w_res).unflatten(-1, (self.streams, self.streams)) + self.b_res
+        if self.eps > 0:  # DeepSeek-V4's form
+            matrix = logits.softmax(dim=-2) + self.eps
+            for dim in (-1, *(-2, -1) * (self.iterations - 1)):
+                matrix = matrix / (matrix.sum(dim, keepdim=True) + self.eps)
+            return matrix
         for _ in range(self.iterations):
             logits = logits.log_softmax(dim=-2)
             logits = logits.log_softmax(dim=-1)
@@ -300,7 +307,7 @@ class HC(nn.Module):
     def __init__(self, config):
         super().__init__()
         streams, width = config["n_streams"], config["n_embd"]
-        self.norm = RMSNorm(width)
+        self.norm = RMSNorm(width, gain=config["hc_norm_gain"])
         for name, columns, shape in (("pre", 1, (streams,)), ("post", 1, (streams,)), ("res", streams, (streams, streams))):
             setattr(self, "w_" + name, nn.Parameter(torch.zeros(width, columns)))
             setattr(self, "b_" + name, nn.Parameter(torch.zeros(shape)))
@@ -369,7 +376,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
-                       "norm": "layernorm", "position": "learned", "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
         self.lm_head = None if tied else nn.Linear(config["n_embd"], config["vocab_size"], bias=False)

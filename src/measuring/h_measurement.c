@@ -225,6 +225,7 @@ static void detail_merge(struct h_detail *detail, const struct h_detail *other) 
 void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config, bool in_detail) {
     *measurement = (struct h_measurement){.streams = (size_t)config->n_streams,
                                           .sublayers = (size_t)(2 * config->n_layer),
+                                          .hc_eps = config->hc_eps,
                                           .each = h_tally_empty};
     measurement->tallies = memory_allocate(measurement->sublayers + 1, sizeof *measurement->tallies);
     measurement->details =
@@ -371,7 +372,7 @@ struct h_breach h_measurement_check(const struct h_measurement *measurement,
     enum residual_promise promise;
     const char *name;
     for (size_t i = 0; (promise = residual_promise_at(i, &name)) && !breach.promise; i++) {
-        double most = RESIDUAL_TOLERANCE, deviation;
+        double most = RESIDUAL_TOLERANCE + (promise == PROMISE_ROW_SUMS ? measurement->hc_eps : 0.0), deviation;
         for (size_t k = 0; residual->promises & looked_for & promise && k < measurement->sublayers; k++) {
             const double value = value_of(&measurement->tallies[k], promise, &deviation);
             if (deviation > most) {

@@ -65,6 +65,7 @@ struct h_detail {
 
 struct h_measurement {
     size_t streams, sublayers;
+    double hc_eps;                 /* by which sums of rows may be off, beside rounding */
     struct h_tally *tallies;       /* [sublayers + 1], owned: of each sublayer, and of the product of all */
     struct h_detail *details;      /* the same of checkpoints; NULL in training */
     uint64_t tokens, first_tokens; /* seen, and of the first sequence */

@@ -317,6 +317,8 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm_eps = config->norm_eps,
         .softcap = config->logit_softcap,
         .position = config->position,
+        .gainless = !config->hc_norm_gain,
+        .hc_eps = config->hc_eps,
         .mlp = config->mlp,
         .activation = config->activation,
         .type = gpt->options.type,

@@ -17,6 +17,11 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
              "so that streams differ from the start (rc ignores it)")},
         {.option = CHOICE("stream_reduce", &config->stream_reduce, "norm_sum", "norm_sum|sum_norm",
                           "at the top: norm each stream, then sum; or sum, then norm")},
+        {.option = BOOL("hc_norm_gain", &config->hc_norm_gain, "true",
+                        "a learned gain in the norm before the projections of hyper-connections")},
+        {.option = FLOAT("hc_eps", &config->hc_eps, "0", 0, 1,
+                         "what H_pre has beside its sigmoids, and each of mhc's iterations beside its sums "
+                         "(DeepSeek-V4: 1e-6; hc has no sigmoids and ignores it)")},
         {.option = INT("n_layer", &config->n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
          .is_size = true},
         {.option = INT("n_head", &config->n_head, "4", 1, 1024, "attention heads"), .is_size = true},
@@ -80,7 +85,10 @@ static double number_of(const struct option_spec *option) {
 /* ---- checking */
 
 struct model_config model_config_default(void) {
-    return (struct model_config){.n_streams = 1, .tie_embeddings = true, .settings = residual_settings_default()};
+    return (struct model_config){.n_streams = 1,
+                                 .hc_norm_gain = true,
+                                 .tie_embeddings = true,
+                                 .settings = residual_settings_default()};
 }
 
 static int check_streams(struct model_config *config) {

@@ -27,6 +27,8 @@ struct model_config {
     int mlp;              /* place in mlp_names */
     int64_t mlp_width;    /* hidden channels; model_config_check replaces 0 by the usual number */
     int activation;       /* place in activation_names, of MLP_GELU */
+    bool hc_norm_gain;    /* of the RMSNorm before the projections of hyper-connections */
+    double hc_eps;        /* added to sigmoids of H_pre, and in mhc's iterations */
     bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
     double logit_softcap; /* s: logits become s tanh(logits / s); 0: they stay */
     double dropout;

@@ -103,7 +103,7 @@ static void add_hyper_connection(struct parameter_builder *builder, int64_t inde
         uint64_t *home = leaf->kind == LEAF_NORM         ? &at->rms_gain
                          : leaf->kind == LEAF_PROJECTION ? projection++
                                                          : theta;
-        if (shape[0] * shape[1] == 0) {
+        if (shape[0] * shape[1] == 0 || (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
             continue;
         }
         theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */

@@ -35,7 +35,7 @@ struct sublayer_offsets {
     struct norm_offsets norm;                       /* ln_1 or ln_2 */
     struct linear in;                               /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
     struct linear out;                              /* attn.c_proj or mlp.c_proj */
-    uint64_t rms_gain;                              /* norm.weight of the hyper-connection */
+    uint64_t rms_gain;                              /* norm.weight of the hyper-connection, with hc_norm_gain */
     uint64_t theta;                                 /* its small parameters, contiguous */
     uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection matrices, in the order of residual.c */
 };

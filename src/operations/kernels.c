@@ -125,7 +125,7 @@ static const struct program {
      .kernels = {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient),
                  KERNEL(frame_backward)}},
     {.files = {"projections.cl"},
-     .constants = "VEC COLUMNS LENGTH WIDE ACT",
+     .constants = "VEC COLUMNS LENGTH GAINED WIDE ACT",
      .need = HYPER_CONNECTIONS,
      .kernels = {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_gradient)}},
     {.files = {"few_rows.cl"},
@@ -197,6 +197,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"CHANNELS", shape->channels},
         {"COLUMNS", (int64_t)operations->columns},
         {"EMULATED", operations->emulates_bf16},
+        {"GAINED", !shape->gainless},
         {"GROUP_ROWS", (int64_t)policy->frame_rows},
         {"HEADS", heads.heads},
         {"HEAD_SIZE", heads.size},
@@ -260,8 +261,8 @@ static double real_of(const struct operations *operations, const char *name) {
 static void define_settings(FILE *file, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     int64_t offset = 0;
-    fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64, operations->columns,
-            residual_theta(shape->residual, shape->streams));
+    fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64 " -DHC_EPS=%.9ef", operations->columns,
+            residual_theta(shape->residual, shape->streams), shape->hc_eps);
     residual_settings_define(shape->residual, &shape->settings, file);
     if (shape->residual->uses_depth) {
         fprintf(file, " -DSUBLAYERS=%" PRId64, shape->sublayers);

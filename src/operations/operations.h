@@ -156,9 +156,9 @@ struct projection_table {
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
                       struct projection_leaf *leaves);
 
-/* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one
- * after the other, times the RMSNorm's gain. row = S C / norm_groups. Packs all sublayers, once per forward pass:
- * the table has the leaves of all of them, and its `first` is not read. */
+/* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one after
+ * the other, times the RMSNorm's gain unless shape.gainless. row = S C / norm_groups. Packs all sublayers, once per
+ * forward pass: the table has the leaves of all of them, and its `first` is not read. */
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
 

@@ -29,6 +29,8 @@ struct operation_shape {
     int64_t sublayers;           /* of the model, for variants that use the depth */
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
+    bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
+    double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
     double norm_eps, softcap;            /* softcap of logits; 0: none */
     enum element_type type;              /* of activations */

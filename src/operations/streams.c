@@ -40,10 +40,10 @@ void projections_pack(struct operations *operations, const struct buffer *weight
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate) {
     const size_t elements = projection_elements(operations, table.count);
+    const size_t gain = operations->shape.gainless ? 0 : norm_length(operations);
     RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
                ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_I32(table.first), ARG_I32(table.count),
-               ARG_IN(d_packed, elements),
-               ARG_GRADIENTS(gradients, elements + norm_length(operations), accumulate)); /* the gain's, too */
+               ARG_IN(d_packed, elements), ARG_GRADIENTS(gradients, elements + gain, accumulate));
 }
 
 /* Measured on CPUs against the host's BLAS and bf16 instructions. */

@@ -45,6 +45,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.block_size = CONTEXT;
     config.bias = bias;
     config.mlp = bias ? MLP_GELU : MLP_SWIGLU;
+    config.hc_norm_gain = bias;
     config.tie_embeddings = bias;
     config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_plain(variant);

@@ -315,6 +315,17 @@ UNIT_TEST(other_mlps_agree_too) {
     }
 }
 
+/* Of the kind of norm that runs over all streams, and of that over each. */
+UNIT_TEST(connections_with_eps_and_no_gain_agree_too) {
+    static const struct model_case shapes[] = {{"mhc", 3, .bias = true}, {"hc", 2, .bias = false}};
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct model_config config = config_of(&shapes[i]);
+        config.hc_norm_gain = false;
+        config.hc_eps = 0.01;
+        compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+    }
+}
+
 UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
@@ -430,6 +441,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(other_heads_agree_too),
         cmocka_unit_test(other_norms_agree_too),
         cmocka_unit_test(other_mlps_agree_too),
+        cmocka_unit_test(connections_with_eps_and_no_gain_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),

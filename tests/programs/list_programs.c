@@ -54,7 +54,9 @@ enum {
     CAPPED = 128,
     SWIGLU = 256,
     RELU2 = 512,
-    SWITCHES = 1024,
+    HC_EPS = 1024,
+    GAINLESS = 2048,
+    SWITCHES = 4096,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -141,6 +143,8 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         shape.scaled = bits & SCALED && shape.streams > 1;
         shape.mlp = bits & SWIGLU ? MLP_SWIGLU : bits & RELU2 ? MLP_RELU2 : MLP_GELU;
+        shape.hc_eps = bits & HC_EPS ? 1e-6 : 0.0;
+        shape.gainless = bits & GAINLESS;
         shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;
         shape.norm_eps = norm_epsilon(shape.norm);

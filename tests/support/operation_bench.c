@@ -86,6 +86,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .norm = shape->norm,
         .norm_eps = shape->norm_eps > 0.0 ? shape->norm_eps : norm_epsilon(shape->norm),
         .softcap = shape->softcap,
+        .hc_eps = shape->hc_eps,
+        .gainless = shape->gainless,
         .mlp = shape->mlp,
         .hidden = shape->hidden,
         .position = shape->position,

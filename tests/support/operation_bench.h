@@ -17,7 +17,8 @@ struct case_shape {
     int norm, position, mlp; /* enum norm, enum position, enum mlp */
     int64_t hidden;          /* channels inside an MLP; 0: 4 C */
     double norm_eps;         /* 0: the norm's usual one */
-    double softcap;
+    double softcap, hc_eps;
+    bool gainless;
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

@@ -22,7 +22,7 @@ static size_t row_length(const struct bench *bench) {
 static void projections_describe(struct bench *bench) {
     const size_t rows = row_length(bench);
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
-        if (leaf->kind == LEAF_NORM) {
+        if (leaf->kind == LEAF_NORM && !bench->shape.gainless) {
             bench_parameter(bench, "gain", rows, 1.0, 0.5);
             bench_gap(bench);
         } else if (leaf->kind == LEAF_PROJECTION) {
@@ -34,7 +34,7 @@ static void projections_describe(struct bench *bench) {
 }
 
 static void projections_reference(struct bench *bench) {
-    const double *gain = bench_values(bench, "gain");
+    const double *gain = bench_values_or_null(bench, "gain");
     double *packed = bench_values(bench, "packed");
     size_t column = 0;
     for (size_t i = 0; i < bench->field_count; i++) {
@@ -44,7 +44,8 @@ static void projections_reference(struct bench *bench) {
         }
         const size_t width = field->count / row_length(bench);
         for (size_t k = 0; k < field->count; k++) {
-            packed[(column + k % width) * row_length(bench) + k / width] = gain[k / width] * field->values[k];
+            packed[(column + k % width) * row_length(bench) + k / width] =
+                (gain ? gain[k / width] : 1.0) * field->values[k];
         }
         column += width;
     }
@@ -163,6 +164,7 @@ static struct reference_map map_of(const struct bench *bench) {
                                 .settings = &shape->settings,
                                 .streams = bench->streams,
                                 .channels = bench->channels,
+                                .eps = shape->hc_eps,
                                 .sublayers = (size_t)shape->sublayers};
     for (size_t i = 0; shape->residual->leaves[i].name; i++) {
         map.leaves[i] = bench_values_or_null(bench, shape->residual->leaves[i].name);
@@ -498,7 +500,9 @@ const struct operation_case cases_streams[] = {
     TINY(map, "hc", 2, 3, TINY_HC),
     TINY(map, "shc", 2, 3, TINY_SHC),
     TINY(map, "mhc_lite", 2, 3, TINY_LITE),
+    TINY(map, "mhc, hc_eps", 2, 3, TINY_MHC, .hc_eps = 0.01),
     TINY(projections, "mhc", 2, 3, TINY_MHC),
+    TINY(projections, "mhc, no gain", 2, 3, TINY_MHC, .gainless = true),
     TINY(projections, "hc", 2, 3, TINY_HC),
     TINY(multiply, "mhc", 2, 3, TINY_MHC),
     TINY(multiply, "hc", 2, 3, TINY_HC),
@@ -527,6 +531,12 @@ const struct operation_case cases_streams[] = {
     LOOSE(map, "krom, large logits", 30, 0, .residual = "krom", .spread = 60.0),
     LOOSE(map, "circulant, large logits", 30, 0, .residual = "circulant", .spread = 60.0),
     CASE(map, "circulant, nothing but rotations", .residual = "circulant", .setting = {"circulant_beta", 40}),
+    CASE(map, "mhc, hc_eps", .residual = "mhc", .batch = 2, .sequence = 75, .hc_eps = 0.01),
+    CASE(map, "mhc, hc_eps 1e-6", .residual = "mhc", .hc_eps = 1e-6),
+    CASE(map, "mhc, hc_eps, 1 iteration", .residual = "mhc", .setting = {"sinkhorn_iters", 1}, .hc_eps = 0.1),
+    LOOSE(map, "mhc, hc_eps, large logits", 100, 0, .residual = "mhc", .spread = 60.0, .hc_eps = 1e-6),
+    CASE(map, "krom, hc_eps", .residual = "krom", .hc_eps = 0.1),
+    CASE(projections, "hc, no gain", .residual = "hc", .streams = 3, .gainless = true),
     CASE(map, "shc, frozen gamma", .residual = "shc", .setting = {"freeze_gamma", true}),
     CASE(projections, "identity", .residual = "identity", .channels = 64),
     CASE(projections, "hc", .residual = "hc", .streams = 3),

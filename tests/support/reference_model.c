@@ -75,7 +75,8 @@ static void project(const struct place *place, const double *x, size_t groups, s
         const double *weight = find_leaf(place, "hc_attn", "hc_mlp", leaf->name);
         for (size_t i = 0; i < groups * length; i++) {
             for (size_t k = 0; k < width; k++) {
-                raw[i / length * columns + first + k] += x[i] * gain[i % length] * weight[i % length * width + k];
+                raw[i / length * columns + first + k] +=
+                    x[i] * (gain ? gain[i % length] : 1.0) * weight[i % length * width + k];
             }
         }
         first += width;
@@ -88,6 +89,7 @@ static struct reference_map map_of(const struct place *place) {
                                 .settings = &config->settings,
                                 .streams = place->streams,
                                 .channels = place->width,
+                                .eps = config->hc_eps,
                                 .sublayers = 2 * (size_t)config->n_layer};
     for (size_t i = 0; config->residual->leaves[i].name; i++) {
         map.leaves[i] = find_leaf(place, "hc_attn", "hc_mlp", config->residual->leaves[i].name);

@@ -163,6 +163,31 @@ static void shift_line(double *x, size_t count, size_t stride) {
     }
 }
 
+/* Each line divided by its sum + eps. */
+static void divide_lines(double *res, size_t n, size_t next_line, size_t next, double eps) {
+    for (size_t i = 0; i < n; i++) {
+        double sum = eps;
+        for (size_t k = 0; k < n; k++) {
+            sum += res[i * next_line + k * next];
+        }
+        for (size_t k = 0; k < n; k++) {
+            res[i * next_line + k * next] /= sum;
+        }
+    }
+}
+
+/* DeepSeek-V4's, of logits whose columns sum to 1 as exponentials. */
+static void divide_shifted(double *res, size_t n, size_t iterations, double eps) {
+    for (size_t k = 0; k < n * n; k++) {
+        res[k] = exp(res[k]) + eps;
+    }
+    divide_lines(res, n, n, 1, eps);
+    for (size_t iteration = 1; iteration < iterations; iteration++) {
+        divide_lines(res, n, 1, n, eps);
+        divide_lines(res, n, n, 1, eps);
+    }
+}
+
 static void mhc(const struct reference_map *map, const double *z, double *res) {
     const size_t n = map->streams;
     const size_t iterations = (size_t)map->settings->values[residual_setting_find("sinkhorn_iters")].number;
@@ -172,6 +197,10 @@ static void mhc(const struct reference_map *map, const double *z, double *res) {
     for (size_t iteration = 0; iteration < iterations; iteration++) {
         for (size_t j = 0; j < n; j++) {
             shift_line(res + j, n, n);
+        }
+        if (map->eps > 0.0) {
+            divide_shifted(res, n, iterations, map->eps);
+            return;
         }
         for (size_t i = 0; i < n; i++) {
             shift_line(res + i * n, n, 1);
@@ -325,7 +354,7 @@ static void go_mhc(const struct reference_map *map, const double *z, double *res
 static void gates(const struct reference_map *map, const double *z, double *h) {
     const size_t n = map->streams;
     for (size_t s = 0; s < n; s++) {
-        h[s] = logistic(scalar(map, "alpha_pre") * z[s] + leaf(map, "b_pre")[s]);
+        h[s] = logistic(scalar(map, "alpha_pre") * z[s] + leaf(map, "b_pre")[s]) + map->eps;
         h[n + s] = 2.0 * logistic(scalar(map, "alpha_post") * z[n + s] + leaf(map, "b_post")[s]);
     }
 }

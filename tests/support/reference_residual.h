@@ -10,6 +10,7 @@ struct reference_map {
     const struct residual_variant *residual;
     const struct residual_settings *settings;
     size_t streams, channels, sublayers;
+    double eps; /* hc_eps */
     const double
         *leaves[REFERENCE_LEAVES]; /* values of the small parameters, in the order of the variant's leaves */
 };
