@@ -3,11 +3,12 @@
 
   tests/compare_transformers.py [--build build] [--device pocl]
 
-Needs torch, transformers and safetensors (pip install torch transformers safetensors) and no network. Three tables of the largest logit, by how much
+Needs torch, transformers and safetensors (pip install torch transformers safetensors) and no network. Tables of the largest logit, by how much
 logits differ at most, losses, and the gradients of the tensors, relative to their norms:
 
   to transformers    rc models trained here for a few steps and shaken -> hc_export -> GPT2LMHeadModel
   from transformers  random GPT2LMHeadModel -> save_pretrained -> hc_probe, and hc_train --init-from
+  both ways          random Llama, Qwen2 and Qwen3 -> save_pretrained -> hc_probe, hc_sample, hc_train -> hc_export -> AutoModelForCausalLM
   to PyTorch         a model of every variant, shaken -> hc_export --format torch -> model.py
 
 Logits may differ by 1e-4, losses by 1e-5, gradients by 1e-4. The exit status says whether all did.
@@ -55,9 +56,10 @@ class Bench:
         return os.path.join(self.folder, "%d-%s" % (self.made, name))
 
     def run(self, program, *arguments):
-        done = subprocess.run([os.path.join(self.build, program), *map(str, arguments)], capture_output=True, text=True)
+        done = subprocess.run([os.path.join(self.build, program), *map(str, arguments)], capture_output=True)
         if done.returncode:
-            sys.exit("compare_transformers.py: %s %s\n%s" % (program, " ".join(map(str, arguments)), done.stderr))
+            sys.exit("compare_transformers.py: %s %s\n%s" % (program, " ".join(map(str, arguments)), done.stderr.decode()))
+        return done.stdout
 
     def train(self, data, *options):
         """The folder of the last checkpoint."""
@@ -169,6 +171,101 @@ def from_transformers(bench):
     report("  and the others against the mean of the first", mean.abs().max().item(), off_by(logits[..., 97:], mean))
 
 
+def ours_of(theirs):
+    """Tensors of Llama, Qwen2 or Qwen3 by the names of ours."""
+    ours = {}
+    names = {"input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.c_proj", "self_attn.q_norm": "attn.q_norm",
+             "self_attn.k_norm": "attn.k_norm", "mlp.gate_proj": "mlp.c_gate", "mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}
+    for name, tensor in theirs.items():
+        name = name.removeprefix("model.").replace("embed_tokens", "wte")
+        name = "ln_f.weight" if name == "norm.weight" else name
+        if name.startswith("layers."):
+            _, layer, rest = name.split(".", 2)
+            part, _, kind = rest.rpartition(".")
+            if part in ("self_attn.k_proj", "self_attn.v_proj"):
+                continue
+            if part == "self_attn.q_proj":
+                tensor = torch.cat([theirs["model.layers.%s.self_attn.%s_proj.%s" % (layer, x, kind)] for x in "qkv"])
+                part = "attn.c_attn"
+            name = "h.%s.%s.%s" % (layer, names.get(part, part), kind)
+        ours[name if name.startswith("lm_head") else "transformer." + name] = tensor
+    return ours
+
+
+MODERN = [
+    ("llama", {}), ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 2, "rope_theta": 500.0}),
+    ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 16, "rms_norm_eps": 1e-3}),
+    ("qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}), ("qwen2", {"num_key_value_heads": 2}),
+    ("qwen3", {"head_dim": 8, "num_key_value_heads": 2}), ("qwen3", {"head_dim": 20, "tie_word_embeddings": True}),
+]
+
+
+def greedy(model, prompt, count):
+    tokens = torch.tensor([list(prompt)])
+    with torch.no_grad():
+        for _ in range(count):
+            tokens = torch.cat([tokens, model(tokens).logits[:, -1:].argmax(-1)], 1)
+    return bytes(tokens[0, len(prompt):].tolist())
+
+
+def learning(model, tokens, targets, rate):
+    """The weights after a step of AdamW, as hc_probe --train makes it."""
+    copy = type(model)(model.config)
+    copy.load_state_dict(model.state_dict())
+    matrices = [x for x in copy.parameters() if x.dim() > 1]
+    others = [x for x in copy.parameters() if x.dim() < 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=rate,
+                                  betas=(0.9, 0.95), eps=1e-8)
+    torch.nn.functional.cross_entropy(copy(tokens).logits.flatten(0, 1), targets.flatten(), ignore_index=-1).backward()
+    torch.nn.utils.clip_grad_norm_(copy.parameters(), 1.0)
+    optimizer.step()
+    return {name: x.detach() for name, x in copy.named_parameters()}
+
+
+def both_ways(bench):
+    head("Llama, Qwen2, Qwen3 both ways")
+    for kind, more in MODERN:
+        shape = {"vocab_size": 256, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+                 "num_key_value_heads": 4, "max_position_embeddings": 96, "bos_token_id": None, "eos_token_id": None, **more}
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **shape), dtype=torch.float32).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        label = " ".join([kind, *("%s=%s" % item for item in more.items())])[:52]
+        tokens, targets = batch(256)
+        for stored in (torch.float32, torch.bfloat16):
+            folder = bench.path("saved")
+            model.to(stored).save_pretrained(folder, max_shard_size="40KB" if stored == torch.bfloat16 else "1GB")
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+            logits = model(tokens).logits
+            torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1).backward()
+            ours, loss, gradients = bench.probe(folder, tokens, targets)
+            wanted = ours_of({name: x.grad for name, x in model.named_parameters()})
+            report(label if stored == torch.float32 else "  in bf16, in several files", logits.abs().max().item(), off_by(ours, logits),
+                   abs(loss - loss_of(logits, targets)), gradients_off_by(gradients, wanted))
+        out = bench.path("export")
+        bench.run("hc_export", "--checkpoint", folder, "--out", out)
+        back, info = transformers.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+        assert not any(info.values()), info
+        assert type(back) is type(model), type(back)
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, back.state_dict()[name]), name
+        again = back.eval()(tokens).logits
+        report("  hc_export: the same bits, and back", again.abs().max().item(), off_by(again, logits))
+        text = bench.run("hc_sample", "--checkpoint", folder, "--device", bench.device, "--tokenizer", "byte", "--prompt", "RoPE", "--temperature", 0,
+                         "--max-new-tokens", 64)[len("RoPE"):][:64]
+        step = bench.path("step")
+        data = bench.path("batches")
+        save_file({"x": tokens.int()[None, None].contiguous(), "y": targets.int()[None, None].contiguous()}, data)
+        bench.run("hc_probe", "--train", "--checkpoint", folder, "--batch", data, "--out", step, "--device", bench.device, "--learning-rate", 1e-3,
+                  "--warmup-iters", 0, "--weight-decay", 0.1)
+        moved = load_file(os.path.join(step, "model.safetensors"))
+        theirs = ours_of(learning(model, tokens, targets, 1e-3))
+        report("  a step of AdamW", 1e-3, max(off_by(moved[name], theirs[name]) for name in moved))
+        expected = greedy(model, b"RoPE", 64)
+        report("  64 greedy tokens", 64, float(sum(x != y for x, y in zip(expected, text)) + abs(len(text) - 64)))
+
+
 def load_program(folder):
     spec = importlib.util.spec_from_file_location("model", os.path.join(folder, "model.py"))
     program = importlib.util.module_from_spec(spec)
@@ -213,6 +310,7 @@ def main():
         bench = Bench(arguments, folder)
         to_transformers(bench)
         from_transformers(bench)
+        both_ways(bench)
         to_torch(bench)
     print("%d different; torch %s, transformers %s" % (failed, torch.__version__, transformers.__version__))
     sys.exit(1 if failed else 0)

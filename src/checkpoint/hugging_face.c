@@ -142,7 +142,7 @@ static const struct family families[] = {
         .model_type = "qwen3",
         .architecture = "Qwen3ForCausalLM",
         .prefix = "model.",
-        .ours = "{" LLAMA_OURS ", \"bias\": false, \"qkv_bias\": false, \"qk_norm\": true}",
+        .ours = "{" LLAMA_OURS ", \"bias\": false, \"qk_norm\": true}",
         .extra = "{" LLAMA_EXTRA ", \"use_sliding_window\": false, \"attention_bias\": false}",
         .keys = llama_keys,
         .fixed = qwen3_fixed,
@@ -420,7 +420,7 @@ static int check_shape(const struct family *family, const json_t *ours) {
     if (family == &families[LLAMA] && (count < 1 || width % count != 0)) {
         return fail_ours(family, "n_head", heads);
     }
-    if (family == &families[LLAMA] && qkv && json_is_true(qkv) != is_true(ours, "bias")) {
+    if (!gpt2 && family != &families[QWEN2] && qkv && json_is_true(qkv) != is_true(ours, "bias")) {
         return fail_ours(family, "qkv_bias", qkv);
     }
     return 0;

@@ -57,7 +57,7 @@ UNIT_TEST(keys_of_theirs_become_ours) {
                         "[\"full_attention\"]"),
          "{\"bias\": false, \"qkv_bias\": true, \"qk_norm\": null, \"head_dim\": null}"},
         {MODEL("qwen3", ", \"head_dim\": null"),
-         "{\"bias\": false, \"qkv_bias\": false, \"qk_norm\": true, \"head_dim\": 128}"},
+         "{\"bias\": false, \"qkv_bias\": null, \"qk_norm\": true, \"head_dim\": 128}"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         json_t *theirs = parsed(cases[i][0]), *ours = hugging_face_to_ours(theirs);
