@@ -41,7 +41,7 @@ void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct t
 
 /* ---- making a vocabulary: add tokens, bpe_index, add merges, bpe_complete. Error texts do not name a file. */
 
-enum { BPE_MOST_TOKENS = 1 << 20, BPE_MOST_TOKEN_BYTES = 4096 };
+enum { BPE_MOST_TOKENS = 1 << 20, BPE_MOST_TOKEN_BYTES = 1024 };
 
 struct bpe *bpe_create(void);
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ADDED = 1 << 14 };
+enum { MOST_ADDED = 1 << 14, MOST_ADDED_BYTES = 256 };
 
 #define KINDS "hctrain reads byte-level BPE, as of GPT-2, SmolLM2, Llama 3 and Qwen"
 
@@ -147,8 +147,8 @@ static int check_number(const json_t *vocabulary, struct bpe *bpe, const struct 
 static int add_added(const json_t *vocabulary, struct tokenizer_json *json, const json_t *token) {
     const char *content = text_of(token, "content");
     const json_t *number = json_object_get(token, "id");
-    if (!content || !*content || strlen(content) > BPE_MOST_TOKEN_BYTES) {
-        return error_set("'content' must be a string of 1 to %d bytes", BPE_MOST_TOKEN_BYTES);
+    if (!content || !*content || strlen(content) > MOST_ADDED_BYTES) {
+        return error_set("'content' must be a string of 1 to %d bytes", MOST_ADDED_BYTES);
     }
     if (!json_is_integer(number) || json_integer_value(number) < 0 ||
         json_integer_value(number) >= BPE_MOST_TOKENS) {
