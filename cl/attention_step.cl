@@ -1,6 +1,6 @@
 /* Attention (attention.cl has the formulas) when text is generated: there is one query a sequence, at `position`,
  * over the keys and values of all tokens before it, which are kept in a cache [rows, K, capacity, D] each:
- * attention_fill puts those of a prompt there, attention_step its own.
+ * attention_fill puts those of a prompt there, attention_step its own if each query head has a key head.
  *
  * The cache has keys and values as rows: a step adds one row and reads all others once, one after the other, and
  * what it costs is that reading. (Keys side by side would save sums over vectors, which is not what it waits for,
@@ -8,17 +8,17 @@
  * row.
  */
 
-/* k and v of qkv [B, T, (H + 2 K) D] to rows row .. row + B - 1 of the cache. One work-item: a vector of one
- * (token, head). */
-__kernel void attention_fill(__global const act_t *qkv, int batch, int sequence, int row, int capacity,
-                             __global act_t *keys, __global act_t *values) {
+/* k and v of qkv [B, T, (H + 2 K) D] to rows row .. row + B - 1 of the cache, from `position` on. One
+ * work-item: a vector of one (token, head). */
+__kernel void attention_fill(__global const act_t *qkv, int batch, int sequence, int row, int position,
+                             int capacity, __global act_t *keys, __global act_t *values) {
     const size_t token = get_global_id(0) / (KV_ROW / VEC);
     const int column = get_global_id(0) % (KV_ROW / VEC) * VEC;
     if (token >= (size_t)batch * sequence) {
         return;
     }
     const size_t head = (row + token / sequence) * KV_HEADS + column / HEAD_SIZE;
-    const size_t to = (head * capacity + token % sequence) * HEAD_SIZE + column % HEAD_SIZE;
+    const size_t to = (head * capacity + position + token % sequence) * HEAD_SIZE + column % HEAD_SIZE;
     __global const act_t *from = qkv + token * QKV_ROW + Y_ROW + column;
     ACT_STORE(ACT_LOAD(from), keys + to);
     ACT_STORE(ACT_LOAD(from + KV_ROW), values + to);
@@ -33,19 +33,14 @@ __kernel void attention_fill(__global const act_t *qkv, int batch, int sequence,
 #error "several parts and several slots need a barrier before the sums of a slot overwrite those of the slot before"
 #endif
 
-/* Row k of a head's cache. Where several query heads read one key head, the work-group of the first one stores the
- * newest row, and the others cannot wait for it: all read that row from qkv, at `newest`. */
-#define CACHED(rows, newest, k, position)                                                                          \
-    (KV_GROUP > 1 && (k) == (position) ? (newest) : (rows) + (size_t)(k) * HEAD_SIZE)
-
 /* s of the keys 0 .. position, -infinity up to the end of the last vector; the lane's highest. */
-static inline float step_scores(__global const act_t *query, __global const act_t *k_rows,
-                                __global const act_t *newest, int position, int lane, __global float *scores) {
+static inline float step_scores(__global const act_t *query, __global const act_t *k_rows, int position, int lane,
+                                __global float *scores) {
     keys_t highest = (keys_t)(-INFINITY);
     for (int start = lane * KEY_VEC; start <= position; start += LANES * KEY_VEC) {
         float block[KEY_VEC];
         for (int i = 0; i < KEY_VEC; i++) {
-            __global const act_t *row = CACHED(k_rows, newest, min(start + i, position), position);
+            __global const act_t *row = k_rows + (size_t)min(start + i, position) * HEAD_SIZE;
             vec_t sum = (vec_t)(0.0f);
             UNROLL(HEAD_SIZE / VEC) for (int d = 0; d < HEAD_SIZE; d += VEC) {
                 sum += ACT_LOAD(query + d) * ACT_LOAD(row + d);
@@ -70,8 +65,9 @@ static inline float step_exponentials(int position, int lane, float highest, __g
     return KEYS_SUM(sum);
 }
 
-/* One work-group a (sequence, query head): adds k and v of qkv [B, (H + 2 K) D] to the cache at `position`, and
- * attends to all up to it. y [B, H, D]; scores [B, H, padded] is scratch, padded >= capacity a multiple of KEYS. */
+/* One work-group a (sequence, query head): adds k and v of qkv [B, (H + 2 K) D] to the cache at `position`, unless
+ * several query heads share them, when attention_fill has done it; and attends to all up to it. y [B, H, D]; scores
+ * [B, H, padded] is scratch, padded >= capacity a multiple of KEYS. */
 ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capacity, int padded,
                                __global act_t *keys, __global act_t *values, __global float *all_scores,
                                __global act_t *y) {
@@ -82,23 +78,22 @@ ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capa
     const size_t head = get_group_id(0);
     const int lane = get_local_id(0), part = lane / PART_LANES, in_part = lane % PART_LANES * VEC;
     const size_t key_head = head / KV_GROUP;
-    __global const act_t *token = qkv + head / HEADS * QKV_ROW, *query = token + head % HEADS * HEAD_SIZE;
-    __global const act_t *key = token + Y_ROW + key_head % KV_HEADS * HEAD_SIZE, *value = key + KV_ROW;
+    __global const act_t *query = qkv + head / HEADS * QKV_ROW + head % HEADS * HEAD_SIZE;
     __global act_t *k_rows = keys + key_head * capacity * HEAD_SIZE;
     __global act_t *v_rows = values + key_head * capacity * HEAD_SIZE;
     __global float *scores = all_scores + head * padded;
-    for (int d = lane * VEC; d < HEAD_SIZE && head % KV_GROUP == 0; d += LANES * VEC) {
-        ACT_STORE(ACT_LOAD(key + d), k_rows + (size_t)position * HEAD_SIZE + d);
-        ACT_STORE(ACT_LOAD(value + d), v_rows + (size_t)position * HEAD_SIZE + d);
+    for (int d = lane * VEC; d < HEAD_SIZE && KV_GROUP == 1; d += LANES * VEC) {
+        ACT_STORE(ACT_LOAD(query + Y_ROW + d), k_rows + (size_t)position * HEAD_SIZE + d);
+        ACT_STORE(ACT_LOAD(query + Y_ROW + KV_ROW + d), v_rows + (size_t)position * HEAD_SIZE + d);
     }
     GROUP_BARRIER();
-    const float highest = GROUP_MAX(step_scores(query, k_rows, key, position, lane, scores), scratch);
+    const float highest = GROUP_MAX(step_scores(query, k_rows, position, lane, scores), scratch);
     const float total = GROUP_SUM(step_exponentials(position, lane, highest, scores), scratch);
     GROUP_BARRIER();
     vec_t sums[PART_SLOTS];
     CLEAR(vec_t, sums, PART_SLOTS);
     for (int k = part; k <= position && part < PARTS; k += PARTS) {
-        __global const act_t *row = CACHED(v_rows, value, k, position);
+        __global const act_t *row = v_rows + (size_t)k * HEAD_SIZE;
         UNROLL(PART_SLOTS) for (int slot = 0; slot < PART_SLOTS; slot++) {
             const int d = slot * PART_LANES * VEC + in_part;
             sums[slot] += d < HEAD_SIZE ? scores[k] * ACT_LOAD(row + d) : (vec_t)(0.0f);

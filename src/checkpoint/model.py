@@ -63,19 +63,37 @@ def norm_of(config):
 
 # ---- branches: [B, T, C] -> [B, T, C]
 
+def rotate(x, theta):
+    """RoPE of x [B, heads, T, D]: component d < D/2 of position t turns with component d + D/2 by t theta^(-2d/D)."""
+    length, size = x.shape[-2:]
+    exponents = torch.arange(0, size, 2, dtype=torch.float64, device=x.device) / size
+    angles = torch.arange(length, dtype=torch.float64, device=x.device).unsqueeze(1) * theta ** -exponents
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+
 class Attention(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, self.heads, self.dropout = config["n_embd"], config["n_head"], config["dropout"]
         self.kv_heads = config.get("n_kv_head", self.heads)          # of keys and of values
         self.size = config.get("head_dim", width // self.heads)
-        self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config["bias"])
+        self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config.get("qkv_bias", config["bias"]))
+        normed = config.get("qk_norm", False)                        # of each head of queries and of keys
+        self.q_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6)) if normed else None
+        self.k_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6)) if normed else None
+        self.theta = config.get("rope_theta", 10000.0) if config.get("position") == "rope" else None
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
 
     def forward(self, x):
         batch, length, _ = x.shape
         heads = self.c_attn(x).view(batch, length, -1, self.size).transpose(1, 2)
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        if self.q_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        if self.theta is not None:
+            query, key = rotate(query, self.theta), rotate(key, self.theta)
         if self.kv_heads != self.heads:                              # neighbouring query heads share one
             key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
         rate = self.dropout if self.training else 0.0

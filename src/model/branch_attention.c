@@ -1,13 +1,19 @@
 /* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each of H query heads, output = y W_proj^T.
- * Query heads may share key and value heads (struct head_shape). */
+ * Query heads may share key and value heads (struct head_shape). Before, q and k may be normed and turned: RoPE. */
 #include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
     const struct head_shape heads = model_config_heads(builder->config);
     const size_t width = (size_t)builder->config->n_embd;
-    parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row, LINEAR_INNER, &at->in);
-    parameters_add_linear(builder, "attn.c_proj", (size_t)heads.y_row, width, LINEAR_OUTPUT, &at->out);
+    parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row,
+                          model_config_has_qkv_bias(builder->config), LINEAR_INNER, &at->in);
+    if (builder->config->qk_norm) {
+        parameters_add_gain(builder, "attn.q_norm", (size_t)heads.size, &at->q_gain);
+        parameters_add_gain(builder, "attn.k_norm", (size_t)heads.size, &at->k_gain);
+    }
+    parameters_add_linear(builder, "attn.c_proj", (size_t)heads.y_row, width, builder->config->bias, LINEAR_OUTPUT,
+                          &at->out);
 }
 
 static struct head_shape heads_of(const struct gpt *gpt) {
@@ -33,6 +39,12 @@ static void plan_scratch(struct gpt *gpt) {
     const uint64_t keys = (uint64_t)(gpt->shape.batch * heads_of(gpt).kv_row) *
                           operations_transposed(&gpt->operations, options->sequence);
     scratch->keys_t = memory_plan_add(&gpt->plan, group, keys, options->type);
+    gpt->scratch.angles =
+        memory_plan_add(&gpt->plan, group, head_rows_table(&gpt->operations, options->sequence), ELEMENT_FP32);
+    if (gpt->config.qk_norm) {
+        gpt->scratch.qkv = gpt_plan_activations(gpt, group, heads_of(gpt).qkv_row);
+        gpt->scratch.head_scales = gpt_plan_floats(gpt, group, heads_of(gpt).heads + heads_of(gpt).kv_heads);
+    }
     if (options->mode == GPT_GENERATION) {
         const uint64_t scores = (uint64_t)(options->batch * gpt->config.n_head) *
                                 operations_padded(&gpt->operations, options->sequence);
@@ -54,20 +66,43 @@ static struct dropout dropout_of(const struct gpt *gpt, const struct sublayer *s
     return gpt_dropout(gpt, sublayer->index, "attention");
 }
 
+static struct head_gains gains_of(const struct sublayer *sublayer, const struct buffer *arena) {
+    return (struct head_gains){{arena, sublayer->at->q_gain}, {arena, sublayer->at->k_gain}};
+}
+
+static struct head_rows rows_of(const struct gpt *gpt, const struct sublayer *sublayer) {
+    const bool normed = gpt->config.qk_norm;
+    return (struct head_rows){.raw = sublayer->in_proj_out,
+                              .qkv = normed ? gpt->scratch.qkv : sublayer->in_proj_out,
+                              .table = gpt->scratch.angles,
+                              .scales = normed ? gpt->scratch.head_scales : gpt->scratch.angles,
+                              .gains = gains_of(sublayer, gpt->parameters.weights)};
+}
+
+/* What attention reads in the forward pass. */
+static const struct buffer *prepare_heads(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct head_rows rows = rows_of(gpt, sublayer);
+    if (head_rows_change(&gpt->operations.shape)) {
+        head_rows_forward(&gpt->operations, gpt->shape, gpt->pass.position, &rows);
+    }
+    return rows.qkv;
+}
+
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
-    const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
     linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
                    sublayer->in_proj_out, NULL);
     compute_set_module(gpt->compute, "attention");
+    const struct buffer *qkv = prepare_heads(gpt, sublayer);
+    const struct attention_values values = {qkv, sublayer->out_proj_in, sublayer->lse};
     if (gpt->pass.cache == CACHE_STEP) {
-        attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->in_proj_out, cache,
-                       gpt->scratch.scores, sublayer->out_proj_in);
+        attention_step(operations, gpt->shape.batch, gpt->pass.position, qkv, cache, gpt->scratch.scores,
+                       sublayer->out_proj_in);
         return;
     }
     if (gpt->pass.cache == CACHE_FILL) {
-        attention_fill(operations, gpt->shape, sublayer->in_proj_out, gpt->pass.cache_row, cache);
+        attention_fill(operations, gpt->shape, qkv, gpt->pass.cache_row, cache);
     }
     attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, dropout_of(gpt, sublayer));
 }
@@ -75,13 +110,21 @@ static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
 static void backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
+    const struct head_rows rows = rows_of(gpt, sublayer);
+    const struct attention_values values = {rows.qkv, sublayer->out_proj_in, sublayer->lse};
     const size_t tokens = gpt_tokens(gpt);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
                     scratch->d_out_proj_in, NULL);
     compute_set_module(gpt->compute, "attention");
+    if (gpt->config.qk_norm) { /* all layers share these rows */
+        head_rows_forward(operations, gpt->shape, 0, &rows);
+    }
     attention_backward(operations, gpt->shape, &values, &scratch->attention, dropout_of(gpt, sublayer),
                        scratch->d_out_proj_in, scratch->d_in_proj_out);
+    if (head_rows_change(&operations->shape)) {
+        head_rows_backward(operations, gpt->shape, &rows, scratch->d_in_proj_out,
+                           gains_of(sublayer, gpt->parameters.gradients), gpt->parameters.accumulate);
+    }
     linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed,
                     scratch->d_in_proj_out, scratch->d_normed, NULL);
 }

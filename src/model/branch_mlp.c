@@ -10,11 +10,12 @@ static bool is_gated(const struct gpt *gpt) {
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
     const size_t width = (size_t)builder->config->n_embd, hidden = (size_t)builder->config->mlp_width;
     const bool gated = mlp_is_gated(builder->config->mlp);
-    parameters_add_linear(builder, gated ? "mlp.c_gate" : "mlp.c_fc", width, hidden, LINEAR_INNER, &at->in);
+    parameters_add_linear(builder, gated ? "mlp.c_gate" : "mlp.c_fc", width, hidden, builder->config->bias,
+                          LINEAR_INNER, &at->in);
     if (gated) {
         parameters_join_linear(builder, "mlp.c_fc", LINEAR_INNER, &at->in);
     }
-    parameters_add_linear(builder, "mlp.c_proj", hidden, width, LINEAR_OUTPUT, &at->out);
+    parameters_add_linear(builder, "mlp.c_proj", hidden, width, builder->config->bias, LINEAR_OUTPUT, &at->out);
 }
 
 /* in_proj_out -> out_proj_in */

@@ -320,6 +320,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .gainless = !config->hc_norm_gain,
         .hc_eps = config->hc_eps,
         .mlp = config->mlp,
+        .qk_norm = config->qk_norm,
         .activation = config->activation,
         .type = gpt->options.type,
         .residual = config->residual,
@@ -381,6 +382,8 @@ int gpt_create(struct gpt *gpt) {
     gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
         operations_build(&gpt->operations, NULL) || list_projections(gpt) ||
+        head_rows_fill_table(&gpt->operations, gpt->config.rope_theta, gpt->options.sequence,
+                             gpt->scratch.angles) ||
         upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
         row_gradients_create(gpt) || attention_open(&gpt->operations)) {
         return -1;

@@ -66,6 +66,9 @@ struct sublayer {
 struct gpt_scratch {
     const struct buffer *d_packed; /* [columns, row] projections */
     struct attention_scratch attention;
+    const struct buffer *angles;        /* [options.sequence, D] with RoPE: see head_rows_fill_table */
+    const struct buffer *qkv;           /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */
+    const struct buffer *head_scales;   /* [N, H + K] with qk_norm */
     const struct buffer *scores;        /* generation: [options.batch, H, padded] */
     const struct buffer *d_streams;     /* [N, S, C] */
     const struct buffer *d_output;      /* [N, C] */

@@ -29,7 +29,7 @@ static bool is_gelu(const struct operations *operations) {
 
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
-    const bool bias = operations->shape.bias;
+    const bool bias = layer.has_bias;
     const bool fuses =
         gemm_fuses(operations->compute, operations->shape.type) && (!activated || is_gelu(operations));
     const struct span input = {x, 0}, weights = {parameters->weights_lowp, layer.weight_at};
@@ -63,7 +63,7 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                  .b = matrix_of(x, 0, rows, layer.in),
                                  .c = matrix_of(parameters->gradients, layer.weight_at, layer.out, layer.in),
                                  .beta = parameters->accumulate});
-    if (operations->shape.bias) {
+    if (layer.has_bias) {
         bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
                       parameters->accumulate);
     }

@@ -34,9 +34,17 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                        "tokens of the vocabulary; 0: meta.json's of data_dir (hc_bench without data: 50304)"),
          .is_size = true},
         {.option = BOOL("bias", &config->bias, "false", "biases in layer norms and linear layers")},
+        {.option = CHOICE("qkv_bias", &config->qkv_bias, "as_bias", "as_bias|false|true",
+                          "a bias of queries, keys and values, for or against `bias`"),
+         .is_switch = true},
         {.option = CHOICE("position", &config->position, "learned", position_names(),
                           "how attention knows the order of tokens: learned embeddings of positions, which are "
-                          "added to those of tokens; or not at all, but for its causal mask")},
+                          "added to those of tokens; rotary ones (RoPE), which turn queries and keys; or not at "
+                          "all, but for its causal mask")},
+        {.option = FLOAT("rope_theta", &config->rope_theta, "10000", 1, 1e12,
+                         "base of RoPE's wavelengths, which grow from 2 pi to 2 pi rope_theta tokens")},
+        {.option = BOOL("qk_norm", &config->qk_norm, "false",
+                        "RMSNorm of every query and key head, with gains of its own, before RoPE")},
         {.option =
              CHOICE("norm", &config->norm, "layernorm", norm_names(),
                     "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
@@ -87,6 +95,7 @@ static double number_of(const struct option_spec *option) {
 struct model_config model_config_default(void) {
     return (struct model_config){.n_streams = 1,
                                  .hc_norm_gain = true,
+                                 .rope_theta = 10000.0,
                                  .tie_embeddings = true,
                                  .settings = residual_settings_default()};
 }
@@ -123,11 +132,16 @@ static int check_heads(const struct model_config *config) {
                          ": the same number of query heads shares each key head",
                          config->n_head, config->n_kv_head);
     }
+    if (config->position == POSITION_ROPE && model_config_heads(config).size % 2 != 0) {
+        return error_set("head_dim = %" PRId64 " is odd: with position = rope a head's channels turn in pairs",
+                         model_config_heads(config).size);
+    }
     return 0;
 }
 
 static void set_derived(struct model_config *config) {
     const struct head_shape heads = model_config_heads(config);
+    config->qkv_bias = model_config_has_qkv_bias(config) ? SWITCH_ON : SWITCH_OFF;
     config->n_kv_head = heads.kv_heads;
     config->head_dim = heads.size;
     const int64_t width = config->n_embd;
@@ -157,6 +171,10 @@ struct head_shape model_config_heads(const struct model_config *config) {
                                                 .head_size = config->head_dim});
 }
 
+bool model_config_has_qkv_bias(const struct model_config *config) {
+    return config->qkv_bias == SWITCH_FOLLOWS ? config->bias : config->qkv_bias == SWITCH_ON;
+}
+
 int model_config_set_tokenizer(struct model_config *config, const char *name) {
     if (name && strlen(name) >= sizeof config->tokenizer) {
         return error_set("'tokenizer' has more than %zu bytes", sizeof config->tokenizer - 1);
@@ -173,7 +191,8 @@ static int read_setting(const json_t *json, struct model_setting *setting) {
     if (!given) {
         return setting->is_size ? error_set("'%s' is missing", option->name) : 0;
     }
-    if (json_is_string(given) != (option->type == OPTION_CHOICE)) {
+    if (json_is_string(given) != (option->type == OPTION_CHOICE && !setting->is_switch) ||
+        (setting->is_switch && !json_is_boolean(given))) {
         return error_set("'%s' is of another type", option->name);
     }
     char *value =
@@ -230,8 +249,14 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
                : 0;
 }
 
-static json_t *setting_json(const struct option_spec *option) {
+/* NULL for a switch that follows another. */
+static json_t *setting_json(const struct model_setting *setting) {
+    const struct option_spec *option = &setting->option;
     char word[32];
+    if (setting->is_switch) {
+        const int state = *(const int *)option->target;
+        return state == SWITCH_FOLLOWS ? NULL : json_boolean(state == SWITCH_ON);
+    }
     switch (option->type) {
     case OPTION_INT:
         return json_integer(*(const int64_t *)option->target);
@@ -250,7 +275,7 @@ json_t *model_config_to_json(const struct model_config *config) {
     json_t *json = json_object();
     json_object_set_new(json, "residual", json_string(config->residual->name));
     for (size_t i = 0, count = model_config_settings(&copy, settings); i < count; i++) {
-        json_object_set_new(json, settings[i].option.name, setting_json(&settings[i].option));
+        json_object_set_new(json, settings[i].option.name, setting_json(&settings[i]));
     }
     if (*config->tokenizer) {
         json_object_set_new(json, "tokenizer", json_string(config->tokenizer));

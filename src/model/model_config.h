@@ -6,6 +6,8 @@
 #include "src/variants/residual.h"
 #include <jansson.h>
 
+/* A switch that may follow another; model_config_check replaces SWITCH_FOLLOWS. In config.json it is a boolean. */
+enum switch_state { SWITCH_FOLLOWS, SWITCH_OFF, SWITCH_ON };
 enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
 enum stream_reduce { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
 
@@ -19,9 +21,12 @@ struct model_config {
     int64_t block_size;
     int64_t n_streams;    /* 1 for rc */
     bool bias;            /* of layer norms and linear layers */
+    int qkv_bias;         /* enum switch_state: of c_attn alone; follows `bias` */
     int stream_expand;    /* enum stream_expand; STREAM_EXPAND_COPY for rc */
     int stream_reduce;    /* enum stream_reduce */
     int position;         /* place in position_names */
+    double rope_theta;    /* of POSITION_ROPE */
+    bool qk_norm;         /* an RMSNorm over each head of q and k, before RoPE */
     int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */
     double norm_eps;      /* model_config_check replaces 0 by the norm's usual one */
     int mlp;              /* place in mlp_names */
@@ -42,6 +47,7 @@ struct model_config {
 struct model_setting {
     struct option_spec option;
     bool is_size;          /* config.json must have it, and it is at least 1 */
+    bool is_switch;        /* an enum switch_state */
     bool only_in_training; /* what a model computes does not depend on it */
 };
 
@@ -60,8 +66,9 @@ struct model_config model_config_default(void);
  * which is not scaled. Settings that follow from others where they are 0 get their values. */
 int model_config_check(struct model_config *config);
 
-/* Returns the heads of attention, for a config that was checked or not. */
+/* Return the heads of attention, and whether c_attn has a bias, of a config that was checked or not. */
 struct head_shape model_config_heads(const struct model_config *config);
+bool model_config_has_qkv_bias(const struct model_config *config);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);

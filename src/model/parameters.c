@@ -43,16 +43,18 @@ static struct parameter *add_weight(struct parameter_builder *builder, uint64_t 
 }
 
 static struct parameter *add_bias(struct parameter_builder *builder, uint64_t *home, const char *name,
-                                  uint64_t elements) {
-    return builder->config->bias ? add(builder, home, name, ".bias", 1, &elements) : NULL;
+                                  uint64_t elements, bool has_bias) {
+    return has_bias ? add(builder, home, name, ".bias", 1, &elements) : NULL;
+}
+
+void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements, uint64_t *home) {
+    add(builder, home, name, ".weight", 1, &(uint64_t){elements})->constant = 1.0f;
 }
 
 static void add_norm(struct parameter_builder *builder, struct norm_offsets *norm, const char *name) {
     const uint64_t width = (uint64_t)builder->config->n_embd;
-    add(builder, &norm->gain, name, ".weight", 1, &width)->constant = 1.0f;
-    if (norm_has_bias(builder->config->norm)) {
-        add_bias(builder, &norm->bias, name, width);
-    }
+    parameters_add_gain(builder, name, width, &norm->gain);
+    add_bias(builder, &norm->bias, name, width, builder->config->bias && norm_has_bias(builder->config->norm));
 }
 
 static double deviation_of(const struct parameter_builder *builder, enum linear_role role) {
@@ -60,17 +62,18 @@ static double deviation_of(const struct parameter_builder *builder, enum linear_
 }
 
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
-                           enum linear_role role, struct linear *linear) {
+                           bool has_bias, enum linear_role role, struct linear *linear) {
+    linear->has_bias = has_bias;
     linear->in = in;
     linear->out = out;
     add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, role));
-    add_bias(builder, &linear->bias_at, name, out);
+    add_bias(builder, &linear->bias_at, name, out, has_bias);
 }
 
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
                             struct linear *linear) {
     add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, role))->joined = true;
-    struct parameter *bias = add_bias(builder, NULL, name, linear->out);
+    struct parameter *bias = add_bias(builder, NULL, name, linear->out, linear->has_bias);
     if (bias) {
         bias->joined = true;
     }

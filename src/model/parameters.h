@@ -28,6 +28,7 @@ struct norm_offsets {
 struct linear {
     uint64_t weight_at, bias_at;
     size_t in, out;
+    bool has_bias;
 };
 
 /* Offsets of a sublayer's parameters. */
@@ -35,6 +36,7 @@ struct sublayer_offsets {
     struct norm_offsets norm;                       /* ln_1 or ln_2 */
     struct linear in;                               /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
     struct linear out;                              /* attn.c_proj or mlp.c_proj */
+    uint64_t q_gain, k_gain;                        /* attn.q_norm and attn.k_norm, with qk_norm */
     uint64_t rms_gain;                              /* norm.weight of the hyper-connection, with hc_norm_gain */
     uint64_t theta;                                 /* its small parameters, contiguous */
     uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection matrices, in the order of residual.c */
@@ -70,15 +72,18 @@ struct parameter_builder {
 /* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer). */
 enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
 
-/* Adds the weight [out, in] and, with config.bias, the bias [out] of a linear layer. *linear gets sizes and
+/* Adds the weight [out, in] and, with has_bias, the bias [out] of a linear layer. *linear gets sizes and
  * offsets; it must stay where it is. */
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
-                           enum linear_role role, struct linear *linear);
+                           bool has_bias, enum linear_role role, struct linear *linear);
 
 /* Adds another such weight and bias, of the same sizes and input, right behind those of `linear`, which become one
  * linear layer with twice the outputs. Nothing may have been added in between. */
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
                             struct linear *linear);
+
+/* Adds gains [elements], which begin as 1: <name>.weight. */
+void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements, uint64_t *home);
 
 /* Builds the table; the model sets the buffers. */
 void parameters_create(const struct model_config *config, struct parameters *parameters);

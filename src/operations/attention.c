@@ -265,23 +265,34 @@ void attention_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- generation */
 
-void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
-                    struct attention_cache cache) {
+/* qkv's keys and values go to the cache from a position on. */
+static void fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                 int64_t position, struct attention_cache cache) {
     const size_t elements = token_count(tokens) * (size_t)head_shape(&operations->shape).kv_row;
     RUN_ELEMENTS(attention_fill, elements, operations->policy.head_vector, ARG_IN(qkv, 2 * elements),
-                 ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(cache.capacity),
-                 ARG_OUT(cache.keys, elements), ARG_OUT(cache.values, elements));
+                 ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(position),
+                 ARG_I32(cache.capacity), ARG_OUT(cache.keys, elements), ARG_OUT(cache.values, elements));
 }
 
+void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                    struct attention_cache cache) {
+    fill(operations, tokens, qkv, row, 0, cache);
+}
+
+/* A work-group of the kernel stores the newest key itself, unless those of other query heads read it, too. */
 void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
                     struct attention_cache cache, const struct buffer *scores, const struct buffer *y) {
     const struct head_shape heads = head_shape(&operations->shape);
+    const bool shared = heads.kv_heads != heads.heads;
     const size_t rows = (size_t)(batch * heads.heads), known = (size_t)position + 1;
     const size_t kept = known * (size_t)(batch * heads.kv_row);
-    RUN_ROWS(attention_step, rows, ARG_IN(qkv, (size_t)(batch * heads.qkv_row)), ARG_I32(position),
-             ARG_I32(cache.capacity), ARG_I32(operations_padded(operations, cache.capacity)),
-             ARG_IN_OUT(cache.keys, kept), ARG_IN_OUT(cache.values, kept), ARG_IN_OUT(scores, known * rows),
-             ARG_OUT(y, (size_t)(batch * heads.y_row)));
+    if (shared) {
+        fill(operations, (struct token_shape){batch, 1}, qkv, 0, position, cache);
+    }
+    RUN_ROWS(attention_step, rows, ARG_IN(qkv, (size_t)(batch * (shared ? heads.y_row : heads.qkv_row))),
+             ARG_I32(position), ARG_I32(cache.capacity), ARG_I32(operations_padded(operations, cache.capacity)),
+             ARG_MEMORY_(cache.keys, 0, kept, 1, !shared), ARG_MEMORY_(cache.values, 0, kept, 1, !shared),
+             ARG_IN_OUT(scores, known * rows), ARG_OUT(y, (size_t)(batch * heads.y_row)));
 }
 
 /* ---- choosing */

@@ -29,7 +29,12 @@ static const struct {
     bool has_bias; /* where the model has biases */
     double epsilon;
 } norms[] = {[NORM_LAYER] = {"layer", true, 1e-5}, [NORM_RMS] = {"rms", false, 1e-6}};
-static const char *const positions[] = {[POSITION_LEARNED] = "learned", [POSITION_NONE] = "none"};
+static const struct {
+    const char *name;
+    const char *turns; /* what it does to heads is cl/position_<this>.cl */
+} positions[] = {[POSITION_LEARNED] = {"learned", "none"},
+                 [POSITION_ROPE] = {"rope", "rope"},
+                 [POSITION_NONE] = {"none", "none"}};
 static const struct {
     const char *name;
     const char *activation; /* its file is activation_<this>.cl; NULL: the one that the model chooses */
@@ -75,13 +80,17 @@ bool mlp_is_gated(int mlp) {
     return mlps[mlp].gated;
 }
 
+bool position_turns_heads(int position) {
+    return strcmp(positions[position].turns, "none") != 0;
+}
+
 const char *activation_names(void) {
     static char names[256];
     return list_names(activations, sizeof activations[0], COUNT(activations), "", names);
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS };
+enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS, HEAD_ROWS };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -91,7 +100,7 @@ enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS };
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 #define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS KV_HEADS HEAD_SIZE ACT"
 static const struct program {
-    const char *files[5]; /* %s is the name of the residual variant, norm or activation */
+    const char *files[5]; /* %s is the name of the residual variant, norm, kind of positions or activation */
     const char *constants;
     enum need need;
     const char *attention; /* only for the algorithm of this name; NULL: not of attention */
@@ -142,6 +151,10 @@ static const struct program {
     {.files = {"reduce.cl"},
      .constants = "VEC=linear_vector ACT",
      .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
+    {.files = {"position_%s.cl", "head_rows.cl"},
+     .constants = "VEC=half_head_vector HEADS KV_HEADS HEAD_SIZE NORMED NORM_EPSILON ACT",
+     .need = HEAD_ROWS,
+     .kernels = {KERNEL(head_rows_forward), KERNEL(head_rows_backward), KERNEL(head_gains_backward)}},
     {.files = {"attention.cl", "attention_step.cl", "attention_cpu_bf16.cl", "attention_cpu.cl"},
      .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD EMULATED",
      .attention = "cpu_bf16",
@@ -207,6 +220,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"KV_HEADS", heads.kv_heads},
         {"LENGTH", (int64_t)norm_length(operations)},
         {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
+        {"NORMED", shape->qk_norm},
         {"NORM_SUM", shape->norm_sum},
         {"PLAIN", residual_is_plain(shape->residual)},
         {"POSITIONS", shape->position == POSITION_LEARNED},
@@ -219,6 +233,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"WIDE", (int64_t)policy->projection_vectors},
         {"arena_vector", policy->arena_vector},
         {"few_rows_block", FEW_ROWS_BLOCK},
+        {"half_head_vector", policy->half_head_vector},
         {"head_vector", policy->head_vector},
         {"key_across", policy->attention_gpu[1].across},
         {"key_down", policy->attention_gpu[1].down},
@@ -296,9 +311,8 @@ static char *define_all(const struct operations *operations, const struct progra
             fprintf(file, " -D%.*s=%" PRId64, (int)strcspn(word, "="), word, number);
         }
     }
-    fputs(device_registers_option(&operations->compute->device,
-                                  program->need == ALWAYS || program->need == GATED_MLPS ? REGISTERS_AS_NEEDED
-                                                                                         : REGISTERS_MANY),
+    const bool is_heavy = program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME;
+    fputs(device_registers_option(&operations->compute->device, is_heavy ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
           file);
     memory_close_stream(file);
     return text;
@@ -311,11 +325,12 @@ static const char *activation_of(const struct operation_shape *shape) {
     return own ? own : activations[shape->activation];
 }
 
-/* The file of the model's residual variant, norm or activation, or `file` itself. */
+/* The file of the model's residual variant, norm, kind of positions or activation, or `file` itself. */
 static void name_file(const struct operations *operations, const char *file, char *name, size_t size) {
     const struct operation_shape *shape = &operations->shape;
     const char *chosen = *file == 'h'   ? shape->residual->name
                          : *file == 'n' ? norms[shape->norm].name
+                         : *file == 'p' ? positions[shape->position].turns
                                         : activation_of(shape);
     const char *percent = strchr(file, '%');
     if (percent) {
@@ -354,6 +369,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [HYPER_CONNECTIONS] = !residual_is_plain(operations->shape.residual),
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
+        [HEAD_ROWS] = head_rows_change(&operations->shape),
     };
     bool wanted = !file;
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {

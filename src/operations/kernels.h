@@ -16,6 +16,7 @@ struct operation_kernels {
     struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
     struct kernel attention_fill, attention_step;
+    struct kernel head_rows_forward, head_rows_backward, head_gains_backward;
     struct kernel one_row_multiply, few_rows_multiply;
     struct kernel activation_forward, activation_backward, bias_add, dropout_apply;
     struct kernel gated_forward, gated_backward;

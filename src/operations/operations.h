@@ -280,6 +280,40 @@ void stream_gram(struct operations *operations, size_t tokens, const struct buff
 
 /* ---- branches */
 
+/* ---- queries and keys before attention */
+
+/* Gains [D] of the norms of q and k, or their gradients; read and written with shape.qk_norm only. */
+struct head_gains {
+    struct span q, k;
+};
+
+/* What the functions below read and write. Without qk_norm qkv is `raw`, which is changed in place. */
+struct head_rows {
+    const struct buffer *raw, *qkv; /* [N, (H + 2 K) D]: c_attn's output, and what attention reads */
+    const struct buffer *table;     /* [positions, D], see head_rows_fill_table */
+    const struct buffer *scales;    /* [N, H + K] float, of qk_norm: for the backward pass */
+    struct head_gains gains;
+};
+
+/* Whether q and k are changed before attention: by the kind of positions or by qk_norm. If not, the functions below
+ * are not to be called. */
+bool head_rows_change(const struct operation_shape *shape);
+
+/* Floats of the table of cosines and sines of so many positions, 0 unless the kind of positions reads one; and
+ * fills it. theta is RoPE's. */
+size_t head_rows_table(const struct operations *operations, int64_t positions);
+int head_rows_fill_table(struct operations *operations, double theta, int64_t positions,
+                         const struct buffer *table);
+
+/* raw -> qkv and scales; the first token of each sequence is at `position`. */
+void head_rows_forward(struct operations *operations, struct token_shape tokens, int64_t position,
+                       const struct head_rows *rows);
+
+/* d_qkv [N, (H + 2 K) D] becomes the gradient of raw. Reads raw and scales, of qk_norm only. Sequences begin at
+ * position 0. */
+void head_rows_backward(struct operations *operations, struct token_shape tokens, const struct head_rows *rows,
+                        const struct buffer *d_qkv, struct head_gains gradients, bool accumulate);
+
 /* What attention reads and writes in its forward pass. */
 struct attention_values {
     const struct buffer *qkv; /* [N, (H + 2 K) D], see struct head_shape */

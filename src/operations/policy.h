@@ -13,13 +13,14 @@ const char *norm_names(void);
 bool norm_has_bias(int norm);  /* where the model has biases */
 double norm_epsilon(int norm); /* the usual one */
 const char *position_names(void);
+bool position_turns_heads(int position); /* it changes q and k before attention: RoPE */
 const char *mlp_names(void);
 bool mlp_is_gated(int mlp); /* it has two input projections */
 const char *activation_names(void);
 
 /* The rows that other files know: GEMMs can compute both GELUs in their epilogue, and exports have these only. */
 enum norm { NORM_LAYER, NORM_RMS };
-enum position { POSITION_LEARNED, POSITION_NONE };
+enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_NONE };
 enum mlp { MLP_GELU, MLP_SWIGLU, MLP_RELU2 }; /* of MLP_GELU the activation is one of those of models */
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
@@ -29,6 +30,7 @@ struct operation_shape {
     int64_t sublayers;           /* of the model, for variants that use the depth */
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
+    bool qk_norm;                        /* an RMSNorm over each head of q and k */
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
@@ -54,10 +56,11 @@ struct attention_gpu_group {
 
 struct policy {
     /* vectors: floats that a work-item moves at a time */
-    unsigned vector;        /* of rows of channels */
-    unsigned linear_vector; /* of inputs and outputs of linear layers, which may have other widths */
-    unsigned head_vector;   /* of channels of a head */
-    unsigned arena_vector;  /* of the arenas, which are padded to whole vectors */
+    unsigned vector;           /* of rows of channels */
+    unsigned linear_vector;    /* of inputs and outputs of linear layers, which may have other widths */
+    unsigned head_vector;      /* of channels of a head */
+    unsigned half_head_vector; /* of half of them */
+    unsigned arena_vector;     /* of the arenas, which are padded to whole vectors */
 
     /* work-items of a work-group */
     size_t item_group; /* of kernels whose work-items have much to do each */

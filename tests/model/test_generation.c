@@ -39,6 +39,8 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     config.logit_softcap = shape->bias ? 2.0 : 0.0;
     config.n_kv_head = shape->bias ? 1 : 2;
     config.head_dim = shape->bias ? 6 : 8;
+    config.position = shape->bias ? POSITION_ROPE : POSITION_LEARNED;
+    config.qk_norm = shape->bias && shape->norm_sum;
     config.stream_reduce = shape->norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
     small_model_create_typed(&pair->whole, compute, &config, ROWS, shape->type);
     small_model_randomise(&pair->whole, 3);

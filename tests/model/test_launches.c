@@ -261,7 +261,8 @@ static struct model_config config_of(const char *residual) {
 static struct model_config modern_config_of(const char *residual) {
     struct model_config config = config_of(residual);
     config.norm = NORM_RMS;
-    config.position = POSITION_NONE;
+    config.position = POSITION_ROPE;
+    config.qk_norm = true;
     config.n_kv_head = 1;
     config.head_dim = 32;
     config.hc_norm_gain = false;

@@ -277,6 +277,24 @@ UNIT_TEST(other_heads_agree_too) {
     }
 }
 
+/* RoPE in place and qk_norm, alone and together; grouped and odd heads. */
+UNIT_TEST(changed_queries_and_keys_agree_too) {
+    const struct model_case shape = {"shc", 5, .bias = true, .norm_sum = true};
+    for (int i = 1; i < 4; i++) {
+        struct model_config config = config_of(&shape);
+        config.position = i & 1 ? POSITION_ROPE : POSITION_LEARNED;
+        config.qk_norm = i & 2;
+        config.rope_theta = 30.0;
+        config.n_head = 4;
+        config.n_kv_head = 2;
+        config.head_dim = i & 1 ? 6 : 5;
+        config.qkv_bias = i == 1 ? SWITCH_OFF : SWITCH_FOLLOWS;
+        small_model_require(model_config_check(&config));
+        compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+        compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
+    }
+}
+
 /* With biases, which an RMSNorm has not, and of both an epsilon that shows. */
 UNIT_TEST(other_norms_agree_too) {
     const struct model_case shape = {"shc", 5, .bias = true, .norm_sum = true};
@@ -295,6 +313,7 @@ UNIT_TEST(other_norms_agree_too) {
 
 UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
     struct model_config config = config_of(&plain_rc);
+    config.qkv_bias = SWITCH_ON;
     config.tie_embeddings = false;
     config.logit_softcap = 0.7;
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
@@ -439,6 +458,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(models_without_positions_agree_too),
         cmocka_unit_test(other_heads_agree_too),
+        cmocka_unit_test(changed_queries_and_keys_agree_too),
         cmocka_unit_test(other_norms_agree_too),
         cmocka_unit_test(other_mlps_agree_too),
         cmocka_unit_test(connections_with_eps_and_no_gain_agree_too),

@@ -283,9 +283,9 @@ static void check_backward(struct bench *bench, const struct operation_case *tes
 
 static bool same_shape(const struct operation_shape *a, const struct operation_shape *b) {
     return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
-           a->kv_heads == b->kv_heads && a->head_size == b->head_size && a->vocabulary == b->vocabulary &&
-           a->bias == b->bias && a->norm_sum == b->norm_sum && a->scaled == b->scaled &&
-           a->activation == b->activation && a->type == b->type && a->norm == b->norm &&
+           a->kv_heads == b->kv_heads && a->qk_norm == b->qk_norm && a->head_size == b->head_size &&
+           a->vocabulary == b->vocabulary && a->bias == b->bias && a->norm_sum == b->norm_sum &&
+           a->scaled == b->scaled && a->activation == b->activation && a->type == b->type && a->norm == b->norm &&
            a->norm_eps == b->norm_eps && a->softcap == b->softcap && a->hc_eps == b->hc_eps &&
            a->gainless == b->gainless && a->position == b->position && a->mlp == b->mlp && a->hidden == b->hidden &&
            a->residual == b->residual && memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;

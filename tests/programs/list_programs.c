@@ -56,7 +56,10 @@ enum {
     RELU2 = 512,
     HC_EPS = 1024,
     GAINLESS = 2048,
-    SWITCHES = 4096,
+    GROUPED = 4096,
+    ROPE = 8192,
+    QK_NORM = 16384,
+    SWITCHES = 32768,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -148,7 +151,9 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;
         shape.norm_eps = norm_epsilon(shape.norm);
-        shape.position = bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;
+        shape.position = bits & ROPE ? POSITION_ROPE : bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;
+        shape.kv_heads = bits & GROUPED ? shape.heads / (shape.heads % 4 ? 3 : 4) : 0;
+        shape.qk_norm = bits & QK_NORM;
         struct operations operations;
         operations_describe(compute, &shape, &operations);
         const int status = operations_build(&operations, NULL);

@@ -118,6 +118,7 @@ UNIT_TEST(wrong_config_lines_are_named_with_their_file) {
 
 UNIT_TEST(shapes_that_cannot_be_are_refused) {
     REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--n-head", "3");
+    REFUSED(USAGE, "head_dim = 5 is odd", "--position", "rope", "--head-dim", "5");
     REFUSED(USAGE, "n_head = 4 is not divisible by n_kv_head = 3", "--n-head", "4", "--n-kv-head", "3");
     REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--n-streams", "1");
 }

@@ -77,6 +77,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .channels = shape->channels,
         .heads = shape->heads,
         .kv_heads = shape->kv_heads,
+        .qk_norm = shape->qk_norm,
         .head_size = shape->head_size,
         .vocabulary = shape->vocabulary,
         .sublayers = 6,

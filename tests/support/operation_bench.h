@@ -13,7 +13,7 @@ struct case_shape {
         const char *name; /* NULL: all settings of variants have their defaults */
         double value;
     } setting;
-    bool bias, norm_sum, scaled, gelu_tanh;
+    bool bias, norm_sum, scaled, gelu_tanh, qk_norm;
     int norm, position, mlp; /* enum norm, enum position, enum mlp */
     int64_t hidden;          /* channels inside an MLP; 0: 4 C */
     double norm_eps;         /* 0: the norm's usual one */

@@ -68,6 +68,81 @@ static void run_attention_backward(struct bench *bench) {
 OPERATION(attention, "attention", "attention.cl", attention_describe, .reference = attention_reference,
           .forward = run_attention_forward, .backward = run_attention_backward);
 
+/* ---- queries and keys before attention: sequences that begin at position 0 */
+
+static const double THETA = 50.0;
+
+static size_t qkv_count(const struct bench *bench) {
+    return bench->token_count * (size_t)heads_of(bench).qkv_row;
+}
+
+static void head_rows_describe(struct bench *bench) {
+    bench_activation(bench_input(bench, "raw", qkv_count(bench), 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "qkv", qkv_count(bench)));
+    if (bench->shape.qk_norm) {
+        bench_parameter(bench, "q_gain", (size_t)heads_of(bench).size, 1.0, 0.5);
+        bench_gap(bench);
+        bench_parameter(bench, "k_gain", (size_t)heads_of(bench).size, 0.0, 0.5);
+        bench_gap(bench);
+    }
+}
+
+static void head_rows_reference(struct bench *bench) {
+    const struct head_shape heads = heads_of(bench);
+    const struct reference_head_rows rows = {
+        .heads = (size_t)heads.heads,
+        .kv_heads = (size_t)heads.kv_heads,
+        .head_size = (size_t)heads.size,
+        .q_gain = bench_values_or_null(bench, "q_gain"),
+        .k_gain = bench_values_or_null(bench, "k_gain"),
+        .epsilon = bench->operations->shape.norm_eps,
+        .theta = bench->shape.position == POSITION_ROPE ? THETA : 0.0,
+    };
+    for (size_t token = 0; token < bench->token_count; token++) {
+        const size_t at = token * (size_t)heads.qkv_row;
+        reference_head_rows(&rows, token % (size_t)bench->tokens.sequence, bench_values(bench, "raw") + at,
+                            bench_values(bench, "qkv") + at);
+    }
+}
+
+/* In place without qk_norm, as models have it. */
+static struct head_rows head_rows_of(struct bench *bench) {
+    const size_t scales = bench->token_count * (size_t)(heads_of(bench).heads + heads_of(bench).kv_heads);
+    const struct buffer *unused = bench_buffer(bench, "raw");
+    struct head_rows rows = {.raw = bench_buffer(bench, bench->shape.qk_norm ? "raw" : "qkv"),
+                             .qkv = bench_buffer(bench, "qkv"),
+                             .table =
+                                 bench_scratch(bench, head_rows_table(bench->operations, bench->tokens.sequence)),
+                             .scales = bench_scratch(bench, scales),
+                             .gains = {{unused, 0}, {unused, 0}}};
+    if (bench->shape.qk_norm) {
+        rows.gains = (struct head_gains){case_weights(bench, "q_gain"), case_weights(bench, "k_gain")};
+    } else {
+        bench_copy(bench, bench_buffer(bench, "raw"), 0, rows.qkv, 0, qkv_count(bench));
+    }
+    bench->failed |= head_rows_fill_table(bench->operations, THETA, bench->tokens.sequence, rows.table) != 0;
+    head_rows_forward(bench->operations, bench->tokens, 0, &rows);
+    return rows;
+}
+
+static void run_head_rows_forward(struct bench *bench) {
+    head_rows_of(bench);
+}
+
+static void run_head_rows_backward(struct bench *bench) {
+    const struct head_rows rows = head_rows_of(bench);
+    struct head_gains gradients = {{&bench->gradients, 0}, {&bench->gradients, 0}};
+    if (bench->shape.qk_norm) {
+        gradients = (struct head_gains){case_gradients(bench, "q_gain"), case_gradients(bench, "k_gain")};
+    }
+    bench_copy(bench, bench_derivative(bench, "qkv"), 0, bench_derivative(bench, "raw"), 0, qkv_count(bench));
+    head_rows_backward(bench->operations, bench->tokens, &rows, bench_derivative(bench, "raw"), gradients,
+                       bench->accumulate);
+}
+
+OPERATION(head_rows, "heads before attention", "head_rows.cl", head_rows_describe, .reference = head_rows_reference,
+          .forward = run_head_rows_forward, .backward = run_head_rows_backward);
+
 /* ---- one query over a cache of `sequence` positions and some more that are not used yet */
 
 static const size_t cache_room = 5;
@@ -169,6 +244,8 @@ const struct operation_case cases_attention[] = {
     TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = WHOLE_HEADS),
     TINY(attention, "rc, K=1", 1, 19, TINY_RC, .kv_heads = 1),
     TINY(attention, "rc, K=1, heads", 1, 19, TINY_RC, .kv_heads = 1, .variation = WHOLE_HEADS),
+    TINY(head_rows, "rope", 2, 3, TINY_RC, .position = POSITION_ROPE, .kv_heads = 1),
+    TINY(head_rows, "rope, qk_norm", 2, 3, TINY_RC, .position = POSITION_ROPE, .kv_heads = 1, .qk_norm = true),
     TINY(attention_one, "mhc", 2, 3, TINY_MHC),
     TINY(attention_one, "rc, K=1", 2, 19, TINY_RC, .kv_heads = 1),
     TINY(cache_fill, "rc, K=1", 2, 3, TINY_RC, .kv_heads = 1),
@@ -218,6 +295,18 @@ const struct operation_case cases_attention[] = {
     CASE(attention_one, "D=64 T=1000", .channels = 128, .heads = 2, .batch = 2, .sequence = 1000),
     CASE(attention_one, "D=256", .channels = 768, .heads = 3, .sequence = 65),
     LOOSE(attention_one, "D=8, large scores", 10, 0, .heads = 3, .sequence = 40, .spread = 6.0),
+    CASE(head_rows, "rope D=8", .heads = 3, .batch = 2, .sequence = 37, .position = POSITION_ROPE),
+    CASE(head_rows, "rope D=6 K=2", .heads = 4, .kv_heads = 2, .head_size = 6, .batch = 2, .sequence = 37,
+         .position = POSITION_ROPE),
+    CASE(head_rows, "rope D=64 K=1", .heads = 3, .kv_heads = 1, .head_size = 64, .batch = 2, .sequence = 300,
+         .position = POSITION_ROPE),
+    CASE(head_rows, "qk_norm D=5 K=2", .heads = 4, .kv_heads = 2, .head_size = 5, .batch = 2, .sequence = 37,
+         .position = POSITION_NONE, .qk_norm = true),
+    CASE(head_rows, "qk_norm D=1", .heads = 3, .head_size = 1, .sequence = 37, .qk_norm = true, .norm_eps = 0.1),
+    CASE(head_rows, "rope, qk_norm D=10 K=1", .heads = 4, .kv_heads = 1, .head_size = 10, .batch = 2,
+         .sequence = 37, .position = POSITION_ROPE, .qk_norm = true),
+    CASE(head_rows, "rope, qk_norm D=64 K=2", .heads = 6, .kv_heads = 2, .head_size = 64, .batch = 2,
+         .sequence = 70, .position = POSITION_ROPE, .qk_norm = true),
     CASE(attention_one, "D=6 K=1", .heads = 4, .kv_heads = 1, .head_size = 6, .batch = 3, .sequence = 37),
     CASE(attention_one, "D=64 K=2", .heads = 6, .kv_heads = 2, .head_size = 64, .batch = 2, .sequence = 100),
     CASE(attention_one, "D=8 K=1 T=1", .heads = 3, .kv_heads = 1, .head_size = 8, .sequence = 1),

@@ -123,6 +123,27 @@ void reference_attention(const struct reference_attention *shape, const double *
     free(p);
 }
 
+void reference_head_rows(const struct reference_head_rows *shape, size_t position, const double *qkv,
+                         double *changed) {
+    const size_t size = shape->head_size, half = size / 2;
+    memcpy(changed, qkv, (shape->heads + 2 * shape->kv_heads) * size * sizeof *changed);
+    for (size_t head = 0; head < shape->heads + shape->kv_heads; head++) {
+        double *row = changed + head * size, statistics[2];
+        const struct reference_norm norm = {.kind = NORM_RMS,
+                                            .epsilon = shape->epsilon,
+                                            .gain = head < shape->heads ? shape->q_gain : shape->k_gain};
+        if (norm.gain) {
+            reference_norm(&norm, size, qkv + head * size, row, statistics);
+        }
+        for (size_t d = 0; shape->theta > 0.0 && d < half; d++) {
+            const double angle = (double)position / pow(shape->theta, 2.0 * (double)d / (double)size);
+            const double u = row[d], w = row[half + d];
+            row[d] = u * cos(angle) - w * sin(angle);
+            row[half + d] = w * cos(angle) + u * sin(angle);
+        }
+    }
+}
+
 /* Where the cache has a position of a head. */
 static size_t cache_at(const struct reference_cache *cache, size_t row, size_t head, size_t position) {
     return ((row * cache->kv_heads + head) * cache->capacity + position) * cache->head_size;

@@ -46,6 +46,18 @@ struct reference_attention {
  * reads key head h K / H, K = kv_heads. */
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse);
 
+/* What q and k become before attention: an RMSNorm with gains [D] unless they are NULL; then RoPE unless theta is
+ * 0. */
+struct reference_head_rows {
+    size_t heads, kv_heads, head_size;
+    const double *q_gain, *k_gain;
+    double epsilon, theta;
+};
+
+/* One token at a position: qkv [(H + 2 K) D] -> changed, where v is as it was. */
+void reference_head_rows(const struct reference_head_rows *shape, size_t position, const double *qkv,
+                         double *changed);
+
 /* Keys and values [rows, kv_heads, capacity, head_size] of sequences that are generated. */
 struct reference_cache {
     size_t heads, kv_heads, head_size, capacity;

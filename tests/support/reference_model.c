@@ -136,7 +136,21 @@ static void attention(const struct place *place, const double *normed, double *o
     double *lse = allocate(tokens * shape.heads);
     linear(tokens, width, qkv_row, normed, find_leaf(place, "attn.c_attn", "", "weight"),
            find_leaf(place, "attn.c_attn", "", "bias"), qkv);
-    reference_attention(&shape, qkv, inner, lse);
+    const struct reference_head_rows rows = {
+        .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
+        .head_size = shape.head_size,
+        .q_gain = find_leaf(place, "attn.q_norm", "", "weight"),
+        .k_gain = find_leaf(place, "attn.k_norm", "", "weight"),
+        .epsilon = model->config->norm_eps,
+        .theta = model->config->position == POSITION_ROPE ? model->config->rope_theta : 0.0,
+    };
+    double *changed = allocate(tokens * qkv_row);
+    for (size_t token = 0; token < tokens; token++) {
+        reference_head_rows(&rows, token % shape.sequence, qkv + token * qkv_row, changed + token * qkv_row);
+    }
+    reference_attention(&shape, changed, inner, lse);
+    free(changed);
     linear(tokens, y_row, width, inner, find_leaf(place, "attn.c_proj", "", "weight"),
            find_leaf(place, "attn.c_proj", "", "bias"), output);
     free(qkv);

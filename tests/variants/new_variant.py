@@ -112,7 +112,7 @@ def add_norm_and_activation(tree):
     with open(os.path.join(tree, "cl/norm_mock.cl"), "w", encoding="utf-8") as file:
         file.write(norm.replace("CHANNELS + NORM_EPSILON)", "CHANNELS + 0.1f)"))
     shutil.copy(os.path.join(tree, "tests/variants/mock/activation_mock_silu.cl"), os.path.join(tree, "cl"))
-    insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const char *const positions[]", ', {"mock", true, 1e-5}'),
+    insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const struct {\n    const char *name;\n    const char *turns;", ', {"mock", true, 1e-5}'),
            ("};\nstatic const char *const activations[]", ',\n {"mock_glu", "mock_silu", true}'),
            ("};\n\n/* Rows of so many bytes", ', "mock_silu"'))
 

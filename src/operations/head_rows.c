@@ -1,0 +1,97 @@
+/* What happens to queries and keys before attention: RoPE and the norm of heads (cl/head_rows.cl). */
+#include "runtime/system/memory.h"
+#include "src/operations/kernels.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* A position's row: cosines [D/2], then sines [D/2]. */
+static void position_angles(int64_t head_size, double theta, int64_t position, float *row) {
+    const int64_t half = head_size / 2;
+    for (int64_t d = 0; d < half; d++) {
+        const double angle = (double)position * pow(theta, -2.0 * (double)d / (double)head_size);
+        row[d] = (float)cos(angle);
+        row[half + d] = (float)sin(angle);
+    }
+}
+
+bool head_rows_change(const struct operation_shape *shape) {
+    return position_turns_heads(shape->position) || shape->qk_norm;
+}
+
+size_t head_rows_table(const struct operations *operations, int64_t positions) {
+    const struct operation_shape *shape = &operations->shape;
+    return position_turns_heads(shape->position) ? (size_t)(positions * head_shape(shape).size) : 0;
+}
+
+int head_rows_fill_table(struct operations *operations, double theta, int64_t positions,
+                         const struct buffer *table) {
+    const int64_t size = head_shape(&operations->shape).size;
+    const size_t elements = head_rows_table(operations, positions);
+    float *rows = memory_allocate(elements, sizeof *rows);
+    for (int64_t i = 0; elements > 0 && i < positions; i++) {
+        position_angles(size, theta, i, rows + i * size);
+    }
+    const int status =
+        elements > 0 ? buffer_write(operations->compute, table, 0, rows, elements * sizeof *rows) : 0;
+    free(rows);
+    return status;
+}
+
+/* How many elements the kernels read and write. */
+struct sizes {
+    size_t tokens, heads; /* of q and k in all tokens */
+    size_t turned, all;   /* elements of q and k, and of v, too */
+    size_t table, gain;
+};
+
+static struct sizes sizes_of(const struct operations *operations, struct token_shape tokens) {
+    const struct head_shape heads = head_shape(&operations->shape);
+    const size_t count = token_count(tokens);
+    return (struct sizes){
+        .tokens = count,
+        .heads = count * (size_t)(heads.heads + heads.kv_heads),
+        .turned = count * (size_t)(heads.y_row + heads.kv_row),
+        .all = count * (size_t)heads.qkv_row,
+        .table = head_rows_table(operations, tokens.sequence),
+        .gain = operations->shape.qk_norm ? (size_t)heads.size : 0,
+    };
+}
+
+/* Both gains are in one arena, the one of k behind that of q: there may be a gap between them. */
+#define ARG_GAINS(gains, count)                                                                                    \
+    ARG_MEMORY_((gains).q.buffer, (gains).q.offset, (count) ? (gains).k.offset - (gains).q.offset + (count) : 0,   \
+                1, 0),                                                                                             \
+        ARG_U64((gains).q.offset), ARG_U64((gains).k.offset)
+
+void head_rows_forward(struct operations *operations, struct token_shape tokens, int64_t position,
+                       const struct head_rows *rows) {
+    const struct sizes sizes = sizes_of(operations, tokens);
+    const bool normed = operations->shape.qk_norm;
+    const size_t items = normed ? sizes.all / (size_t)head_shape(&operations->shape).size : sizes.heads;
+    RUN_GROUPS(head_rows_forward, items, ELEMENT_GROUP, ARG_IN(rows->raw, normed ? sizes.all : sizes.turned),
+               ARG_IN(rows->table, sizes.table), ARG_GAINS(rows->gains, sizes.gain), ARG_U64(sizes.tokens),
+               ARG_I32(tokens.sequence), ARG_I32(position), ARG_OUT(rows->qkv, normed ? sizes.all : sizes.turned),
+               ARG_OUT(rows->scales, normed ? sizes.heads : 0));
+}
+
+/* The gains' gradients first: the other kernel replaces what they are computed from. */
+void head_rows_backward(struct operations *operations, struct token_shape tokens, const struct head_rows *rows,
+                        const struct buffer *d_qkv, struct head_gains gradients, bool accumulate) {
+    const struct sizes sizes = sizes_of(operations, tokens);
+    const bool normed = operations->shape.qk_norm;
+    const size_t width = 2 * sizes.gain, steps = (sizes.gain + 1) / 2 / operations->policy.half_head_vector;
+    const struct chunking chunks = chunk_rows(sizes.tokens, operations->policy.row_chunks);
+    if (normed) {
+        RUN_GROUPS(head_gains_backward, chunks.chunks * steps, ELEMENT_GROUP, ARG_IN(rows->raw, sizes.turned),
+                   ARG_IN(rows->table, sizes.table), ARG_IN(rows->scales, sizes.heads), ARG_IN(d_qkv, sizes.turned),
+                   ARG_U64(sizes.tokens), ARG_U64(chunks.per_chunk), ARG_I32(tokens.sequence),
+                   ARG_OUT(&operations->partials, chunks.chunks * width));
+        const struct partial_target targets[PARTIAL_TARGETS] = {{0, sizes.gain, gradients.q},
+                                                                {sizes.gain, sizes.gain, gradients.k}};
+        add_partials(operations, chunks.chunks, width, targets, accumulate);
+    }
+    RUN_GROUPS(head_rows_backward, sizes.heads, ELEMENT_GROUP, ARG_IN(rows->raw, normed ? sizes.turned : 0),
+               ARG_IN(rows->table, sizes.table), ARG_GAINS(rows->gains, sizes.gain),
+               ARG_IN(rows->scales, normed ? sizes.heads : 0), ARG_U64(sizes.tokens), ARG_I32(tokens.sequence),
+               ARG_IN_OUT(d_qkv, sizes.turned));
+}
