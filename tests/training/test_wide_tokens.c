@@ -7,6 +7,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,47 @@ UNIT_TEST(test_vocabulary_of_70000) {
     assert_true(loss_at(lines, 1) > 11 && loss_at(lines, 1) < 11.4); /* log 70000 = 11.16 */
     assert_true(loss_at(lines, 6) < loss_at(lines, 1) - 1);
     json_decref(lines);
+}
+
+/* Writes a vocabulary of all single bytes and all pairs of bytes: with the end of text 65793 tokens. */
+static const char *write_vocabulary(void) {
+    enum { SINGLE = 256, TOKENS_OF_ALL = SINGLE + SINGLE * SINGLE, MOST_LINE = 16 };
+    char *text = malloc((size_t)TOKENS_OF_ALL * MOST_LINE), *at = text;
+    for (int rank = 0; rank < TOKENS_OF_ALL; rank++) {
+        const int pair = rank - SINGLE;
+        const unsigned char bytes[] = {(unsigned char)(rank < SINGLE ? rank : pair >> 8), (unsigned char)pair};
+        at += EVP_EncodeBlock((unsigned char *)at, bytes, rank < SINGLE ? 1 : 2);
+        at += sprintf(at, " %d\n", rank);
+    }
+    const char *path = scratch_write("pairs.tiktoken", text, (size_t)(at - text));
+    free(text);
+    return path;
+}
+
+/* From text to text. Each two bytes of a word are a token. */
+UNIT_TEST(test_text_of_a_large_vocabulary) {
+    static const char line[] = "abcdefgh\n";
+    char text[200 * (sizeof line - 1) + 1] = "";
+    const char *vocabulary = write_vocabulary();
+    unsigned tokens[2] = {0};
+    size_t bytes;
+    for (size_t i = 0; i < 200; i++) {
+        memcpy(text + i * (sizeof line - 1), line, sizeof line);
+    }
+    const char *source = scratch_write("lines.txt", text, sizeof text - 1);
+    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path("pairs"), "--tokenizer", "gpt2",
+                          "--vocab-file", vocabulary, "--documents", "files", "--val-fraction", "0", source));
+    assert_non_null(strstr(scratch_text(scratch_path("pairs/meta.json"), NULL), "\"token_bytes\": 4"));
+    const unsigned char *stored = (unsigned char *)scratch_text(scratch_path("pairs/train.bin"), &bytes);
+    assert_int_equal(bytes, 4 * (200 * 5 + 1)); /* four pairs and a newline, and the end of text */
+    for (size_t i = 0; i < 2; i++) {
+        tokens[i] = token_load(stored + (i ? bytes - 4 : 0), 4);
+    }
+    assert_int_equal(tokens[0], 256 + 'a' * 256 + 'b');
+    assert_int_equal(tokens[1], 256 + 65536);
+    assert_done(TRAIN("of-pairs", "--data-dir", scratch_path("pairs"), "--max-iters", "2"));
+    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_sample", "--checkpoint", scratch_path("of-pairs/ckpt-2"), "--device",
+                          "pocl", "--vocab-file", vocabulary, "--prompt", "abcd", "--max-new-tokens", "4"));
 }
 
 UNIT_TEST(test_two_and_four_bytes_are_the_same) {
