@@ -8,6 +8,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unictype.h>
 
 /* White space as Unicode defines it; PCRE2's \s also contains U+180E. */
 #define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -165,16 +166,6 @@ int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, pie
     return status;
 }
 
-/* Whether the character before text[at], which is none of white space, is a letter or a number: only those never
- * take line ends into their piece. */
-static bool is_after_word(const struct pieces *pieces, const char *text, size_t before, size_t at) {
-    size_t end = 0;
-    char sign_and_line[8] = {0};
-    memcpy(sign_and_line, text + before, at - before);
-    sign_and_line[at - before] = '\n';
-    return pieces_next(pieces, sign_and_line, at - before + 1, 0, &end) == 0 && end == at - before;
-}
-
 bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at) {
     const char after = text[at];
     if (after != ' ' && (after < '\t' || after > '\r')) {
@@ -185,6 +176,7 @@ bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at) {
     if (utf8_decode(text + before, at - before, &character) != at - before || utf8_is_space(character)) {
         return false;
     }
+    /* letters and numbers never take line ends into their piece; the newest ones may count as signs here */
     const bool joins = pieces->rule->signs_take_lines && (after == '\n' || after == '\r');
-    return !joins || is_after_word(pieces, text, before, at);
+    return !joins || uc_is_general_category_withtable(character, UC_CATEGORY_MASK_L | UC_CATEGORY_MASK_N);
 }

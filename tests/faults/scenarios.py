@@ -93,7 +93,7 @@ RESULTS = ("train.bin", "val.bin", "tokenizer.json", "meta.json")
 
 def prepared(folder, _stdout=""):
     out = folder / "out"
-    return {**digests(out, "*.bin", "meta.json"), "rest": sorted(path.name for path in out.glob("*") if path.name not in RESULTS)}
+    return {**digests(out, "*.bin", "tokenizer.json", "meta.json"), "rest": sorted(path.name for path in out.glob("*") if path.name not in RESULTS)}
 
 
 def half_prepared(folder, before, complete):
