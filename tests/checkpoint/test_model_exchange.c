@@ -140,6 +140,68 @@ UNIT_TEST(weights_come_back_from_hugging_faces_format) {
 }
 
 /* Names, layouts and numbers as GPT2LMHeadModel wants them. */
+/* Models of today's parts, each of another model type. */
+static struct model_config modern_config(int kind) {
+    struct model_config config = plain_config(kind == 1);
+    config.norm = NORM_RMS;
+    config.position = POSITION_ROPE;
+    config.mlp = MLP_SWIGLU;
+    config.mlp_width = 20;
+    config.rope_theta = 500.0;
+    config.qk_norm = kind == 2;
+    config.qkv_bias = kind == 3 ? SWITCH_ON : SWITCH_FOLLOWS;
+    config.n_kv_head = kind == 0 ? 2 : 1;
+    config.head_dim = kind == 0 ? 0 : 6;
+    config.tie_embeddings = kind == 0;
+    return config;
+}
+
+/* From ours to theirs and, from there, to theirs again: no bit changes on the way. */
+UNIT_TEST(llama_and_qwen_come_back_bit_for_bit) {
+    static const char *const types[] = {"\"llama\"", "\"llama\"", "\"qwen3\"", "\"qwen2\""};
+    for (int kind = 0; kind < (int)COUNT(types); kind++) {
+        const struct model_config config = modern_config(kind);
+        struct model_config back;
+        write_checkpoint("modern", &config);
+        require(export_to("modern", "modern-hf", EXPORT_HUGGING_FACE, 0));
+        require(config_file_read(scratch_path("modern-hf"), &back));
+        assert_true(back.norm == NORM_RMS && back.position == POSITION_ROPE && back.mlp == MLP_SWIGLU);
+        assert_true(back.rope_theta == 500.0 && back.qk_norm == config.qk_norm && back.bias == config.bias);
+        assert_true(back.n_kv_head == config.n_kv_head && back.tie_embeddings == config.tie_embeddings);
+        assert_non_null(strstr(scratch_text(scratch_path("modern-hf/config.json"), NULL), types[kind]));
+        assert_weights("modern-hf", &back, true);
+        require(export_to("modern-hf", "modern-again", EXPORT_HUGGING_FACE, 0));
+        assert_same_file("modern-hf/model.safetensors", "modern-again/model.safetensors");
+        assert_same_file("modern-hf/config.json", "modern-again/config.json");
+    }
+}
+
+/* Queries, keys and values are tensors of their own, of as many rows as they have heads. */
+UNIT_TEST(queries_keys_and_values_are_parted) {
+    const struct model_config config = modern_config(2);
+    write_checkpoint("modern", &config);
+    require(export_to("modern", "modern-hf", EXPORT_HUGGING_FACE, 0));
+    struct safetensors *ours = tensors_open(scratch_path("modern"), "model.safetensors");
+    struct safetensors *theirs = tensors_open(scratch_path("modern-hf"), "model.safetensors");
+    static const char *const parts[] = {"q", "k", "v"};
+    float *whole = tensors_read(ours, tensors_need(ours, "", "transformer.h.1.attn.c_attn.weight"));
+    const float *at = whole;
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.1.self_attn.%s_proj.weight", parts[i]);
+        const struct tensor_info *info = tensors_need(theirs, "", name);
+        assert_true(info->shape[0] == (i == 0 ? 12U : 6U) && info->shape[1] == 16);
+        float *part = tensors_read(theirs, info);
+        assert_memory_equal(part, at, info->elements * sizeof *part);
+        at += info->elements;
+        free(part);
+    }
+    assert_int_equal(at - whole, 24 * 16);
+    free(whole);
+    safetensors_close(ours);
+    safetensors_close(theirs);
+}
+
 UNIT_TEST(linear_layers_are_transposed_for_hugging_face) {
     const struct model_config config = plain_config(false);
     write_checkpoint("plain", &config);
@@ -615,6 +677,21 @@ UNIT_TEST(training_starts_from_hugging_faces_folder) {
     assert_done(CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("tuned"), "--max-iters",
                           "2", "--device", "pocl"));
     assert_true(files_exist(scratch_path("tuned/ckpt-2")));
+}
+
+/* A larger vocabulary, whose rows of both embeddings are means, and a shorter context. */
+UNIT_TEST(training_starts_from_llama) {
+    const struct model_config config = modern_config(1);
+    struct model_config tuned;
+    require(files_remove_folder(scratch_path("tuned")));
+    require(files_remove_folder(scratch_path("hf")));
+    write_checkpoint("modern", &config);
+    require(export_to("modern", "hf", EXPORT_HUGGING_FACE, 0));
+    assert_failed(TRAIN_FROM_HF("--vocab-size", "48", "--block-size", "9"), 1, "another block_size");
+    assert_done(TRAIN_FROM_HF("--vocab-size", "48", "--block-size", "4"));
+    require(config_file_read(scratch_path("tuned/ckpt-1"), &tuned));
+    assert_true(tuned.vocab_size == 48 && tuned.block_size == 4 && tuned.n_kv_head == 1 && tuned.head_dim == 6);
+    assert_true(tuned.position == POSITION_ROPE && !tuned.tie_embeddings && tuned.hugging_face_rows == 0);
 }
 
 UNIT_TEST_MAIN(scratch_begin, scratch_end)
