@@ -83,7 +83,9 @@ class Attention(nn.Module):
         normed = config.get("qk_norm", False)                        # of each head of queries and of keys
         self.q_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6)) if normed else None
         self.k_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6)) if normed else None
-        self.theta = config.get("rope_theta", 10000.0) if config.get("position") == "rope" else None
+        if config["position"] not in ("learned", "rope", "none"):
+            raise ValueError("this file has no function for position '%s': add one beside rotate" % config["position"])
+        self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
 
     def forward(self, x):
