@@ -111,8 +111,14 @@ def add_norm_and_activation(tree):
     assert norm.count("CHANNELS + NORM_EPSILON)") == 1
     with open(os.path.join(tree, "cl/norm_mock.cl"), "w", encoding="utf-8") as file:
         file.write(norm.replace("CHANNELS + NORM_EPSILON)", "CHANNELS + 0.1f)"))
+    with open(os.path.join(tree, "cl/position_rope.cl"), encoding="utf-8") as file:
+        turns = file.read()
+    assert turns.count("backward ?") == 2
+    with open(os.path.join(tree, "cl/position_mock_back.cl"), "w", encoding="utf-8") as file:
+        file.write(turns.replace("backward ?", "!backward ?"))
     shutil.copy(os.path.join(tree, "tests/variants/mock/activation_mock_silu.cl"), os.path.join(tree, "cl"))
     insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const struct {\n    const char *name;\n    const char *turns;", ', {"mock", true, 1e-5}'),
+           ("};\nstatic const struct {\n    const char *name;\n    const char *activation;", ',\n {"mock_turn", "mock_back"}'),
            ("};\nstatic const char *const activations[]", ',\n {"mock_glu", "mock_silu", true}'),
            ("};\n\n/* Rows of so many bytes", ', "mock_silu"'))
 
@@ -217,7 +223,7 @@ def try_norm_and_activation(tree):
     print("another norm, another activation")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--max-iters", "20", *MODEL)
     known = losses_of(tree, "adamw")
-    for option, word in (("norm", "mocknorm"), ("activation", "mock_silu"), ("mlp", "mock_glu")):
+    for option, word in (("norm", "mocknorm"), ("activation", "mock_silu"), ("mlp", "mock_glu"), ("position", "mock_turn")):
         expect(tree.program("hc_train", "--help"), word)
         for dtype in ("fp32", "bf16"):
             tree.program(*run, "--" + option, word, "--dtype", dtype, "--out-dir", word)
