@@ -377,6 +377,24 @@ class Block(nn.Module):
         return self.sublayer(streams, self.hc_mlp, self.ln_2, self.mlp)
 
 
+class Collapse(nn.Module):
+    """The sum of the streams with weights that depend on them."""
+
+    def __init__(self, config):
+        super().__init__()
+        streams, width = config["n_streams"], config["n_embd"]
+        self.norm = RMSNorm(streams * width, gain=False)
+        self.eps = config["hc_eps"]
+        self.w_pre = nn.Parameter(torch.zeros(streams * width, streams))
+        self.b_pre = nn.Parameter(torch.zeros(streams))
+        self.alpha_pre = nn.Parameter(torch.ones(()))
+
+    def forward(self, streams):
+        z = self.norm(streams.flatten(-2)) @ self.w_pre
+        weights = torch.sigmoid(self.alpha_pre * z + self.b_pre) + self.eps
+        return (weights.unsqueeze(-2) @ streams).squeeze(-2)
+
+
 class Transformer(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -387,6 +405,8 @@ class Transformer(nn.Module):
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
         self.ln_f = norm_of(config)
+        collapsed = config["stream_reduce"] == "head" and config["residual"] != "rc"
+        self.hc_head = Collapse(config) if collapsed else None
 
 
 class GPT(nn.Module):
@@ -415,7 +435,9 @@ class GPT(nn.Module):
             streams = streams * parts.stream_scale
         for block in parts.h:
             streams = block(streams)
-        if config["stream_reduce"] == "norm_sum":
+        if parts.hc_head is not None:
+            top = parts.ln_f(parts.hc_head(streams))
+        elif config["stream_reduce"] != "sum_norm":
             top = parts.ln_f(streams).sum(-2)
         else:
             top = parts.ln_f(streams.sum(-2))

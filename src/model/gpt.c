@@ -42,6 +42,74 @@ static struct final_norm final_norm_of(const struct gpt *gpt) {
                                gpt->final, gpt->final_statistics};
 }
 
+/* The streams that are summed with weights, in two parts: the weights, and the sum with its norm. */
+static struct collapse collapse_of(const struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+    return (struct collapse){top->mix.streams,
+                             top->mix.squares,
+                             {parameters->weights, parameters->collapse_w},
+                             {parameters->weights, parameters->collapse_small},
+                             gpt->collapse_z,
+                             gpt->collapse_h};
+}
+
+static struct stream_mix collapsed_sum_of(const struct gpt *gpt) {
+    struct stream_mix mix = gpt->sublayers[BRANCHES * gpt->config.n_layer].mix;
+    mix.h = gpt->collapse_h;
+    mix.norm = gpt_norm(gpt->parameters.weights, gpt->parameters.final);
+    mix.normed = gpt->final;
+    mix.statistics = gpt->final_statistics;
+    return mix;
+}
+
+/* streams -> final */
+static void reduce_streams(struct gpt *gpt) {
+    const struct final_norm final = final_norm_of(gpt);
+    const struct collapse collapse = collapse_of(gpt);
+    const struct stream_mix sum = collapsed_sum_of(gpt);
+    if (gpt->operations.shape.collapsed) {
+        collapse_forward(&gpt->operations, gpt_tokens(gpt), &collapse);
+        width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sum);
+    } else {
+        final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
+    }
+}
+
+static void collapse_streams_backward(struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct collapse collapse = collapse_of(gpt);
+    const struct stream_mix sum = collapsed_sum_of(gpt);
+    const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
+    const size_t row = streams * (size_t)gpt->config.n_embd;
+    width_mix_backward(&gpt->operations, tokens, &sum, gpt->d_final, scratch->d_normed, scratch->d_h,
+                       gpt_norm(parameters->gradients, parameters->final), parameters->accumulate);
+    collapse_backward(&gpt->operations, tokens, &collapse, scratch->d_normed, scratch->d_h,
+                      &(struct collapse_gradients){gpt->d_collapse_z,
+                                                   scratch->d_streams,
+                                                   {parameters->gradients, parameters->collapse_small}},
+                      parameters->accumulate);
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.transpose_a = true,
+                                 .a = matrix_of(collapse.streams, 0, tokens, row),
+                                 .b = matrix_of(gpt->d_collapse_z, 0, tokens, streams),
+                                 .c = matrix_of(parameters->gradients, parameters->collapse_w, row, streams),
+                                 .beta = parameters->accumulate});
+}
+
+/* d_final -> scratch.d_streams */
+static void reduce_streams_backward(struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    const struct final_norm final = final_norm_of(gpt);
+    if (gpt->operations.shape.collapsed) {
+        collapse_streams_backward(gpt);
+    } else {
+        final_norm_backward(&gpt->operations, gpt_tokens(gpt), &final, gpt->d_final, gpt->scratch.d_streams,
+                            gpt_norm(parameters->gradients, parameters->final), parameters->accumulate);
+    }
+}
+
 /* The dropout of a branch's output [N, C], or of its gradient, in place. */
 static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
     compute_set_module(gpt->compute, "dropout");
@@ -82,8 +150,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
         hyper_connection_leave(gpt, sublayer);
     }
     compute_set_module(gpt->compute, "head");
-    const struct final_norm final = final_norm_of(gpt);
-    final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
+    reduce_streams(gpt);
 }
 
 /* logits [rows, V] of tokens first .. = final W^T, before they are capped; W is wte or lm_head */
@@ -198,13 +265,9 @@ static void embedding_part_backward(struct gpt *gpt) {
 }
 
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
-    const struct parameters *parameters = &gpt->parameters;
-    const struct gpt_scratch *scratch = &gpt->scratch;
     const int64_t last = gpt->config.n_layer - 1;
-    const struct final_norm final = final_norm_of(gpt);
     compute_set_module(gpt->compute, "head");
-    final_norm_backward(&gpt->operations, gpt_tokens(gpt), &final, gpt->d_final, scratch->d_streams,
-                        gpt_norm(parameters->gradients, parameters->final), parameters->accumulate);
+    reduce_streams_backward(gpt);
     notify(listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];

@@ -221,6 +221,11 @@ static void plan_head(struct gpt *gpt) {
     struct memory_plan *plan = &gpt->plan;
     gpt->final = gpt_plan_activations(gpt, group, gpt->config.n_embd);
     gpt->final_statistics = gpt_plan_floats(gpt, group, 2 * gpt->config.n_streams);
+    if (gpt->operations.shape.collapsed) {
+        gpt->collapse_z = gpt_plan_floats(gpt, group, gpt->config.n_streams);
+        gpt->collapse_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
+        gpt->d_collapse_z = is_training(gpt) ? gpt_plan_activations(gpt, group, gpt->config.n_streams) : NULL;
+    }
     gpt->losses = gpt_plan_floats(gpt, group, 1);
     gpt->logit_rows = logit_rows(gpt);
     const uint64_t logits = gpt->logit_rows * gpt->vocabulary;
@@ -317,6 +322,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm_eps = config->norm_eps,
         .softcap = config->logit_softcap,
         .position = config->position,
+        .collapsed = config->stream_reduce == STREAM_REDUCE_HEAD,
         .gainless = !config->hc_norm_gain,
         .hc_eps = config->hc_eps,
         .mlp = config->mlp,

@@ -15,8 +15,10 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
              "stream_expand", &config->stream_expand, "copy", "copy|scaled",
              "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
              "so that streams differ from the start (rc ignores it)")},
-        {.option = CHOICE("stream_reduce", &config->stream_reduce, "norm_sum", "norm_sum|sum_norm",
-                          "at the top: norm each stream, then sum; or sum, then norm")},
+        {.option =
+             CHOICE("stream_reduce", &config->stream_reduce, "norm_sum", "norm_sum|sum_norm|head",
+                    "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that "
+                    "depend on the streams, as in DeepSeek-V4, then norm (rc ignores it)")},
         {.option = BOOL("hc_norm_gain", &config->hc_norm_gain, "true",
                         "a learned gain in the norm before the projections of hyper-connections")},
         {.option = FLOAT("hc_eps", &config->hc_eps, "0", 0, 1,
@@ -105,6 +107,8 @@ static int check_streams(struct model_config *config) {
     if (residual_is_plain(config->residual)) {
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
+        config->stream_reduce =
+            config->stream_reduce == STREAM_REDUCE_HEAD ? STREAM_REDUCE_NORM_SUM : config->stream_reduce;
     }
     return residual_takes(config->residual, config->n_streams)
                ? 0
@@ -288,7 +292,7 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     struct model_setting ours[MODEL_MOST_SETTINGS], theirs[MODEL_MOST_SETTINGS];
     const size_t count = model_config_settings(&first, ours);
     model_config_settings(&second, theirs);
-    if ((strcmp(name, "n_streams") == 0 || strcmp(name, "stream_expand") == 0) && residual_is_plain(a->residual)) {
+    if ((strcmp(name, "n_streams") == 0 || strncmp(name, "stream_", 7) == 0) && residual_is_plain(a->residual)) {
         return true; /* rc has one stream, whatever is asked for */
     }
     for (size_t i = 0; i < count; i++) {

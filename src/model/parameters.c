@@ -127,6 +127,21 @@ static void add_stream_scale(struct parameter_builder *builder) {
     builder->parameters->auxiliary += parameter->elements;
 }
 
+/* As transformers initialises DeepseekV4HyperHead. */
+static void add_collapse(struct parameter_builder *builder) {
+    struct parameters *parameters = builder->parameters;
+    const uint64_t streams = (uint64_t)builder->config->n_streams;
+    const uint64_t shape[] = {streams * (uint64_t)builder->config->n_embd, streams};
+    struct parameter *w = add(builder, &parameters->collapse_w, "hc_head", ".w_pre", 2, shape);
+    w->decayed = true;
+    w->deviation = DEVIATION;
+    add(builder, &parameters->collapse_small, "hc_head", ".b_pre", 1, &streams);
+    struct parameter *alpha = add(builder, NULL, "hc_head", ".alpha_pre", 0, NULL);
+    alpha->constant = 1.0f;
+    alpha->joined = true;
+    parameters->auxiliary += shape[0] * streams + streams + 1;
+}
+
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
     struct parameter_builder builder = {parameters, config, -1, "transformer."};
     const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
@@ -151,6 +166,10 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     if (!config->tie_embeddings) {
         *builder.prefix = '\0';
         add_weight(&builder, &parameters->head, "lm_head", tokens, width, DEVIATION);
+        snprintf(builder.prefix, sizeof builder.prefix, "transformer.");
+    }
+    if (config->stream_reduce == STREAM_REDUCE_HEAD) {
+        add_collapse(&builder);
     }
 }
 

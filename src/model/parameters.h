@@ -17,7 +17,7 @@ struct parameter {
     double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
     double spread;    /* initial values are uniform in constant +- spread */
     float constant;
-    int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm and lm_head */
+    int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm, lm_head and hc_head */
     uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
 };
 
@@ -53,6 +53,7 @@ struct parameters {
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     struct norm_offsets final;                    /* ln_f */
     uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
+    uint64_t collapse_w, collapse_small;          /* hc_head: w_pre; b_pre and alpha_pre */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
     const struct buffer *weights, *gradients,

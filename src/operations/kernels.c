@@ -90,7 +90,7 @@ const char *activation_names(void) {
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS, HEAD_ROWS };
+enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS, HEAD_ROWS, COLLAPSE };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -120,6 +120,10 @@ static const struct program {
     {.files = {"norm_%s.cl", "head.cl"},
      .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
+    {.files = {"collapse.cl"},
+     .constants = "VEC=1 STREAMS CHANNELS HC_EPS ACT",
+     .need = COLLAPSE,
+     .kernels = {KERNEL(collapse_forward), KERNEL(collapse_backward)}},
     {.files = {"cross_entropy.cl"},
      .constants = "VEC LANES=loss_lanes VOCABULARY CAPPED SOFTCAP ACT",
      .kernels = {KERNEL(cross_entropy)}},
@@ -259,6 +263,7 @@ static double real_of(const struct operations *operations, const char *name) {
         const char *name;
         double value;
     } all[] = {
+        {"HC_EPS", shape->hc_eps},
         {"NORM_EPSILON", shape->norm_eps},
         {"SOFTCAP", shape->softcap > 0.0 ? shape->softcap : 1.0},
         {"SCALE", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE"))},
@@ -368,6 +373,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [ALWAYS] = true,
         [HYPER_CONNECTIONS] = !residual_is_plain(operations->shape.residual),
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
+        [COLLAPSE] = operations->shape.collapsed,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };

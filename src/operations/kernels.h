@@ -20,6 +20,7 @@ struct operation_kernels {
     struct kernel one_row_multiply, few_rows_multiply;
     struct kernel activation_forward, activation_backward, bias_add, dropout_apply;
     struct kernel gated_forward, gated_backward;
+    struct kernel collapse_forward, collapse_backward;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };

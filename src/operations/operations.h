@@ -402,6 +402,29 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
                          const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
                          bool accumulate);
 
+/* The collapse of the streams with weights of their own (shape.collapsed). */
+struct collapse {
+    const struct buffer *streams, *squares; /* [N, S, C], [N, S] */
+    struct span w, small;                   /* w_pre [S C, S]; b_pre [S] and alpha_pre behind it */
+    const struct buffer *z, *h;             /* [N, S]; [N, h_row], of which the first S numbers are the weights */
+};
+
+/* What collapse_backward writes. */
+struct collapse_gradients {
+    const struct buffer *d_z;       /* [N, S] of the raw projections, of the activations' type */
+    const struct buffer *d_streams; /* [N, S, C] */
+    struct span d_small;
+};
+
+/* z and the weights in h. width_mix_forward then makes norm(sum_s h_s x_s) of them. */
+void collapse_forward(struct operations *operations, size_t tokens, const struct collapse *collapse);
+
+/* After width_mix_backward, from its d_u [N, C] and d_h [N, h_row]. The gradient of w is left to a GEMM: streams^T
+ * d_z. */
+void collapse_backward(struct operations *operations, size_t tokens, const struct collapse *collapse,
+                       const struct buffer *d_u, const struct buffer *d_h,
+                       const struct collapse_gradients *gradients, bool accumulate);
+
 /* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. The softmax is of the logits, or
  * with shape.softcap of softcap tanh(logits / softcap). d_logits [rows, V], of the activations' type, becomes scale
  * * (softmax - one-hot), times the slope of softcap tanh(...), unless it is NULL; if activations are fp32, it may

@@ -31,6 +31,7 @@ struct operation_shape {
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
     bool qk_norm;                        /* an RMSNorm over each head of q and k */
+    bool collapsed;                      /* the streams are summed at the top with weights that depend on them */
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */

@@ -266,6 +266,7 @@ static struct model_config modern_config_of(const char *residual) {
     config.n_kv_head = 1;
     config.head_dim = 32;
     config.hc_norm_gain = false;
+    config.stream_reduce = STREAM_REDUCE_HEAD;
     config.hc_eps = 1e-6;
     config.tie_embeddings = false;
     config.mlp = MLP_SWIGLU;

@@ -345,6 +345,21 @@ UNIT_TEST(connections_with_eps_and_no_gain_agree_too) {
     }
 }
 
+/* The streams summed at the top with weights that are learned; rc has one and ignores it. */
+UNIT_TEST(collapsed_streams_agree_too) {
+    static const struct model_case shapes[] = {{"mhc", 3, .bias = true},
+                                               {"hc", 2, .bias = false},
+                                               {"krom", 8, .bias = false, .type = ELEMENT_FP16},
+                                               {"rc", 1, .bias = false}};
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct model_config config = config_of(&shapes[i]);
+        config.stream_reduce = STREAM_REDUCE_HEAD;
+        config.hc_eps = 0.01;
+        config.norm = i % 2 ? NORM_RMS : NORM_LAYER;
+        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
+    }
+}
+
 UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
@@ -461,6 +476,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(changed_queries_and_keys_agree_too),
         cmocka_unit_test(other_norms_agree_too),
         cmocka_unit_test(other_mlps_agree_too),
+        cmocka_unit_test(collapsed_streams_agree_too),
         cmocka_unit_test(connections_with_eps_and_no_gain_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),

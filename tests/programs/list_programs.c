@@ -59,7 +59,8 @@ enum {
     GROUPED = 4096,
     ROPE = 8192,
     QK_NORM = 16384,
-    SWITCHES = 32768,
+    COLLAPSED = 32768,
+    SWITCHES = 65536,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -147,6 +148,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.scaled = bits & SCALED && shape.streams > 1;
         shape.mlp = bits & SWIGLU ? MLP_SWIGLU : bits & RELU2 ? MLP_RELU2 : MLP_GELU;
         shape.hc_eps = bits & HC_EPS ? 1e-6 : 0.0;
+        shape.collapsed = bits & COLLAPSED && shape.streams > 1;
         shape.gainless = bits & GAINLESS;
         shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;

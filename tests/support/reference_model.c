@@ -236,6 +236,19 @@ static void embed(const struct place *place, double *streams) {
     }
 }
 
+/* The weight of stream s in the sum with stream_reduce = head. */
+static double collapse_weight(const struct reference_model *model, size_t streams, size_t row, const double *x,
+                              size_t s) {
+    const double *w = find(model, "hc_head.w_pre");
+    double z = 0.0;
+    for (size_t k = 0; k < row; k++) {
+        z += x[k] * w[k * streams + s];
+    }
+    z /= sqrt(reference_dot(row, x, x) / (double)row + 1e-6);
+    return 1.0 / (1.0 + exp(-*find(model, "hc_head.alpha_pre") * z - find(model, "hc_head.b_pre")[s])) +
+           model->config->hc_eps;
+}
+
 /* One token's streams [S, C] to top [C]; normed [C] is scratch. */
 static void reduce(const struct place *place, const double *x, double *normed, double *top) {
     const struct reference_model *model = place->model;
@@ -250,11 +263,14 @@ static void reduce(const struct place *place, const double *x, double *normed, d
             reference_norm(&norm, width, part, normed, statistics);
             part = normed;
         }
+        const double weight = model->config->stream_reduce == STREAM_REDUCE_HEAD
+                                  ? collapse_weight(model, place->streams, place->streams * width, x, s)
+                                  : 1.0;
         for (size_t c = 0; c < width; c++) {
-            top[c] += part[c];
+            top[c] += weight * part[c];
         }
     }
-    if (model->config->stream_reduce == STREAM_REDUCE_SUM_NORM) {
+    if (model->config->stream_reduce != STREAM_REDUCE_NORM_SUM) {
         reference_norm(&norm, width, top, normed, statistics);
         memcpy(top, normed, width * sizeof *top);
     }
