@@ -4,7 +4,7 @@
 The model is src/checkpoint/model.py, plain modules as research code has them: the maps of a hyper-connection are matrix products
 and elementwise functions on whole tensors, attention is PyTorch's fused one; the optimizer is its fused AdamW. On CPU threads, or
 on a GPU with --device cuda; float32, or mixed precision by autocast with --dtype; eager, or compiled (inductor) with --compile,
-which takes a minute before the first step. Lines on stdin and stdout as `hc_bench --step-on-demand` has them.
+which takes a minute before the first step. With --transformers the model is Llama of the package transformers. Lines on stdin and stdout as `hc_bench --step-on-demand` has them.
 """
 import argparse
 import contextlib
@@ -44,6 +44,22 @@ def make_optimizer(parameters):
         return torch.optim.AdamW(parameters, fused=True, **settings)
     except (TypeError, RuntimeError):  # an older PyTorch has it for GPUs only, or not at all
         return torch.optim.AdamW(parameters, **settings)
+
+
+class Llama(nn.Module):
+    """transformers' Llama with the arguments and results of checkpoint_model.GPT."""
+
+    def __init__(self, settings):
+        super().__init__()
+        import transformers
+        self.llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=settings.vocab_size, hidden_size=settings.n_embd, intermediate_size=-(-8 * settings.n_embd // 3 // 64) * 64,
+            num_hidden_layers=settings.n_layer, num_attention_heads=settings.n_head, num_key_value_heads=settings.n_kv_head,
+            max_position_embeddings=settings.block_size, tie_word_embeddings=True, use_cache=False, attn_implementation="sdpa"))
+
+    def forward(self, tokens, targets):
+        logits = self.llama(input_ids=tokens).logits
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 @torch.no_grad()
@@ -105,10 +121,16 @@ def parse():
     for name, value in (("n_streams", 4), ("n_layer", 12), ("n_head", 12), ("n_embd", 768), ("block_size", 1024),
                         ("vocab_size", 50304), ("batch_size", 1), ("gradient_accumulation_steps", 1), ("threads", 0)):
         parser.add_argument("--" + name, type=int, default=value)
+    parser.add_argument("--n_kv_head", type=int, help="default: n_head")
+    for name, value in (("norm", "layernorm"), ("position", "learned"), ("mlp", "gelu")):
+        parser.add_argument("--" + name, default=value)
+    parser.add_argument("--transformers", action="store_true", help="Llama of the package transformers, plain residual connections")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--compile", action="store_true", help="torch.compile for the model")
-    return parser.parse_args()
+    settings = parser.parse_args()
+    settings.n_kv_head = settings.n_kv_head or settings.n_head
+    return settings
 
 
 def say(**facts):
@@ -127,7 +149,7 @@ def main():
         torch.set_num_threads(settings.threads)
     device = torch.device(settings.device)
     torch.manual_seed(1)
-    model = checkpoint_model.GPT(vars(settings))
+    model = Llama(settings) if settings.transformers else checkpoint_model.GPT(vars(settings))
     initialise(model)
     model.to(device)
     optimizer = make_optimizer(model.parameters())

@@ -15,13 +15,15 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Options that both programs take: configs/M.conf, and nanoGPT's recipe for CPUs with the characters of tinyshakespeare.
+# Options that both programs take: of configs/M.conf, of configs/llama_M.conf, and of nanoGPT's recipe for CPUs with the characters of
+# tinyshakespeare.
+M = {"n_streams": 4, "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304, "batch_size": 1}
 PRESETS = {
-    "M": {"n_streams": 4, "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304, "batch_size": 1},
-    "small": {"n_streams": 4, "n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 65, "batch_size": 12},
+    "M": M,
+    "llama_M": {**M, "n_kv_head": 4, "norm": "rmsnorm", "position": "rope", "mlp": "swiglu"},
+    "small": {**M, "n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 65, "batch_size": 12},
 }
-OPTIONS = list(PRESETS["M"])
-STEPS = {"M": 1, "small": 100}  # of a turn
+STEPS = {"M": 1, "llama_M": 1, "small": 100}  # of a turn
 FORMS = [(dtype, compiled) for dtype in ("fp32", "bf16") for compiled in (False, True)]  # of PyTorch, on a CPU
 
 
@@ -60,8 +62,8 @@ class Program:
 
 def hctrain(arguments, residual):
     command = [arguments.hc_bench, "--step-on-demand", "--device", arguments.device, "--residual", residual]
-    for name in OPTIONS:
-        command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
+    for name, value in arguments.model.items():
+        command += ["--" + name.replace("_", "-"), str(value)]
     command += ["--gradient-accumulation-steps", "1", "--dtype", arguments.dtype]
     return Program("hc_bench %s" % residual, command)
 
@@ -69,9 +71,14 @@ def hctrain(arguments, residual):
 def torch(arguments, residual, dtype, compiled):
     command = [sys.executable, os.path.join(HERE, "torch_peer.py"), "--residual", residual, "--threads",
                str(arguments.threads), "--device", arguments.torch_device, "--dtype", dtype]
-    for name in OPTIONS:
-        command += ["--" + name, str(getattr(arguments, name))]
-    return Program("PyTorch %s" % residual, command + ["--compile"] * compiled)
+    for name, value in arguments.model.items():
+        command += ["--" + name, str(value)]
+    from_transformers = arguments.transformers and residual == "rc"
+    return Program("PyTorch %s" % residual, command + ["--compile"] * compiled + ["--transformers"] * from_transformers)
+
+
+def tokens_of(arguments):
+    return arguments.model["batch_size"] * arguments.model["block_size"]
 
 
 def form_name(form):
@@ -92,7 +99,7 @@ def fastest_form(arguments, residual):
         program.turn(arguments.steps)
         seconds = min(program.turn(arguments.steps) for _ in range(2))
         program.end()
-        rates[form] = arguments.batch_size * arguments.block_size / seconds
+        rates[form] = tokens_of(arguments) / seconds
     return max(rates, key=rates.get), rates
 
 
@@ -116,7 +123,7 @@ def compare(arguments, residual):
         program.end()
     if ours["parameters"] != theirs["parameters"]:
         sys.exit("vs_torch.py: not the same model: %d and %d parameters" % (ours["parameters"], theirs["parameters"]))
-    tokens = arguments.batch_size * arguments.block_size
+    tokens = tokens_of(arguments)
     median = [statistics.median(column) for column in zip(*rounds)]
     speed = tokens / median[0]
     return {
@@ -146,17 +153,20 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--json", help="file for the results")
+    parser.add_argument("--transformers", action="store_true", help="for rc of llama_M: Llama of the package transformers instead of "
+                        "torch_peer.py's own modules")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="M",
-                        help="M: configs/M.conf; small: nanoGPT's recipe for CPUs. Options below change it")
+                        help="M: configs/M.conf; llama_M: configs/llama_M.conf; small: nanoGPT's recipe for CPUs. Options below change it")
     parser.add_argument("--steps", type=int, help="of a turn; default: 1, with small 100")
-    for name in OPTIONS:
+    for name in M:
         parser.add_argument("--" + name.replace("_", "-"), type=int)
     arguments = parser.parse_args()
     arguments.torch_dtype = "fp32" if arguments.dtype == "auto" else arguments.dtype
     arguments.steps = arguments.steps or STEPS[arguments.preset]
-    for name, value in PRESETS[arguments.preset].items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
+    given = {name: getattr(arguments, name) for name in M if getattr(arguments, name) is not None}
+    arguments.model = {**PRESETS[arguments.preset], **given}
+    if arguments.transformers and arguments.preset != "llama_M":
+        parser.error("--transformers is for --preset llama_M")
     return arguments
 
 
