@@ -420,7 +420,7 @@ INLINED void scores_backward(struct work_item me, struct scores at, struct dropo
                              fragment_c *d_p) {
     const uint top = me.warp * FRAGMENT_M;
     const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? top - at.column : at.column - top);
-    const bool apart = !at.keys_down || HEAD_SIZE <= 64; /* wider keys leave no register for a branch */
+    const bool apart = HEAD_SIZE <= 64 ? true : !at.keys_down; /* wider keys leave no register for a branch */
     EACH(n, STRIP / FRAGMENT_N) {
         if (apart)
             fragment_mask(me, at.keys_down, ahead + (at.keys_down ? -1 : 1) * (int)(n * FRAGMENT_N), &s[n]);

@@ -82,7 +82,8 @@ ROW_KERNEL void attention_step(__global const act_t *qkv, int position, int capa
     __global act_t *k_rows = keys + key_head * capacity * HEAD_SIZE;
     __global act_t *v_rows = values + key_head * capacity * HEAD_SIZE;
     __global float *scores = all_scores + head * padded;
-    for (int d = lane * VEC; d < HEAD_SIZE && KV_GROUP == 1; d += LANES * VEC) {
+    const int stored = KV_GROUP > 1 ? HEAD_SIZE : 0; /* by attention_fill where query heads share keys */
+    for (int d = stored + lane * VEC; d < HEAD_SIZE; d += LANES * VEC) {
         ACT_STORE(ACT_LOAD(query + Y_ROW + d), k_rows + (size_t)position * HEAD_SIZE + d);
         ACT_STORE(ACT_LOAD(query + Y_ROW + KV_ROW + d), v_rows + (size_t)position * HEAD_SIZE + d);
     }

@@ -76,11 +76,15 @@ ROW_KERNEL void collapse_backward(__global const act_t *streams, __global const 
             }
             ACT_STORE(d, d_streams + token * ROW_LENGTH + k);
         }
-        for (int s = 0; s < STREAMS && LANE == 0; s++) {
-            ACT_STORE(d_raw[s], d_z + token * STREAMS + s);
+        if (LANE == 0) {
+            for (int s = 0; s < STREAMS; s++) {
+                ACT_STORE(d_raw[s], d_z + token * STREAMS + s);
+            }
         }
     }
-    for (int s = 0; s <= STREAMS && LANE == 0; s++) {
-        partials[get_group_id(0) * (STREAMS + 1) + s] = d_small[s];
+    if (LANE == 0) {
+        for (int s = 0; s <= STREAMS; s++) {
+            partials[get_group_id(0) * (STREAMS + 1) + s] = d_small[s];
+        }
     }
 }
