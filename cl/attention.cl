@@ -51,15 +51,15 @@ struct dropout {
 /* A head of the batch. */
 struct head {
     size_t qkv, y; /* where its rows begin in qkv, and in y */
-    size_t keys;   /* where those of its key head begin in qkv; its values are KV_ROW behind them */
+    size_t keys;   /* where the keys that it reads begin in qkv; their values begin KV_ROW behind them */
     size_t rows;   /* where its numbers begin in lse and delta */
     struct dropout dropout;
 };
 
-/* Query head number `number` of the batch, of which sequence i has the heads i * HEADS and on; those that read key
- * head number i are i * KV_GROUP and on. Structures are filled and
- * passed through pointers and have no vectors: clspv turns one that is passed by value into one large integer, and
- * one with a vector into bytes; Mesa's compiler would keep copies in memory. */
+/* Query head `number` of the batch. Sequence i has the query heads i * HEADS to (i + 1) * HEADS - 1; those that
+ * share key head i of the batch are i * KV_GROUP to (i + 1) * KV_GROUP - 1. Structures are filled and passed
+ * through pointers and have no vectors: clspv turns one that is passed by value into one large integer, and one
+ * with a vector into bytes; Mesa's compiler would keep copies in memory. */
 INLINED void head_find(uint number, int sequence, float rate, ulong dropout_key, ulong first_row,
                        struct head *head) {
     const size_t token = (size_t)(number / HEADS) * sequence;

@@ -9,8 +9,8 @@
  *
  * With HC_EPS, DeepSeek-V4's form, the first half-step is a softmax of each column, + HC_EPS, and each later one
  * divides a column or row by its sum + HC_EPS. Then K is what the first half-step makes, and C, R begin with ones:
- *   C_j <- C_j / (C_j sum_i K_ij R_i + HC_EPS), but not in the first iteration,   R_i <- R_i / (R_i sum_j K_ij C_j
- *   + HC_EPS).
+ *   C_j <- C_j / (C_j sum_i K_ij R_i + HC_EPS)   from the second iteration on,
+ *   R_i <- R_i / (R_i sum_j K_ij C_j + HC_EPS).
  */
 #define FACTOR_LIMIT 1e15f
 
@@ -117,7 +117,8 @@ INLINED void shifted_next(float k[STREAMS][STREAMS], const float others[STREAMS]
     }
 }
 
-/* K and the last factors with HC_EPS; those of all iterations to `kept` if `keeps`. */
+/* With HC_EPS: computes K and the factors of the last iteration, and stores the factors of all iterations in `kept`
+ * if `keeps`. */
 INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                               float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
     EACH(j, STREAMS) {
@@ -143,8 +144,8 @@ INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][S
     }
 }
 
-/* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations
- * to `kept` if `keeps`. */
+/* Computes K and the last iteration's factors for this token's logits, or, if it returns false, potentials, and
+ * stores those of all iterations in `kept` if `keeps`. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                       float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
     if (SHIFTED) {

@@ -5,14 +5,15 @@
  *   g = turn back(d_q)    d_gain = sum over tokens and heads of g n
  *   d_x = (gain g - n mean over D of (gain g n)) / sqrt(...)
  *
- * Rows are those of qkv [N, (H + 2 K) D], see attention.cl. Components d and d + HALF of a head pass together.
+ * A token has a row of qkv [N, (H + 2 K) D], see attention.cl. A work-item handles components d and d + HALF of a
+ * head together.
  *
  * Build constants: HEADS (H), KV_HEADS (K), HEAD_SIZE (D), NORMED, NORM_EPSILON, VEC (divides D/2; 1 if D is odd).
  */
 #define TURNED_HEADS (HEADS + KV_HEADS) /* of q and k in a row */
 #define QKV_ROW      ((HEADS + 2 * KV_HEADS) * HEAD_SIZE)
 #define HALF         ((HEAD_SIZE + 1) / 2)
-#define ROW_HEADS    (NORMED ? HEADS + 2 * KV_HEADS : TURNED_HEADS) /* of work-items; those of v are copied */
+#define ROW_HEADS    (NORMED ? HEADS + 2 * KV_HEADS : TURNED_HEADS) /* work-items of a row; heads of v are copied */
 
 /* The second half of an odd head is one shorter. */
 #define HAS_SECOND(d)        (HEAD_SIZE % 2 == 0 || (d) + HALF < HEAD_SIZE)
