@@ -1,7 +1,10 @@
 /* What follows the sums of a GEMM on matrix cores, in two kernels (mma_gemm.cl, mma_parts.cl):
  *
  *   y = sum + beta C + bias
- *   C = y,  and with SIDE 1  side = GELU(y), of y before it is rounded;  with SIDE 2 instead  C = y * GELU'(side)
+ *   SIDE 0:  C = y
+ *   SIDE 1:  C = y,  side = f(y), of y before it is rounded
+ *   SIDE 2:  C = y f'(side)
+ *   SIDE 3:  C = y side f'(g),  side = y f(g),  where g was in C
  *
  * C and side are [m, n], bias is [n].
  *
@@ -9,13 +12,13 @@
  *   TYPE_C, TYPE_BIAS, TYPE_SIDE   of their elements
  *   ADDS        whether beta C is added
  *   BIAS        whether there is a bias
- *   SIDE        0: there is none; 1 and 2 as above
+ *   SIDE        as above
  *   RUN         elements of a row of C that a work-item finishes at once: 8, where rows of C, bias and side begin
  *               at multiples of 8 elements and n is one, so that a run is there or is not; else 1
  *   BLOCK_M, _N of the blocks of C that work-groups make
  *
- * Comes after element.cl, matrix_cores.cl and the files that it lists, with SIDE after common.cl and elementwise.cl
- * (with VEC 1, for GELU_TANH) too.
+ * Comes after element.cl, matrix_cores.cl and the files that it lists, with SIDE after common.cl (VEC 1) and the
+ * activation's file, too.
  */
 /* C, the bias and what lies beside C; without bias or side they are any buffer. */
 struct target {
@@ -107,10 +110,20 @@ INLINED void run_finish(float *y, struct target target, uint row, uint column) {
         EACH(i, RUN)
             other[i] = y[i] * activation_factor(y[i]);
         run_store(other, target.side, beside, TYPE_SIDE);
-    } else {
+    } else if (SIDE == 2) {
         run_load(other, target.side, beside, TYPE_SIDE);
         EACH(i, RUN)
             y[i] *= activation_derivative(other[i]);
+    } else {
+        float gates[RUN];
+        run_load(gates, target.c, at, TYPE_C);
+        run_load(other, target.side, beside, TYPE_SIDE);
+        EACH(i, RUN) {
+            const float d_product = y[i];
+            y[i] = d_product * other[i] * activation_derivative(gates[i]);
+            other[i] = d_product * (gates[i] * activation_factor(gates[i]));
+        }
+        run_store(other, target.side, beside, TYPE_SIDE);
     }
 #endif
     run_store(y, target.c, at, TYPE_C);

@@ -200,8 +200,7 @@ static bool call_fits(struct compute *compute, const struct gemm_call *x) {
     return matrix_fits(compute, x, "C", &x->c) &&
            (!x->k || (matrix_fits(compute, x, "A", &x->a) && matrix_fits(compute, x, "B", &x->b))) &&
            (!bias.buffer || matrix_fits(compute, x, "bias", &bias)) &&
-           (!x->activated.buffer || matrix_fits(compute, x, "activated", &x->activated)) &&
-           (!x->gelu_of.buffer || matrix_fits(compute, x, "gelu_of", &x->gelu_of));
+           (x->epilogue == EPILOGUE_NONE || matrix_fits(compute, x, "side", &x->side));
 }
 
 /* Sets m, n, k and the name. Matrices whose sizes do not agree are a failure. */

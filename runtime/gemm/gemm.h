@@ -8,9 +8,9 @@
  *   portable | any device             | all on GPUs, else fp32        | no         | our kernels (gemm_blocks.h,
  *            |                        |                               |            | gemm_panels.h)
  *
- * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and GELU in the
- * GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run makes
- * fp32 copies of them, and converts the result back. Sums are fp32 either way. */
+ * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and an epilogue
+ * in the GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run
+ * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -28,8 +28,8 @@ void gemm_close(struct compute *compute);
 /* compute_open, then gemm_open as the options say. */
 int gemm_compute_open(struct compute **opened, const struct compute_options *options);
 
-/* Launches the GEMM. Failures are kept in the compute: a matrix that does not fit its buffer, or a bias or
- * GELU where gemm_fuses is false. */
+/* Launches the GEMM. Failures are kept in the compute: a matrix that does not fit its buffer, or a bias or an
+ * epilogue where gemm_fuses is false. */
 void gemm_run(struct compute *compute, const struct gemm_call *call);
 
 /* ---- for memory plans */
@@ -44,9 +44,9 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type);
 
 /* ---- what the backend does */
 
-/* Whether gemm_run can also add a bias and apply GELU or its derivative: "mma" can, for 16-bit types. Where this is
- * false a call that asks for them fails: the caller launches them itself (linear.c uses bias_forward and
- * activation_forward). */
+/* Whether gemm_run can also add a bias and compute an epilogue: "mma" can, for 16-bit types. Where this is false a
+ * call that asks for them fails: the caller launches them itself (linear.c uses bias_forward and the kernels of
+ * activations). */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
 
 /* Whether GEMMs of 16 bits run on the device's matrix cores, if it has some; attention may use them then, too. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 bool gemm_call_has_epilogue(const struct gemm_call *call) {
-    return call->bias.buffer || call->activated.buffer || call->gelu_of.buffer;
+    return call->bias.buffer || call->epilogue != EPILOGUE_NONE;
 }
 
 bool gemm_call_is_plain_fp32(const struct gemm_call *call) {

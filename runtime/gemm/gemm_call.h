@@ -15,26 +15,35 @@ static inline struct matrix matrix_of(const struct buffer *buffer, size_t offset
     return (struct matrix){buffer, offset, rows, columns, columns};
 }
 
-/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
- * not read C. m, n or k of 0 is allowed. Where gemm_fuses says so, C = op(A) op(B) + beta C + bias; then, if
- * `activated` is set, activated = GELU(C) of C before it is rounded; or, if `gelu_of` is set, C = C *
- * GELU'(gelu_of). Not both. */
+/* What may follow y = op(A) op(B) + beta C + bias where gemm_fuses says so: something with the activation f and a
+ * matrix `side` [m, n]. The numbers are those of SIDE in cl/mma_finish.cl. */
+enum gemm_epilogue {
+    EPILOGUE_NONE,       /* C = y */
+    EPILOGUE_ACTIVATION, /* C = y, side = f(y) of y before it is rounded */
+    EPILOGUE_DERIVATIVE, /* C = y f'(side) */
+    /* y is the gradient of f(g) u, where g is in C and u in side; beta is 0. Both become their gradients:
+     * C = y u f'(g), side = y f(g). */
+    EPILOGUE_GATES
+};
+
+/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not, and the epilogue.
+ * beta == 0 does not read C. m, n or k of 0 is allowed. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     struct matrix a, b, c; /* as they are stored */
     float beta;
-    struct span bias;        /* [n], for every row of C; buffer NULL: none */
-    struct matrix activated; /* [m, n]; buffer NULL: none */
-    struct matrix gelu_of;   /* [m, n]; buffer NULL: none */
-    bool gelu_tanh;          /* GELU by tanh, as in OpenAI's GPT-2, instead of the one by erf */
-    size_t m, n, k;          /* set by gemm_run, as is */
-    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768" */
+    struct span bias; /* [n], for every row of C; buffer NULL: none */
+    enum gemm_epilogue epilogue;
+    struct matrix side;     /* [m, n]; unused with EPILOGUE_NONE */
+    const char *activation; /* f is that of cl/activation_<this>.cl; unused with EPILOGUE_NONE */
+    size_t m, n, k;         /* set by gemm_run, as is */
+    char name[64];          /* in profiles, e.g. "gemm_nt 1024x3072x768" */
 };
 
 /* Whether the matrices are fp32 and nothing follows the sums, which every backend takes. */
 bool gemm_call_is_plain_fp32(const struct gemm_call *call);
 
-/* Whether a bias, GELU or its derivative follows the sums. */
+/* Whether a bias or an epilogue follows the sums. */
 bool gemm_call_has_epilogue(const struct gemm_call *call);
 
 /* The kernel with the call's name instead of its own, for profiles. */

@@ -23,9 +23,6 @@
 /* How the kernel reads A and B, LOAD in cl/mma_gemm.cl. */
 enum load { LOAD_ELEMENTS, LOAD_CHUNKS, LOAD_WHOLE_TILES };
 
-/* SIDE in cl/mma_finish.cl. */
-enum side { SIDE_NONE, SIDE_GELU, SIDE_DERIVATIVE };
-
 /* The GEMM, the same with divided blocks, and the kernel that adds the parts. */
 enum purpose { MAKES_BLOCKS, MAKES_PARTS, ADDS_PARTS };
 
@@ -42,13 +39,9 @@ static enum load load_of(const struct gemm_call *call, const struct mma_tiles *t
     return whole ? LOAD_WHOLE_TILES : LOAD_CHUNKS;
 }
 
-static enum side side_kind(const struct gemm_call *call) {
-    return call->activated.buffer ? SIDE_GELU : call->gelu_of.buffer ? SIDE_DERIVATIVE : SIDE_NONE;
-}
-
 /* What lies beside C; C where nothing does, since kernels take a buffer. */
 static const struct matrix *side_of(const struct gemm_call *call) {
-    return call->activated.buffer ? &call->activated : call->gelu_of.buffer ? &call->gelu_of : &call->c;
+    return call->epilogue != EPILOGUE_NONE ? &call->side : &call->c;
 }
 
 /* Elements that a work-item finishes at once. */
@@ -62,12 +55,13 @@ static size_t run_of(const struct gemm_call *call) {
 static const struct kernel *kernel_of(struct mma *mma, const struct gemm_call *call,
                                       const struct mma_choice *choice, enum purpose purpose) {
     const struct mma_tiles *x = &choice->tiles;
-    const enum side side = side_kind(call);
+    const bool side = call->epilogue != EPILOGUE_NONE;
     const bool adds = purpose == ADDS_PARTS, bias = call->bias.buffer;
     const bool two_groups =
         mma->cores.limits_registers && !adds && mma_tiles_warps(x) * mma->cores.warp == TWO_GROUPS_ITEMS;
-    const char *files[12] = {"common.cl", call->gelu_tanh ? "activation_gelu_tanh.cl" : "activation_gelu.cl",
-                             "element.cl"};
+    char activation[64];
+    snprintf(activation, sizeof activation, "activation_%s.cl", side ? call->activation : "");
+    const char *files[12] = {"common.cl", activation, "element.cl"};
     size_t count = matrix_cores_add_files(&mma->cores, files, 3);
     files[count++] = "mma_finish.cl";
     files[count++] = adds ? "mma_parts.cl" : "mma_gemm.cl";
@@ -79,12 +73,12 @@ static const struct kernel *kernel_of(struct mma *mma, const struct gemm_call *c
              "-DTRANSPOSED_LOAD=%d -DBEHIND=%zu%s%s",
              mma->cores.warp, !adds && call->a.buffer->type == ELEMENT_FP16, (int)call->c.buffer->type,
              bias ? (int)call->bias.buffer->type : 0, side ? (int)side_of(call)->buffer->type : 0,
-             call->beta != 0.0f, bias, (int)side, run_of(call), x->block_m, x->block_n, adds ? 0 : x->block_k,
-             adds ? 0 : x->warp_m, adds ? 0 : x->warp_n, adds ? 0 : x->stages, !adds && call->transpose_a,
-             !adds && call->transpose_b, adds ? 0 : (int)load_of(call, x), purpose == MAKES_PARTS,
-             mma->cores.transposed_load, !adds && x->stages > 2 ? x->stages - 2 : 0,
+             call->beta != 0.0f, bias, (int)call->epilogue, run_of(call), x->block_m, x->block_n,
+             adds ? 0 : x->block_k, adds ? 0 : x->warp_m, adds ? 0 : x->warp_n, adds ? 0 : x->stages,
+             !adds && call->transpose_a, !adds && call->transpose_b, adds ? 0 : (int)load_of(call, x),
+             purpose == MAKES_PARTS, mma->cores.transposed_load, !adds && x->stages > 2 ? x->stages - 2 : 0,
              two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
-    /* without GELU from element.cl on */
+    /* without an activation from element.cl on */
     return kernel_find(mma->compute, files + (side ? 0 : 2), options, adds ? "mma_parts" : "mma_gemm");
 }
 
@@ -95,7 +89,7 @@ bool mma_takes(const struct gemm_call *call) {
     const enum element_type type = call->a.buffer->type;
     return type != ELEMENT_FP32 && call->b.buffer->type == type && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
            call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
-           mma_blocks(call, &smallest) <= UINT32_MAX && !(call->activated.buffer && call->gelu_of.buffer);
+           mma_blocks(call, &smallest) <= UINT32_MAX;
 }
 
 static struct mma_choice choose(const struct mma *mma, const struct gemm_call *call) {
@@ -111,9 +105,10 @@ static struct mma_choice choose(const struct mma *mma, const struct gemm_call *c
         ARG_U32((x)->b.stride)
 /* Of C and of what lies beside it so many elements. */
 #define ARG_TARGET(x, row, side, elements)                                                                         \
-    ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f, 1), ARG_U64((x)->c.stride),                 \
-        ARG_SPAN_IN(row, (x)->bias.buffer ? (x)->n : 0),                                                           \
-        ARG_SPAN_(*(side), elements, (x)->gelu_of.buffer != NULL, (x)->activated.buffer != NULL),                  \
+    ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f || (x)->epilogue == EPILOGUE_GATES, 1),      \
+        ARG_U64((x)->c.stride), ARG_SPAN_IN(row, (x)->bias.buffer ? (x)->n : 0),                                   \
+        ARG_SPAN_(*(side), elements, (x)->epilogue >= EPILOGUE_DERIVATIVE,                                         \
+                  (x)->epilogue == EPILOGUE_ACTIVATION || (x)->epilogue == EPILOGUE_GATES),                        \
         ARG_U64((side)->stride)
 
 static struct span bias_of(const struct gemm_call *call) {

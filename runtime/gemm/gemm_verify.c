@@ -1,6 +1,7 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm_backend.h"
+#include "runtime/system/array.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -71,23 +72,56 @@ static double sample_number(const struct sample *sample, bool transposed, size_t
 
 /* ---- the right results */
 
-enum { SAMPLE_A, SAMPLE_B, SAMPLE_C, SAMPLE_BIAS, SAMPLE_ACTIVATED, SAMPLE_GELU_OF, SAMPLES };
+enum { SAMPLE_A, SAMPLE_B, SAMPLE_C, SAMPLE_BIAS, SAMPLE_SIDE, SAMPLES };
 
-static double gelu(double x, bool by_tanh) {
-    return by_tanh ? 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)))
-                   : 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
+static double gelu(double x) {
+    return 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
 }
 
-static double gelu_derivative(double x, bool by_tanh) {
+static double gelu_derivative(double x) {
+    return 0.5 * (1.0 + erf(x * sqrt(0.5))) + x * exp(-0.5 * x * x) / sqrt(2.0 * acos(-1.0));
+}
+
+static double gelu_tanh(double x) {
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_tanh_derivative(double x) {
     const double pi = acos(-1.0), slope = sqrt(2.0 / pi) * (1.0 + 3.0 * 0.044715 * x * x);
     const double t = tanh(sqrt(2.0 / pi) * (x + 0.044715 * x * x * x));
-    return by_tanh ? 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope
-                   : 0.5 * (1.0 + erf(x * sqrt(0.5))) + x * exp(-0.5 * x * x) / sqrt(2.0 * pi);
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope;
 }
 
-/* The element of C, and the sum of magnitudes that rounding in fp32 may be relative to: of all terms, unless their
- * sums are exact. */
-static double element_of_c(const struct gemm_case *wanted, const struct sample *samples, size_t row, size_t column,
+static double silu(double x) {
+    return x / (1.0 + exp(-x));
+}
+
+static double silu_derivative(double x) {
+    const double sigmoid = 1.0 / (1.0 + exp(-x));
+    return sigmoid * (1.0 + x * (1.0 - sigmoid));
+}
+
+static const struct activation {
+    const char *name;
+    double (*value)(double x);
+    double (*derivative)(double x);
+} activations[] = {
+    {"gelu", gelu, gelu_derivative},
+    {"gelu_tanh", gelu_tanh, gelu_tanh_derivative},
+    {"silu", silu, silu_derivative},
+};
+
+static const struct activation *activation_find(const char *name) {
+    size_t i = 0;
+    while (i + 1 < COUNT(activations) && strcmp(activations[i].name, name) != 0) {
+        i++;
+    }
+    return &activations[i];
+}
+
+/* An element of y (gemm_call.h), and the sum of magnitudes that rounding in fp32 may be relative to: of all terms,
+ * unless their sums are exact. */
+static double element_of_y(const struct gemm_case *wanted, const struct sample *samples, size_t row, size_t column,
                            double *magnitude) {
     double sum = 0.0, terms = 1.0;
     for (size_t p = 0; p < wanted->k; p++) {
@@ -102,12 +136,36 @@ static double element_of_c(const struct gemm_case *wanted, const struct sample *
     if (wanted->bias) {
         sum += sample_number(&samples[SAMPLE_BIAS], false, 0, column);
     }
-    if (wanted->gelu_of) {
-        sum *= gelu_derivative(sample_number(&samples[SAMPLE_GELU_OF], false, row, column), wanted->gelu_tanh);
-    }
     const bool exact = wanted->types[0] != ELEMENT_FP32 && wanted->types[1] != ELEMENT_FP32;
     *magnitude = exact ? 1.0 + fabs(sum) : terms + fabs(sum);
     return sum;
+}
+
+/* What the epilogue makes of y: of C and, where it is written, of what lies beside it. */
+struct results {
+    double c, side;
+};
+
+static struct results results_of(const struct gemm_case *wanted, const struct sample *samples, size_t row,
+                                 size_t column, double y) {
+    if (wanted->epilogue == EPILOGUE_NONE) {
+        return (struct results){.c = y};
+    }
+    const struct activation *f = activation_find(wanted->activation);
+    const double side = sample_number(&samples[SAMPLE_SIDE], false, row, column);
+    const double gate = sample_number(&samples[SAMPLE_C], false, row, column);
+    switch (wanted->epilogue) {
+    case EPILOGUE_ACTIVATION:
+        return (struct results){y, f->value(y)};
+    case EPILOGUE_DERIVATIVE:
+        return (struct results){.c = y * f->derivative(side)};
+    default:
+        return (struct results){y * side * f->derivative(gate), y * f->value(gate)};
+    }
+}
+
+static bool writes_side(const struct gemm_case *wanted) {
+    return wanted->epilogue == EPILOGUE_ACTIVATION || wanted->epilogue == EPILOGUE_GATES;
 }
 
 /* Storing may change an element by half a unit in the last place, and few operations in fp32 came before that. */
@@ -141,16 +199,18 @@ static int read_back(struct compute *compute, struct sample *sample, const char 
 
 static int compare(struct compute *compute, const struct gemm_case *wanted, struct sample *samples) {
     if (read_back(compute, &samples[SAMPLE_C], "C") ||
-        (wanted->activated && read_back(compute, &samples[SAMPLE_ACTIVATED], "activated"))) {
+        (writes_side(wanted) && read_back(compute, &samples[SAMPLE_SIDE], "side"))) {
         return -1;
     }
     for (size_t i = 0; i < wanted->m * wanted->n; i += wanted->sample ? wanted->sample : 1) {
         const size_t row = i / wanted->n, column = i % wanted->n;
         double magnitude;
-        const double kept = element_of_c(wanted, samples, row, column, &magnitude);
-        if (compare_element(&samples[SAMPLE_C], "C", row, column, kept, magnitude) ||
-            (wanted->activated && compare_element(&samples[SAMPLE_ACTIVATED], "activated", row, column,
-                                                  gelu(kept, wanted->gelu_tanh), magnitude))) {
+        const double y = element_of_y(wanted, samples, row, column, &magnitude);
+        const struct results results = results_of(wanted, samples, row, column, y);
+        magnitude += fabs(results.c) + fabs(results.side);
+        if (compare_element(&samples[SAMPLE_C], "C", row, column, results.c, magnitude) ||
+            (writes_side(wanted) &&
+             compare_element(&samples[SAMPLE_SIDE], "side", row, column, results.side, magnitude))) {
             return -1;
         }
     }
@@ -164,21 +224,20 @@ static int create_samples(struct compute *compute, const struct gemm_case *x, st
     const size_t columns[] = {x->transpose_a ? x->m : x->k, x->transpose_b ? x->k : x->n, x->n};
     for (int i = SAMPLE_A; i <= SAMPLE_C; i++) {
         if (sample_create(compute, &samples[i], x->types[i], rows[i], columns[i], x->pads[i], x->offsets[i],
-                          i < SAMPLE_C || x->beta != 0.0f)) {
+                          i < SAMPLE_C || x->beta != 0.0f || x->epilogue == EPILOGUE_GATES)) {
             return -1;
         }
     }
     const bool failed =
         (x->bias && sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, x->offsets[2], true)) ||
-        (x->activated && sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, x->pads[2],
-                                       x->offsets[2], false)) ||
-        (x->gelu_of && sample_create(compute, &samples[SAMPLE_GELU_OF], x->types[0], x->m, x->n, x->pads[2],
-                                     x->offsets[2], true));
+        (x->epilogue != EPILOGUE_NONE &&
+         sample_create(compute, &samples[SAMPLE_SIDE], x->types[0], x->m, x->n, x->pads[2], x->offsets[2],
+                       x->epilogue != EPILOGUE_ACTIVATION));
     return failed ? -1 : 0;
 }
 
 static struct gemm_call call_of(const struct gemm_case *x, const struct sample *samples) {
-    const struct matrix *bias = &samples[SAMPLE_BIAS].matrix; /* this and the next ones may have no buffer */
+    const struct matrix *bias = &samples[SAMPLE_BIAS].matrix; /* this and `side` may have no buffer */
     return (struct gemm_call){.bias = {bias->buffer, bias->offset},
                               .transpose_a = x->transpose_a,
                               .transpose_b = x->transpose_b,
@@ -189,9 +248,9 @@ static struct gemm_call call_of(const struct gemm_case *x, const struct sample *
                               .b = samples[SAMPLE_B].matrix,
                               .c = samples[SAMPLE_C].matrix,
                               .beta = x->beta,
-                              .activated = samples[SAMPLE_ACTIVATED].matrix,
-                              .gelu_of = samples[SAMPLE_GELU_OF].matrix,
-                              .gelu_tanh = x->gelu_tanh,
+                              .epilogue = x->epilogue,
+                              .side = samples[SAMPLE_SIDE].matrix,
+                              .activation = x->activation,
                               .name = "check"};
 }
 
@@ -236,12 +295,19 @@ int gemm_verify_layer(const struct gemm_runner *runner, size_t m, size_t n, size
     const struct gemm_case cases[] = {
         {false, true, m, n, 5 * k, {type, type, type}, .pads = {0, 0, 8}, .offsets = {0, 0, 16}},
         {true, false, m, n, 2 * k, {type, type, ELEMENT_FP32}, .beta = 1},
-        {false, false, m - 3, n + 8, 2 * k, {type, type, type}, .gelu_of = true},
+        {false,
+         false,
+         m - 3,
+         n + 8,
+         2 * k,
+         {type, type, type},
+         .epilogue = EPILOGUE_DERIVATIVE,
+         .activation = "gelu"},
     };
     return check_all(runner, cases, COUNT(cases));
 }
 
-/* Rows that begin at multiples of 16 bytes and others, edges, C in runs and by elements, both activations. */
+/* Rows that begin at multiples of 16 bytes and others, edges, C in runs and by elements, all epilogues. */
 int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type) {
     const struct gemm_case cases[] = {
         {.m = m + 9,
@@ -252,8 +318,25 @@ int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size
          .offsets = {8, 16, 3},
          .beta = 1},
         {true, false, m - 5, n + 1, 3 * k + 7, {type, type, ELEMENT_FP32}, {1, 0, 0}, {3, 1, 0}, .beta = 1},
-        {true, true, 16, 8, 4 * k, {type, type, type}, .bias = true, .activated = true},
-        {false, true, m, n, k, {type, type, ELEMENT_FP32}, .bias = true, .activated = true, .gelu_tanh = true},
+        {true,
+         true,
+         16,
+         8,
+         4 * k,
+         {type, type, type},
+         .bias = true,
+         .epilogue = EPILOGUE_ACTIVATION,
+         .activation = "gelu"},
+        {false,
+         true,
+         m,
+         n,
+         k,
+         {type, type, ELEMENT_FP32},
+         .bias = true,
+         .epilogue = EPILOGUE_ACTIVATION,
+         .activation = "gelu_tanh"},
+        {false, false, m + 1, n + 8, k, {type, type, type}, .epilogue = EPILOGUE_GATES, .activation = "silu"},
     };
     return gemm_verify_layer(runner, m, n, k, type) || check_all(runner, cases, COUNT(cases)) ? -1 : 0;
 }

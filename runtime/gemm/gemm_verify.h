@@ -28,8 +28,10 @@ struct gemm_case {
     size_t pads[3]; /* stride less width */
     size_t offsets[3];
     float beta;
-    bool bias, activated, gelu_of, gelu_tanh;
-    size_t sample; /* compare every element of this number; 0: all */
+    bool bias;
+    enum gemm_epilogue epilogue;
+    const char *activation; /* gelu, gelu_tanh or silu */
+    size_t sample;          /* compare every element of this number; 0: all */
 };
 
 /* Runs the GEMM on random matrices and compares every element of every matrix written, and what lies around them.

@@ -21,7 +21,7 @@
 #define LARGE_OVERHEAD  1.75
 /* Of a compute unit while a kernel starts, which takes 2 to 3 microseconds. */
 #define OPERATIONS_PER_LAUNCH 4e6
-#define PARTS_GAIN            0.94
+#define PARTS_GAIN            0.85
 /* Of work-groups, to fill the tiles and to write C: as long as so many steps. */
 #define STEPS_AROUND 2
 
@@ -64,9 +64,11 @@ static double memory_cost(double bytes, double groups, double compute_units) {
 /* Bytes of C, read or written, and of what lies beside it. */
 static double result_bytes(const struct gemm_call *call) {
     const double elements = (double)call->m * (double)call->n;
-    double each = (double)element_size(call->c.buffer->type) * (call->beta != 0.0f ? 2.0 : 1.0);
-    each += call->activated.buffer ? (double)element_size(call->activated.buffer->type) : 0.0;
-    each += call->gelu_of.buffer ? (double)element_size(call->gelu_of.buffer->type) : 0.0;
+    const bool gates = call->epilogue == EPILOGUE_GATES;
+    double each = (double)element_size(call->c.buffer->type) * (call->beta != 0.0f || gates ? 2.0 : 1.0);
+    if (call->epilogue != EPILOGUE_NONE) {
+        each += (double)element_size(call->side.buffer->type) * (gates ? 2.0 : 1.0);
+    }
     return elements * each;
 }
 

@@ -21,7 +21,7 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
 /* in_proj_out -> out_proj_in */
 static void activate(struct gpt *gpt, const struct sublayer *sublayer) {
     const size_t tokens = gpt_tokens(gpt);
-    compute_set_module(gpt->compute, is_gated(gpt) ? "gated MLP" : "GELU");
+    compute_set_module(gpt->compute, is_gated(gpt) ? "gated MLP" : "activation");
     if (is_gated(gpt)) {
         gated_forward(&gpt->operations, tokens, sublayer->in_proj_out, sublayer->out_proj_in);
     } else {
@@ -42,18 +42,14 @@ static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
  * gated MLP the gradient of in_proj_out takes its place. */
 static void backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
-    const struct buffer *d_out_proj_in = gpt->scratch.d_out_proj_in, *d_in_proj_out = d_out_proj_in;
+    const struct buffer *d_out_proj_in = gpt->scratch.d_out_proj_in;
+    const struct buffer *d_in_proj_out = is_gated(gpt) ? sublayer->in_proj_out : d_out_proj_in;
     const size_t tokens = gpt_tokens(gpt);
     if (!gpt->keeps_activation) {
         activate(gpt, sublayer);
     }
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
-                    d_out_proj_in, is_gated(gpt) ? NULL : sublayer->in_proj_out);
-    if (is_gated(gpt)) {
-        compute_set_module(gpt->compute, "gated MLP");
-        gated_backward(operations, tokens, d_out_proj_in, sublayer->in_proj_out);
-        d_in_proj_out = sublayer->in_proj_out;
-    }
+                    d_out_proj_in, sublayer->in_proj_out);
     linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, d_in_proj_out,
                     gpt->scratch.d_normed, NULL);
 }

@@ -20,25 +20,18 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
     }
 }
 
-/* Whether the activation, or its derivative, can be part of a GEMM: only GELU can. */
-static bool is_gelu(const struct operations *operations) {
-    const int activation = operations->shape.activation;
-    return operations->shape.mlp == MLP_GELU &&
-           (activation == ACTIVATION_GELU || activation == ACTIVATION_GELU_TANH);
-}
-
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
     const bool bias = layer.has_bias;
-    const bool fuses =
-        gemm_fuses(operations->compute, operations->shape.type) && (!activated || is_gelu(operations));
+    const bool fuses = gemm_fuses(operations->compute, operations->shape.type);
     const struct span input = {x, 0}, weights = {parameters->weights_lowp, layer.weight_at};
     compute_set_module(operations->compute, "GEMMs of layers");
     if ((bias || activated) && rows > FEW_ROWS && fuses) {
         struct gemm_call call = forward_call(rows, layer.out, layer.in, input, weights, y);
         call.bias = (struct span){bias ? parameters->weights : NULL, layer.bias_at};
-        call.activated = matrix_of(activated, 0, rows, layer.out);
-        call.gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH;
+        call.epilogue = activated ? EPILOGUE_ACTIVATION : EPILOGUE_NONE;
+        call.side = matrix_of(activated, 0, rows, layer.out);
+        call.activation = shape_activation(&operations->shape);
         gemm_run(operations->compute, &call);
         return;
     }
@@ -51,10 +44,37 @@ void linear_forward(struct operations *operations, const struct parameters *para
     }
 }
 
+/* The activation's backward pass as what follows a GEMM that made d_x. */
+static void add_epilogue(struct gemm_call *call, const struct operation_shape *shape,
+                         const struct buffer *activation_of) {
+    const size_t rows = call->c.rows, width = call->c.columns;
+    call->activation = shape_activation(shape);
+    if (mlp_is_gated(shape->mlp)) {
+        call->epilogue = EPILOGUE_GATES;
+        call->c = (struct matrix){activation_of, 0, rows, width, 2 * width};
+        call->side = (struct matrix){activation_of, width, rows, width, 2 * width};
+    } else {
+        call->epilogue = EPILOGUE_DERIVATIVE;
+        call->side = matrix_of(activation_of, 0, rows, width);
+    }
+}
+
+/* The same by a kernel of its own. */
+static void run_activation_backward(struct operations *operations, size_t rows, size_t width,
+                                    const struct buffer *activation_of, const struct buffer *d_x) {
+    const bool gated = mlp_is_gated(operations->shape.mlp);
+    compute_set_module(operations->compute, gated ? "gated MLP" : "activation");
+    if (gated) {
+        gated_backward(operations, rows, d_x, activation_of);
+    } else {
+        activation_backward(operations, rows * width, activation_of, d_x);
+    }
+}
+
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
-                     const struct buffer *gelu_of) {
-    const bool fuses = gemm_fuses(operations->compute, operations->shape.type) && is_gelu(operations);
+                     const struct buffer *activation_of) {
+    const bool fuses = activation_of && gemm_fuses(operations->compute, operations->shape.type);
     const struct matrix output = matrix_of(d_y, 0, rows, layer.out);
     compute_set_module(operations->compute, "GEMMs of layers");
     gemm_run(operations->compute,
@@ -67,14 +87,14 @@ void linear_backward(struct operations *operations, const struct parameters *par
         bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
                       parameters->accumulate);
     }
-    gemm_run(operations->compute,
-             &(struct gemm_call){.a = output,
-                                 .b = matrix_of(parameters->weights_lowp, layer.weight_at, layer.out, layer.in),
-                                 .c = matrix_of(d_x, 0, rows, layer.in),
-                                 .gelu_of = matrix_of(fuses ? gelu_of : NULL, 0, rows, layer.in),
-                                 .gelu_tanh = operations->shape.activation == ACTIVATION_GELU_TANH});
-    if (gelu_of && !fuses) {
-        compute_set_module(operations->compute, "GELU");
-        activation_backward(operations, rows * layer.in, gelu_of, d_x);
+    struct gemm_call call = {.a = output,
+                             .b = matrix_of(parameters->weights_lowp, layer.weight_at, layer.out, layer.in),
+                             .c = matrix_of(d_x, 0, rows, layer.in)};
+    if (fuses) {
+        add_epilogue(&call, &operations->shape, activation_of);
+    }
+    gemm_run(operations->compute, &call);
+    if (activation_of && !fuses) {
+        run_activation_backward(operations, rows, layer.in, activation_of, d_x);
     }
 }

@@ -9,13 +9,15 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
                      struct span w, const struct buffer *y);
 
 /* y [rows, out] = x [rows, in] W^T (+ b) and, unless `activated` is NULL, activated = f(y), f being the
- * activation: a GELU in the GEMM's epilogue where the backend has one. The backward pass reads y. */
+ * activation: in the GEMM's epilogue where the backend has one. The backward pass reads y. */
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated);
 
-/* d_x [rows, in] = d_y [rows, out] W, and the gradients of weight and bias in the arena. With `gelu_of` [rows, in],
- * x is f(gelu_of) and d_x becomes the gradient of gelu_of: for a GELU in the GEMM's epilogue where the backend has
- * one. */
+/* d_x [rows, in] = d_y [rows, out] W, and the gradients of weight and bias in the arena. If an activation made x,
+ * `activation_of` is what it read, else NULL. Its backward pass is the GEMM's epilogue where the backend has one:
+ *   if x = f(activation_of) [rows, in], d_x becomes the gradient of activation_of;
+ *   in a gated MLP x = f(g) u, and the rows of activation_of, g [in] | u [in], become their gradients in place;
+ *   what d_x has then is not specified. */
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
-                     const struct buffer *gelu_of);
+                     const struct buffer *activation_of);

@@ -325,7 +325,7 @@ static char *define_all(const struct operations *operations, const struct progra
 
 /* ---- building */
 
-static const char *activation_of(const struct operation_shape *shape) {
+const char *shape_activation(const struct operation_shape *shape) {
     const char *own = mlps[shape->mlp].activation;
     return own ? own : activations[shape->activation];
 }
@@ -336,7 +336,7 @@ static void name_file(const struct operations *operations, const char *file, cha
     const char *chosen = *file == 'h'   ? shape->residual->name
                          : *file == 'n' ? norms[shape->norm].name
                          : *file == 'p' ? positions[shape->position].turns
-                                        : activation_of(shape);
+                                        : shape_activation(shape);
     const char *percent = strchr(file, '%');
     if (percent) {
         snprintf(name, size, "%.*s%s.cl", (int)(percent - file), file, chosen);

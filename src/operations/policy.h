@@ -49,6 +49,9 @@ struct head_shape {
 };
 struct head_shape head_shape(const struct operation_shape *shape);
 
+/* The name of the activation of its MLP, which is in cl/activation_<name>.cl. */
+const char *shape_activation(const struct operation_shape *shape);
+
 /* Work-items of a tile of cl/attention_gpu.cl: `across` side by side, `down` above each other, each with 4 x 4
  * scores. */
 struct attention_gpu_group {

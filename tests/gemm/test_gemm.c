@@ -345,9 +345,7 @@ static void check_refused(struct gemm_call call, const char *expected) {
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, 100 * sizeof(float)), 0);
     call.a.buffer = call.b.buffer = call.c.buffer = &buffer;
-    if (call.activated.stride) {
-        call.activated.buffer = &buffer;
-    }
+    call.side.buffer = &buffer;
     gemm_run(compute, &call);
     assert_int_equal(compute_finish(compute), -1);
     if (!strstr(error_text(), expected)) {
@@ -383,9 +381,11 @@ UNIT_TEST(test_refused) {
     call.c.rows = 10;
     check_refused(call, "do not agree");
     call = good;
-    call.activated = (struct matrix){NULL, 0, 10, 10, 9};
-    check_refused(call, ": activated [10, 10]");
-    call.activated = square;
+    call.epilogue = EPILOGUE_ACTIVATION;
+    call.activation = "gelu";
+    call.side = (struct matrix){NULL, 0, 10, 10, 9};
+    check_refused(call, ": side [10, 10]");
+    call.side = square;
     check_refused(call, "cannot add a bias or activate");
 }
 

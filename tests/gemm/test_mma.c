@@ -108,13 +108,15 @@ UNIT_TEST(test_transposed_load) {
     check_transposed_load(&two_warps);
 }
 
-/* Bias, and GELU or its derivative, each with and without the other; C by elements, and in runs of 8. */
+/* Bias and an epilogue, each with and without the other; C by elements, and in runs of 8. */
 static const struct gemm_case epilogues[] = {
     {.bias = true},
-    {.activated = true, .gelu_tanh = true},
-    {.bias = true, .activated = true},
-    {.gelu_of = true, .gelu_tanh = true, .beta = 0.5f},
-    {.bias = true, .gelu_of = true},
+    {.epilogue = EPILOGUE_ACTIVATION, .activation = "gelu_tanh"},
+    {.bias = true, .epilogue = EPILOGUE_ACTIVATION, .activation = "gelu"},
+    {.epilogue = EPILOGUE_DERIVATIVE, .activation = "gelu_tanh", .beta = 0.5f},
+    {.bias = true, .epilogue = EPILOGUE_DERIVATIVE, .activation = "gelu"},
+    {.epilogue = EPILOGUE_GATES, .activation = "gelu"},
+    {.bias = true, .epilogue = EPILOGUE_GATES, .activation = "silu"},
 };
 
 static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
@@ -124,9 +126,8 @@ static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
     for (size_t i = 0; i < COUNT(epilogues); i += runs ? 1 : 2) {
         struct gemm_case wanted = sized_case(size, false, true, i % 2 ? ELEMENT_FP16 : ELEMENT_BF16);
         wanted.bias = epilogues[i].bias;
-        wanted.activated = epilogues[i].activated;
-        wanted.gelu_of = epilogues[i].gelu_of;
-        wanted.gelu_tanh = epilogues[i].gelu_tanh;
+        wanted.epilogue = epilogues[i].epilogue;
+        wanted.activation = epilogues[i].activation;
         wanted.beta = epilogues[i].beta;
         wanted.types[2] = i == 4 ? ELEMENT_FP32 : wanted.types[0];
         wanted.pads[2] = runs ? 8 : 1;
@@ -171,7 +172,9 @@ UNIT_TEST(test_backend) {
     require(gemm_compute_open(&own, &options));
     const struct gemm_runner runner = gemm_runner_of(own);
     struct gemm_case wanted = sized_case((const size_t[]){20, 24, 40}, false, true, ELEMENT_BF16);
-    wanted.bias = wanted.activated = true;
+    wanted.bias = true;
+    wanted.epilogue = EPILOGUE_ACTIVATION;
+    wanted.activation = "gelu";
     assert_true(gemm_fuses(own, ELEMENT_BF16));
     assert_null(gemm_matrix_cores(own).name); /* of the device */
     assert_non_null(strstr(gemm_description(own), "emulation for tests"));

@@ -23,30 +23,31 @@ static const struct named_gemm {
     bool transpose_a, transpose_b;
     enum element_type type_c;
     float beta;
-    bool activated, gelu_of;
+    enum gemm_epilogue epilogue;
 } gemms[] = {
-    {"qkv", TOKENS, 3 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, false, false},
-    {"qkv, d_x", TOKENS, WIDTH, 3 * WIDTH, false, false, ELEMENT_BF16, 0, false, false},
-    {"qkv, d_w", 3 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
-    {"attention out", TOKENS, WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, false, false},
-    {"attention out, d_x", TOKENS, WIDTH, WIDTH, false, false, ELEMENT_BF16, 0, false, false},
-    {"attention out, d_w", WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
-    {"MLP in, GELU", TOKENS, 4 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, true, false},
-    {"MLP in, d_x", TOKENS, WIDTH, 4 * WIDTH, false, false, ELEMENT_BF16, 0, false, false},
-    {"MLP in, d_w", 4 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
-    {"MLP out", TOKENS, WIDTH, 4 * WIDTH, false, true, ELEMENT_BF16, 0, false, false},
-    {"MLP out, d_x, GELU'", TOKENS, 4 * WIDTH, WIDTH, false, false, ELEMENT_BF16, 0, false, true},
-    {"MLP out, d_w", WIDTH, 4 * WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
-    {"MLP out, d_w, beta 0", WIDTH, 4 * WIDTH, TOKENS, true, false, ELEMENT_FP32, 0, false, false},
-    {"projections", TOKENS, COLUMNS, STREAMS, false, true, ELEMENT_FP32, 0, false, false},
-    {"projections, d_x", TOKENS, STREAMS, COLUMNS, false, false, ELEMENT_BF16, 1, false, false},
-    {"projections, d_w", COLUMNS, STREAMS, TOKENS, true, false, ELEMENT_FP32, 0, false, false},
-    {"head", TOKENS, VOCABULARY, WIDTH, false, true, ELEMENT_FP32, 0, false, false},
-    {"head, d_x", TOKENS, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, false, false},
-    {"head, d_w", VOCABULARY, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
-    {"head, 328 rows", 328, VOCABULARY, WIDTH, false, true, ELEMENT_FP32, 0, false, false},
-    {"head, d_x, 328 rows", 328, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, false, false},
-    {"head, d_w, 328 rows", VOCABULARY, WIDTH, 328, true, false, ELEMENT_FP32, 1, false, false},
+    {"qkv", TOKENS, 3 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"qkv, d_x", TOKENS, WIDTH, 3 * WIDTH, false, false, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"qkv, d_w", 3 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, EPILOGUE_NONE},
+    {"attention out", TOKENS, WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"attention out, d_x", TOKENS, WIDTH, WIDTH, false, false, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"attention out, d_w", WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, EPILOGUE_NONE},
+    {"MLP in, GELU", TOKENS, 4 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, EPILOGUE_ACTIVATION},
+    {"MLP in, d_x", TOKENS, WIDTH, 4 * WIDTH, false, false, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"MLP in, d_w", 4 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, EPILOGUE_NONE},
+    {"MLP out", TOKENS, WIDTH, 4 * WIDTH, false, true, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"MLP out, d_x, GELU'", TOKENS, 4 * WIDTH, WIDTH, false, false, ELEMENT_BF16, 0, EPILOGUE_DERIVATIVE},
+    {"gated MLP out, d_x", TOKENS, 2048, WIDTH, false, false, ELEMENT_BF16, 0, EPILOGUE_GATES},
+    {"MLP out, d_w", WIDTH, 4 * WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, EPILOGUE_NONE},
+    {"MLP out, d_w, beta 0", WIDTH, 4 * WIDTH, TOKENS, true, false, ELEMENT_FP32, 0, EPILOGUE_NONE},
+    {"projections", TOKENS, COLUMNS, STREAMS, false, true, ELEMENT_FP32, 0, EPILOGUE_NONE},
+    {"projections, d_x", TOKENS, STREAMS, COLUMNS, false, false, ELEMENT_BF16, 1, EPILOGUE_NONE},
+    {"projections, d_w", COLUMNS, STREAMS, TOKENS, true, false, ELEMENT_FP32, 0, EPILOGUE_NONE},
+    {"head", TOKENS, VOCABULARY, WIDTH, false, true, ELEMENT_FP32, 0, EPILOGUE_NONE},
+    {"head, d_x", TOKENS, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"head, d_w", VOCABULARY, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, EPILOGUE_NONE},
+    {"head, 328 rows", 328, VOCABULARY, WIDTH, false, true, ELEMENT_FP32, 0, EPILOGUE_NONE},
+    {"head, d_x, 328 rows", 328, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, EPILOGUE_NONE},
+    {"head, d_w, 328 rows", VOCABULARY, WIDTH, 328, true, false, ELEMENT_FP32, 1, EPILOGUE_NONE},
 };
 #define GEMMS COUNT(gemms)
 
@@ -64,12 +65,8 @@ static struct gemm_call call_of(const struct named_gemm *gemm) {
         .c = {gemm->type_c == ELEMENT_FP32 ? &sum : &operand, 0, gemm->n},
         .beta = gemm->beta,
     };
-    if (gemm->activated) {
-        call.activated = call.c;
-    }
-    if (gemm->gelu_of) {
-        call.gelu_of = call.c;
-    }
+    call.epilogue = gemm->epilogue;
+    call.side = call.c;
     return call;
 }
 
@@ -108,7 +105,7 @@ static double seconds(const struct gemm_call *call, const struct mma_choice *cho
         whole * block * padded(call->k, tiles->block_k) / slots_filled(whole, slots) +
         (groups - whole) * block * padded(choice->depth, tiles->block_k) / slots_filled(groups - whole, slots);
     double each = (double)element_size(call->c.buffer->type) * (call->beta != 0.0f ? 2.0 : 1.0);
-    each += call->activated.buffer || call->gelu_of.buffer ? 2.0 : 0.0;
+    each += call->epilogue == EPILOGUE_GATES ? 6.0 : call->epilogue != EPILOGUE_NONE ? 2.0 : 0.0;
     const double partial = (double)choice->bytes, result = (double)call->m * (double)call->n * each;
     const double share = whole / (double)choice->blocks;
     const double bytes = 2.0 * (double)(call->m + call->n) * (double)call->k + partial + share * result;

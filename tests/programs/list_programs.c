@@ -248,24 +248,14 @@ static const struct {
 static struct buffer typed_buffers[ELEMENT_TYPES];
 
 /* A GEMM whose kernel differs from others': what its bits say, and how A and B are read. */
-enum {
-    TRANSPOSED_A = 1,
-    TRANSPOSED_B = 2,
-    ADDS = 4,
-    WITH_BIAS = 8,
-    GELU = 16,
-    GELU_DERIVATIVE = 32,
-    TANH = 64,
-    FP16 = 128,
-    FP32_C = 256
-};
+enum { TRANSPOSED_A = 1, TRANSPOSED_B = 2, ADDS = 4, WITH_BIAS = 8, FP16 = 16, FP32_C = 32 };
 enum alignment { UNALIGNED, EDGES, WHOLE_TILES };
 
-static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) {
+static void list_gemm_with(struct mma *mma, unsigned bits, enum alignment alignment, enum gemm_epilogue epilogue,
+                           const char *activation) {
     const size_t size = alignment == WHOLE_TILES ? 256 : alignment == EDGES ? 264 : 257;
     const enum element_type type = bits & FP16 ? ELEMENT_FP16 : ELEMENT_BF16;
     const struct matrix operand = matrix_of(&typed_buffers[type], 0, size, size);
-    const struct matrix none = {0};
     mma_run(mma,
             &(struct gemm_call){.transpose_a = bits & TRANSPOSED_A,
                                 .transpose_b = bits & TRANSPOSED_B,
@@ -277,10 +267,16 @@ static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) 
                                 .c = matrix_of(&typed_buffers[bits & FP32_C ? ELEMENT_FP32 : type], 0, size, size),
                                 .beta = bits & ADDS ? 1.0f : 0.0f,
                                 .bias = {bits & WITH_BIAS ? &typed_buffers[ELEMENT_FP32] : NULL, 0},
-                                .activated = bits & GELU ? operand : none,
-                                .gelu_of = bits & GELU_DERIVATIVE ? operand : none,
-                                .gelu_tanh = bits & TANH});
+                                .epilogue = epilogue,
+                                .side = operand,
+                                .activation = activation});
 }
+
+static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) {
+    list_gemm_with(mma, bits, alignment, EPILOGUE_NONE, NULL);
+}
+
+static const char *const activations[] = {"gelu", "gelu_tanh", "relu2"};
 
 /* What a layer needs of each shape of tiles; with large tiles all ways to read A and B, and all that may follow
  * the GEMM, also where work-groups share a sum. */
@@ -297,13 +293,14 @@ static int list_matrix_gemm(struct compute *compute, const struct matrix_cores *
             list_gemm(&mma, transposed | FP32_C, alignment);
         }
     }
-    list_gemm(&mma, FP16 | TRANSPOSED_B | WITH_BIAS | GELU, EDGES);
+    list_gemm_with(&mma, FP16 | TRANSPOSED_B | WITH_BIAS, EDGES, EPILOGUE_ACTIVATION, "gelu");
     for (mma.whole = 1, mma.parts = 1; mma.parts <= 2; mma.parts++) {
         list_gemm(&mma, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
-        for (unsigned tanh = 0; tanh <= TANH; tanh += TANH) {
-            list_gemm(&mma, TRANSPOSED_B | WITH_BIAS | GELU | tanh, WHOLE_TILES);
-            list_gemm(&mma, GELU_DERIVATIVE | tanh, WHOLE_TILES);
+        for (size_t i = 0; i < LENGTH(activations); i++) {
+            list_gemm_with(&mma, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES, EPILOGUE_ACTIVATION, activations[i]);
+            list_gemm_with(&mma, 0, WHOLE_TILES, EPILOGUE_DERIVATIVE, activations[i]);
         }
+        list_gemm_with(&mma, 0, WHOLE_TILES, EPILOGUE_GATES, "silu");
     }
     buffer_release(compute, &mma.partial);
     return compute_check(compute);
