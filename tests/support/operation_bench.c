@@ -89,6 +89,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .softcap = shape->softcap,
         .hc_eps = shape->hc_eps,
         .gainless = shape->gainless,
+        .collapsed = shape->collapsed,
         .mlp = shape->mlp,
         .hidden = shape->hidden,
         .position = shape->position,

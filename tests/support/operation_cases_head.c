@@ -69,6 +69,115 @@ static void run_final_norm_backward(struct bench *bench) {
 OPERATION(final_norm, "final_norm", "head.cl", final_norm_describe, .reference = final_norm_reference,
           .forward = run_final_norm_forward, .backward = run_final_norm_backward);
 
+/* ---- the collapse: the weights p of the streams, and what their sum u and the gradient of p give streams. `raw`,
+ * which is zero, is added to the raw projections: its gradient is d_z. */
+
+static void collapse_describe(struct bench *bench) {
+    const size_t n = bench->token_count, s = bench->streams, c = bench->channels;
+    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    bench_input(bench, "squares", n * s, 0.0, 0.0)->constant = true;
+    bench_input(bench, "raw", n * s, 0.0, 0.0)->d_activation = true;
+    struct field *w = bench_parameter(bench, "w", s * c * s, 0.0, bench->shape.spread / sqrt((double)(s * c)));
+    w->constant = true;
+    w->written = 0;
+    bench_gap(bench);
+    bench_parameter(bench, "small", s + 1, 0.5, 0.5);
+    bench_activation(bench_output(bench, "u", n * c))->implied = true;
+    bench_output(bench, "p", n * s);
+    bench_byproduct(bench, "z", n * s);
+}
+
+/* Squares of the streams as they are stored. */
+static void collapse_prepare(struct bench *bench) {
+    const size_t c = bench->channels;
+    for (size_t i = 0; i < bench->token_count * bench->streams * c; i++) {
+        double *x = bench_values(bench, "streams") + i;
+        *x = rounding_nearest(bench->shape.type, *x);
+    }
+    for (size_t i = 0; i < bench->token_count * bench->streams; i++) {
+        const double *x = bench_values(bench, "streams") + i * c;
+        bench_values(bench, "squares")[i] = reference_dot(c, x, x);
+    }
+}
+
+static void collapse_token(struct bench *bench, size_t token) {
+    const size_t streams = bench->streams, c = bench->channels, row = streams * c;
+    const double *x = bench_values(bench, "streams") + token * row, *w = bench_values(bench, "w");
+    const double *small = bench_values(bench, "small"), *raw = bench_values(bench, "raw") + token * streams;
+    const double scale = 1.0 / sqrt(reference_dot(row, x, x) / (double)row + 1e-6);
+    double *u = bench_values(bench, "u") + token * c;
+    memset(u, 0, c * sizeof *u);
+    for (size_t s = 0; s < streams; s++) {
+        double sum = raw[s];
+        for (size_t k = 0; k < row; k++) {
+            sum += x[k] * w[k * streams + s];
+        }
+        const double z = scale * sum, p = 1.0 / (1.0 + exp(-small[streams] * z - small[s])) + bench->shape.hc_eps;
+        bench_values(bench, "z")[token * streams + s] = z;
+        bench_values(bench, "p")[token * streams + s] = p;
+        for (size_t k = 0; k < c; k++) {
+            u[k] += p * x[s * c + k];
+        }
+    }
+}
+
+static void collapse_reference(struct bench *bench) {
+    for (size_t token = 0; token < bench->token_count; token++) {
+        collapse_token(bench, token);
+    }
+}
+
+static struct collapse collapse_of(const struct bench *bench, const struct buffer *h) {
+    return (struct collapse){bench_buffer(bench, "streams"), bench_buffer(bench, "squares"),
+                             case_weights(bench, "w"),       case_weights(bench, "small"),
+                             bench_buffer(bench, "z"),       h};
+}
+
+static void run_collapse_forward(struct bench *bench) {
+    const size_t streams = bench->streams, h_row = bench->operations->h_row;
+    const struct buffer *h = bench_scratch(bench, bench->token_count * h_row);
+    const struct collapse collapse = collapse_of(bench, h);
+    collapse_forward(bench->operations, bench->token_count, &collapse);
+    for (size_t token = 0; token < bench->token_count; token++) {
+        bench_copy(bench, h, token * h_row, bench_buffer(bench, "p"), token * streams, streams);
+    }
+}
+
+/* The gradient of p: its own, and what the sum gives. */
+static void upload_d_p(struct bench *bench, const struct buffer *d_h) {
+    const size_t c = bench->channels, streams = bench->streams, h_row = bench->operations->h_row;
+    double *row = calloc(h_row, sizeof *row);
+    for (size_t token = 0; token < bench->token_count; token++) {
+        for (size_t s = 0; s < streams; s++) {
+            const double *x = bench_values(bench, "streams") + (token * streams + s) * c;
+            row[s] = bench_find(bench, "p")->cotangents[token * streams + s] +
+                     reference_dot(c, bench_find(bench, "u")->cotangents + token * c, x);
+        }
+        bench->failed =
+            bench->failed || support_upload(bench->operations->compute, d_h, token * h_row, row, h_row) != 0;
+    }
+    free(row);
+}
+
+static void run_collapse_backward(struct bench *bench) {
+    const size_t n = bench->token_count, streams = bench->streams, h_row = bench->operations->h_row;
+    const struct buffer *h = bench_scratch(bench, n * h_row), *d_h = bench_scratch(bench, n * h_row);
+    const struct collapse collapse = collapse_of(bench, h);
+    for (size_t token = 0; token < n; token++) {
+        bench_copy(bench, bench_buffer(bench, "p"), token * streams, h, token * h_row, streams);
+    }
+    upload_d_p(bench, d_h);
+    const struct collapse_gradients gradients = {bench_derivative(bench, "raw"), bench_derivative(bench, "streams"),
+                                                 case_gradients(bench, "small")};
+    collapse_backward(bench->operations, n, &collapse, bench_derivative(bench, "u"), d_h, &gradients,
+                      bench->accumulate);
+}
+
+OPERATION(collapse, "collapse", "collapse.cl", collapse_describe, .prepare = collapse_prepare,
+          .reference = collapse_reference, .forward = run_collapse_forward, .backward = run_collapse_backward);
+
+/* ---- the loss */
+
 /* Losses are differentiated with one factor for all: so large that the gradients of many logits are normal numbers
  * in fp16, which is what scaling losses is for. */
 static const double LOSS_SCALE = 96.0;
@@ -293,6 +402,7 @@ const struct operation_case cases_head[] = {
     TINY(final_norm, "hc, sum_norm", 2, 3, TINY_HC),
     TINY(final_norm, "mhc, norm_sum, bias, RMSNorm", 2, 3, TINY_MHC, .norm = NORM_RMS),
     TINY(final_norm, "hc, sum_norm, RMSNorm", 2, 3, TINY_HC, .norm = NORM_RMS, .norm_eps = 0.1),
+    TINY(collapse, "mhc", 2, 3, TINY_MHC, .collapsed = true),
     TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
     TINY(entropy, "mhc, V=33, softcap", 2, 3, TINY_MHC, .softcap = 1.5),
     TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
@@ -309,6 +419,9 @@ const struct operation_case cases_head[] = {
     CASE(final_norm, "S=4, norm_sum, epsilon 0.1", .bias = true, .norm_sum = true, .norm_eps = 0.1),
     CASE(final_norm, "S=4, norm_sum, RMSNorm", .norm_sum = true, .batch = 2, .sequence = 75, .norm = NORM_RMS),
     CASE(final_norm, "S=8 C=768, sum_norm, RMSNorm", .streams = 8, .channels = 768, .norm = NORM_RMS),
+    CASE(collapse, "S=4", .collapsed = true, .batch = 2, .sequence = 75),
+    CASE(collapse, "S=3 C=5, epsilon 0.01", .streams = 3, .channels = 5, .collapsed = true, .hc_eps = 0.01),
+    CASE(collapse, "S=8 C=768", .streams = 8, .channels = 768, .collapsed = true),
     CASE(entropy, "V=33", .bias = true),
     LOOSE(entropy, "V=256, large logits", 30, 0, .vocabulary = 256, .spread = 200.0),
     CASE(entropy, "V=33, softcap", .softcap = 1.5),
