@@ -145,7 +145,7 @@ INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][S
 }
 
 /* Computes K and the last iteration's factors for this token's logits, or, if it returns false, potentials, and
- * stores those of all iterations in `kept` if `keeps`. */
+ * stores the factors or potentials of all iterations in `kept` if `keeps`. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                       float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
     if (SHIFTED) {
