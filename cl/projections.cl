@@ -36,15 +36,16 @@ __kernel void projections_pack(__global const float *parameters, __global const 
     }
 }
 
-/* And back, for the leaves of one sublayer, d_packed [COLUMNS, LENGTH]: d_w[i, k] += gain_i d_packed[first + k, i],
- * d_gain_i += sum_k w[i, k] d_packed[first + k, i]; with keep == 0 they are these sums, whatever they were. One
- * work-item an i. */
+/* And back, of sublayers with `leaves` leaves each: d_w[i, k] += gain_i d_packed[first + k, i], d_gain_i += sum_k
+ * w[i, k] d_packed[first + k, i]; with keep == 0 they are these sums, whatever they were. One work-item an i of a
+ * sublayer, LEAF_GROUPS groups a sublayer. */
 __kernel void projections_unpack(__global const float *parameters, __global const ulong *table, int first_leaf,
                                  int leaves, __global const float *d_packed, int keep, __global float *gradients) {
-    const size_t i = get_global_id(0);
+    const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= LENGTH) {
         return;
     }
+    first_leaf += get_group_id(0) / LEAF_GROUPS * leaves;
     for (int at = first_leaf; at < first_leaf + leaves; at++) {
         __global const ulong *leaf = table + at * LEAF_ROW;
         const int width = leaf[LEAF_WIDTH];
@@ -52,7 +53,7 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
         const float gain = GAINED ? parameters[gain_at] : 1.0f;
         float d_gain = 0.0f;
         for (int k = 0; k < width; k++) {
-            const float d = d_packed[(leaf[LEAF_COLUMN] + k) * LENGTH + i];
+            const float d = d_packed[leaf[LEAF_PACKED] + (leaf[LEAF_COLUMN] + k) * LENGTH + i];
             d_gain += d * parameters[w_at + k];
             gradients[w_at + k] = (keep ? gradients[w_at + k] : 0.0f) + gain * d;
         }
@@ -62,9 +63,9 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
     }
 }
 
-/* d_packed [COLUMNS, LENGTH] = d_z^T x. One work-item WIDE vectors of LENGTH. */
+/* d_packed [COLUMNS, LENGTH] of a sublayer = d_z^T x. One work-item WIDE vectors of LENGTH. */
 __kernel SUB_GROUP_SIZE void projections_gradient(__global const act_t *x, __global const float *d_z, ulong rows,
-                                                  __global float *d_packed) {
+                                                  __global float *d_packed, ulong d_packed_at) {
     const size_t k = get_global_id(0) * (WIDE * VEC);
     if (k >= LENGTH) {
         return;
@@ -88,7 +89,7 @@ __kernel SUB_GROUP_SIZE void projections_gradient(__global const act_t *x, __glo
         }
         UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
             UNROLL(WIDE) for (int w = 0; w < WIDE && column + b < COLUMNS; w++) {
-                VEC_STORE(sums[b][w], d_packed + (size_t)(column + b) * LENGTH + k + w * VEC);
+                VEC_STORE(sums[b][w], d_packed + d_packed_at + (size_t)(column + b) * LENGTH + k + w * VEC);
             }
         }
     }

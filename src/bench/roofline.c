@@ -138,7 +138,7 @@ static json_t *make_schedule(const struct roofline *roofline, const struct marks
     return schedule;
 }
 
-/* The last micro-step, with when its gradients are complete. */
+/* The last micro-step of several ranks, with when its gradients are complete. */
 static int log_last(struct roofline *roofline) {
     struct bench_model *bench = &roofline->bench;
     struct marks marks = {bench->compute->launch_log,
@@ -162,10 +162,14 @@ static int log_step(struct roofline *roofline) {
         return -1;
     }
     log->count = 0;
-    if (log_last(roofline)) {
+    if (bench_model_micro_step(bench, 0, 0)) {
         return -1;
     }
     estimate_make(&roofline->micro_step, roofline->model, log);
+    log->count = 0;
+    if (log_last(roofline)) {
+        return -1;
+    }
     log->count = 0;
     if (data_parallel_step(&bench->parallel, &bench->train->optimizer, 0) ||
         gpt_read_results(&bench->gpt, &loss, &norm)) {

@@ -242,7 +242,10 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
         drop(gpt, &layer[i], d_output);
         layer[i].branch->backward(gpt, &layer[i], d_output);
         hyper_connection_enter_backward(gpt, &layer[i]);
-        notify(listener, layer[i].index);
+        if (listener) { /* which wants each sublayer's gradients at once; else gpt_backward unpacks all */
+            hyper_connection_unpack(gpt, &layer[i]);
+            notify(listener, layer[i].index);
+        }
     }
 }
 
@@ -275,6 +278,9 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
             recompute(gpt, first);
         }
         layer_backward(gpt, first, listener);
+    }
+    if (!listener) {
+        hyper_connection_unpack(gpt, NULL);
     }
     compute_set_module(gpt->compute, "embedding");
     embedding_part_backward(gpt);

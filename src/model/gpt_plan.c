@@ -163,12 +163,13 @@ static void plan_sublayers(struct gpt *gpt) {
 static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     const int64_t streams = gpt->config.n_streams, width = gpt->config.n_embd;
+    const uint64_t sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
     struct gpt_scratch *scratch = &gpt->scratch;
     if (!shares_streams(gpt)) {
         scratch->d_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
     }
     if (is_training(gpt)) {
-        scratch->d_packed = memory_plan_add(&gpt->plan, group, packed_elements(gpt), ELEMENT_FP32);
+        scratch->d_packed = memory_plan_add(&gpt->plan, group, sublayers * packed_elements(gpt), ELEMENT_FP32);
         scratch->d_streams = gpt_plan_activations(gpt, group, streams * width);
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);

@@ -64,7 +64,7 @@ struct sublayer {
 
 /* Buffers that one sublayer uses after the other. */
 struct gpt_scratch {
-    const struct buffer *d_packed; /* [columns, row] projections */
+    const struct buffer *d_packed; /* [sublayers, columns, row] gradients of the packed projections */
     struct attention_scratch attention;
     const struct buffer *angles;        /* [options.sequence, D] with RoPE: see head_rows_fill_table */
     const struct buffer *qkv;           /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */

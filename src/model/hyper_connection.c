@@ -23,6 +23,15 @@ void hyper_connection_pack(struct gpt *gpt) {
     }
 }
 
+void hyper_connection_unpack(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (!is_plain(gpt)) {
+        begin(gpt);
+        projections_unpack(&gpt->operations, gpt->parameters.weights,
+                           sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,
+                           gpt->parameters.gradients, gpt->parameters.accumulate);
+    }
+}
+
 /* streams -> raw projections z */
 static void project(struct gpt *gpt, const struct sublayer *sublayer) {
     const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations),
@@ -100,21 +109,20 @@ static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
                                                .beta = 1.0f});
 }
 
-/* The gradients of projections and their norm's gain, from d_z. */
+/* The gradients of the packed projections, from d_z. */
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
+    const struct span d_packed = {scratch->d_packed, sublayer->mix.packed.offset};
     if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
-        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
-                             scratch->d_packed);
+        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z, d_packed);
     } else {
-        gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
-                                                   .a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
-                                                   .b = matrix_of(sublayer->mix.streams, 0, norm_rows(gpt), length),
-                                                   .c = matrix_of(scratch->d_packed, 0, columns, length)});
+        gemm_run(gpt->compute,
+                 &(struct gemm_call){.transpose_a = true,
+                                     .a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
+                                     .b = matrix_of(sublayer->mix.streams, 0, norm_rows(gpt), length),
+                                     .c = matrix_of(d_packed.buffer, d_packed.offset, columns, length)});
     }
-    projections_unpack(&gpt->operations, gpt->parameters.weights, sublayer->projections, scratch->d_packed,
-                       gpt->parameters.gradients, gpt->parameters.accumulate);
 }
 
 static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {

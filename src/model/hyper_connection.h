@@ -27,5 +27,9 @@ void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer);
 const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const struct sublayer *sublayer);
 
 /* Backward pass of enter, and the rest of that of leave: scratch.d_normed and scratch.d_streams of the next
- * sublayer become scratch.d_streams of this one, in place; adds the gradients of parameters. */
+ * sublayer become scratch.d_streams of this one, in place; adds the gradients of parameters, but for the
+ * projections, whose gradients stay packed. */
 void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sublayer);
+
+/* Adds the gradients of a sublayer's projections, or with NULL, in one launch, of all sublayers'. */
+void hyper_connection_unpack(struct gpt *gpt, const struct sublayer *sublayer);

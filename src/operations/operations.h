@@ -162,7 +162,7 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
 
-/* Backward, of one sublayer: d_packed [columns, row] is float. */
+/* Backward, of the sublayers of the table: d_packed is float, and laid out like `packed` of all sublayers. */
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate);
 
@@ -174,9 +174,9 @@ bool projections_avoid_gemm(const struct operations *operations);
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
                           struct span packed, const struct buffer *z);
 
-/* d_packed [columns, row] = d_z^T streams */
+/* d_packed [columns, row] of a sublayer = d_z^T streams */
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
-                          const struct buffer *d_z, const struct buffer *d_packed);
+                          const struct buffer *d_z, struct span d_packed);
 
 /* The parameters [C] of a norm of C channels, or their gradients. The bias exists only if shape.bias, and never for
  * an RMSNorm (has_bias in the table of norms). */

@@ -23,10 +23,14 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
     }
 }
 
+/* Projection matrices of a sublayer. */
+static size_t leaves_of_sublayer(const struct operations *operations) {
+    return (size_t)residual_projection_matrices(operations->shape.residual, operations->shape.streams);
+}
+
 /* Elements of the projections of so many leaves, which are those of whole sublayers. */
 static size_t projection_elements(const struct operations *operations, size_t leaves) {
-    const size_t each = (size_t)residual_projection_matrices(operations->shape.residual, operations->shape.streams);
-    return each ? leaves / each * operations->columns * norm_length(operations) : 0;
+    return leaves / leaves_of_sublayer(operations) * operations->columns * norm_length(operations);
 }
 
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
@@ -39,11 +43,12 @@ void projections_pack(struct operations *operations, const struct buffer *weight
 
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate) {
-    const size_t elements = projection_elements(operations, table.count);
-    const size_t gain = operations->shape.gainless ? 0 : norm_length(operations);
-    RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
-               ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_I32(table.first), ARG_I32(table.count),
-               ARG_IN(d_packed, elements), ARG_GRADIENTS(gradients, elements + gain, accumulate));
+    const size_t each = leaves_of_sublayer(operations), sublayers = table.count / each;
+    const size_t elements = projection_elements(operations, table.count), length = norm_length(operations);
+    const size_t gains = operations->shape.gainless ? 0 : sublayers * length;
+    RUN_GROUPS(projections_unpack, sublayers * groups_for(length, ELEMENT_GROUP) * ELEMENT_GROUP, ELEMENT_GROUP,
+               ARG_IN(weights, elements), ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_I32(table.first),
+               ARG_I32(each), ARG_IN(d_packed, elements), ARG_GRADIENTS(gradients, elements + gains, accumulate));
 }
 
 /* Measured on CPUs against the host's BLAS and bf16 instructions. */
@@ -64,12 +69,12 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
-                          const struct buffer *d_z, const struct buffer *d_packed) {
+                          const struct buffer *d_z, struct span d_packed) {
     const size_t rows = tokens * operations->norm_groups, columns = operations->columns;
     const size_t length = norm_length(operations);
     const size_t items = length / operations->policy.vector / operations->policy.projection_vectors;
     RUN_ITEMS(projections_gradient, items, ARG_IN(streams, rows * length), ARG_IN(d_z, rows * columns),
-              ARG_U64(rows), ARG_OUT(d_packed, columns * length));
+              ARG_U64(rows), ARG_SPAN_OUT(d_packed, columns * length));
 }
 
 /* ---- map */

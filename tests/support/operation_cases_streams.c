@@ -116,7 +116,7 @@ static void run_multiply_backward(struct bench *bench) {
         return;
     }
     projections_gradient(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
-                         bench_derivative(bench, "z"), bench_derivative(bench, "packed"));
+                         bench_derivative(bench, "z"), (struct span){bench_derivative(bench, "packed"), 0});
 }
 
 OPERATION(multiply, "multiply", "few_rows.cl", multiply_describe, .reference = multiply_reference,
@@ -462,7 +462,8 @@ static void run_frame_backward(struct bench *bench) {
     if (operations_build(operations, "projections.cl") == 0) {
         const struct buffer *d_z_fp32 = bench_scratch(bench, z);
         bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
-        projections_gradient(operations, n, around.streams, d_z_fp32, bench_derivative(bench, "packed"));
+        projections_gradient(operations, n, around.streams, d_z_fp32,
+                             (struct span){bench_derivative(bench, "packed"), 0});
     }
 }
 
