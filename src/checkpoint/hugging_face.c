@@ -52,7 +52,10 @@ static const struct key gpt2_keys[] = {
     {NULL, NULL, SIZE, NULL},
 };
 
+#define UNQUANTIZED {"quantization_config", "null", "save the model in bf16 or fp32"}
+
 static const struct fixed gpt2_fixed[] = {
+    UNQUANTIZED,
     {"scale_attn_weights", "true", "attention is scaled by 1 / sqrt(head_dim)"},
     {"scale_attn_by_inverse_layer_idx", "false", "attention is scaled alike in all layers"},
     {"add_cross_attention", "false", "there are no encoders"},
@@ -78,8 +81,7 @@ static const struct key llama_keys[] = {
 #define LLAMA_FIXED                                                                                                \
     {"hidden_act", "\"silu\"", "gated MLPs have SiLU"},                                                            \
         {"partial_rotary_factor", "1.0", "positions turn whole heads"},                                            \
-        {"rope_interleaved", "false", "positions turn halves of heads, not neighbours"},                           \
-        {"quantization_config", "null", "save the model in bf16 or fp32"},                                         \
+        {"rope_interleaved", "false", "positions turn halves of heads, not neighbours"}, UNQUANTIZED,              \
         {"use_sliding_window", "false", "attention reaches back to the first token"}
 
 static const struct fixed llama_fixed[] = {LLAMA_FIXED, {NULL, NULL, NULL}};

@@ -508,6 +508,8 @@ UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
         {GPT2(2, 2, ", \"n_inner\": 0"), "'n_inner' is 0: it must be a whole number above 0"},
         {GPT2(2, 2, ", \"n_inner\": 64.0"), "'n_inner' is 64.0: it must be a whole number above 0"},
         {GPT2(2, 2, ", \"scale_attn_weights\": false"), "'scale_attn_weights' is false: attention is scaled"},
+        {GPT2(2, 2, ", \"quantization_config\": {}"),
+         "'quantization_config' is {}: save the model in bf16 or fp32"},
         {GPT2(2, 2, ", \"scale_attn_by_inverse_layer_idx\": true"),
          "'scale_attn_by_inverse_layer_idx' is true: attention is scaled alike"},
         {GPT2(2, 2, ", \"layer_norm_epsilon\": 0"), "'layer_norm_epsilon' is 0: it must be a number above 0"},
