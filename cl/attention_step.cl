@@ -1,7 +1,7 @@
 /* Attention (attention.cl has the formulas) when text is generated: there is one query a sequence, at `position`,
  * over the keys and values of all tokens before it, which are kept in a cache [rows, K, capacity, D] each:
- * attention_fill stores those of a prompt. A new token's are stored by attention_step, or by attention_fill where
- * several query heads share a key head.
+ * attention_fill stores those of a prompt. Those of a new token are stored by attention_step if every query head
+ * has a key head of its own, and by attention_fill if several share one.
  *
  * The cache has keys and values as rows: a step adds one row and reads all others once, one after the other, and
  * what it costs is that reading. (Keys side by side would save sums over vectors, which is not what it waits for,

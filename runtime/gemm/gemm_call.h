@@ -16,7 +16,7 @@ static inline struct matrix matrix_of(const struct buffer *buffer, size_t offset
 }
 
 /* What may follow y = op(A) op(B) + beta C + bias where gemm_fuses says so: something with the activation f and a
- * matrix `side` [m, n]. The numbers are those of SIDE in cl/mma_finish.cl. */
+ * matrix `side` [m, n]. SIDE in cl/mma_finish.cl has the same values. */
 enum gemm_epilogue {
     EPILOGUE_NONE,       /* C = y */
     EPILOGUE_ACTIVATION, /* C = y, side = f(y) of y before it is rounded */
@@ -25,6 +25,17 @@ enum gemm_epilogue {
      * C = y u f'(g), side = y f(g). */
     EPILOGUE_GATES
 };
+
+/* What it does with matrices beside writing C: whether it reads C, reads `side`, and writes `side`. */
+static inline bool epilogue_reads_c(enum gemm_epilogue epilogue) {
+    return epilogue == EPILOGUE_GATES;
+}
+static inline bool epilogue_reads_side(enum gemm_epilogue epilogue) {
+    return epilogue == EPILOGUE_DERIVATIVE || epilogue == EPILOGUE_GATES;
+}
+static inline bool epilogue_writes_side(enum gemm_epilogue epilogue) {
+    return epilogue == EPILOGUE_ACTIVATION || epilogue == EPILOGUE_GATES;
+}
 
 /* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not, and the epilogue.
  * beta == 0 does not read C. m, n or k of 0 is allowed. */

@@ -105,10 +105,9 @@ static struct mma_choice choose(const struct mma *mma, const struct gemm_call *c
         ARG_U32((x)->b.stride)
 /* Of C and of what lies beside it so many elements. */
 #define ARG_TARGET(x, row, side, elements)                                                                         \
-    ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f || (x)->epilogue == EPILOGUE_GATES, 1),      \
+    ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f || epilogue_reads_c((x)->epilogue), 1),      \
         ARG_U64((x)->c.stride), ARG_SPAN_IN(row, (x)->bias.buffer ? (x)->n : 0),                                   \
-        ARG_SPAN_(*(side), elements, (x)->epilogue >= EPILOGUE_DERIVATIVE,                                         \
-                  (x)->epilogue == EPILOGUE_ACTIVATION || (x)->epilogue == EPILOGUE_GATES),                        \
+        ARG_SPAN_(*(side), elements, epilogue_reads_side((x)->epilogue), epilogue_writes_side((x)->epilogue)),     \
         ARG_U64((side)->stride)
 
 static struct span bias_of(const struct gemm_call *call) {

@@ -164,10 +164,6 @@ static struct results results_of(const struct gemm_case *wanted, const struct sa
     }
 }
 
-static bool writes_side(const struct gemm_case *wanted) {
-    return wanted->epilogue == EPILOGUE_ACTIVATION || wanted->epilogue == EPILOGUE_GATES;
-}
-
 /* Storing may change an element by half a unit in the last place, and few operations in fp32 came before that. */
 static int compare_element(const struct sample *sample, const char *name, size_t row, size_t column,
                            double expected, double magnitude) {
@@ -199,7 +195,7 @@ static int read_back(struct compute *compute, struct sample *sample, const char 
 
 static int compare(struct compute *compute, const struct gemm_case *wanted, struct sample *samples) {
     if (read_back(compute, &samples[SAMPLE_C], "C") ||
-        (writes_side(wanted) && read_back(compute, &samples[SAMPLE_SIDE], "side"))) {
+        (epilogue_writes_side(wanted->epilogue) && read_back(compute, &samples[SAMPLE_SIDE], "side"))) {
         return -1;
     }
     for (size_t i = 0; i < wanted->m * wanted->n; i += wanted->sample ? wanted->sample : 1) {
@@ -209,7 +205,7 @@ static int compare(struct compute *compute, const struct gemm_case *wanted, stru
         const struct results results = results_of(wanted, samples, row, column, y);
         magnitude += fabs(results.c) + fabs(results.side);
         if (compare_element(&samples[SAMPLE_C], "C", row, column, results.c, magnitude) ||
-            (writes_side(wanted) &&
+            (epilogue_writes_side(wanted->epilogue) &&
              compare_element(&samples[SAMPLE_SIDE], "side", row, column, results.side, magnitude))) {
             return -1;
         }
@@ -224,7 +220,7 @@ static int create_samples(struct compute *compute, const struct gemm_case *x, st
     const size_t columns[] = {x->transpose_a ? x->m : x->k, x->transpose_b ? x->k : x->n, x->n};
     for (int i = SAMPLE_A; i <= SAMPLE_C; i++) {
         if (sample_create(compute, &samples[i], x->types[i], rows[i], columns[i], x->pads[i], x->offsets[i],
-                          i < SAMPLE_C || x->beta != 0.0f || x->epilogue == EPILOGUE_GATES)) {
+                          i < SAMPLE_C || x->beta != 0.0f || epilogue_reads_c(x->epilogue))) {
             return -1;
         }
     }
@@ -232,7 +228,7 @@ static int create_samples(struct compute *compute, const struct gemm_case *x, st
         (x->bias && sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, x->offsets[2], true)) ||
         (x->epilogue != EPILOGUE_NONE &&
          sample_create(compute, &samples[SAMPLE_SIDE], x->types[0], x->m, x->n, x->pads[2], x->offsets[2],
-                       x->epilogue != EPILOGUE_ACTIVATION));
+                       epilogue_reads_side(x->epilogue)));
     return failed ? -1 : 0;
 }
 

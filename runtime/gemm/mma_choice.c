@@ -64,10 +64,12 @@ static double memory_cost(double bytes, double groups, double compute_units) {
 /* Bytes of C, read or written, and of what lies beside it. */
 static double result_bytes(const struct gemm_call *call) {
     const double elements = (double)call->m * (double)call->n;
-    const bool gates = call->epilogue == EPILOGUE_GATES;
-    double each = (double)element_size(call->c.buffer->type) * (call->beta != 0.0f || gates ? 2.0 : 1.0);
-    if (call->epilogue != EPILOGUE_NONE) {
-        each += (double)element_size(call->side.buffer->type) * (gates ? 2.0 : 1.0);
+    const enum gemm_epilogue epilogue = call->epilogue;
+    double each =
+        (double)element_size(call->c.buffer->type) * (call->beta != 0.0f || epilogue_reads_c(epilogue) ? 2.0 : 1.0);
+    if (epilogue != EPILOGUE_NONE) {
+        each += (double)element_size(call->side.buffer->type) *
+                (double)(epilogue_reads_side(epilogue) + epilogue_writes_side(epilogue));
     }
     return elements * each;
 }
