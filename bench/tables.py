@@ -54,8 +54,9 @@ def bench(*arguments):
         return json.loads(path.read_text())
 
 
-def table(heads, rows, align="---"):
-    lines = ["| " + " | ".join(heads) + " |", "| --- |" + f" {align} |" * (len(heads) - 1)]
+def table(heads, rows, align="---", texts=1):
+    """The first `texts` columns are aligned to the left, the others as `align` says."""
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * texts + f" {align} |" * (len(heads) - texts)]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
 
 

@@ -2,10 +2,10 @@
 # Trains every variant on the dictionary GCIDE with several seeds, and writes hc_analyze's report:
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
-#   ci/study.sh --budget fair          another budget: 20 tokens per parameter, and a learning rate for each variant; see bench/budgets.py
+#   ci/study.sh --budget fair          another budget: a block of today, 20 tokens per parameter, and a learning rate for each connection; see bench/budgets.py
 #
 # Settings in the environment, with their defaults: ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all of hc_train --list-residuals), DEVICE (pocl). With
-# --budget only DEVICE is used, and options go to bench/budgets.py (--jobs). Complete runs are not repeated, interrupted ones are resumed. Run
+# --budget only DEVICE is used, and options go to bench/budgets.py (--jobs, --seeds, --write). Complete runs are not repeated, interrupted ones are resumed. Run
 # ci/demo.sh first, which builds the programs.
 set -eu
 cd "$(dirname "$0")/.."
