@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import intervals
 import paired
-from tables import listed, split, table, write_between
+from tables import connections, split, table, write_between
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
@@ -55,20 +55,6 @@ DOCUMENT = ROOT / "docs" / "study.md"
 PICTURE = ROOT / "docs" / "images" / "fair.svg"
 DIVERGED = "diverged"  # a file in the folder of such a run, which would diverge again wherever it goes on
 CHOOSING = 100  # the seed of runs that choose a rate
-
-
-class Connection(NamedTuple):
-    words: str
-    options: tuple  # of hc_train
-
-
-def connections():
-    """{name: Connection}: all of hc_train --list-residuals, and those with a key of their own."""
-    found = {name: Connection(words.partition(" (")[0].partition(", of which")[0], ("--residual", name)) for name, _, words in listed(BUILD)}
-    options = subprocess.run([BUILD / "hc_train", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    if "--read-delay" in options and "mhc" in found:
-        found["mhc + read_delay"] = Connection("the same, read with the H_pre of the sublayer before", ("--residual", "mhc", "--read-delay"))
-    return found
 
 
 def settings(budget):
@@ -149,7 +135,7 @@ class Study:
         """runs: a Runs; jobs: how many runs go on side by side; 0: nothing shall be trained."""
         self.budget, self.runs, self.out, self.device, self.jobs = budget, runs, out, device, jobs
         self.stopped = None  # why no more runs begin
-        self.settings, self.connections = settings(budget), connections()
+        self.settings, self.connections = settings(budget), connections(BUILD)
         self.iterations, self.rate = int(self.settings["max_iters"]), float(self.settings["learning_rate"])
         self.corpus = ROOT / "data" / "corpus" / budget.corpus
 
@@ -264,7 +250,7 @@ class Report:
         rows = []
         for name, (rate, losses) in self.all_losses.items():
             if losses:
-                rows.append([f"`{name}`", self.study.connections[name].words] + [f"{rate:g}"] * fair + [len(losses), *self.mean(name)] +
+                rows.append([f"`{name}`", self.study.connections[name].summary] + [f"{rate:g}"] * fair + [len(losses), *self.mean(name)] +
                             [self.text(name, base) for base in BASES] + [self.better_than(name)] * fair)
         return table(heads, rows, "---:", 2)
 

@@ -2,6 +2,7 @@
 """Tables of the documents that are counted or measured by the programs.
 
   bench/tables.py roofline               docs/notes/gpu.md: a training step of model M on GPUs, estimated (hc_bench --roofline)
+  bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
   bench/tables.py variants               docs/variants.md: cost, exactness, speed and losses of each residual variant. Needs ci/study.sh's
                                          runs (--study, out/study)
   bench/tables.py variants --measure     also measures the speeds (speed.json in --study), some minutes on an idle machine
@@ -9,12 +10,15 @@
 Prints the tables; with --write puts them into the document. BUILD (build) in the environment names the folder with the programs.
 """
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
 import statistics
 import subprocess
 import tempfile
+
+from family import FAMILY
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
@@ -44,6 +48,38 @@ def listed(build):
     """(name, numbers of streams, description) of each residual variant, from the 12-wide columns of `hc_train --list-residuals`."""
     lines = subprocess.run([build / "hc_train", "--list-residuals"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return [(line[:12].strip(), line[12:24].strip(), line[24:]) for line in lines]
+
+
+@dataclasses.dataclass
+class Connection:
+    """A row of `hc_train --list-residuals`, or one with an option of its own."""
+    summary: str
+    source: str
+    promises: str
+    options: tuple  # of hc_train and hc_bench
+
+
+def parse_description(text):
+    """(summary, source, promises) of a description: "summary (source); exact promises; settings: ..."."""
+    text, *rest = text.split("; ")
+    promises = [one.removeprefix("exact ") for one in rest if one.startswith("exact ")]
+    depth = 0
+    for place in range(len(text) - 1 if text.endswith(")") else -1, -1, -1):
+        depth += {")": 1, "(": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[:place].rstrip(), text[place + 1:-1], ", ".join(promises)
+    return text, "", ", ".join(promises)
+
+
+def connections(build):
+    """{name: Connection} of all residual connections that the programs have."""
+    found = {name: Connection(*parse_description(text), ("--residual", name)) for name, _, text in listed(build)}
+    options = subprocess.run([build / "hc_train", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    if "--read-delay" in options and "mhc" in found:
+        mhc = found["mhc"]
+        found["mhc + read_delay"] = Connection("the same, read with the H_pre of the sublayer before", "DeepSeek-V4.1, arXiv 2609.19969", mhc.promises,
+                                               (*mhc.options, "--read-delay"))
+    return found
 
 
 def bench(*arguments):
@@ -86,6 +122,28 @@ def roofline():
                 modules = [[row["part"], f"{1e3 * row['seconds']:.1f}"] for row in sorted(own, key=lambda row: -row["seconds"])]
     heads = ["device", "residual", "launches", "waits", "MB", "MB a sublayer", "narrow", "ms a micro-step", "ms optimizer", "tokens/s"]
     return "\n" + table(heads, rows) + "\n" + table(["module, shc on a6000", "ms a micro-step"], modules) + "\n"
+
+
+# ---- all connections
+
+
+def family():
+    """A row for each, of model M with the streams that it has by default, 8 x 1024 tokens a micro-step in bf16."""
+    rows, plain = [], None
+    for name, connection in connections(BUILD).items():
+        facts = bench(*MODEL, "--as", "a6000", "--batch-size", "8", "--gradient-accumulation-steps", "1", *connection.options)
+        plain = plain or facts
+        sublayers, added = 2 * facts["n_layer"], facts["parameters"] - plain["parameters"]
+        moved = sum(row["bytes"] for row in facts["parts"] if row["part"] == "hyper-connections") / facts["tokens"] / sublayers
+        row = [connection.promises, connection.source, f"{100 * added / plain['parameters']:.2f}", "", f"{1e-3 * moved:.1f}",
+               f"{1e3 * (facts['micro_step']['seconds'] + facts['optimiser_step']['seconds']):.1f}"]
+        words = FAMILY.get(name)
+        if words:
+            row[3] = f"{3e-6 * sublayers * facts['n_embd'] * words.work(facts['n_streams'], facts['n_embd'], facts['n_layer']):.1f}"
+        rows.append([f"`{name}`", *([words.formula, words.parameters, words.public_code] if words else [""] * 3), *row])
+    heads = ["`--residual`", "formula", "parameters a sublayer", "public code", "exact", "source", "parameters at M, %", "MFLOP a token", "KB a sublayer",
+             "ms a step"]
+    return table(heads, rows, "---:", 6)
 
 
 # ---- variants
@@ -174,13 +232,15 @@ def measure(study):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["roofline", "variants"])
+    parser.add_argument("table", choices=["roofline", "family", "variants"])
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
     parser.add_argument("--measure", action="store_true", help="measure speeds first")
     parser.add_argument("--write", action="store_true", help="write the tables into the document")
     arguments = parser.parse_args()
     if arguments.table == "roofline":
         document, text = ROOT / "docs" / "notes" / "gpu.md", roofline()
+    elif arguments.table == "family":
+        document, text = ROOT / "docs" / "variants.md", family()
     else:
         if arguments.measure:
             measure(arguments.study)
