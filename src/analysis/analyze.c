@@ -141,7 +141,7 @@ static int add_checkpoint(const struct job *job, const char *path, int64_t itera
     }
     json_object_set_new(run, "config", as_written);
     count_parameters(&config, run);
-    if (!job->file || residual_is_plain(config.residual)) {
+    if (!job->file || !residual_has_matrices(config.residual)) {
         return 0;
     }
     json_t *h = find_before(job->settings->before, path, iteration);

@@ -97,9 +97,9 @@ const char *run_variant(const json_t *run) {
 double run_streams(const json_t *run) {
     const struct residual_variant *known = residual_find(run_variant(run));
     const json_t *streams = configured(run, "n_streams");
-    return known && residual_is_plain(known) ? 1.0
-           : json_is_number(streams)         ? json_number_value(streams)
-                                             : (double)NAN;
+    return known && residual_is_single(known) ? 1.0
+           : json_is_number(streams)          ? json_number_value(streams)
+                                              : (double)NAN;
 }
 
 const char *run_colour(const char *variant) {

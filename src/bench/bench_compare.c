@@ -63,7 +63,7 @@ static int read_case(struct comparison *all, struct ranks *ranks, char *text) {
                              RESIDUAL_MAX_STREAMS);
         }
     }
-    one->streams = residual_is_plain(one->residual) ? 1 : one->streams;
+    one->streams = residual_is_single(one->residual) ? 1 : one->streams;
     all->count++;
     train.model.residual = one->residual;
     train.model.n_streams = one->streams;

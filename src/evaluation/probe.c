@@ -105,23 +105,32 @@ static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
     return files_stage_end(path, temporary, status);
 }
 
-/* One sublayer's h [N, S (S + 2)] split into h_pre, h_post [B, T, S] and h_res [B, T, S, S]. */
-static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
-    const uint64_t streams = (uint64_t)gpt->config.n_streams, row = streams * (streams + 2);
-    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, streams, streams};
+/* A value of the frame, [B, T, shape]. */
+static int dump_value(struct gpt *gpt, struct dump *dump, const struct frame_value *value) {
+    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, value->shape[0],
+                               value->shape[1]};
     const size_t tokens = gpt_tokens(gpt);
-    float *h = memory_allocate(tokens * row, sizeof *h);
-    float *pre = add_tensor(dump, 3, shape, memory_format("h_pre.%" PRId64, index));
-    float *post = add_tensor(dump, 3, shape, memory_format("h_post.%" PRId64, index));
-    float *res = add_tensor(dump, 4, shape, memory_format("h_res.%" PRId64, index));
-    const int status = buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, h, tokens * row * sizeof *h);
+    const uint64_t count = value->shape[0] * (value->rank > 1 ? value->shape[1] : 1);
+    float *rows = memory_allocate(tokens * value->row, sizeof *rows);
+    float *values = add_tensor(dump, 2 + value->rank, shape, memory_string(value->name));
+    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * sizeof *rows);
     for (size_t token = 0; status == 0 && token < tokens; token++) {
-        memcpy(pre + token * streams, h + token * row, streams * sizeof *h);
-        memcpy(post + token * streams, h + token * row + streams, streams * sizeof *h);
-        memcpy(res + token * streams * streams, h + token * row + 2 * streams, streams * streams * sizeof *h);
+        memcpy(values + token * count, rows + token * value->row + value->first, count * sizeof *rows);
     }
-    free(h);
+    free(rows);
     return status;
+}
+
+/* What the frame computed around a sublayer's branch, or at the top. */
+static int dump_frame(struct gpt *gpt, struct dump *dump, int64_t index) {
+    struct frame_value values[FRAME_MOST_VALUES];
+    const size_t count = gpt->frame->values ? gpt->frame->values(gpt, index, values) : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (dump_value(gpt, dump, &values[i])) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 /* The streams that enter a sublayer, [B, T, S, C]. */
@@ -191,8 +200,10 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
     if (run_loss(gpt, settings->grad, loss)) {
         return -1;
     }
-    for (int64_t index = 0; !residual_is_plain(gpt->config.residual) && index < 2 * gpt->config.n_layer; index++) {
-        if (dump_matrices(gpt, dump, index) || (settings->streams && dump_streams(gpt, dump, index))) {
+    const int64_t top = BRANCHES * gpt->config.n_layer;
+    for (int64_t index = 0; index <= top; index++) {
+        const bool streams = settings->streams && index < top && residual_has_matrices(gpt->config.residual);
+        if (dump_frame(gpt, dump, index) || (streams && dump_streams(gpt, dump, index))) {
             return -1;
         }
     }

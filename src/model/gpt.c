@@ -1,6 +1,6 @@
 #include "src/model/gpt.h"
 #include "runtime/gemm/gemm.h"
-#include "src/model/hyper_connection.h"
+#include "src/model/frame.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
 #include <math.h>
@@ -25,89 +25,16 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
 }
 
 /* The order of the model's operations: tokens -> embedding -> sublayers (enter, branch, leave) -> final norm ->
- * head -> loss, and backward. Decided elsewhere: all buffers' sizes, how many tokens have logits at a time
- * (logit_rows), and whether the activation function's outputs are kept for the backward pass (keeps_activation):
- * gpt_plan.c, with memory; whether hyper-connections are fused: frame_is_fused (operations.h); whether bias and
+ * head -> loss, and backward. What enter, leave and the final norm do is decided by the frame (frame.h). Decided
+ * elsewhere: all buffers' sizes, how many tokens have logits at a time (logit_rows), and whether the activation
+ * function's outputs are kept for the backward pass (keeps_activation): gpt_plan.c, with memory; whether
+ * hyper-connections are fused: frame_is_fused (operations.h); whether bias and
  * GELU are part of a GEMM: linear.c. */
 
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
     return (struct embedding){{arena, gpt->parameters.token_embedding},
                               {arena, gpt->parameters.position_embedding},
                               {arena, gpt->parameters.stream_scale}};
-}
-
-static struct final_norm final_norm_of(const struct gpt *gpt) {
-    const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
-    return (struct final_norm){top->mix.streams, gpt_norm(gpt->parameters.weights, gpt->parameters.final),
-                               gpt->final, gpt->final_statistics};
-}
-
-/* The streams that are summed with weights, in two parts: the weights, and the sum with its norm. */
-static struct collapse collapse_of(const struct gpt *gpt) {
-    const struct parameters *parameters = &gpt->parameters;
-    const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
-    return (struct collapse){top->mix.streams,
-                             top->mix.squares,
-                             {parameters->weights, parameters->collapse_w},
-                             {parameters->weights, parameters->collapse_small},
-                             gpt->collapse_z,
-                             gpt->collapse_h};
-}
-
-static struct stream_mix collapsed_sum_of(const struct gpt *gpt) {
-    struct stream_mix mix = gpt->sublayers[BRANCHES * gpt->config.n_layer].mix;
-    mix.h = gpt->collapse_h;
-    mix.norm = gpt_norm(gpt->parameters.weights, gpt->parameters.final);
-    mix.normed = gpt->final;
-    mix.statistics = gpt->final_statistics;
-    return mix;
-}
-
-/* streams -> final */
-static void reduce_streams(struct gpt *gpt) {
-    const struct final_norm final = final_norm_of(gpt);
-    const struct collapse collapse = collapse_of(gpt);
-    const struct stream_mix sum = collapsed_sum_of(gpt);
-    if (gpt->operations.shape.collapsed) {
-        collapse_forward(&gpt->operations, gpt_tokens(gpt), &collapse);
-        width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sum);
-    } else {
-        final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
-    }
-}
-
-static void collapse_streams_backward(struct gpt *gpt) {
-    const struct parameters *parameters = &gpt->parameters;
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct collapse collapse = collapse_of(gpt);
-    const struct stream_mix sum = collapsed_sum_of(gpt);
-    const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
-    const size_t row = streams * (size_t)gpt->config.n_embd;
-    width_mix_backward(&gpt->operations, tokens, &sum, gpt->d_final, scratch->d_normed, scratch->d_h,
-                       gpt_norm(parameters->gradients, parameters->final), parameters->accumulate);
-    collapse_backward(&gpt->operations, tokens, &collapse, scratch->d_normed, scratch->d_h,
-                      &(struct collapse_gradients){gpt->d_collapse_z,
-                                                   scratch->d_streams,
-                                                   {parameters->gradients, parameters->collapse_small}},
-                      parameters->accumulate);
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.transpose_a = true,
-                                 .a = matrix_of(collapse.streams, 0, tokens, row),
-                                 .b = matrix_of(gpt->d_collapse_z, 0, tokens, streams),
-                                 .c = matrix_of(parameters->gradients, parameters->collapse_w, row, streams),
-                                 .beta = parameters->accumulate});
-}
-
-/* d_final -> scratch.d_streams */
-static void reduce_streams_backward(struct gpt *gpt) {
-    const struct parameters *parameters = &gpt->parameters;
-    const struct final_norm final = final_norm_of(gpt);
-    if (gpt->operations.shape.collapsed) {
-        collapse_streams_backward(gpt);
-    } else {
-        final_norm_backward(&gpt->operations, gpt_tokens(gpt), &final, gpt->d_final, gpt->scratch.d_streams,
-                            gpt_norm(parameters->gradients, parameters->final), parameters->accumulate);
-    }
 }
 
 /* The dropout of a branch's output [N, C], or of its gradient, in place. */
@@ -136,21 +63,24 @@ static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     const struct sublayer *sublayer = gpt->sublayers;
+    const struct frame *frame = gpt->frame;
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
     embedding_forward(&gpt->operations,
                       &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding")},
                       pass.position, embedding_of(gpt, parameters->weights), sublayer->mix.streams,
                       sublayer->mix.squares);
-    hyper_connection_pack(gpt);
+    if (frame->begin) {
+        frame->begin(gpt);
+    }
     for (; sublayer->branch; sublayer++) {
-        hyper_connection_enter(gpt, sublayer);
+        frame->enter(gpt, sublayer);
         observe(gpt, sublayer);
         branch_forward(gpt, sublayer);
-        hyper_connection_leave(gpt, sublayer);
+        frame->leave(gpt, sublayer);
     }
     compute_set_module(gpt->compute, "head");
-    reduce_streams(gpt);
+    frame->top(gpt);
 }
 
 /* logits [rows, V] of tokens first .. = final W^T, before they are capped; W is wte or lm_head */
@@ -227,23 +157,29 @@ static void notify(const struct gpt_listener *listener, int64_t sublayer) {
 /* Runs a layer forward again, from its input streams to all buffers that its backward pass reads. */
 static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
     for (int i = 0; i < BRANCHES; i++) {
-        hyper_connection_enter(gpt, &layer[i]);
+        gpt->frame->enter(gpt, &layer[i]);
         branch_forward(gpt, &layer[i]);
         if (i + 1 < BRANCHES) {
-            hyper_connection_leave(gpt, &layer[i]);
+            gpt->frame->leave(gpt, &layer[i]);
         }
+    }
+}
+
+static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (gpt->frame->finish_backward) {
+        gpt->frame->finish_backward(gpt, sublayer);
     }
 }
 
 static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES],
                            const struct gpt_listener *listener) {
     for (int i = BRANCHES - 1; i >= 0; i--) {
-        const struct buffer *d_output = hyper_connection_leave_backward(gpt, &layer[i]);
+        const struct buffer *d_output = gpt->frame->leave_backward(gpt, &layer[i]);
         drop(gpt, &layer[i], d_output);
         layer[i].branch->backward(gpt, &layer[i], d_output);
-        hyper_connection_enter_backward(gpt, &layer[i]);
-        if (listener) { /* which wants each sublayer's gradients at once; else gpt_backward unpacks all */
-            hyper_connection_unpack(gpt, &layer[i]);
+        gpt->frame->enter_backward(gpt, &layer[i]);
+        if (listener) { /* which wants each sublayer's gradients at once; else gpt_backward finishes all */
+            finish_backward(gpt, &layer[i]);
             notify(listener, layer[i].index);
         }
     }
@@ -270,7 +206,7 @@ static void embedding_part_backward(struct gpt *gpt) {
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const int64_t last = gpt->config.n_layer - 1;
     compute_set_module(gpt->compute, "head");
-    reduce_streams_backward(gpt);
+    gpt->frame->top_backward(gpt);
     notify(listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];
@@ -280,7 +216,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
         layer_backward(gpt, first, listener);
     }
     if (!listener) {
-        hyper_connection_unpack(gpt, NULL);
+        finish_backward(gpt, NULL);
     }
     compute_set_module(gpt->compute, "embedding");
     embedding_part_backward(gpt);

@@ -12,11 +12,6 @@
 /* Most bytes of the outputs of activation functions that are kept on a CPU: about its caches. */
 #define CPU_KEEPS ((uint64_t)32 << 20)
 
-/* Elements of a sublayer's packed projection matrices [columns, row]. */
-static uint64_t packed_elements(const struct gpt *gpt) {
-    return gpt->operations.columns * norm_length(&gpt->operations);
-}
-
 /* Most channels that a branch's output projection reads. */
 static int64_t out_proj_channels(const struct gpt *gpt) {
     size_t most = 0;
@@ -33,11 +28,6 @@ static int64_t hidden_channels(const struct gpt *gpt) {
         most = size_larger(most, gpt->parameters.sublayers[i].in.out);
     }
     return (int64_t)most;
-}
-
-/* Numbers that are projected from a token's streams: columns of each normalised row. */
-static int64_t projected(const struct gpt *gpt) {
-    return (int64_t)(gpt->operations.norm_groups * gpt->operations.columns);
 }
 
 /* ---- buffers */
@@ -61,7 +51,7 @@ static bool is_training(const struct gpt *gpt) {
 static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
-    const uint64_t elements = parameters->elements, sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
+    const uint64_t elements = parameters->elements;
     struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.state_share; /* else nobody else wants them */
     parameters->weights = weights;
@@ -77,35 +67,6 @@ static void plan_parameters(struct gpt *gpt) {
             parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, ELEMENT_FP32);
         }
     }
-    const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
-    gpt->packed = memory_plan_add(plan, "weights", sublayers * packed_elements(gpt), gpt->options.type);
-    gpt->projections.leaves = memory_plan_add(plan, "weights", sublayers * leaves * LEAF_INTEGERS, ELEMENT_INT32);
-}
-
-static bool shares_streams(const struct gpt *gpt) {
-    return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
-}
-
-/* Streams and H of a sublayer. Layers share them unless the mode keeps streams. */
-static void plan_frame(struct gpt *gpt, struct sublayer *sublayer) {
-    const char *const matrices = "hyper-connection matrices";
-    const int64_t streams = gpt->config.n_streams;
-    const bool shared = sublayer->index >= BRANCHES;
-    if (shared && shares_streams(gpt)) {
-        return;
-    }
-    const bool inside = gpt->options.recompute && sublayer->index % BRANCHES > 0; /* a layer */
-    if (!(shared && inside)) {
-        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
-    }
-    sublayer->mix.squares = gpt_plan_floats(gpt, "streams", streams);
-    if (residual_is_plain(gpt->config.residual)) { /* handed to kernels that do not read them */
-        sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares;
-        return;
-    }
-    sublayer->gram = gpt->options.recompute ? gpt_plan_floats(gpt, matrices, streams * streams) : NULL;
-    sublayer->mix.z = gpt_plan_floats(gpt, matrices, projected(gpt));
-    sublayer->mix.h = gpt_plan_floats(gpt, matrices, (int64_t)gpt->operations.h_row);
 }
 
 static void plan_out_proj_in(struct gpt *gpt, struct sublayer *sublayer) {
@@ -133,14 +94,14 @@ static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
         branch->plan_activations(gpt, sublayer);
     }
     /* no backward pass reads the output */
-    const bool unread = residual_is_plain(gpt->config.residual) || !is_training(gpt);
+    const bool unread = !gpt->frame->reads_output || !is_training(gpt);
     sublayer->mix.output = unread && sublayer->index > 0 ? gpt->sublayers[0].mix.output
                                                          : gpt_plan_activations(gpt, group, gpt->config.n_embd);
 }
 
 static void plan_sublayers(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
-    const int64_t count = BRANCHES * gpt->config.n_layer, streams = gpt->config.n_streams;
+    const int64_t count = BRANCHES * gpt->config.n_layer;
     for (int64_t index = 0; index < count; index++) {
         struct sublayer *sublayer = &gpt->sublayers[index];
         if (index >= BRANCHES) { /* share all buffers with the layer before, except those planned below */
@@ -150,38 +111,26 @@ static void plan_sublayers(struct gpt *gpt) {
         sublayer->branch = branches[index % BRANCHES];
         sublayer->at = &parameters->sublayers[index];
         sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
-        sublayer->mix.theta = (struct span){parameters->weights, sublayer->at->theta};
-        sublayer->mix.packed = (struct span){gpt->packed, (size_t)index * packed_elements(gpt)};
-        plan_frame(gpt, sublayer);
+        gpt->frame->plan_sublayer(gpt, sublayer);
         plan_branch(gpt, sublayer);
     }
-    struct sublayer *top = &gpt->sublayers[count];
-    top->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
-    top->mix.squares = gpt_plan_floats(gpt, "streams", streams);
+    gpt->sublayers[count] = (struct sublayer){.index = count, .at = &parameters->sublayers[count]};
+    gpt->frame->plan_sublayer(gpt, &gpt->sublayers[count]);
 }
 
 static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     const int64_t streams = gpt->config.n_streams, width = gpt->config.n_embd;
-    const uint64_t sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
     struct gpt_scratch *scratch = &gpt->scratch;
-    if (!shares_streams(gpt)) {
-        scratch->d_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
-    }
     if (is_training(gpt)) {
-        scratch->d_packed = memory_plan_add(&gpt->plan, group, sublayers * packed_elements(gpt), ELEMENT_FP32);
         scratch->d_streams = gpt_plan_activations(gpt, group, streams * width);
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, out_proj_channels(gpt));
-        scratch->d_z_lowp = gpt_plan_activations(gpt, group, projected(gpt));
-        scratch->d_z = scratch->d_z_lowp;
-        if (!frame_is_fused(&gpt->operations)) { /* which keeps these to itself */
-            scratch->d_z =
-                gpt->options.type == ELEMENT_FP32 ? scratch->d_z_lowp : gpt_plan_floats(gpt, group, projected(gpt));
-            scratch->rms_scale = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.norm_groups);
-        }
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
+    }
+    if (gpt->frame->plan_scratch) {
+        gpt->frame->plan_scratch(gpt);
     }
     for (int i = 0; i < BRANCHES; i++) {
         if (branches[i]->plan_scratch) {
@@ -222,11 +171,6 @@ static void plan_head(struct gpt *gpt) {
     struct memory_plan *plan = &gpt->plan;
     gpt->final = gpt_plan_activations(gpt, group, gpt->config.n_embd);
     gpt->final_statistics = gpt_plan_floats(gpt, group, 2 * gpt->config.n_streams);
-    if (gpt->operations.shape.collapsed) {
-        gpt->collapse_z = gpt_plan_floats(gpt, group, gpt->config.n_streams);
-        gpt->collapse_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
-        gpt->d_collapse_z = is_training(gpt) ? gpt_plan_activations(gpt, group, gpt->config.n_streams) : NULL;
-    }
     gpt->losses = gpt_plan_floats(gpt, group, 1);
     gpt->logit_rows = logit_rows(gpt);
     const uint64_t logits = gpt->logit_rows * gpt->vocabulary;
@@ -250,17 +194,15 @@ static void plan_head(struct gpt *gpt) {
 static void plan_copies(struct gpt *gpt) {
     const uint64_t width = (uint64_t)gpt->config.n_embd, channels = (uint64_t)hidden_channels(gpt);
     const uint64_t hidden = gpt_tokens(gpt) * channels;
-    const uint64_t streams =
-        residual_is_plain(gpt->config.residual) ? 0 : gpt_tokens(gpt) * (uint64_t)gpt->config.n_streams * width;
+    const uint64_t frame = gpt->frame->largest_matrix ? gpt->frame->largest_matrix(gpt) : 0;
     if (!gemm_copies(gpt->compute, gpt->options.type)) {
         return;
     }
-    uint64_t a = size_larger(hidden, streams), c = hidden;
-    uint64_t b = size_larger(width * size_larger(gpt->vocabulary, channels), packed_elements(gpt));
+    uint64_t a = size_larger(hidden, frame), c = a;
+    uint64_t b = size_larger(width * size_larger(gpt->vocabulary, channels), frame);
     if (is_training(gpt)) {
         a = size_larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
-        b = size_larger(size_larger(b, hidden), streams);
-        c = size_larger(c, streams);
+        b = size_larger(b, hidden);
     }
     const uint64_t elements[] = {a, b, c};
     for (size_t i = 0; i < COUNT(elements); i++) {
@@ -352,11 +294,15 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
         gpt->shape = (struct token_shape){1, tokens};
     }
+    gpt->frame = frame_of(config);
     const struct operation_shape shape = operation_shape(gpt);
     operations_describe(compute, &shape, &gpt->operations);
     gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
     gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
     plan_parameters(gpt);
+    if (gpt->frame->plan) {
+        gpt->frame->plan(gpt);
+    }
     plan_sublayers(gpt);
     plan_head(gpt);
     row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
@@ -368,27 +314,10 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     return 0;
 }
 
-/* Writes the table of all projection matrices to the device. */
-static int list_projections(struct gpt *gpt) {
-    const size_t each = (size_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
-    const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer, count = each * sublayers;
-    struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
-    for (size_t i = 0; i < sublayers; i++) {
-        struct sublayer *sublayer = &gpt->sublayers[i];
-        sublayer->projections = (struct projection_table){gpt->projections.leaves, i * each, each};
-        projections_list(&gpt->operations, sublayer->at->projections, sublayer->at->rms_gain,
-                         sublayer->mix.packed.offset, &leaves[i * each]);
-    }
-    gpt->projections.count = count;
-    const int status = buffer_write(gpt->compute, gpt->projections.leaves, 0, leaves, count * sizeof *leaves);
-    free(leaves);
-    return status;
-}
-
 int gpt_create(struct gpt *gpt) {
     gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_build(&gpt->operations, NULL) || list_projections(gpt) ||
+        operations_build(&gpt->operations, NULL) || (gpt->frame->create && gpt->frame->create(gpt)) ||
         head_rows_fill_table(&gpt->operations, gpt->config.rope_theta, gpt->options.sequence,
                              gpt->scratch.angles) ||
         upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
@@ -407,6 +336,7 @@ void gpt_release(struct gpt *gpt) {
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
     parameters_release(&gpt->parameters);
+    free(gpt->frame_state);
     free(gpt->sublayers);
     free(gpt->token_counts);
     memset(gpt, 0, sizeof *gpt);

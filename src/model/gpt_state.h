@@ -4,6 +4,7 @@
 
 #include "runtime/device/transfer.h"
 #include "src/model/branch.h"
+#include "src/model/frame.h"
 #include "src/model/loss_scale.h"
 #include "src/model/memory_plan.h"
 #include "src/model/model_config.h"
@@ -121,6 +122,8 @@ struct gpt {
     struct memory_plan plan;
     struct parameters parameters; /* the plan owns its buffers */
     struct operations operations;
+    const struct frame *frame;
+    void *frame_state;          /* the frame's own: see frame.h */
     struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last has the output streams only, and no branch */
     struct gpt_scratch scratch;
     const struct buffer *packed; /* projection matrices of all sublayers as GEMMs read them, packed in each pass */
@@ -151,6 +154,11 @@ struct gpt {
 /* Returns the number of tokens of the current batch. */
 static inline size_t gpt_tokens(const struct gpt *gpt) {
     return (size_t)(gpt->shape.batch * gpt->shape.sequence);
+}
+
+/* Tells whether layers share streams, since no later pass or measurement reads them. */
+static inline bool gpt_shares_streams(const struct gpt *gpt) {
+    return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
 }
 
 /* Tells whether the current pass has dropout. */

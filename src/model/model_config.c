@@ -104,7 +104,7 @@ struct model_config model_config_default(void) {
 
 static int check_streams(struct model_config *config) {
     char takes[64];
-    if (residual_is_plain(config->residual)) {
+    if (residual_is_single(config->residual)) {
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
         config->stream_reduce =
@@ -292,7 +292,7 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     struct model_setting ours[MODEL_MOST_SETTINGS], theirs[MODEL_MOST_SETTINGS];
     const size_t count = model_config_settings(&first, ours);
     model_config_settings(&second, theirs);
-    if ((strcmp(name, "n_streams") == 0 || strncmp(name, "stream_", 7) == 0) && residual_is_plain(a->residual)) {
+    if ((strcmp(name, "n_streams") == 0 || strncmp(name, "stream_", 7) == 0) && residual_is_single(a->residual)) {
         return true; /* rc has one stream, whatever is asked for */
     }
     for (size_t i = 0; i < count; i++) {

@@ -4,6 +4,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/model/branch.h"
+#include "src/model/frame.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,16 @@ static struct parameter *add_bias(struct parameter_builder *builder, uint64_t *h
     return has_bias ? add(builder, home, name, ".bias", 1, &elements) : NULL;
 }
 
+struct parameter *parameters_add(struct parameter_builder *builder, const char *name, unsigned rank,
+                                 const uint64_t *shape, uint64_t *home) {
+    return add(builder, home, name, "", rank, shape);
+}
+
 void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements, uint64_t *home) {
     add(builder, home, name, ".weight", 1, &(uint64_t){elements})->constant = 1.0f;
 }
 
-static void add_norm(struct parameter_builder *builder, struct norm_offsets *norm, const char *name) {
+void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm) {
     const uint64_t width = (uint64_t)builder->config->n_embd;
     parameters_add_gain(builder, name, width, &norm->gain);
     add_bias(builder, &norm->bias, name, width, builder->config->bias && norm_has_bias(builder->config->norm));
@@ -82,38 +88,32 @@ void parameters_join_linear(struct parameter_builder *builder, const char *name,
 
 static void begin_sublayer(struct parameter_builder *builder, int64_t index, const char *name) {
     builder->sublayer = index;
-    snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%lld.%s", (long long)index / BRANCHES, name);
+    snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%lld.%s%s", (long long)index / BRANCHES, name,
+             *name ? "." : "");
+}
+
+static void add_norm(struct parameter_builder *builder, int64_t index) {
+    const struct frame *frame = frame_of(builder->config);
+    if (frame->add_norm) {
+        frame->add_norm(builder, index);
+    }
 }
 
 static void add_branch(struct parameter_builder *builder, int64_t index) {
     const struct branch *branch = branches[index % BRANCHES];
     struct sublayer_offsets *at = &builder->parameters->sublayers[index];
     begin_sublayer(builder, index, "");
-    add_norm(builder, &at->norm, branch->norm);
+    add_norm(builder, index);
     branch->add_parameters(builder, at);
 }
 
-static void add_hyper_connection(struct parameter_builder *builder, int64_t index) {
-    const struct model_config *config = builder->config;
-    const int64_t streams = config->n_streams;
-    const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
-    struct sublayer_offsets *at = &builder->parameters->sublayers[index];
-    uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next leaves */
-    begin_sublayer(builder, index, branches[index % BRANCHES]->hyper_connection);
-    for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
-        uint64_t shape[2];
-        const unsigned rank = residual_leaf_shape(leaf, streams, row, shape);
-        uint64_t *home = leaf->kind == LEAF_NORM         ? &at->rms_gain
-                         : leaf->kind == LEAF_PROJECTION ? projection++
-                                                         : theta;
-        if (shape[0] * shape[1] == 0 || (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
-            continue;
-        }
-        theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
-        struct parameter *parameter = add(builder, home, ".", leaf->name, rank, shape);
-        parameter->leaf = leaf;
-        parameter->decayed = leaf->kind == LEAF_PROJECTION;
-        builder->parameters->auxiliary += parameter->elements;
+/* What the frame adds around a branch, or at the top; builder->prefix is set. */
+static void add_frame(struct parameter_builder *builder, int64_t index) {
+    const struct frame *frame = frame_of(builder->config);
+    const uint64_t before = builder->parameters->total;
+    if (frame->add_parameters) {
+        frame->add_parameters(builder, index);
+        builder->parameters->auxiliary += builder->parameters->total - before;
     }
 }
 
@@ -127,25 +127,11 @@ static void add_stream_scale(struct parameter_builder *builder) {
     builder->parameters->auxiliary += parameter->elements;
 }
 
-/* As transformers initialises DeepseekV4HyperHead. */
-static void add_collapse(struct parameter_builder *builder) {
-    struct parameters *parameters = builder->parameters;
-    const uint64_t streams = (uint64_t)builder->config->n_streams;
-    const uint64_t shape[] = {streams * (uint64_t)builder->config->n_embd, streams};
-    struct parameter *w = add(builder, &parameters->collapse_w, "hc_head", ".w_pre", 2, shape);
-    w->decayed = true;
-    w->deviation = DEVIATION;
-    add(builder, &parameters->collapse_small, "hc_head", ".b_pre", 1, &streams);
-    struct parameter *alpha = add(builder, NULL, "hc_head", ".alpha_pre", 0, NULL);
-    alpha->constant = 1.0f;
-    alpha->joined = true;
-    parameters->auxiliary += shape[0] * streams + streams + 1;
-}
-
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
     struct parameter_builder builder = {parameters, config, -1, "transformer."};
     const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
     const size_t width = (size_t)config->n_embd;
+    const int64_t top = BRANCHES * config->n_layer;
     add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, DEVIATION);
     if (config->position == POSITION_LEARNED) {
         add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, DEVIATION);
@@ -153,24 +139,23 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     if (config->stream_expand == STREAM_EXPAND_SCALED) {
         add_stream_scale(&builder);
     }
-    for (int64_t first = 0; first < BRANCHES * config->n_layer; first += BRANCHES) { /* sublayer of a layer */
+    for (int64_t first = 0; first < top; first += BRANCHES) { /* sublayer of a layer */
         for (int64_t i = 0; i < BRANCHES; i++) {
             add_branch(&builder, first + i);
         }
         for (int64_t i = 0; i < BRANCHES; i++) {
-            add_hyper_connection(&builder, first + i);
+            begin_sublayer(&builder, first + i, branches[i]->hyper_connection);
+            add_frame(&builder, first + i);
         }
     }
-    builder = (struct parameter_builder){parameters, config, BRANCHES * config->n_layer, "transformer."};
-    add_norm(&builder, &parameters->final, "ln_f");
+    builder = (struct parameter_builder){parameters, config, top, "transformer."};
+    add_norm(&builder, top);
     if (!config->tie_embeddings) {
         *builder.prefix = '\0';
         add_weight(&builder, &parameters->head, "lm_head", tokens, width, DEVIATION);
-        snprintf(builder.prefix, sizeof builder.prefix, "transformer.");
     }
-    if (config->stream_reduce == STREAM_REDUCE_HEAD) {
-        add_collapse(&builder);
-    }
+    snprintf(builder.prefix, sizeof builder.prefix, "transformer.hc_head.");
+    add_frame(&builder, top);
 }
 
 /* ---- the arena: weights with decay first, so that the optimizer needs one comparison for it; in both halves the
@@ -213,7 +198,7 @@ static void place(struct parameters *parameters) {
 
 void parameters_create(const struct model_config *config, struct parameters *parameters) {
     *parameters = (struct parameters){.accumulate = true};
-    parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer, sizeof *parameters->sublayers);
+    parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     place(parameters);
     parameters->head = config->tie_embeddings ? parameters->token_embedding : parameters->head;

@@ -33,11 +33,12 @@ struct linear {
 
 /* Offsets of a sublayer's parameters. */
 struct sublayer_offsets {
-    struct norm_offsets norm;                       /* ln_1 or ln_2 */
-    struct linear in;                               /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
-    struct linear out;                              /* attn.c_proj or mlp.c_proj */
-    uint64_t q_gain, k_gain;                        /* attn.q_norm and attn.k_norm, with qk_norm */
-    uint64_t rms_gain;                              /* norm.weight of the hyper-connection, with hc_norm_gain */
+    struct norm_offsets norm; /* ln_1 or ln_2; of the top, ln_f */
+    struct linear in;         /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
+    struct linear out;        /* attn.c_proj or mlp.c_proj */
+    uint64_t q_gain, k_gain;  /* attn.q_norm and attn.k_norm, with qk_norm */
+    /* of the frame: hc_attn, hc_mlp, or of the top, hc_head */
+    uint64_t rms_gain;                              /* norm.weight of a hyper-connection, with hc_norm_gain */
     uint64_t theta;                                 /* its small parameters, contiguous */
     uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection matrices, in the order of residual.c */
 };
@@ -51,10 +52,8 @@ struct parameters {
     uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
-    struct norm_offsets final;                    /* ln_f */
     uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
-    uint64_t collapse_w, collapse_small;          /* hc_head: w_pre; b_pre and alpha_pre */
-    struct sublayer_offsets *sublayers;           /* 2 n_layer */
+    struct sublayer_offsets *sublayers;           /* 2 n_layer + 1: the last is the top's */
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
     const struct buffer *weights, *gradients,
         *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer */
@@ -62,13 +61,21 @@ struct parameters {
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
 };
 
-/* What rows are added to the table with: a branch adds its own. */
+/* What rows are added to the table with: branches and frames add their own. */
 struct parameter_builder {
     struct parameters *parameters;
     const struct model_config *config;
     int64_t sublayer; /* of the next rows */
     char prefix[64];  /* of their names */
 };
+
+/* Adds a parameter called builder->prefix and `name`, zero at first and without weight decay, for the caller to
+ * change that; *home (or NULL) gets its offset. The pointer holds until the next one is added. */
+struct parameter *parameters_add(struct parameter_builder *builder, const char *name, unsigned rank,
+                                 const uint64_t *shape, uint64_t *home);
+
+/* Adds the gain [C] of one of the model's norms, and its bias if it has one. */
+void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm);
 
 /* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer). */
 enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };

@@ -226,7 +226,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
         {"NORMED", shape->qk_norm},
         {"NORM_SUM", shape->norm_sum},
-        {"PLAIN", residual_is_plain(shape->residual)},
+        {"PLAIN", !residual_has_matrices(shape->residual)},
         {"POSITIONS", shape->position == POSITION_LEARNED},
         {"QUERIES", policy->attention_queries[bf16]},
         {"RMS_GROUPS", (int64_t)operations->norm_groups},
@@ -371,7 +371,7 @@ static int build(struct operations *operations, const struct program *row) {
 static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
     const bool needed[] = {
         [ALWAYS] = true,
-        [HYPER_CONNECTIONS] = !residual_is_plain(operations->shape.residual),
+        [HYPER_CONNECTIONS] = residual_has_matrices(operations->shape.residual),
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [COLLAPSE] = operations->shape.collapsed,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),

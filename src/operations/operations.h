@@ -227,7 +227,7 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
                         const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h);
 
 /* Turns d_mixed into d_streams in place: d_j = sum_i res_ij d_i + pre_j d_u + rms_scale x_j. The gradient that
- * comes through the projections is still missing: a GEMM of d_z adds it (add_projected in hyper_connection.c). */
+ * comes through the projections is still missing: a GEMM of d_z adds it (add_projected in frame_mixed.c). */
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
 
@@ -238,7 +238,7 @@ void stream_backward(struct operations *operations, size_t tokens, const struct 
  * projections or theta are too large for registers and local memory. `hc_devices --verbose` prints the decision for
  * GPT-2 small in bf16 with mhc and 4 streams. The kernels include the files of the residual variant and of the
  * norm, so a new one of either runs in them, too. Generation with a key/value cache uses the separate kernels in
- * any case (is_fused in hyper_connection.c). */
+ * any case (is_fused in frame_mixed.c). */
 bool frame_is_fused(const struct operations *operations);
 
 /* Defers the depth mix after a branch: it only stores `from`. The next frame_enter computes it and its own work in

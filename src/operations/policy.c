@@ -35,7 +35,7 @@ static size_t frame_rows(const struct compute *compute, const struct operation_s
     const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
     const size_t columns = (size_t)(residual_columns(shape->residual, shape->streams) *
                                     residual_norm_groups(shape->residual, shape->streams));
-    if (residual_is_plain(shape->residual) || lanes == 1 || shape->streams > FRAME_STREAMS ||
+    if (!residual_has_matrices(shape->residual) || lanes == 1 || shape->streams > FRAME_STREAMS ||
         width > FRAME_REGISTERS * lanes || columns > FRAME_COLUMNS ||
         residual_theta(shape->residual, shape->streams) > FRAME_THETA) {
         return 0;

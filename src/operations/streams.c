@@ -87,7 +87,7 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
         .channels = tokens * width,
         .squares = tokens * streams,
         .z = tokens * operations->norm_groups * operations->columns,
-        .h = residual_is_plain(shape->residual) ? 0 : tokens * operations->h_row,
+        .h = residual_has_matrices(shape->residual) ? tokens * operations->h_row : 0,
         .theta = operations->theta,
         .packed = operations->columns * norm_length(operations),
         .width = width,
@@ -162,7 +162,7 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    const bool plain = residual_is_plain(operations->shape.residual);
+    const bool plain = !residual_has_matrices(operations->shape.residual);
     RUN_ROWS(stream_backward, tokens, ARG_IN(mix->streams, plain ? 0 : sizes.streams), ARG_IN(mix->h, sizes.h),
              ARG_IN(d_u, sizes.channels), ARG_IN(rms_scale, plain ? 0 : tokens * operations->norm_groups),
              ARG_IN_OUT(d_streams, sizes.streams));

@@ -296,7 +296,7 @@ static void check_promises(struct trainer *trainer, const struct h_measurement *
 
 static int report_statistics(struct trainer *trainer, int64_t iteration) {
     struct h_measurement statistics;
-    if (residual_is_plain(trainer->settings->model.residual)) {
+    if (!residual_has_matrices(trainer->settings->model.residual)) {
         return 0;
     }
     if (h_measurement_of_pass(&statistics, &trainer->gpt, trainer->ranks)) {

@@ -203,6 +203,7 @@ static const struct residual_variant variants[] = {
      .summary = "plain residual connection, x + branch(norm(x))",
      .source = "He et al. 2016, arXiv 1512.03385",
      .colour = "#888888",
+     .frame = "plain",
      .streams = STREAMS(1, 1)},
     {.name = "identity",
      .summary = "streams that only the branches mix: H_res is the identity",
@@ -345,8 +346,16 @@ int residual_list(FILE *file) {
     return fflush(file) || ferror(file) ? -1 : 0;
 }
 
+bool residual_has_matrices(const struct residual_variant *variant) {
+    return variant->leaves != NULL;
+}
+
 bool residual_is_plain(const struct residual_variant *variant) {
-    return variant->leaves == NULL;
+    return variant->frame && strcmp(variant->frame, "plain") == 0;
+}
+
+bool residual_is_single(const struct residual_variant *variant) {
+    return variant->streams == STREAMS(1, 1);
 }
 
 bool residual_takes(const struct residual_variant *variant, int64_t streams) {

@@ -1,6 +1,7 @@
 /* The residual variants: what each adds to a sublayer, and its description for users. A variant is a row of the
- * table in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl, whose functions the top of
- * cl/hc_gates.cl describes; nothing else in C knows them one by one. src/checkpoint/model.py has a class for each,
+ * table in residual.c. One that mixes streams by matrices has leaves in its row and a kernel file cl/hc_<name>.cl,
+ * whose functions the top of cl/hc_gates.cl describes; one that works in another way names a frame of its own
+ * (src/model/frame.h). Nothing else in C knows them one by one. src/checkpoint/model.py has a class for each,
  * and tests/support/reference_residual.c a reference. Options, --help, checks, plots, build constants and
  * scripts (hc_train --list-residuals) follow from the rows. */
 #pragma once
@@ -39,8 +40,8 @@ struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
 };
 
-/* ---- parameters that a variant adds to a sublayer. Every variant with leaves must have exactly one LEAF_NORM and
- * at least one LEAF_PROJECTION: H depends on the token. */
+/* ---- parameters from which the matrices of a sublayer are computed. Every variant with leaves must have exactly
+ * one LEAF_NORM and at least one LEAF_PROJECTION: H depends on the token. */
 
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */
@@ -85,13 +86,14 @@ struct residual_variant {
     const char *summary;  /* what it is, for --list-residuals: a line without a full stop */
     const char *source;   /* who described it and where; NULL: nobody else */
     const char *colour;   /* in pictures: "#1f77b4" */
+    const char *frame;    /* its row in src/model/frame.c; NULL: "mixed", by H_pre, H_post and H_res */
     unsigned streams;     /* bit n is set when it takes n streams; see residual_takes */
     unsigned promises;    /* of enum residual_promise */
     bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */
     bool uses_depth;      /* its kernel file sees SUBLAYERS, those of the model */
     const struct residual_leaf
-        *leaves; /* ends with name NULL; NULL for rc. Projections in the order of z's columns, after the norm;
-                    vectors, matrices and scalars form the kernels' theta */
+        *leaves; /* ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after
+                    the norm; vectors, matrices and scalars form the kernels' theta */
     const struct residual_setting *settings; /* ends with name NULL; NULL: none */
 };
 
@@ -113,8 +115,14 @@ int residual_list(FILE *file);
 /* The promise of this number among all in order, with its human-readable name ("row sums"); 0 beyond the last. */
 enum residual_promise residual_promise_at(size_t number, const char **name);
 
-/* rc: one stream, no mixing. */
+/* Whether it reads, writes and mixes streams by matrices H_pre, H_post and H_res, for each token. */
+bool residual_has_matrices(const struct residual_variant *variant);
+
+/* rc: a branch's output is added to what it read. */
 bool residual_is_plain(const struct residual_variant *variant);
+
+/* Whether it has one stream, and takes no other number of them. */
+bool residual_is_single(const struct residual_variant *variant);
 
 /* Whether the variant can have so many streams, and which numbers it takes in words: "2 to 8", "2, 4 or 8". */
 bool residual_takes(const struct residual_variant *variant, int64_t streams);

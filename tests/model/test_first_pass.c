@@ -35,7 +35,7 @@ struct setting {
 
 static void create(struct small_model *model, struct compute *compute, const struct residual_variant *variant,
                    const struct setting *setting, bool bias) {
-    int64_t streams = residual_is_plain(variant) ? 1 : 3;
+    int64_t streams = residual_is_single(variant) ? 1 : 3;
     while (!residual_takes(variant, streams)) {
         streams++;
     }
@@ -49,7 +49,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.stream_reduce = bias ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_HEAD;
     config.tie_embeddings = bias;
     config.position = bias ? POSITION_LEARNED : POSITION_NONE;
-    config.stream_expand = bias && !residual_is_plain(variant);
+    config.stream_expand = bias && !residual_is_single(variant);
     config.dropout = 0.1;
     small_model_create_planned(model, compute, &config,
                                &(struct gpt_options){.batch = BATCH,

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static bool is_plain(const struct bench *bench) {
-    return residual_is_plain(bench->operations->shape.residual);
+    return !residual_has_matrices(bench->operations->shape.residual);
 }
 
 /* ---- projections */
@@ -591,7 +591,7 @@ static void add_variant_case(struct operation_case one) {
 static void add_variants(void) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        if (residual_is_plain(variant)) {
+        if (!residual_has_matrices(variant)) {
             continue;
         }
         for (int64_t n = 1; n <= RESIDUAL_MAX_STREAMS; n++) {

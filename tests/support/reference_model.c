@@ -187,7 +187,7 @@ static void mlp(const struct place *place, const double *normed, double *output)
 /* streams [N, S, C] through one sublayer, in place */
 static void run_sublayer(const struct place *place, double *streams) {
     const size_t width = place->width, row = place->streams * width, h_row = place->streams * (place->streams + 2);
-    const bool plain = residual_is_plain(place->model->config->residual);
+    const bool plain = !residual_has_matrices(place->model->config->residual);
     const struct reference_norm norm = {place->model->config->norm, place->model->config->norm_eps,
                                         find_leaf(place, "ln_1", "ln_2", "weight"),
                                         find_leaf(place, "ln_1", "ln_2", "bias")};

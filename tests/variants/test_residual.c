@@ -30,7 +30,7 @@ UNIT_TEST(rows_are_whole) {
         assert_int_equal(strspn(variant->colour + 1, "0123456789abcdef"), 6);
         assert_true(variant->streams != 0 && variant->streams < 2u << RESIDUAL_MAX_STREAMS &&
                     !(variant->streams & 1));
-        assert_int_equal(has_kernel_file(variant->name), !residual_is_plain(variant));
+        assert_int_equal(has_kernel_file(variant->name), residual_has_matrices(variant));
         assert_true(strstr(residual_names(), variant->name) != NULL);
     }
     assert_null(residual_at(residual_number(residual_at(0)) + 1000));
@@ -53,7 +53,7 @@ UNIT_TEST(leaves_are_within_their_limits) {
             }
         }
         assert_true(projections <= RESIDUAL_MAX_PROJECTIONS);
-        assert_int_equal(norms, !residual_is_plain(variant));
+        assert_int_equal(norms, residual_has_matrices(variant));
     }
 }
 

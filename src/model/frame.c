@@ -1,0 +1,15 @@
+#include "src/model/frame.h"
+#include "src/model/model_config.h"
+#include <string.h>
+
+static const struct frame *const frames[] = {&frame_mixed, &frame_plain};
+
+const struct frame *frame_of(const struct model_config *config) {
+    const char *name = config->residual->frame ? config->residual->frame : "mixed";
+    for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
+        if (strcmp(frames[i]->name, name) == 0) {
+            return frames[i];
+        }
+    }
+    return NULL;
+}

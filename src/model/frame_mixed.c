@@ -1,0 +1,315 @@
+/* Hyper-connections: streams X [N, S, C] around a branch,
+ *
+ *     enter    H = map(X), u = sum_s H_pre[s] x_s, normed = LN(u)
+ *     leave    x'_i = sum_j H_res[i, j] x_j + H_post[i] output
+ *
+ * where the map is the kernel file of the residual variant. With the fused frame (frame_is_fused) what is written
+ * here as two steps, leave and the enter that follows, is one kernel. */
+#include "runtime/device/compute.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
+#include "src/model/frame_parts.h"
+#include "src/model/linear.h"
+#include "src/model/stream_reduce.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ---- parameters */
+
+static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
+    const struct model_config *config = builder->config;
+    if (sublayer == BRANCHES * config->n_layer) {
+        stream_reduce_add_parameters(builder);
+        return;
+    }
+    const int64_t streams = config->n_streams;
+    const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
+    struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
+    uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next leaves */
+    for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
+        uint64_t shape[2];
+        const unsigned rank = residual_leaf_shape(leaf, streams, row, shape);
+        uint64_t *home = leaf->kind == LEAF_NORM         ? &at->rms_gain
+                         : leaf->kind == LEAF_PROJECTION ? projection++
+                                                         : theta;
+        if (shape[0] * shape[1] == 0 || (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
+            continue;
+        }
+        theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
+        struct parameter *parameter = parameters_add(builder, leaf->name, rank, shape, home);
+        parameter->leaf = leaf;
+        parameter->decayed = leaf->kind == LEAF_PROJECTION;
+    }
+}
+
+/* ---- memory */
+
+/* Numbers that are projected from a token's streams: columns of each normalised row. */
+static int64_t projected(const struct gpt *gpt) {
+    return (int64_t)(gpt->operations.norm_groups * gpt->operations.columns);
+}
+
+/* Elements of a sublayer's packed projection matrices [columns, row]. */
+static uint64_t packed_elements(const struct gpt *gpt) {
+    return gpt->operations.columns * norm_length(&gpt->operations);
+}
+
+static uint64_t sublayers(const struct gpt *gpt) {
+    return BRANCHES * (uint64_t)gpt->config.n_layer;
+}
+
+static void plan(struct gpt *gpt) {
+    const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
+    gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * packed_elements(gpt), gpt->options.type);
+    gpt->projections.leaves =
+        memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * leaves * LEAF_INTEGERS, ELEMENT_INT32);
+}
+
+static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
+    const char *const matrices = "hyper-connection matrices";
+    const int64_t streams = gpt->config.n_streams;
+    const bool is_new = frame_plan_streams(gpt, sublayer);
+    if (!sublayer->branch) {
+        stream_reduce_plan(gpt);
+        return;
+    }
+    sublayer->mix.theta = (struct span){gpt->parameters.weights, sublayer->at->theta};
+    sublayer->mix.packed = (struct span){gpt->packed, (size_t)sublayer->index * packed_elements(gpt)};
+    if (is_new) {
+        sublayer->gram = gpt->options.recompute ? gpt_plan_floats(gpt, matrices, streams * streams) : NULL;
+        sublayer->mix.z = gpt_plan_floats(gpt, matrices, projected(gpt));
+        sublayer->mix.h = gpt_plan_floats(gpt, matrices, (int64_t)gpt->operations.h_row);
+    }
+}
+
+static void plan_scratch(struct gpt *gpt) {
+    const char *const group = "scratch";
+    struct gpt_scratch *scratch = &gpt->scratch;
+    if (!gpt_shares_streams(gpt)) {
+        scratch->d_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
+    }
+    if (gpt->options.mode != GPT_TRAINING) {
+        return;
+    }
+    scratch->d_packed = memory_plan_add(&gpt->plan, group, sublayers(gpt) * packed_elements(gpt), ELEMENT_FP32);
+    scratch->d_z_lowp = gpt_plan_activations(gpt, group, projected(gpt));
+    scratch->d_z = scratch->d_z_lowp;
+    if (!frame_is_fused(&gpt->operations)) { /* which keeps these to itself */
+        scratch->d_z =
+            gpt->options.type == ELEMENT_FP32 ? scratch->d_z_lowp : gpt_plan_floats(gpt, group, projected(gpt));
+        scratch->rms_scale = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.norm_groups);
+    }
+}
+
+static uint64_t largest_matrix(const struct gpt *gpt) {
+    const uint64_t row = (uint64_t)gpt->config.n_streams * (uint64_t)gpt->config.n_embd;
+    return size_larger(packed_elements(gpt), gpt_tokens(gpt) * row);
+}
+
+/* Writes the table of all projection matrices to the device. */
+static int create(struct gpt *gpt) {
+    const size_t each = (size_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
+    const size_t count = each * sublayers(gpt);
+    struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
+    for (size_t i = 0; i < sublayers(gpt); i++) {
+        struct sublayer *sublayer = &gpt->sublayers[i];
+        sublayer->projections = (struct projection_table){gpt->projections.leaves, i * each, each};
+        projections_list(&gpt->operations, sublayer->at->projections, sublayer->at->rms_gain,
+                         sublayer->mix.packed.offset, &leaves[i * each]);
+    }
+    gpt->projections.count = count;
+    const int status = buffer_write(gpt->compute, gpt->projections.leaves, 0, leaves, count * sizeof *leaves);
+    free(leaves);
+    return status;
+}
+
+/* ---- forward */
+
+/* Normalised rows of all tokens. */
+static size_t norm_rows(const struct gpt *gpt) {
+    return gpt_tokens(gpt) * gpt->operations.norm_groups;
+}
+
+static void set_module(struct gpt *gpt) {
+    compute_set_module(gpt->compute, "hyper-connections");
+}
+
+/* Packs the projection matrices of all sublayers for GEMMs. Steps of generation use what the pass over the prompt
+ * has packed. */
+static void begin(struct gpt *gpt) {
+    if (gpt->pass.cache != CACHE_STEP) {
+        set_module(gpt);
+        projections_pack(&gpt->operations, gpt->parameters.weights, gpt->projections, gpt->packed);
+    }
+}
+
+/* streams -> raw projections z */
+static void project(struct gpt *gpt, const struct sublayer *sublayer) {
+    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations),
+                 tokens = gpt_tokens(gpt);
+    const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->mix.packed;
+    if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->mix.z);
+    } else if (projections_avoid_gemm(&gpt->operations)) {
+        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->mix.z);
+    } else {
+        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->mix.z);
+    }
+}
+
+/* The fused frame's kernels give a token the same bits whatever else is in the batch, but not those of few_rows. */
+static bool is_fused(const struct gpt *gpt) {
+    return frame_is_fused(&gpt->operations) && gpt->pass.cache == CACHE_NONE;
+}
+
+static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    set_module(gpt);
+    if (is_fused(gpt)) {
+        frame_enter(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+        return;
+    }
+    project(gpt, sublayer);
+    map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+    width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+}
+
+static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct sublayer *next = sublayer + 1;
+    set_module(gpt);
+    if (is_fused(gpt) && next->branch) {
+        frame_leave(&gpt->operations, &sublayer->mix);
+    } else {
+        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->mix.squares);
+    }
+}
+
+/* ---- backward */
+
+static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t tokens = gpt_tokens(gpt);
+    set_module(gpt);
+    if (!is_fused(gpt)) {
+        depth_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_streams, scratch->d_output,
+                           scratch->d_h);
+    } else if (!sublayer[1].branch) { /* else frame_backward of the next sublayer has computed it */
+        frame_output_gradient(&gpt->operations, tokens, &sublayer->mix, scratch->d_streams, scratch->d_output);
+    }
+    return scratch->d_output;
+}
+
+/* The projections' part of the streams' gradient: d_streams += d_z packed. */
+static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
+    if (scratch->d_z_lowp != scratch->d_z) {
+        convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_lowp, 0},
+                         norm_rows(gpt) * columns);
+    }
+    gemm_run(gpt->compute, &(struct gemm_call){.a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
+                                               .b = matrix_of(sublayer->mix.packed.buffer,
+                                                              sublayer->mix.packed.offset, columns, length),
+                                               .c = matrix_of(scratch->d_streams, 0, norm_rows(gpt), length),
+                                               .beta = 1.0f});
+}
+
+/* The gradients of the packed projections, from d_z. */
+static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
+    const struct span d_packed = {scratch->d_packed, sublayer->mix.packed.offset};
+    if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
+        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z, d_packed);
+    } else {
+        gemm_run(gpt->compute,
+                 &(struct gemm_call){.transpose_a = true,
+                                     .a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
+                                     .b = matrix_of(sublayer->mix.streams, 0, norm_rows(gpt), length),
+                                     .c = matrix_of(d_packed.buffer, d_packed.offset, columns, length)});
+    }
+}
+
+static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct buffer *gradients = gpt->parameters.gradients;
+    frame_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_normed,
+                   &(struct frame_gradients){.d_z = scratch->d_z_lowp,
+                                             .d_streams = scratch->d_streams,
+                                             .d_output = scratch->d_output,
+                                             .h_before = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,
+                                             .norm = gpt_norm(gradients, sublayer->at->norm),
+                                             .d_theta = {gradients, sublayer->at->theta}},
+                   gpt->parameters.accumulate);
+}
+
+static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    struct operations *operations = &gpt->operations;
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct buffer *gradients = gpt->parameters.gradients;
+    const size_t tokens = gpt_tokens(gpt);
+    set_module(gpt);
+    if (is_fused(gpt)) {
+        backward_fused(gpt, sublayer);
+        projections_backward(gpt, sublayer);
+        return;
+    }
+    width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
+                       gpt_norm(gradients, sublayer->at->norm), gpt->parameters.accumulate);
+    map_backward(operations, tokens, &sublayer->mix, scratch->d_h, scratch->d_z, scratch->rms_scale,
+                 (struct span){gradients, sublayer->at->theta}, gpt->parameters.accumulate);
+    stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
+    add_projected(gpt, sublayer);
+    projections_backward(gpt, sublayer);
+}
+
+static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    set_module(gpt);
+    projections_unpack(&gpt->operations, gpt->parameters.weights,
+                       sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,
+                       gpt->parameters.gradients, gpt->parameters.accumulate);
+}
+
+/* ---- values */
+
+static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
+    const size_t streams = (size_t)gpt->config.n_streams;
+    const struct {
+        const char *name;
+        unsigned rank;
+        size_t first;
+    } all[] = {{"h_pre", 1, 0}, {"h_post", 1, streams}, {"h_res", 2, 2 * streams}};
+    if (!gpt->sublayers[sublayer].branch) {
+        return 0;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        values[i] = (struct frame_value){.buffer = gpt->sublayers[sublayer].mix.h,
+                                         .row = gpt->operations.h_row,
+                                         .first = all[i].first,
+                                         .rank = all[i].rank,
+                                         .shape = {streams, all[i].rank == 2 ? streams : 1}};
+        snprintf(values[i].name, sizeof values[i].name, "%s.%" PRId64, all[i].name, sublayer);
+    }
+    return 3;
+}
+
+const struct frame frame_mixed = {
+    .name = "mixed",
+    .reads_output = true,
+    .add_norm = frame_add_norm,
+    .add_parameters = add_parameters,
+    .plan = plan,
+    .plan_sublayer = plan_sublayer,
+    .plan_scratch = plan_scratch,
+    .largest_matrix = largest_matrix,
+    .create = create,
+    .begin = begin,
+    .enter = enter,
+    .leave = leave,
+    .top = stream_reduce_forward,
+    .top_backward = stream_reduce_backward,
+    .leave_backward = leave_backward,
+    .enter_backward = enter_backward,
+    .finish_backward = finish_backward,
+    .values = values,
+};
