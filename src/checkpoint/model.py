@@ -321,6 +321,26 @@ class GoMHC(HyperConnection):
         return rotation.square().unflatten(-1, (self.streams, 2)).unflatten(-3, (self.streams, 2)).sum((-3, -1)) / 2
 
 
+class OHC(HyperConnection):
+    """H_res orthogonal: the matrix of x -> q x conj(r) on the streams as a quaternion (w, x, y, z)."""
+
+    def describe(self):
+        if self.streams != 4:
+            raise ValueError("residual 'ohc' has 4 streams, not %d" % self.streams)
+        self.projection("w_res", 8)
+        self.small("b_res", 8)
+        self.small("alpha_res")
+
+    def residual(self, z):
+        logits = (self.alpha_res * (z @ self.w_res) + self.b_res).unflatten(-1, (2, 4))
+        logits = logits + logits.new_tensor([1.0, 0.0, 0.0, 0.0])
+        units = logits / torch.sqrt(logits.square().sum(-1, keepdim=True) + 1e-12)
+        (w, x, y, z), (a, b, c, d) = units[..., 0, :].unbind(-1), units[..., 1, :].unbind(-1)
+        left = torch.stack((w, -x, -y, -z, x, w, -z, y, y, z, w, -x, z, -y, x, w), -1).unflatten(-1, (4, 4))
+        right = torch.stack((a, b, c, d, -b, a, -d, c, -c, d, a, -b, -d, -c, b, a), -1).unflatten(-1, (4, 4))
+        return left @ right
+
+
 class HC(nn.Module):
     """Unconstrained, from z_s = RMSNorm of each stream."""
 
@@ -342,7 +362,7 @@ class HC(nn.Module):
 
 
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant, "go_mhc": GoMHC}
+               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC}
 
 
 # ---- the model

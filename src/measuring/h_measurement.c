@@ -17,7 +17,8 @@ struct batch {
     size_t sublayers, tokens, n;
     float *h;         /* [sublayers, tokens, n (n + 2)] */
     float *gram;      /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
-    double *norms;    /* [sublayers, tokens] */
+    double *norms;    /* [sublayers, tokens], and */
+    double *smallest; /* the smallest singular values */
     double *products; /* [tokens, n, n], over all sublayers */
     double *values;   /* [sublayers, tokens, n], singular values of the products up to each sublayer */
 };
@@ -54,7 +55,8 @@ static int multiply_block(void *context, size_t block) {
     const size_t n = batch->n, begin = block * BLOCK_TOKENS;
     const size_t end = begin + BLOCK_TOKENS < batch->tokens ? begin + BLOCK_TOKENS : batch->tokens;
     for (size_t token = begin; token < end; token++) {
-        double matrix[STREAM_MATRIX_MOST], *product = batch->products + token * n * n;
+        double matrix[STREAM_MATRIX_MOST], values[RESIDUAL_MAX_STREAMS];
+        double *product = batch->products + token * n * n;
         for (size_t i = 0; i < n; i++) {
             product[i * n + i] = 1.0;
         }
@@ -62,7 +64,9 @@ static int multiply_block(void *context, size_t block) {
             const size_t place = sublayer * batch->tokens + token;
             read_matrix(batch, sublayer, token, matrix);
             stream_matrix_compose(product, matrix, (int64_t)n);
-            batch->norms[place] = stream_matrix_norm(matrix, (int64_t)n);
+            stream_matrix_singular_values(matrix, (int64_t)n, values);
+            batch->norms[place] = values[0];
+            batch->smallest[place] = values[n - 1];
             stream_matrix_singular_values(product, (int64_t)n, batch->values + place * n);
         }
     }
@@ -80,6 +84,7 @@ static int batch_read(struct batch *batch, struct gpt *gpt) {
                             .h = memory_allocate(sublayers * tokens * n * (n + 2), sizeof *batch->h),
                             .gram = memory_allocate(sublayers * tokens * n * n, sizeof *batch->gram),
                             .norms = memory_allocate(sublayers * tokens, sizeof *batch->norms),
+                            .smallest = memory_allocate(sublayers * tokens, sizeof *batch->smallest),
                             .products = memory_zeroed(tokens * n * n, sizeof *batch->products),
                             .values = memory_allocate(sublayers * tokens * n, sizeof *batch->values)};
     return fetch(batch, gpt) || parallel_run(blocks, multiply_block, batch) ? -1 : 0;
@@ -89,6 +94,7 @@ static void batch_release(struct batch *batch) {
     free(batch->h);
     free(batch->gram);
     free(batch->norms);
+    free(batch->smallest);
     free(batch->products);
     free(batch->values);
 }
@@ -105,12 +111,14 @@ static void measure_matrix(const struct batch *batch, size_t sublayer, size_t to
     if (product) {
         memcpy(measured->matrix, batch->products + token * square, square * sizeof *measured->matrix);
         metrics[H_NORM] = values[0];
+        measured->smallest_singular = values[n - 1];
         metrics[H_COSINE] = metrics[H_LARGEST_SHARE] = 0.0;
     } else {
         double mixed[STREAM_MATRIX_MOST];
         read_matrix(batch, sublayer, token, measured->matrix);
         stream_matrix_mix(measured->matrix, batch->gram + place * square, n, mixed);
         metrics[H_NORM] = batch->norms[place];
+        measured->smallest_singular = batch->smallest[place];
         metrics[H_COSINE] = stream_matrix_cosine(mixed, n);
         metrics[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
     }
@@ -127,7 +135,8 @@ static void measure_matrix(const struct batch *batch, size_t sublayer, size_t to
 const struct h_tally h_tally_empty = {.entry = {HUGE_VAL, -HUGE_VAL},
                                       .row_sum = {HUGE_VAL, -HUGE_VAL},
                                       .column_sum = {HUGE_VAL, -HUGE_VAL},
-                                      .norm = {HUGE_VAL, -HUGE_VAL}};
+                                      .norm = {HUGE_VAL, -HUGE_VAL},
+                                      .singular = {HUGE_VAL, -HUGE_VAL}};
 
 /* NaN stays: what is not a number is outside of every range. */
 static void widen(struct range *range, double minimum, double maximum) {
@@ -144,6 +153,7 @@ void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_
         tally->sums[i] += measured->metrics[i];
     }
     widen(&tally->norm, measured->metrics[H_NORM], measured->metrics[H_NORM]);
+    widen(&tally->singular, measured->smallest_singular, measured->metrics[H_NORM]);
     for (size_t i = 0; i < n * n; i++) {
         tally->negative += measured->matrix[i] < 0.0;
         widen(&tally->entry, measured->matrix[i], measured->matrix[i]);
@@ -163,6 +173,7 @@ static void tally_merge(struct h_tally *tally, const struct h_tally *other) {
         tally->sums[i] += other->sums[i];
     }
     widen(&tally->norm, other->norm.minimum, other->norm.maximum);
+    widen(&tally->singular, other->singular.minimum, other->singular.maximum);
     widen(&tally->entry, other->entry.minimum, other->entry.maximum);
     widen(&tally->row_sum, other->row_sum.minimum, other->row_sum.maximum);
     widen(&tally->column_sum, other->column_sum.minimum, other->column_sum.maximum);
@@ -348,7 +359,7 @@ int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, co
 
 /* ---- what is promised */
 
-/* Of a range of sums or norms, the end that is farther from one. */
+/* Of a range of sums, norms or singular values, the end that is farther from one. */
 static double farthest(struct range range) {
     return fabs(range.minimum - 1.0) > fabs(range.maximum - 1.0) ? range.minimum : range.maximum;
 }
@@ -360,6 +371,7 @@ static double value_of(const struct h_tally *tally, enum residual_promise promis
                          : promise == PROMISE_COLUMN_SUMS   ? farthest(tally->column_sum)
                          : promise == PROMISE_SPECTRAL_NORM ? farthest(tally->norm)
                          : promise == PROMISE_SIGN          ? tally->entry.minimum
+                         : promise == PROMISE_ORTHOGONAL    ? farthest(tally->singular)
                                                             : (double)NAN;
     *deviation = promise == PROMISE_SIGN ? -value : fabs(value - 1.0);
     *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;

@@ -26,7 +26,8 @@ struct h_measured {
     double matrix[STREAM_MATRIX_MOST];
     double row_maxima[RESIDUAL_MAX_STREAMS], row_sums[RESIDUAL_MAX_STREAMS], column_sums[RESIDUAL_MAX_STREAMS];
     double metrics[H_METRICS];
-    bool diagonal; /* all row maxima are on the diagonal */
+    double smallest_singular; /* value */
+    bool diagonal;            /* all row maxima are on the diagonal */
 };
 
 struct range {
@@ -38,7 +39,7 @@ struct h_tally {
     double matrices, entries;  /* all of them */
     double diagonal, negative; /* matrices with all row maxima on the diagonal; entries below zero */
     double sums[H_METRICS];
-    struct range entry, row_sum, column_sum, norm;
+    struct range entry, row_sum, column_sum, norm, singular;
 };
 
 /* Of no matrices; begin with it. */
@@ -99,7 +100,7 @@ struct h_breach {
     enum residual_promise promise; /* 0: all is kept */
     const char *name;              /* of the promise, human-readable */
     size_t sublayer;               /* where it is broken most */
-    double value;                  /* a sum, a norm or an entry there */
+    double value;                  /* a sum, a norm, an entry or a singular value there */
 };
 
 /* The first promise, in the order of residual_promise_at, that is in `looked_for` and broken. */

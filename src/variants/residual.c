@@ -49,6 +49,12 @@ static int64_t doubled_angles(int64_t streams) {
     return streams * (2 * streams - 1);
 }
 
+/* ohc: two quaternions */
+static int64_t quaternion_pair(int64_t streams) {
+    (void)streams;
+    return 8;
+}
+
 static int64_t singular_values(int64_t streams) {
     return streams - 1;
 }
@@ -172,6 +178,8 @@ static const struct residual_leaf circulant_leaves[] = {LOGIT_LEAVES(streams_wid
 
 static const struct residual_leaf go_mhc_leaves[] = {LOGIT_LEAVES(doubled_angles, small_angles)};
 
+static const struct residual_leaf ohc_leaves[] = {LOGIT_LEAVES(quaternion_pair, zeros)};
+
 /* ---- settings */
 
 static const struct residual_setting mhc_settings[] = {
@@ -265,6 +273,13 @@ static const struct residual_variant variants[] = {
      .streams = STREAMS(2, 8),
      .promises = PROMISES_DOUBLY_STOCHASTIC,
      .leaves = go_mhc_leaves},
+    {.name = "ohc",
+     .summary = "orthogonal: a rotation of four streams, from two quaternions",
+     .source = "oHC, arXiv 2609.02672",
+     .colour = "#17becf",
+     .streams = STREAMS(4, 4),
+     .promises = PROMISE_SPECTRAL_NORM | PROMISE_ORTHOGONAL,
+     .leaves = ohc_leaves},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 
@@ -306,7 +321,8 @@ enum residual_promise residual_promise_at(size_t number, const char **name) {
     } all[] = {{PROMISE_ROW_SUMS, "row sums"},
                {PROMISE_COLUMN_SUMS, "column sums"},
                {PROMISE_SPECTRAL_NORM, "spectral norms"},
-               {PROMISE_SIGN, "signs"}};
+               {PROMISE_SIGN, "signs"},
+               {PROMISE_ORTHOGONAL, "singular values"}};
     if (number >= sizeof all / sizeof *all) {
         return 0;
     }

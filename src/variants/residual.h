@@ -75,6 +75,7 @@ enum residual_promise {
     PROMISE_COLUMN_SUMS = 2,   /* columns sum to one */
     PROMISE_SPECTRAL_NORM = 4, /* the largest singular value is one */
     PROMISE_SIGN = 8,          /* no entry is negative */
+    PROMISE_ORTHOGONAL = 16,   /* H^T H = I: all singular values are one */
 };
 #define PROMISES_DOUBLY_STOCHASTIC (PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM | PROMISE_SIGN)
 

@@ -29,6 +29,7 @@ struct deviations {
     double smallest, largest; /* entries */
     double structure;         /* see reference_structure */
     double singular;          /* the smallest singular value */
+    double orthogonality;     /* entries of H^T H - I */
 };
 
 enum weights { INITIAL, RANDOM, TRAINED };
@@ -53,6 +54,13 @@ static void widen(struct deviations *deviations, const struct residual_variant *
         }
         deviations->row = fmax(deviations->row, fabs(row - 1.0));
         deviations->column = fmax(deviations->column, fabs(column - 1.0));
+    }
+    for (size_t i = 0; i < n * n; i++) {
+        double product = i % (n + 1) == 0 ? -1.0 : 0.0;
+        for (size_t k = 0; k < n; k++) {
+            product += matrix[k * n + i / n] * matrix[k * n + i % n];
+        }
+        deviations->orthogonality = fmax(deviations->orthogonality, fabs(product));
     }
     stream_matrix_singular_values(matrix, (int64_t)n, values);
     assert_true(isfinite(values[0]));
@@ -155,8 +163,11 @@ static void assert_promises(const struct residual_variant *variant, const struct
     if (variant->promises & PROMISE_SIGN) {
         assert_within("entries below zero", -deviations->smallest, 0.0);
     }
+    if (variant->promises & PROMISE_ORTHOGONAL) {
+        assert_within("H^T H - I", deviations->orthogonality, RESIDUAL_TOLERANCE);
+    }
     assert_within("structure", deviations->structure, RESIDUAL_TOLERANCE);
-    const unsigned checked = PROMISES_DOUBLY_STOCHASTIC; /* all that there are: a new one is to be checked, too */
+    const unsigned checked = PROMISES_DOUBLY_STOCHASTIC | PROMISE_ORTHOGONAL; /* a new one is to be checked, too */
     assert_int_equal(variant->promises & ~checked, 0);
 }
 
@@ -250,6 +261,20 @@ UNIT_TEST(broken_promise_is_named) {
     assert_true(breach.promise == PROMISE_ROW_SUMS && breach.sublayer == 0);
 }
 
+/* A matrix that shrinks one direction has norm 1, and is not orthogonal. */
+UNIT_TEST(broken_orthogonality_is_named) {
+    struct h_tally tallies[2] = {h_tally_empty, h_tally_empty};
+    const struct h_measurement statistics = {.tallies = tallies, .sublayers = 1};
+    struct h_measured measured = {.metrics[H_NORM] = 1.0, .smallest_singular = 1.0};
+    h_tally_add(&tallies[0], &measured, 4);
+    assert_int_equal(h_measurement_check(&statistics, residual_find("ohc"), ~0u).promise, 0);
+    measured.smallest_singular = 0.75;
+    h_tally_add(&tallies[0], &measured, 4);
+    const struct h_breach breach = h_measurement_check(&statistics, residual_find("ohc"), ~0u);
+    assert_true(breach.promise == PROMISE_ORTHOGONAL && breach.sublayer == 0 && breach.value == 0.75);
+    assert_string_equal(breach.name, "singular values");
+}
+
 /* ---- shc */
 
 /* b_s = 4 everywhere: H = J + tanh(4) (I - J). */
@@ -306,6 +331,31 @@ UNIT_TEST(identity_is_the_identity) {
         assert_true(measured("identity", streams, RANDOM).each.identity == 0.0);
     }
     assert_true(measured("identity", 4, TRAINED).product.identity == 0.0);
+}
+
+/* To the bit, also the signs of zeros: all matrices of the first pass. */
+UNIT_TEST(ohc_starts_at_the_identity) {
+    const struct model_config config = small_model_config("ohc", 4);
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    small_model_forward(&model, (struct gpt_pass){.dropout = false});
+    for (int64_t sublayer = 0; sublayer < 2 * config.n_layer; sublayer++) {
+        float *h = small_model_matrices(&model, sublayer);
+        for (size_t token = 0; token < gpt_tokens(&model.gpt); token++) {
+            static const float identity[16] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
+            assert_memory_equal(h + token * 24 + 8, identity, sizeof identity);
+        }
+        free(h);
+    }
+    small_model_release(&model);
+}
+
+/* Streams are turned around one another and subtracted, and sums of rows are anything. */
+UNIT_TEST(ohc_reaches_far_from_the_identity) {
+    const struct measurement random = measured("ohc", 4, RANDOM), trained = measured("ohc", 4, TRAINED);
+    assert_true(random.each.identity > 0.5 && random.each.smallest < -0.1);
+    assert_true(random.each.row > 0.1 && random.each.column > 0.1);
+    assert_true(trained.each.identity > 1e-3);
 }
 
 /* ---- gates */

@@ -531,6 +531,8 @@ const struct operation_case cases_streams[] = {
     LOOSE(map, "go_mhc, large angles", 300, 0, .residual = "go_mhc", .spread = 20.0),
     LOOSE(map, "krom, large logits", 30, 0, .residual = "krom", .spread = 60.0),
     LOOSE(map, "circulant, large logits", 30, 0, .residual = "circulant", .spread = 60.0),
+    LOOSE(map, "ohc, large logits", 100, 0, .residual = "ohc", .spread = 60.0),
+    CASE(map, "ohc, hc_eps, more tokens than chunks", .residual = "ohc", .batch = 2, .sequence = 75, .hc_eps = 0.1),
     CASE(map, "circulant, nothing but rotations", .residual = "circulant", .setting = {"circulant_beta", 40}),
     CASE(map, "mhc, hc_eps", .residual = "mhc", .batch = 2, .sequence = 75, .hc_eps = 0.01),
     CASE(map, "mhc, hc_eps 1e-6", .residual = "mhc", .hc_eps = 1e-6),

@@ -350,6 +350,72 @@ static void go_mhc(const struct reference_map *map, const double *z, double *res
     }
 }
 
+/* [4, 4]: column j is the product of two quaternions, u e_j or, with `right`, e_j u. */
+static struct small_matrix quaternion_matrix(const double u[4], bool right) {
+    static const int unit[4][4] = {{0, 1, 2, 3}, {1, 0, 3, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}}; /* e_a e_b is +- this */
+    static const int sign[4][4] = {{1, 1, 1, 1}, {1, -1, 1, -1}, {1, -1, -1, 1}, {1, 1, -1, -1}};
+    struct small_matrix matrix = zero_matrix(4, 4);
+    for (size_t a = 0; a < 4; a++) {
+        for (size_t j = 0; j < 4; j++) {
+            matrix.at[unit[a][j]][j] = u[a] * (right ? sign[j][a] : sign[a][j]);
+        }
+    }
+    return matrix;
+}
+
+/* x -> q x conj(r), as a matrix */
+static void ohc(const struct reference_map *map, const double *z, double *res) {
+    double units[2][4];
+    for (size_t k = 0; k < 8; k++) {
+        units[k / 4][k % 4] = scalar(map, "alpha_res") * z[k] + leaf(map, "b_res")[k] + (k % 4 == 0 ? 1.0 : 0.0);
+    }
+    for (size_t k = 0; k < 2; k++) {
+        double square = 1e-12;
+        for (size_t i = 0; i < 4; i++) {
+            square += units[k][i] * units[k][i];
+        }
+        for (size_t i = 0; i < 4; i++) {
+            units[k][i] *= (k == 1 && i > 0 ? -1.0 : 1.0) / sqrt(square); /* the second is conjugated */
+        }
+    }
+    const struct small_matrix left = quaternion_matrix(units[0], false), right = quaternion_matrix(units[1], true);
+    const struct small_matrix both = product(&left, &right);
+    for (size_t k = 0; k < 16; k++) {
+        res[k] = both.at[k / 4][k % 4];
+    }
+}
+
+/* How far the determinant is from 1, by elimination: rotations have no reflection. */
+static double not_a_rotation(size_t streams, const double *matrix) {
+    struct small_matrix a = zero_matrix(streams, streams);
+    double determinant = 1.0;
+    for (size_t k = 0; k < streams * streams; k++) {
+        a.at[k / streams][k % streams] = matrix[k];
+    }
+    for (size_t pivot = 0; pivot < streams; pivot++) {
+        size_t largest = pivot;
+        for (size_t i = pivot + 1; i < streams; i++) {
+            largest = fabs(a.at[i][pivot]) > fabs(a.at[largest][pivot]) ? i : largest;
+        }
+        swap_rows(&a, pivot, largest);
+        determinant *= a.at[pivot][pivot] * (largest == pivot ? 1.0 : -1.0);
+        for (size_t i = pivot + 1; i < streams; i++) {
+            const double factor = a.at[i][pivot] / a.at[pivot][pivot];
+            for (size_t k = 0; k < streams; k++) {
+                a.at[i][k] -= factor * a.at[pivot][k];
+            }
+        }
+    }
+    return fabs(determinant - 1.0);
+}
+
+/* Orthogonal matrices have no other singular values. */
+static double least_of_rotations(const struct residual_settings *settings, size_t sublayers) {
+    (void)settings;
+    (void)sublayers;
+    return 1.0;
+}
+
 /* The gates that all but hc have. */
 static void gates(const struct reference_map *map, const double *z, double *h) {
     const size_t n = map->streams;
@@ -376,6 +442,7 @@ static const struct reference {
     {"go_mhc", .matrix = go_mhc},
     {"circulant", .matrix = circulant, .structure = not_circulant, .least_singular = least_of_circulants},
     {"krom", .matrix = krom, .structure = asymmetry},
+    {"ohc", .matrix = ohc, .structure = not_a_rotation, .least_singular = least_of_rotations},
 };
 
 static const struct reference *reference_of(const struct residual_variant *residual) {
