@@ -2,7 +2,8 @@
 #include "src/model/model_config.h"
 #include <string.h>
 
-static const struct frame *const frames[] = {&frame_mixed, &frame_plain};
+#define FRAME_ADDRESS(name) &frame_##name,
+static const struct frame *const frames[] = {FRAMES(FRAME_ADDRESS)};
 
 const struct frame *frame_of(const struct model_config *config) {
     const char *name = config->residual->frame ? config->residual->frame : "mixed";

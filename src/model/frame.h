@@ -1,5 +1,5 @@
 /* The frame of a model: what its residual connection does around the branches, and where the streams begin and
- * end. Each kind is a file, frame_<name>.c, and a row of the table in frame.c, which rows of
+ * end. Each kind is a file, frame_<name>.c, and a row of the table below, which rows of
  * src/variants/residual.c name; gpt.c calls it in the order of the model and knows nothing of how it works.
  *
  *     embedding -> streams of sublayer 0
@@ -78,7 +78,13 @@ struct frame {
     size_t (*values)(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]);
 };
 
-extern const struct frame frame_plain, frame_mixed;
+/* The table: FRAME(name) stands for frame_<name> in frame_<name>.c. */
+#define FRAMES(FRAME)                                                                                              \
+    FRAME(mixed)                                                                                                   \
+    FRAME(plain)
+
+#define FRAME_DECLARATION(name) extern const struct frame frame_##name;
+FRAMES(FRAME_DECLARATION)
 
 /* The frame of a config's residual connection; NULL: there is none of that name. */
 const struct frame *frame_of(const struct model_config *config);

@@ -87,7 +87,7 @@ struct residual_variant {
     const char *summary;  /* what it is, for --list-residuals: a line without a full stop */
     const char *source;   /* who described it and where; NULL: nobody else */
     const char *colour;   /* in pictures: "#1f77b4" */
-    const char *frame;    /* its row in src/model/frame.c; NULL: "mixed", by H_pre, H_post and H_res */
+    const char *frame;    /* its row in src/model/frame.h; NULL: "mixed", by H_pre, H_post and H_res */
     unsigned streams;     /* bit n is set when it takes n streams; see residual_takes */
     unsigned promises;    /* of enum residual_promise */
     bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */

@@ -1,5 +1,6 @@
-"""A new residual variant, or optimizer, is one kernel file and its rows: copies the sources, adds the variant `mock` with settings of
-its own as a kernel file, a row of src/variants/residual.c and a reference function for the tests, and the optimizer `mock_sign` as a
+"""A new residual variant, frame, or optimizer, is one file and its rows: copies the sources, adds the variant `mock` with settings of
+its own as a kernel file, a row of src/variants/residual.c and a reference function for the tests, the variant `mock_alone` with a frame of
+its own, which is a file of src/model/ and a row of frame.h, and the optimizer `mock_sign` as a
 kernel file, its row in src/operations/kernels.c and its step and row in src/model/optimizer.c; builds that, and uses it in every program.
 Nothing else is edited.
 
@@ -35,6 +36,14 @@ ROW = """    {.name = "mock",
      .promises = PROMISES_DOUBLY_STOCHASTIC,
      .leaves = mock_leaves,
      .settings = mock_settings},
+"""
+
+FRAME_ROW = """    {.name = "mock_alone",
+     .summary = "no residual connection: each branch reads what the one before it wrote",
+     .source = "nobody, for tests",
+     .colour = "#654321",
+     .frame = "mock",
+     .streams = STREAMS(1, 1)},
 """
 
 REFERENCE = """static void mock(const struct reference_map *map, const double *z, double *res) {
@@ -93,6 +102,12 @@ def add_variant(sources, tree):
            ("};\n#define VARIANTS", ROW))
     insert(os.path.join(tree, "tests/support/reference_residual.c"), ("/* Every variant:", REFERENCE),
            ('{"identity", .matrix = identity}', '{"mock", .matrix = mock}, '))
+
+
+def add_frame(tree):
+    shutil.copy(os.path.join(tree, "tests/variants/frame_mock.c"), os.path.join(tree, "src/model"))
+    insert(os.path.join(tree, "src/model/frame.h"), ("    FRAME(plain)\n", "    FRAME(mock) \\\n"))
+    insert(os.path.join(tree, "src/variants/residual.c"), ('    {.name = "mock",\n', FRAME_ROW))
 
 
 def add_optimizer(tree):
@@ -201,6 +216,22 @@ def try_training(tree):
     assert broken.count(" are exact with ") == 2 and "row sums of" not in broken, broken
 
 
+def try_frame(tree):
+    print("another frame")
+    run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", "--max-iters", "20", *MODEL)
+    tree.program(*run, "--residual", "rc", "--out-dir", "plain")
+    for options in ((), ("--recompute", "layer"), ("--dtype", "bf16", "--dropout", "0.1")):
+        shutil.rmtree(os.path.join(tree.scratch, "alone"), ignore_errors=True)
+        tree.program(*run, "--residual", "mock_alone", "--out-dir", "alone", *options)
+        losses = losses_of(tree, "alone")
+        assert losses[-1] < losses[0] and losses != losses_of(tree, "plain"), losses
+    tree.program("hc_train", "--out-dir", "alone", "--init-from", "resume", "--max-iters", "22")
+    tree.program("hc_eval", "--checkpoint", "alone/ckpt-22", "--data", "data", "--device", "pocl")
+    tree.program("hc_sample", "--checkpoint", "alone/ckpt-22", "--device", "pocl", "--prompt", "ab", "--max-new-tokens", "8")
+    tree.program("hc_analyze", "--out", "analysis_alone", "--data-dir", "data", "--device", "pocl", "alone")
+    shutil.rmtree(os.path.join(tree.scratch, "plain"))
+
+
 def try_optimizer(tree):
     print("another optimizer")
     expect(tree.program("hc_train", "--help"), "adamw, mock_sign;", "mock-memory")
@@ -265,6 +296,7 @@ def main():
     copy = os.path.join(scratch, "hctrain")
     os.makedirs(copy)
     add_variant(sources, copy)
+    add_frame(copy)
     add_optimizer(copy)
     add_norm_and_activation(copy)
     tree = Tree(scratch, cmake)
@@ -276,6 +308,7 @@ def main():
     try_reference(tree)
     try_words(tree)
     try_training(tree)
+    try_frame(tree)
     try_optimizer(tree)
     try_norm_and_activation(tree)
     try_programs(tree)
