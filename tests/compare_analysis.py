@@ -67,8 +67,16 @@ def largest_share(streams):
     return (energy.max(axis=-1) / energy.sum(axis=-1)).mean()
 
 
-def describe(matrices, mixed):
-    """What hc_analyze says of one sublayer's matrices and of all of them; matrices [..., n, n], streams after mixing [..., n, C]."""
+def effective_rank(streams):
+    """exp of the entropy of the shares of the energy that the streams' principal directions have, mean over tokens."""
+    energy = numpy.square(numpy.linalg.svd(streams, compute_uv=False))
+    shares = energy / energy.sum(axis=-1, keepdims=True)
+    return numpy.exp(-(shares * numpy.log(numpy.where(shares > 0, shares, 1))).sum(axis=-1)).mean()
+
+
+def describe(matrices, streams):
+    """What hc_analyze says of one sublayer's matrices and of all of them; matrices [..., n, n], streams before mixing [..., n, C]."""
+    mixed = matrices @ streams
     n = matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
     norm = norms(flat)
@@ -76,7 +84,7 @@ def describe(matrices, mixed):
             "row_sum": distribution(flat.sum(axis=2).ravel()), "column_sum": distribution(flat.sum(axis=1).ravel()),
             "negative_fraction": (flat < 0).mean(), "smallest_entry": flat.min(), "largest_entry": flat.max(), "norm_mean": norm.mean(),
             "norm_max": norm.max(), "identity_distance": distance(flat), "stream_cosine": cosines(mixed).mean(),
-            "largest_share": largest_share(mixed)}
+            "largest_share": largest_share(mixed), "effective_rank": effective_rank(streams)}
 
 
 def recompute(probe):
@@ -88,7 +96,7 @@ def recompute(probe):
     for index, matrix in enumerate(matrices):
         product = matrix @ product
         values = numpy.linalg.svd(product, compute_uv=False).reshape(-1, n)
-        streams.append(matrix @ probe[f"streams.{index}"].astype(float))
+        streams.append(probe[f"streams.{index}"].astype(float))
         sublayers.append(describe(matrix, streams[-1]) | {
             "product_norm_mean": values[:, 0].mean(), "product_norm_deviation": values[:, 0].std(),
             "product_second_mean": values[:, 1].mean(), "product_smallest_mean": values[:, -1].mean(),

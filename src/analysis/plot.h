@@ -34,7 +34,7 @@ struct plot_kind {
 };
 
 /* In the order of the report. */
-enum { PLOT_KINDS = 13 };
+enum { PLOT_KINDS = 14 };
 extern const struct plot_kind plot_kinds[PLOT_KINDS];
 
 /* Its texts: HTML, what gnuplot draws after terminal and output are set, numbers, and while it is made the commands

@@ -263,6 +263,24 @@ static void draw_collapse(struct plot *plot, const json_t *run, size_t index) {
             cosine, 100.0 * share);
 }
 
+static bool has_ranks(const json_t *run) {
+    return isfinite(run_number(json_array_get(sublayers_of(run), 0), "effective_rank"));
+}
+
+static void draw_ranks(struct plot *plot, const json_t *run, size_t index) {
+    const json_t *sublayer;
+    double most = -HUGE_VAL;
+    size_t depth, where = 0;
+    draw_depth(plot, run, index, 0, (const char *const[]){"effective_rank", NULL});
+    json_array_foreach(sublayers_of(run), depth, sublayer) {
+        const double rank = run_number(sublayer, "effective_rank");
+        where = rank > most ? depth : where;
+        most = fmax(most, rank);
+    }
+    fprintf(plot_item(plot), "%s uses %.2f of %g (at most %.2f, in sublayer %zu)", plot->name,
+            run_number(run_h(run), "effective_rank"), run_number(run_h(run), "n_streams"), most, where);
+}
+
 static void draw_singular_values(struct plot *plot, const json_t *run, size_t index) {
     const double first = at_the_end(run, "product_norm_mean"), second = at_the_end(run, "product_second_mean");
     draw_depth(plot, run, index, 1, (const char *const[]){"product_second_mean", "product_smallest_mean"});
@@ -542,6 +560,7 @@ const struct plot_kind plot_kinds[PLOT_KINDS] = {
     {"gradient_norm", PLOT_CURVES, NULL, draw_gradient_norms, NULL},
     {"identity_distance", PLOT_CURVES, has_depth, draw_distance, plot_mark_branches},
     {"collapse", PLOT_CURVES, has_depth, draw_collapse, plot_mark_branches},
+    {"effective_rank", PLOT_CURVES, has_ranks, draw_ranks, plot_mark_branches},
     {"dynamics", PLOT_CURVES, has_points, draw_dynamics, NULL},
     {"similarity", PLOT_PANELS, has_cosines, draw_similarity, NULL},
     {"singular_values", PLOT_CURVES, has_depth, draw_singular_values, plot_mark_branches},

@@ -41,6 +41,14 @@ static int fetch(struct batch *batch, struct gpt *gpt) {
     return 0;
 }
 
+static void read_gram(const struct batch *batch, size_t sublayer, size_t token, double *gram) {
+    const size_t square = batch->n * batch->n;
+    const float *stored = batch->gram + (sublayer * batch->tokens + token) * square;
+    for (size_t i = 0; i < square; i++) {
+        gram[i] = (double)stored[i];
+    }
+}
+
 static void read_matrix(const struct batch *batch, size_t sublayer, size_t token, double *matrix) {
     const size_t n = batch->n;
     const float *h = batch->h + (sublayer * batch->tokens + token) * n * (n + 2) + 2 * n;
@@ -112,15 +120,17 @@ static void measure_matrix(const struct batch *batch, size_t sublayer, size_t to
         memcpy(measured->matrix, batch->products + token * square, square * sizeof *measured->matrix);
         metrics[H_NORM] = values[0];
         measured->smallest_singular = values[n - 1];
-        metrics[H_COSINE] = metrics[H_LARGEST_SHARE] = 0.0;
+        metrics[H_COSINE] = metrics[H_LARGEST_SHARE] = metrics[H_EFFECTIVE_RANK] = 0.0;
     } else {
-        double mixed[STREAM_MATRIX_MOST];
+        double gram[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST];
+        read_gram(batch, sublayer, token, gram);
         read_matrix(batch, sublayer, token, measured->matrix);
-        stream_matrix_mix(measured->matrix, batch->gram + place * square, n, mixed);
+        stream_matrix_mix(measured->matrix, gram, n, mixed);
         metrics[H_NORM] = batch->norms[place];
         measured->smallest_singular = batch->smallest[place];
         metrics[H_COSINE] = stream_matrix_cosine(mixed, n);
         metrics[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
+        metrics[H_EFFECTIVE_RANK] = stream_matrix_effective_rank(gram, n);
     }
     metrics[H_DISTANCE] = stream_matrix_distance(measured->matrix, n);
     metrics[H_PRODUCT_FIRST] = values[0];
@@ -412,9 +422,10 @@ json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iter
     static const struct {
         const char *name;
         enum h_metric metric;
-    } metrics[] = {{"identity_distance", H_DISTANCE},    {"stream_cosine", H_COSINE},
-                   {"largest_share", H_LARGEST_SHARE},   {"product_first", H_PRODUCT_FIRST},
-                   {"product_second", H_PRODUCT_SECOND}, {"product_smallest", H_PRODUCT_SMALLEST}};
+    } metrics[] = {{"identity_distance", H_DISTANCE},       {"stream_cosine", H_COSINE},
+                   {"largest_share", H_LARGEST_SHARE},      {"effective_rank", H_EFFECTIVE_RANK},
+                   {"product_first", H_PRODUCT_FIRST},      {"product_second", H_PRODUCT_SECOND},
+                   {"product_smallest", H_PRODUCT_SMALLEST}};
     const struct h_tally *each = &measurement->each, *product = &measurement->tallies[measurement->sublayers];
     json_t *json = json_pack(
         "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f}",
@@ -457,14 +468,15 @@ static json_t *matrix_json(const double *values, size_t n, uint64_t count) {
 /* What one sublayer and all of them have in common, between what both begin and end with. Takes both references. */
 static json_t *common_json(const struct h_tally *tally, const struct h_detail *detail, json_t *json, json_t *rest) {
     json_object_update_new(
-        json, json_pack("{s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "row_max",
-                        distribution_json(detail, H_ROW_MAXIMUM), "diagonal_fraction",
-                        tally->diagonal / tally->matrices, "row_sum", distribution_json(detail, H_ROW_SUM),
-                        "column_sum", distribution_json(detail, H_COLUMN_SUM), "negative_fraction",
-                        tally->negative / tally->entries, "smallest_entry", tally->entry.minimum, "largest_entry",
-                        tally->entry.maximum, "norm_mean", h_tally_mean(tally, H_NORM), "norm_max",
-                        tally->norm.maximum, "identity_distance", h_tally_mean(tally, H_DISTANCE), "stream_cosine",
-                        h_tally_mean(tally, H_COSINE), "largest_share", h_tally_mean(tally, H_LARGEST_SHARE)));
+        json,
+        json_pack("{s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "row_max",
+                  distribution_json(detail, H_ROW_MAXIMUM), "diagonal_fraction", tally->diagonal / tally->matrices,
+                  "row_sum", distribution_json(detail, H_ROW_SUM), "column_sum",
+                  distribution_json(detail, H_COLUMN_SUM), "negative_fraction", tally->negative / tally->entries,
+                  "smallest_entry", tally->entry.minimum, "largest_entry", tally->entry.maximum, "norm_mean",
+                  h_tally_mean(tally, H_NORM), "norm_max", tally->norm.maximum, "identity_distance",
+                  h_tally_mean(tally, H_DISTANCE), "stream_cosine", h_tally_mean(tally, H_COSINE), "largest_share",
+                  h_tally_mean(tally, H_LARGEST_SHARE), "effective_rank", h_tally_mean(tally, H_EFFECTIVE_RANK)));
     json_object_update_new(json, rest);
     return json;
 }

@@ -14,7 +14,8 @@ enum h_metric {
     H_NORM,             /* spectral */
     H_DISTANCE,         /* from the identity, see stream_matrix_distance */
     H_COSINE,           /* of the streams mixed by it: mean pairwise cosine, and */
-    H_LARGEST_SHARE,    /* the largest one's share of the energy; both 0 of the product of all */
+    H_LARGEST_SHARE,    /* the largest one's share of the energy; */
+    H_EFFECTIVE_RANK,   /* of the streams before it; all three are 0 of the product of all */
     H_PRODUCT_FIRST,    /* singular values of the product up to here: the first, which is its norm, */
     H_PRODUCT_SECOND,   /* the second */
     H_PRODUCT_SMALLEST, /* and the last one */

@@ -86,12 +86,9 @@ double stream_matrix_distance(const double *matrix, int64_t n) {
 }
 
 /* The Gram matrix of the mixed streams is H G H^T. */
-void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed) {
-    double before[STREAM_MATRIX_MOST], half[STREAM_MATRIX_MOST];
-    for (int64_t i = 0; i < n * n; i++) {
-        before[i] = (double)gram[i];
-    }
-    multiply(matrix, before, false, n, half);
+void stream_matrix_mix(const double *matrix, const double *gram, int64_t n, double *mixed) {
+    double half[STREAM_MATRIX_MOST];
+    multiply(matrix, gram, false, n, half);
     multiply(half, matrix, true, n, mixed);
 }
 
@@ -113,6 +110,20 @@ double stream_matrix_largest_share(const double *mixed, int64_t n) {
         all += mixed[i * n + i];
     }
     return all > 0.0 ? largest / all : 0.0;
+}
+
+/* The Gram matrix is symmetric and has no negative eigenvalues, so its singular values are the eigenvalues. */
+double stream_matrix_effective_rank(const double *gram, int64_t n) {
+    double values[RESIDUAL_MAX_STREAMS], sum = 0.0, entropy = 0.0;
+    stream_matrix_singular_values(gram, n, values);
+    for (int64_t i = 0; i < n; i++) {
+        sum += values[i];
+    }
+    for (int64_t i = 0; i < n && sum > 0.0; i++) {
+        const double share = values[i] / sum;
+        entropy -= share > 0.0 ? share * log(share) : 0.0;
+    }
+    return sum > 0.0 ? exp(entropy) : 0.0;
 }
 
 void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *columns) {

@@ -25,9 +25,14 @@ bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima);
 double stream_matrix_distance(const double *matrix, int64_t n);
 
 /* Inner products [n, n] of the streams after mixing by the matrix, from those before it, gram [n, n]. */
-void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed);
+void stream_matrix_mix(const double *matrix, const double *gram, int64_t n, double *mixed);
 
 /* Of streams with these inner products: the mean over pairs of their cosines, and the largest one's share of the
  * energy, the sum of all squares; 0 where all are zero. */
 double stream_matrix_cosine(const double *mixed, int64_t n);
 double stream_matrix_largest_share(const double *mixed, int64_t n);
+
+/* How many directions the streams with these inner products [n, n] use: exp of the entropy of the Gram matrix's
+ * eigenvalues, divided by their sum. 1: all streams are multiples of one vector; n: they are orthogonal and equally
+ * long; 0: all are zero. */
+double stream_matrix_effective_rank(const double *gram, int64_t n);

@@ -189,6 +189,7 @@ int run_log_statistics(struct run_log *log, const struct h_measurement *statisti
         {"h_res/composite_second_singular_value", (float)h_tally_mean(product, H_PRODUCT_SECOND)},
         {"streams/cosine", (float)h_tally_mean(each, H_COSINE)},
         {"streams/largest_share", (float)h_tally_mean(each, H_LARGEST_SHARE)},
+        {"streams/effective_rank", (float)h_tally_mean(each, H_EFFECTIVE_RANK)},
     };
     return write_line(log->statistics, h_measurement_line(statistics, iteration)) ||
                    add_events(log->events, iteration, scalars, COUNT(scalars))

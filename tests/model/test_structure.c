@@ -411,6 +411,16 @@ UNIT_TEST(spectral_norm_is_the_largest_singular_value) {
     assert_within("ones", fabs(stream_matrix_norm(ones, 3) - 3.0), 1e-14);
 }
 
+UNIT_TEST(effective_rank_counts_the_streams_in_use) {
+    /* eigenvalues 3 and 1: shares 3/4 and 1/4 */
+    const double one[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, all[9] = {2, 0, 0, 0, 2, 0, 0, 0, 2},
+                 some[4] = {2.0, 1.0, 1.0, 2.0}, none[4] = {0};
+    assert_within("one", fabs(stream_matrix_effective_rank(one, 3) - 1.0), 1e-13);
+    assert_within("all", fabs(stream_matrix_effective_rank(all, 3) - 3.0), 1e-13);
+    assert_within("some", fabs(stream_matrix_effective_rank(some, 2) - 4.0 / pow(3.0, 0.75)), 1e-13);
+    assert_true(stream_matrix_effective_rank(none, 2) == 0.0);
+}
+
 /* What runs report is what is measured here. */
 UNIT_TEST(reported_statistics_agree) {
     static const char *const variants[] = {"hc", "mhc", "shc"};
