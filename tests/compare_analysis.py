@@ -8,6 +8,7 @@ Needs numpy. Prints, for each checkpoint, how many numbers were compared and the
 if one is above 1e-5.
 """
 import argparse
+import csv
 import json
 import pathlib
 import subprocess
@@ -18,6 +19,7 @@ import numpy
 import small_runs
 
 TOLERANCE = 1e-5
+VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth")  # that hc_probe writes of the frame
 SELF_MADE = [("shc", 4), ("mhc", 3), ("hc", 2), ("mhc_lite", 3)]
 
 
@@ -112,6 +114,18 @@ def recompute(probe):
     return total | {"n_streams": n, "tokens": matrices[0].shape[0] * matrices[0].shape[1], "sublayers": sublayers}
 
 
+def value_means(probe, channels):
+    """Means over tokens of what the frame computes, of gates over channels, too."""
+    values = {name: value for name, value in probe.items() if name.partition(".")[0] in VALUES}
+    return {name: (value.mean(axis=-1, dtype=float) if value.ndim == 4 and value.shape[-1] == channels else value).mean(axis=(0, 1), dtype=float)
+            for name, value in values.items()}
+
+
+def drawn_value(means, name, way, place):
+    value = means[name]
+    return (value[int(way)] if isinstance(value[0], list) else value)[int(place)]
+
+
 def differences(ours, theirs, where=""):
     """(difference, name) of every number; both must have the same ones."""
     if isinstance(ours, dict):
@@ -136,8 +150,17 @@ def compare(checkpoint, arguments, folder):
                     "--no-grad", "--device", arguments.device], check=True)
     subprocess.run([arguments.build / "hc_analyze", "--out", folder / "out", "--data-dir", arguments.data, "--samples", str(samples),
                     "--batch-size", "4", "--device", arguments.device, checkpoint], check=True, stderr=subprocess.DEVNULL)
-    ours = json.loads((folder / "out/analysis.json").read_text())["runs"][0]["checkpoints"][0]["h"]
-    found = sorted(differences(ours, recompute(read_tensors(folder / "probe"))), reverse=True)
+    ours = json.loads((folder / "out/analysis.json").read_text())["runs"][0]["checkpoints"][0]
+    probe = read_tensors(folder / "probe")
+    found = list(differences(ours["value_means"], value_means(probe, config["n_embd"])))
+    assert found
+    if "h" in ours:
+        found += differences(ours["h"], recompute(probe))
+    drawn = list(csv.reader((folder / "out/figures/value_maps.csv").read_text().splitlines()[1:]))
+    assert {row[0] for row in drawn} == {checkpoint.name}, drawn
+    assert len(drawn) == sum(value.size for name, value in value_means(probe, config["n_embd"]).items() if not name.startswith("h_res.")), drawn
+    found += [(abs(float(row[4]) - drawn_value(ours["value_means"], *row[1:4])), "value_maps.csv") for row in drawn]
+    found.sort(reverse=True)
     print(f"{checkpoint}: {config['residual']}, {len(found)} numbers, largest difference {found[0][0]:.2g} ({found[0][1]})")
     return found[0][0] <= TOLERANCE
 

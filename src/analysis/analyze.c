@@ -13,6 +13,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/measuring/h_measurement.h"
+#include "src/measuring/value_means.h"
+#include "src/model/frame.h"
 #include "src/model/parameters.h"
 #include "src/training/run_log.h"
 #include <dirent.h>
@@ -34,6 +36,13 @@ struct job {
 
 /* ---- one checkpoint */
 
+/* What is measured of one: of all connections that compute something, and of those with matrices. */
+struct measurements {
+    struct value_means values;
+    struct h_measurement h;
+    bool has_h;
+};
+
 /* Samples are block_size tokens, the first where index / samples of the split begins. */
 static int read_samples(const struct job *job, const struct gpt *gpt, int64_t index, int64_t count,
                         int32_t *tokens) {
@@ -51,7 +60,7 @@ static int read_samples(const struct job *job, const struct gpt *gpt, int64_t in
 }
 
 static int add_samples(const struct job *job, struct gpt *gpt, const char *name,
-                       struct h_measurement *measurement) {
+                       struct measurements *measurements) {
     const int64_t samples = job->settings->samples, batch = job->settings->batch_size;
     int32_t *tokens = memory_allocate((size_t)(batch * gpt->config.block_size), sizeof *tokens);
     struct progress progress;
@@ -65,7 +74,10 @@ static int add_samples(const struct job *job, struct gpt *gpt, const char *name,
             interrupt_requested() ? error_set("interrupted") : read_samples(job, gpt, first, shape.batch, tokens);
         if (result == 0 && (result = gpt_set_batch(gpt, shape, tokens, NULL)) == 0) {
             gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-            result = h_measurement_add(measurement, gpt);
+            result = value_means_add(&measurements->values, gpt) ||
+                             (measurements->has_h && h_measurement_add(&measurements->h, gpt))
+                         ? -1
+                         : 0;
         }
     }
     progress_end(&progress);
@@ -73,20 +85,25 @@ static int add_samples(const struct job *job, struct gpt *gpt, const char *name,
     return result;
 }
 
-/* The measurements of a checkpoint's H, NULL with an error. */
+/* A checkpoint's "value_means", and "h" if its connection has matrices; NULL with an error. */
 static json_t *measure(const struct job *job, const char *path, const struct model_config *config) {
     const struct gpt_options options = {.batch = job->settings->batch_size,
                                         .sequence = config->block_size,
                                         .mode = GPT_ANALYSIS};
     struct gpt gpt = {0};
-    struct h_measurement measurement = {0};
+    struct measurements all = {.has_h = residual_has_matrices(config->residual)};
     json_t *json = NULL;
     if (gpt_plan(job->compute, config, &options, &gpt) == 0) {
-        h_measurement_begin(&measurement, config, true);
-        json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || add_samples(job, &gpt, path, &measurement)
-                   ? NULL
-                   : h_measurement_json(&measurement);
-        h_measurement_end(&measurement);
+        if (all.has_h) {
+            h_measurement_begin(&all.h, config, true);
+        }
+        if (gpt_create(&gpt) == 0 && checkpoint_load_weights(path, &gpt) == 0 &&
+            add_samples(job, &gpt, path, &all) == 0) {
+            json = json_pack("{s:o, s:o*}", "value_means", value_means_json(&all.values), "h",
+                             all.has_h ? h_measurement_json(&all.h) : NULL);
+        }
+        value_means_free(&all.values);
+        h_measurement_end(&all.h);
         gpt_release(&gpt);
     }
     if (!json) {
@@ -105,7 +122,7 @@ static json_t *name_of(const char *path) {
     return name;
 }
 
-/* What an earlier analysis found of this checkpoint, a new reference; NULL: nothing. */
+/* This checkpoint in an earlier analysis, a new reference; NULL: it is not there. */
 static json_t *find_before(const json_t *before, const char *path, int64_t iteration) {
     const json_t *run, *checkpoint;
     size_t i, j;
@@ -114,7 +131,7 @@ static json_t *find_before(const json_t *before, const char *path, int64_t itera
             const char *known = json_string_value(json_object_get(checkpoint, "path"));
             if (known && strcmp(known, path) == 0 &&
                 json_integer_value(json_object_get(checkpoint, "iter")) == iteration) {
-                return json_incref(json_object_get(checkpoint, "h"));
+                return json_incref((json_t *)checkpoint);
             }
         }
     }
@@ -141,17 +158,15 @@ static int add_checkpoint(const struct job *job, const char *path, int64_t itera
     }
     json_object_set_new(run, "config", as_written);
     count_parameters(&config, run);
-    if (!job->file || !residual_has_matrices(config.residual)) {
+    if (!job->file || !frame_of(&config)->values) {
         return 0;
     }
-    json_t *h = find_before(job->settings->before, path, iteration);
-    if (!h && !(h = measure(job, path, &config))) {
-        return -1;
+    json_t *checkpoint = find_before(job->settings->before, path, iteration);
+    if (!checkpoint && (checkpoint = measure(job, path, &config))) {
+        json_object_set_new(checkpoint, "path", json_file_name(path));
+        json_object_set_new(checkpoint, "iter", json_integer((json_int_t)iteration));
     }
-    json_array_append_new(json_object_get(run, "checkpoints"),
-                          json_pack("{s:o, s:I, s:o}", "path", json_file_name(path), "iter", (json_int_t)iteration,
-                                    "h", h));
-    return 0;
+    return json_array_append_new(json_object_get(run, "checkpoints"), checkpoint);
 }
 
 static int add_checkpoints(const struct job *job, const char *folder, json_t *run) {

@@ -34,7 +34,7 @@ struct plot_kind {
 };
 
 /* In the order of the report. */
-enum { PLOT_KINDS = 14 };
+enum { PLOT_KINDS = 15 };
 extern const struct plot_kind plot_kinds[PLOT_KINDS];
 
 /* Its texts: HTML, what gnuplot draws after terminal and output are set, numbers, and while it is made the commands
@@ -93,3 +93,9 @@ void plot_include(struct plot *plot, size_t panel, double value);
 
 /* A distance of some five tics in a range above 0: 1, 2 or 5 times a power of ten. */
 double plot_tic_distance(double range);
+
+/* ---- for the table of plots */
+
+/* The heat maps of plot_values.c. */
+bool plot_values_want(const json_t *run);
+void plot_values_draw(struct plot *plot, const json_t *run, size_t index);

@@ -568,6 +568,7 @@ const struct plot_kind plot_kinds[PLOT_KINDS] = {
     {"column_sums", PLOT_PANELS, has_h, draw_column_sums, NULL},
     {"entries", PLOT_PANELS, has_h, draw_entries, NULL},
     {"heat_maps", PLOT_ROWS, has_h, draw_heat_maps, NULL},
+    {"value_maps", PLOT_ROWS, plot_values_want, plot_values_draw, NULL},
     {"throughput", PLOT_CURVES, NULL, NULL, draw_cases},
     {"auxiliary", PLOT_CURVES, NULL, NULL, draw_cases},
 };

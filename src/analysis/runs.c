@@ -111,6 +111,10 @@ const json_t *run_h(const json_t *run) {
     return json_object_get(run_last(json_object_get(run, "checkpoints")), "h");
 }
 
+const json_t *run_values(const json_t *run) {
+    return json_object_get(run_last(json_object_get(run, "checkpoints")), "value_means");
+}
+
 /* ---- runs that differ in the seed alone */
 
 static json_int_t kind_of(const json_t *runs, size_t index) {

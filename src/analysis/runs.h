@@ -31,8 +31,9 @@ double run_streams(const json_t *run);
 /* "#rrggbb" */
 const char *run_colour(const char *variant);
 
-/* The last checkpoint's "h" of a run. */
+/* The last checkpoint's "h" of a run; and its "value_means". NULL: it has none. */
 const json_t *run_h(const json_t *run);
+const json_t *run_values(const json_t *run);
 
 /* Whether run `index` repeats run `first`, or is it: they have the same settings but for the seed. Whether it
  * repeats no run before it. */

@@ -13,16 +13,19 @@
 /* As an analysis has them, see analyze.h; takes over the record. */
 static json_t *analysis_of(json_t *record, const char *folder) {
     char path[128];
-    json_t *bench = NULL, *measured = NULL, *config = NULL;
+    json_t *bench = NULL, *measured = NULL, *values = NULL, *config = NULL;
     snprintf(path, sizeof path, "%s/bench.json", folder);
     json_file_read(path, 1 << 20, &bench);
     snprintf(path, sizeof path, "%s/h.json",
              folder); /* of earlier checkpoints, as hc_analyze --watch takes them over */
     json_file_read(path, 1 << 20, &measured);
+    snprintf(path, sizeof path, "%s/values.json", folder);
+    json_file_read(path, 1 << 20, &values);
     snprintf(path, sizeof path, "%s/config.json", folder);
     json_file_read(path, 1 << 20, &config);
-    json_t *run = json_pack("{s:s, s:s, s:i, s:o*, s:O, s:[{s:i, s:o*}]}", "name", "run", "path", "run", "kind", 0,
-                            "config", config, "record", record, "checkpoints", "iter", 1, "h", measured);
+    json_t *run = json_pack("{s:s, s:s, s:i, s:o*, s:O, s:[{s:i, s:o*, s:o*}]}", "name", "run", "path", "run",
+                            "kind", 0, "config", config, "record", record, "checkpoints", "iter", 1, "h", measured,
+                            "value_means", values);
     json_t *repeat = json_pack("{s:s, s:s, s:i, s:o, s:[]}", "name", "again", "path", "again", "kind", 0, "record",
                                record, "checkpoints");
     json_t *runs = json_pack("[o, o]", run, repeat);
@@ -48,10 +51,9 @@ static void draw(const json_t *analysis) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static const char *const names[] = {"metrics.jsonl", "h_statistics.jsonl",
-                                        "settings.conf", "eval-a.json",
-                                        "bench.json",    "h.json",
-                                        "config.json",   NULL};
+    static const char *const names[] = {"metrics.jsonl", "h_statistics.jsonl", "settings.conf",
+                                        "eval-a.json",   "bench.json",         "h.json",
+                                        "values.json",   "config.json",        NULL};
     const char *folder = fuzz_folder(data, bytes, names);
     json_t *record = run_read(folder);
     if (record) {
