@@ -47,11 +47,14 @@ INLINED void map_token_forward(__global const float *theta, __global const float
 /* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own
  * gradient, since
  *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
- * and its part of the gradients of theta. */
+ * and its part of the gradients of theta; FREEZE_ALPHA_RES: none of alpha_res. */
 INLINED void map_token_backward(__global const float *theta, __global const float *squares, __global const float *z,
                                 __global const float *h, __global const float *d_h, __global float *d_z,
                                 __global float *rms_scale, __global float *d_theta WORK_PARAMETER) {
     hc_backward(theta, z, h, d_h, d_z, d_theta WORK_ARGUMENT);
+#ifdef FREEZE_ALPHA_RES
+    d_theta[P_alpha_res] = 0.0f;
+#endif
     for (int group = 0; group < RMS_GROUPS; group++) {
         const float inverse = rms_inverse(squares, group);
         float product = 0.0f;

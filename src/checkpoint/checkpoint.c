@@ -78,18 +78,26 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
                : 0;
 }
 
+/* Whether the tensor is a state of a leaf that does not move: what it was before would move it. */
+static bool is_frozen(const struct arena_tensors *tensors, size_t tensor) {
+    const char *dot = strrchr(tensors->infos[tensor].name, '.');
+    return tensors->of_optimizer && tensors->gpt->options.freeze_alpha_res && strcmp(dot, ".alpha_res") == 0;
+}
+
 static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct arena_tensors *tensors = context;
     const struct tensor_info *info = NULL;
     if (tensors->of_optimizer && !(info = weights_find(tensors->file, &tensors->infos[tensor]))) {
         return -1;
     }
-    return (info ? safetensors_read_f32(tensors->file, info, first, count, values)
-                 : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensor], false, first, count,
-                                values)) ||
-                   copy_piece(tensors, tensor, first, count, values, true)
-               ? error_prefix("tensor '%s'", tensors->infos[tensor].name)
-               : 0;
+    int status =
+        info ? safetensors_read_f32(tensors->file, info, first, count, values)
+             : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensor], false, first, count, values);
+    if (status == 0 && is_frozen(tensors, tensor)) {
+        memset(values, 0, count * sizeof *values);
+    }
+    status = status || copy_piece(tensors, tensor, first, count, values, true) ? -1 : 0;
+    return status ? error_prefix("tensor '%s'", tensors->infos[tensor].name) : 0;
 }
 
 /* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */

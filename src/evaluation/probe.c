@@ -272,7 +272,9 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     const struct gpt_options options = {.batch = batches.shape.batch,
                                         .sequence = batches.shape.sequence,
                                         .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
-                                        .type = settings->dtype};
+                                        .type = settings->dtype,
+                                        .freeze_alpha_res =
+                                            settings->train && settings->optimizer.freeze_alpha_res};
     status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||
              checkpoint_load_weights(settings->checkpoint, &gpt) ||
              (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));

@@ -267,6 +267,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .position = config->position,
         .collapsed = config->stream_reduce == STREAM_REDUCE_HEAD,
         .gainless = !config->hc_norm_gain,
+        .freeze_alpha_res = gpt->options.freeze_alpha_res,
         .hc_eps = config->hc_eps,
         .mlp = config->mlp,
         .qk_norm = config->qk_norm,

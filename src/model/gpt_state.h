@@ -43,6 +43,7 @@ struct gpt_options {
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the
      * ranks divide the states. */
     bool shareable;
+    bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;
 };

@@ -11,6 +11,10 @@ struct optimizer_settings {
     int64_t warmup_iters, lr_decay_iters;
     double weight_decay, beta1, beta2;
     double grad_clip; /* largest global norm; 0: no clipping */
+    /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
+     * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
+     * states is dropped when it is loaded. */
+    bool freeze_alpha_res;
 };
 
 /* A number that an optimizer brings with it, and the field of optimizer_settings that gets it. */

@@ -291,6 +291,9 @@ static void define_settings(FILE *file, const struct operations *operations) {
         const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
         if (elements > 0) {
             fprintf(file, " -DP_%s=%" PRId64, leaf->name, offset);
+            if (shape->freeze_alpha_res && strcmp(leaf->name, "alpha_res") == 0) {
+                fputs(" -DFREEZE_ALPHA_RES", file);
+            }
         }
         offset += elements;
     }

@@ -33,6 +33,7 @@ struct operation_shape {
     bool qk_norm;                        /* an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights that depend on them */
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
+    bool freeze_alpha_res;               /* alpha_res of hyper-connections gets no gradient */
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
     double norm_eps, softcap;            /* softcap of logits; 0: none */

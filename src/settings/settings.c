@@ -54,6 +54,8 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
                       "where the cosine ends"),
         FLOAT("weight_decay", &settings->weight_decay, "0.1", 0, 10, "of Linear, embedding and projection weights"),
         FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
+        BOOL("freeze_alpha_res", &settings->freeze_alpha_res, "false",
+             "keep alpha_res of hyper-connections as they are, outside the gradient norm"),
     };
     const struct option_spec choice =
         CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), "of all weights");

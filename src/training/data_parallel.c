@@ -118,6 +118,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
         .row_gradients = most_rows(settings, config, ranks),
         .shareable = ranks->node.count > 1,
+        .freeze_alpha_res = settings->optimizer.freeze_alpha_res,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };
     if (gpt_plan(compute, config, &options, gpt)) {

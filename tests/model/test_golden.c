@@ -219,6 +219,7 @@ static struct optimizer_settings optimizer_of(const json_t *json) {
         .beta1 = number_in(train, "beta1"),
         .beta2 = number_in(train, "beta2"),
         .grad_clip = number_in(train, "grad_clip"),
+        .freeze_alpha_res = json_is_true(json_object_get(train, "freeze_alpha_res")),
     };
 }
 

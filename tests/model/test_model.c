@@ -378,6 +378,54 @@ UNIT_TEST(frozen_gamma_has_no_gradient) {
     small_model_release(&model);
 }
 
+/* The gradients of all variants, each alpha_res's zero with `frozen`; *norm is what is clipped. */
+static float *gradients_of(const struct residual_variant *variant, bool frozen, struct small_model *model,
+                           float *norm) {
+    const struct model_config config = small_model_config(variant->name, reference_streams(variant, 4));
+    const struct gpt_options options = {.batch = 3,
+                                        .sequence = config.block_size,
+                                        .mode = GPT_TRAINING,
+                                        .freeze_alpha_res = frozen};
+    small_model_create_planned(model, compute, &config, &options);
+    small_model_randomise(model, 2);
+    small_model_backward(model, (struct gpt_pass){.dropout = false});
+    float *gradients = small_model_read(model, model->gpt.parameters.gradients);
+    optimizer_step(&model->gpt, &(struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95}, 0);
+    small_model_require(buffer_read(compute, model->gpt.gradient_norm, 0, norm, sizeof *norm));
+    return gradients;
+}
+
+/* Of every variant, all other gradients are the same to the bit, and the norm is that of the others. */
+UNIT_TEST(frozen_alpha_res_has_no_gradient) {
+    const struct residual_variant *variant;
+    size_t with_one = 0;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        struct small_model free_model, frozen_model;
+        float free_norm, frozen_norm;
+        double frozen_squares = 0.0;
+        float *whole = gradients_of(variant, false, &free_model, &free_norm);
+        float *others = gradients_of(variant, true, &frozen_model, &frozen_norm);
+        for (size_t k = 0; k < free_model.gpt.parameters.count; k++) {
+            const struct parameter *parameter = &free_model.gpt.parameters.table[k];
+            float *values = whole + parameter->offset;
+            if (strcmp(strrchr(parameter->name, '.'), ".alpha_res") == 0) {
+                frozen_squares += (double)*values * (double)*values;
+                with_one += *values != 0.0f; /* in the first sublayer it may be zero: all streams are equal */
+                *values = 0.0f;
+            }
+            assert_memory_equal(values, others + parameter->offset, parameter->elements * sizeof *values);
+        }
+        const double expected = sqrt((double)free_norm * (double)free_norm - frozen_squares);
+        assert_true(fabs((double)frozen_norm - expected) <= 1e-6 * expected);
+        assert_true(frozen_squares == 0.0 || frozen_norm < free_norm);
+        free(whole);
+        free(others);
+        small_model_release(&free_model);
+        small_model_release(&frozen_model);
+    }
+    assert_true(with_one >= 7 * 3);
+}
+
 /* Variant and number of streams do not change what the other parameters start from. */
 UNIT_TEST(initial_weights_do_not_depend_on_the_variant) {
     const struct model_config configs[2] = {config_of(&plain_rc), config_of(&plain_shc)};
@@ -480,6 +528,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(connections_with_eps_and_no_gain_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
+        cmocka_unit_test(frozen_alpha_res_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };
     size_t fixed = 0;

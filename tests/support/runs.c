@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
+#include "tests/support/tensors.h"
 #include "tests/support/test.h"
 #include <dirent.h>
 #include <math.h>
@@ -48,6 +49,31 @@ void assert_same_checkpoint(const char *first, const char *second, const char *n
         const char *file = run_path(name, files[i]);
         assert_same_file(run_path(first, file), run_path(second, file));
     }
+}
+
+void assert_frozen(const char *before, const char *after, bool frozen) {
+    struct safetensors *files[2] = {tensors_open(scratch_path(before), "model.safetensors"),
+                                    tensors_open(scratch_path(after), "model.safetensors")};
+    struct safetensors *states = tensors_open(scratch_path(after), "optimizer.safetensors");
+    size_t found = 0;
+    for (size_t i = 0; i < safetensors_count(files[0]); i++) {
+        const struct tensor_info *info = safetensors_at(files[0], i);
+        if (!strstr(info->name, ".alpha_res")) {
+            continue;
+        }
+        float *old = tensors_read(files[0], info), *new = tensors_read(files[1], safetensors_at(files[1], i));
+        float *moment = tensors_read(states, tensors_need(states, "exp_avg.", info->name));
+        assert_int_equal(memcmp(old, new, sizeof *old) == 0, frozen);
+        assert_int_equal(*moment == 0.0f, frozen);
+        free(old);
+        free(new);
+        free(moment);
+        found++;
+    }
+    assert_true(found > 0);
+    safetensors_close(files[0]);
+    safetensors_close(files[1]);
+    safetensors_close(states);
 }
 
 /* metrics.jsonl as an array, without what the clock decides. */

@@ -21,6 +21,10 @@ void assert_same_file(const char *first, const char *second);
 /* Same weights and moments, bit for bit, in the checkpoints of this name. */
 void assert_same_checkpoint(const char *first, const char *second, const char *name);
 
+/* Whether all alpha_res of the checkpoint "<run>/ckpt-<n>" `after` are those of `before`, bit for bit, and have no
+ * first moments; or, without `frozen`, none of them. */
+void assert_frozen(const char *before, const char *after, bool frozen);
+
 /* metrics.jsonl as an array, without what the clock decides. */
 json_t *metrics(const char *run);
 void assert_same_metrics(const char *first, const char *second);

@@ -187,6 +187,12 @@ UNIT_TEST(sharded_states_resume_anywhere) {
     assert_near("whole-all-through", "shared-then", 1e-5);
 }
 
+UNIT_TEST(frozen_alpha_res_keeps_its_bits_where_states_are_shared) {
+    assert_done(RANKS("2", "frozen", "--residual", "mhc", "--shard-optimizer", "--max-iters", "3"));
+    assert_done(RANKS("2", "frozen", "--init-from", "resume", "--freeze-alpha-res", "--max-iters", "6"));
+    assert_frozen("frozen/ckpt-3", "frozen/ckpt-6", true);
+}
+
 /* ---- death and trouble */
 
 /* The job's hc_train processes: children of mpirun. */

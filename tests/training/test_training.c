@@ -379,6 +379,18 @@ UNIT_TEST(run_that_starts_from_another_variant_resumes) {
     assert_true(has("from-mhc", "ckpt-3"));
 }
 
+/* Moments from before do not move it either. */
+UNIT_TEST(frozen_alpha_res_keeps_its_bits) {
+    const char *const options[] = {"--residual", "ohc", "--checkpoint-interval", "4"};
+#define OHC options[0], options[1], options[2], options[3]
+    assert_done(TRAIN("frozen", OHC, "--max-iters", "4"));
+    assert_done(TRAIN("frozen", OHC, "--init-from", "resume", "--freeze-alpha-res", "--max-iters", "8"));
+    assert_frozen("frozen/ckpt-4", "frozen/ckpt-8", true);
+    assert_done(TRAIN("frozen", OHC, "--init-from", "resume", "--no-freeze-alpha-res", "--max-iters", "12"));
+    assert_frozen("frozen/ckpt-8", "frozen/ckpt-12", false);
+#undef OHC
+}
+
 UNIT_TEST(run_directory_may_be_moved) {
     assert_done(TRAIN("here", "--max-iters", "2"));
     assert_int_equal(rename(scratch_path("here"), scratch_path("there")), 0);
