@@ -19,6 +19,7 @@ struct train_settings {
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;
+    char *hyper_connections_from; /* file or folder with DeepSeek-V4's tensors; NULL: none */
     int64_t max_iters, batch_size, gradient_accumulation_steps;
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */

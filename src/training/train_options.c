@@ -26,6 +26,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "init_from", &settings->init_from, "scratch",
             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
             "as Hugging Face's transformers saves it"),
+        PROCESS_TEXT(
+            "hyper_connections_from", &settings->hyper_connections_from, NULL,
+            "begin with the hyper-connections in a safetensors file, or in a folder with model.safetensors, that "
+            "have DeepSeek-V4's names and layouts; for --residual mhc --no-hc-norm-gain"),
         PROCESS_BOOL("start_over", &settings->start_over,
                      "out_dir holds a run: remove its checkpoints and logs there (no other files) and begin "
                      "anew"),

@@ -4,6 +4,7 @@
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/deepseek_v4.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
 #include "src/training/same_job.h"
@@ -264,12 +265,15 @@ static int initialise(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
     forget_best(&trainer->state);
-    if (is_scratch(settings)) {
-        return parameters_initialise(trainer->compute, &trainer->gpt.parameters, &settings->model,
-                                     (uint64_t)settings->seed);
+    if (train_settings_resume(settings)) {
+        return resume(trainer, folder);
     }
-    return train_settings_resume(settings) ? resume(trainer, folder)
-                                           : checkpoint_load_weights(folder, &trainer->gpt);
+    const int status = is_scratch(settings) ? parameters_initialise(trainer->compute, &trainer->gpt.parameters,
+                                                                    &settings->model, (uint64_t)settings->seed)
+                                            : checkpoint_load_weights(folder, &trainer->gpt);
+    return status == 0 && settings->hyper_connections_from
+               ? deepseek_v4_load(settings->hyper_connections_from, &trainer->gpt)
+               : status;
 }
 
 /* Digests are "" where there is no file, or none was kept. */
@@ -459,6 +463,10 @@ static int read_inputs(struct trainer *trainer, char **folder) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
         return fail_usage(trainer);
     }
+    if (settings->hyper_connections_from && resumes) {
+        error_set("a resumed run has its hyper-connections already: leave --hyper-connections-from out");
+        return fail_usage(trainer);
+    }
     if (!resumes) { /* a resumed run has its schedule already */
         schedule_complete(settings->specs, settings->spec_count, settings->max_iters, &settings->optimizer,
                           trainer->console);
@@ -476,7 +484,10 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    return model_config_check(&settings->model) ? fail_usage(trainer) : 0;
+    return model_config_check(&settings->model) ||
+                   (settings->hyper_connections_from && deepseek_v4_check(&settings->model))
+               ? fail_usage(trainer)
+               : 0;
 }
 
 static int prepare_run(struct trainer *trainer, const char *folder) {

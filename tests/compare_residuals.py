@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Residual connections here and in the public code that others train with: the same losses, logits and gradients.
+
+  tests/compare_residuals.py [--build build] [--device pocl]
+
+Needs torch, safetensors and transformers (pip install torch safetensors transformers) and no network. Models of random weights are built
+around the public modules, with attention and MLPs of src/checkpoint/model.py; the script writes each as a checkpoint, runs hc_probe on it
+in fp32, and prints by how much loss, logits and gradients differ, relative to the loss, the largest logit and the gradients' norms:
+
+  deepseek_v4   mhc with hc_eps and without gain: transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead; also the bits of
+                hc_export --format deepseek_v4 and of hc_train --hyper-connections-from
+
+What is not installed is skipped, with a line that says how to get it. All may differ by 1e-5. Exit status: 0, or 1 if one differs by more.
+"""
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOLERANCE = 1e-5
+BATCH, CONTEXT, VOCABULARY = 3, 24, 97
+SHAPE = {"n_layer": 3, "n_head": 4, "n_embd": 48, "vocab_size": VOCABULARY, "block_size": CONTEXT, "bias": False, "dropout": 0.0,
+         "norm": "rmsnorm", "norm_eps": 1e-6, "position": "rope", "mlp": "swiglu", "mlp_width": 80, "tie_embeddings": False}
+
+failed = 0
+
+
+def report(name, loss, logits, gradients):
+    global failed
+    held = max(loss, logits, gradients) <= TOLERANCE
+    failed += not held
+    print("  %-4s %-56s %9.1e %9.1e %9.1e" % ("ok" if held else "DIFF", name, loss, logits, gradients), flush=True)
+
+
+def report_bits(name, ours, theirs):
+    """Whether the tensors are the same, to the bit."""
+    global failed
+    held = ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    failed += not held
+    print("  %-4s %-56s %s" % ("ok" if held else "DIFF", name, "the same bits" if held else "other bits"), flush=True)
+
+
+def skip(name, what, how):
+    print("  skip %s: %s; %s" % (name, what, how), flush=True)
+
+
+class Bench:
+    """The programs of a build, and a folder for what they make."""
+
+    def __init__(self, arguments, folder):
+        self.build, self.device, self.folder = arguments.build, arguments.device, folder
+        self.made = 0
+
+    def path(self, name):
+        self.made += 1
+        return os.path.join(self.folder, "%d-%s" % (self.made, name))
+
+    def run(self, program, *arguments):
+        done = subprocess.run([os.path.join(self.build, program), *map(str, arguments)], capture_output=True)
+        if done.returncode:
+            sys.exit("compare_residuals.py: %s %s\n%s" % (program, " ".join(map(str, arguments)), done.stderr.decode(errors="replace")))
+
+    def checkpoint(self, config, tensors):
+        folder = self.path("checkpoint")
+        os.mkdir(folder)
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, os.path.join(folder, "model.safetensors"))
+        return folder
+
+    def probe(self, folder, tokens, targets):
+        """Logits [B, T, V], loss, and gradients by the parameters' names."""
+        batch, out = self.path("batch"), self.path("probe")
+        save_file({"x": tokens.int(), "y": targets.int()}, batch)
+        self.run("hc_probe", "--checkpoint", folder, "--batch", batch, "--out", out, "--logits", "--dtype", "fp32", "--device", self.device)
+        found = load_file(out)
+        return found["logits"], found["loss"].item(), {name[5:]: tensor for name, tensor in found.items() if name.startswith("grad.")}
+
+    def data(self):
+        folder = self.path("data")
+        os.mkdir(folder)
+        for name in ("train.bin", "val.bin"):
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(torch.randint(VOCABULARY, (4096,), dtype=torch.int32).to(torch.uint16).numpy().tobytes())
+        with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as file:
+            json.dump({"vocab_size": VOCABULARY, "tokenizer": "byte"}, file)
+        return folder
+
+
+# ---- models around public modules
+
+def load_parts():
+    """model.py, for attention, MLPs and norms."""
+    spec = importlib.util.spec_from_file_location("model", os.path.join(HERE, "..", "src", "checkpoint", "model.py"))
+    parts = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(parts)
+    return parts
+
+
+class Layer(nn.Module):
+    def __init__(self, parts, config):
+        super().__init__()
+        self.ln_1, self.attn = parts.norm_of(config), parts.Attention(config)
+        self.ln_2, self.mlp = parts.norm_of(config), parts.MLP(config)
+
+
+class Model(nn.Module):
+    """All but the residual connections, by our names. Subclasses add these, and say what theirs are called here."""
+
+    def __init__(self, parts, config):
+        super().__init__()
+        config = {**parts.GPT(config).config}  # with all defaults
+        self.transformer = nn.Module()
+        self.transformer.wte = nn.Embedding(config["vocab_size"], config["n_embd"])
+        self.transformer.h = nn.ModuleList(Layer(parts, config) for _ in range(config["n_layer"]))
+        self.transformer.ln_f = parts.norm_of(config)
+        self.lm_head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
+
+    def forward(self, tokens):
+        return self.lm_head(self.top(self.transformer.wte(tokens)))
+
+    def tensors(self, value):
+        """Ours by their names: the value of each parameter, itself or its gradient."""
+        found = {}
+        for name, parameter in self.named_parameters():
+            module, _, leaf = name.rpartition(".")
+            if module.rpartition(".")[2].startswith("hc_"):
+                found.setdefault(module, {})[leaf] = value(parameter)
+            else:
+                found[name] = value(parameter)
+        ours = {}
+        for name, tensor in found.items():
+            ours.update({name: tensor} if torch.is_tensor(tensor) else {"%s.%s" % (name, leaf): x for leaf, x in self.leaves(tensor).items()})
+        return ours
+
+
+class DeepSeekV4(Model):
+    """As DeepseekV4DecoderLayer and DeepseekV4Model connect them."""
+
+    def __init__(self, parts, config, public):
+        super().__init__(parts, config)
+        self.streams = config["n_streams"]
+        theirs = types.SimpleNamespace(hc_mult=self.streams, hc_sinkhorn_iters=config["sinkhorn_iters"], hc_eps=config["hc_eps"], rms_norm_eps=1e-6,
+                                       hidden_size=config["n_embd"])
+        for layer in self.transformer.h:
+            layer.hc_attn, layer.hc_mlp = public.DeepseekV4HyperConnection(theirs), public.DeepseekV4HyperConnection(theirs)
+        self.transformer.hc_head = public.DeepseekV4HyperHead(theirs)
+
+    def top(self, embedded):
+        streams = embedded.unsqueeze(2).expand(-1, -1, self.streams, -1).contiguous()
+        for layer in self.transformer.h:
+            for connection, norm, branch in ((layer.hc_attn, layer.ln_1, layer.attn), (layer.hc_mlp, layer.ln_2, layer.mlp)):
+                post, comb, collapsed = connection(streams)
+                streams = post.unsqueeze(-1) * branch(norm(collapsed)).unsqueeze(-2) + torch.matmul(comb.transpose(-1, -2), streams)
+        return self.transformer.ln_f(self.transformer.hc_head(streams))
+
+    def leaves(self, theirs):
+        n = self.streams
+        if "hc_fn" in theirs:
+            return {"w_pre": theirs["hc_fn"].T, "b_pre": theirs["hc_base"], "alpha_pre": theirs["hc_scale"][0]}
+        fn, base, scale = theirs["fn"], theirs["base"], theirs["scale"]
+        res = fn[2 * n:].unflatten(0, (n, n)).transpose(0, 1).flatten(0, 1)
+        return {"w_pre": fn[:n].T, "w_post": fn[n:2 * n].T, "w_res": res.T, "b_pre": base[:n], "b_post": base[n:2 * n],
+                "b_res": base[2 * n:].view(n, n).T, "alpha_pre": scale[0], "alpha_post": scale[1], "alpha_res": scale[2]}
+
+
+# ---- comparisons
+
+@torch.no_grad()
+def shake(model):
+    """Random weights, of connections so large that their matrices differ from token to token."""
+    for name, parameter in model.named_parameters():
+        connection = ".hc_" in name
+        parameter.copy_(torch.randn_like(parameter) * (0.5 if connection and parameter.dim() < 2 else 0.1))
+        parameter += 1.0 if ".ln_" in name else 0.0
+
+
+def off_by(ours, theirs):
+    return (ours - theirs).abs().max().item() / theirs.abs().max().item()
+
+
+def gradients_off_by(ours, theirs):
+    """Some are small differences of large numbers, or zero in exact arithmetic: a hundredth of the norm of all is the least that differences
+    are compared with."""
+    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
+    whole = torch.stack([tensor.norm() for tensor in theirs.values()]).norm()
+    return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-2 * whole)).item() for name in ours)
+
+
+def compare(bench, name, config, model):
+    """The checkpoint's folder."""
+    shake(model)
+    tokens, targets = torch.randint(VOCABULARY, (2, BATCH, CONTEXT))
+    targets[:, 5] = -1
+    logits = model(tokens)
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+    loss.backward()
+    folder = bench.checkpoint(config, model.tensors(lambda parameter: parameter.detach()))
+    ours = bench.probe(folder, tokens, targets)
+    wanted = model.tensors(lambda parameter: parameter.grad)
+    report(name, abs(ours[1] - loss.item()) / loss.item(), off_by(ours[0], logits.detach()), gradients_off_by(ours[2], wanted))
+    return folder
+
+
+def compare_files(bench, config, model, folder):
+    """DeepSeek-V4's tensors as hc_export writes them, and as hc_train takes them from files with the release's names."""
+    connections = {name: x.detach() for name, x in model.named_parameters() if ".hc_" in name}
+    renamed = {name.replace("transformer.h.", "model.layers.").replace("transformer.", "model.").replace(".hc_attn.", ".attn_hc.").replace(".hc_mlp.", ".ffn_hc."): x
+               for name, x in connections.items()}
+    out = bench.path("export")
+    bench.run("hc_export", "--checkpoint", folder, "--out", out, "--format", "deepseek_v4")
+    report_bits("  hc_export --format deepseek_v4", load_file(os.path.join(out, "model.safetensors")), renamed)
+    released = bench.path("released.safetensors")
+    save_file({name.removeprefix("model.").replace(".attn_hc.", ".hc_attn_").replace(".ffn_hc.", ".hc_ffn_").replace("hc_head.hc_", "hc_head_"):
+               x.clone().contiguous() for name, x in renamed.items()}, released)
+    options = []
+    for key, value in config.items():
+        key = key.replace("_", "-")
+        options += ["--%s%s" % ("" if value else "no-", key)] if isinstance(value, bool) else ["--" + key, value]
+    run = bench.path("run")
+    bench.run("hc_train", "--data-dir", bench.data(), "--out-dir", run, "--device", bench.device, "--max-iters", 0, "--eval-iters", 0, "--dtype", "fp32",
+              "--hyper-connections-from", released, *options)
+    begun = load_file(os.path.join(run, "ckpt-0", "model.safetensors"))
+    wanted = {name: x for name, x in model.tensors(lambda parameter: parameter.detach()).items() if ".hc_" in name}
+    report_bits("  hc_train --hyper-connections-from", {name: x for name, x in begun.items() if ".hc_" in name}, wanted)
+
+
+def deepseek_v4(bench, parts):
+    try:
+        from transformers.models.deepseek_v4 import modeling_deepseek_v4 as public
+    except ImportError:
+        return skip("deepseek_v4", "transformers has no deepseek_v4", "pip install 'transformers>=5.24'")
+    for streams, eps, iterations in ((4, 1e-6, 20), (4, 0.01, 6), (2, 1e-6, 20), (3, 0.1, 1)):
+        config = {**SHAPE, "residual": "mhc", "n_streams": streams, "hc_eps": eps, "sinkhorn_iters": iterations, "hc_norm_gain": False,
+                  "stream_reduce": "head"}
+        model = DeepSeekV4(parts, config, public)
+        folder = compare(bench, "deepseek_v4, %d streams, hc_eps %g, %d iterations" % (streams, eps, iterations), config, model)
+        compare_files(bench, config, model, folder)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build", help="folder of the programs")
+    parser.add_argument("--device", default="pocl")
+    arguments = parser.parse_args()
+    torch.manual_seed(1)
+    print("%-63s %9s %9s %9s" % ("off by", "loss", "logits", "gradients"))
+    with tempfile.TemporaryDirectory() as folder:
+        bench, parts = Bench(arguments, folder), load_parts()
+        for comparison in (deepseek_v4,):
+            comparison(bench, parts)
+    print("%d comparisons differ" % failed if failed else "all agree")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
