@@ -4,7 +4,7 @@
   bench/budgets.py nanogpt              nanoGPT's recipe for CPUs on tiny Shakespeare; an hour on two cores
   bench/budgets.py modern               the same with a block of today, three connections; a quarter of an hour on two cores
   bench/budgets.py fair                 a block of today, 20 tokens a parameter, each connection at the learning rate that suits it; about a
-                                        minute a run on two cores, and nine runs a connection
+                                        minute a run on two cores, and at least eight runs a connection
   bench/budgets.py BUDGET --table       the table of the runs that are there; --write: into its document, and fair's picture beside it
 
 Runs go to out/BUDGET (--out), at low priority, and connections side by side: models as small as these learn more in all from two runs with

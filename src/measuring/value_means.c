@@ -1,4 +1,6 @@
 #include "src/measuring/value_means.h"
+#include "runtime/device/compute.h"
+#include "runtime/system/element.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame.h"
 #include "src/model/gpt.h"
@@ -25,14 +27,15 @@ static struct value_mean *mean_at(struct value_means *means, size_t place, const
     return &means->values[place];
 }
 
-/* Adds a value of all tokens, rows of floats. `channels` numbers in turn are added up, divided by their count. */
-static void add_rows(struct value_mean *mean, const struct frame_value *value, const float *rows, size_t tokens,
+/* Adds a value of all tokens, rows of the buffer's type. `channels` numbers in turn are added up, divided by their
+ * count. */
+static void add_rows(struct value_mean *mean, const struct frame_value *value, const void *rows, size_t tokens,
                      size_t channels) {
     const size_t count = size_of(value);
     for (size_t token = 0; token < tokens; token++) {
-        const float *numbers = rows + token * value->row + value->first;
+        const size_t first = token * value->row + value->first;
         for (size_t i = 0; i < count; i++) {
-            mean->sums[i / channels] += (double)numbers[i] / (double)channels;
+            mean->sums[i / channels] += (double)element_at(rows, first + i, value->buffer->type) / (double)channels;
         }
     }
 }
@@ -41,8 +44,9 @@ static int add_value(struct value_means *means, size_t place, struct gpt *gpt, c
     const size_t tokens = gpt_tokens(gpt);
     const bool by_channel = value->rank > 1 && value->shape[1] == (uint64_t)gpt->config.n_embd;
     struct value_mean *mean = mean_at(means, place, value, by_channel);
-    float *rows = memory_allocate(tokens * value->row, sizeof *rows);
-    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * sizeof *rows);
+    const size_t bytes = element_size(value->buffer->type);
+    void *rows = memory_allocate(tokens * value->row, bytes);
+    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * bytes);
     if (status == 0) {
         add_rows(mean, value, rows, tokens, by_channel ? (size_t)value->shape[1] : 1);
     }
