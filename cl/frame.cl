@@ -12,10 +12,12 @@
  * same time: the barriers between blocks of columns keep them together, and what one token loads the others find in
  * the cache.
  *
+ * With READ_DELAY the width mix takes the pre of the sublayer before (`read`), which is known before its own map
+ * is.
+ *
  * Where the tokens end within a group, the last one is repeated by rows that write nothing.
  */
 #define ROW_LENGTH (STREAMS * CHANNELS)
-#define PRE(s)     h[s]
 #define POST(s)    h[STREAMS + (s)]
 #define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
 
@@ -77,15 +79,15 @@ INLINED void project(vec_t y[STREAM_SLOTS], __global const act_t *packed, bool r
     }
 }
 
-/* normed [C] = LN(sum_s pre_s y_s), statistics [2] */
-INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *h, __global const float *gain,
+/* normed [C] = LN(sum_s read_s y_s), statistics [2] */
+INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *read, __global const float *gain,
                           __global const float *bias, bool real, __global act_t *normed, __global float *statistics,
                           __local float *scratch) {
     vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f);
     LANE_STEPS(slot, c, CHANNELS) {
-        u[slot] = PRE(0) * y[AT(0, slot)];
+        u[slot] = read[0] * y[AT(0, slot)];
         UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
-            u[slot] += PRE(s) * y[AT(s, slot)];
+            u[slot] += read[s] * y[AT(s, slot)];
         }
         sum += u[slot];
     }
@@ -96,28 +98,41 @@ INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *h, __glob
 }
 
 /* From a token's streams, in registers, to its branch's input: projections, map, width mix. */
-INLINED void enter(vec_t y[STREAM_SLOTS], size_t token, bool real, __global const act_t *packed,
-                   __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
-                   __global float *squares, __global float *z_all, __global float *h_all, __global act_t *normed,
-                   __global float *statistics, __local float *scratch) {
+INLINED void enter(vec_t y[STREAM_SLOTS], __global const float *read_all, size_t token, bool real,
+                   __global const act_t *packed, __global const float *parameters, ulong theta_at, ulong gain_at,
+                   ulong bias_at, __global float *squares, __global float *z_all, __global float *h_all,
+                   __global act_t *normed, __global float *statistics, __local float *scratch) {
     __global float *z = z_all + token * Z_COLUMNS;
-    __global float *h = h_all + token * H_ROW;
+    if (READ_DELAY) {
+        mix_and_norm(y, read_all + token * H_ROW, parameters + gain_at, parameters + bias_at, real,
+                     normed + token * CHANNELS, statistics + 2 * token, scratch);
+    }
     project(y, packed, real, z, scratch);
     GROUP_BARRIER(); /* z and squares are there */
     if (LANE == 0 && real) {
-        map_token_forward(parameters + theta_at, squares + token * STREAMS, z, h);
+        map_token_forward(parameters + theta_at, squares + token * STREAMS, z, h_all + token * H_ROW);
     }
-    GROUP_BARRIER();
-    mix_and_norm(y, h, parameters + gain_at, parameters + bias_at, real, normed + token * CHANNELS,
-                 statistics + 2 * token, scratch);
+    if (!READ_DELAY) {
+        GROUP_BARRIER();
+        mix_and_norm(y, read_all + token * H_ROW, parameters + gain_at, parameters + bias_at, real,
+                     normed + token * CHANNELS, statistics + 2 * token, scratch);
+    }
 }
 
+/* What `enter` reads with: the h of the sublayer before, or its own. */
+#if READ_DELAY
+#define READ_OF(before, own) before
+#else
+#define READ_OF(before, own) own
+#endif
+
 /* streams [N, S, C], squares [N, S] -> z [N, Z_COLUMNS] normalised, h [N, H_ROW], normed [N, C], statistics [N,
- * 2]. */
-ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares, ulong tokens,
-                            __global const act_t *packed, ulong packed_at, __global const float *parameters,
-                            ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h,
-                            __global act_t *normed, __global float *statistics) {
+ * 2]. read [N, H_ROW], with READ_DELAY only. */
+ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares, __global const float *read,
+                            ulong tokens, __global const act_t *packed, ulong packed_at,
+                            __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
+                            __global float *z, __global float *h, __global act_t *normed,
+                            __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
     vec_t y[STREAM_SLOTS];
@@ -126,8 +141,11 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
             y[AT(s, slot)] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
         }
     }
-    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h, normed,
-          statistics, scratch);
+    if (!READ_DELAY) {
+        UNUSED_POINTER(read);
+    }
+    enter(y, READ_OF(read, h), token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z,
+          h, normed, statistics, scratch);
 }
 
 /* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what
@@ -168,8 +186,8 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     if (real) {
         GROUP_STORE_TOTALS(squares + token * STREAMS, sums, STREAMS, scratch);
     }
-    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h_after, normed,
-          statistics, scratch);
+    enter(y, READ_OF(h_before, h_after), token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at,
+          squares, z, h_after, normed, statistics, scratch);
 }
 
 /* d_output [N, C] = sum_i post_i d_x'_i of the last sublayer; for each other frame_backward of the next one
@@ -190,7 +208,7 @@ ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global cons
 }
 
 /* d_u [C] from d_normed, with the token's part of the gradients of gain and bias. */
-INLINED void norm_backward(__global const act_t *x, __global const float *h, __global const float *statistics,
+INLINED void norm_backward(__global const act_t *x, __global const float *read, __global const float *statistics,
                            __global const act_t *d_normed, __global const float *gain, bool real,
                            vec_t d_u[SLOTS(CHANNELS)], vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
                            __local float *scratch) {
@@ -199,9 +217,9 @@ INLINED void norm_backward(__global const act_t *x, __global const float *h, __g
     float sums[2] = {0.0f, 0.0f};
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t d_y = real ? ACT_LOAD(d_normed + c) : (vec_t)(0.0f);
-        vec_t u = PRE(0) * ACT_LOAD(x + c);
+        vec_t u = read[0] * ACT_LOAD(x + c);
         UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
-            u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
+            u += read[s] * ACT_LOAD(x + s * CHANNELS + c);
         }
         normal[slot] = (u - mean) * scale;
         d_u[slot] = d_y * VEC_LOAD(gain + c);
@@ -218,9 +236,11 @@ INLINED void norm_backward(__global const act_t *x, __global const float *h, __g
     }
 }
 
-/* d_h [H_ROW]: <d_u, x_s> | <d_x'_i, o> | <d_x'_i, x_j> */
+/* d_h [H_ROW]: <d_u, x_s> | <d_x'_i, o> | <d_x'_i, x_j>. With READ_DELAY the first of them are the gradient of
+ * another h: they take the place of d_read [S], which is that of this one. */
 INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec_t d_u[SLOTS(CHANNELS)],
-                           __global const act_t *output, bool real, __global float *d_h, __local float *scratch) {
+                           __global const act_t *output, bool real, __global float *d_h, __global float *d_read,
+                           __local float *scratch) {
     float sums[SUMS];
     CLEAR(float, sums, SUMS);
     LANE_ROUNDS(c) {
@@ -242,8 +262,14 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
         rotate(d_u);
     }
     GROUP_SUMS(sums, SUMS, scratch);
-    if (real) {
-        GROUP_STORE_TOTALS(d_h, sums, SUMS, scratch);
+    for (int k = LANE; k < SUMS && real; k += LANES) {
+        const float total = GROUP_TOTAL(sums, scratch, k);
+        if (READ_DELAY && k < STREAMS) {
+            d_h[k] = d_read[k];
+            d_read[k] = total;
+        } else {
+            d_h[k] = total;
+        }
     }
 }
 
@@ -264,10 +290,10 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
     }
 }
 
-/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u +
+/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + read_j d_u +
  * rms_scale_g(j) x_j + d_x_j, and d_output [C] of the sublayer before, whose h is h_before. */
 INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
-                                    vec_t d_x[STREAM_SLOTS], __global const float *h,
+                                    vec_t d_x[STREAM_SLOTS], __global const float *read, __global const float *h,
                                     __global const float *rms_scale, __global const float *h_before,
                                     __global act_t *d_output) {
     LANE_ROUNDS(c) {
@@ -277,8 +303,8 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
                 d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
             }
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                vec_t out =
-                    d_x[AT(j, 0)] + PRE(j) * d_u[0] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+                vec_t out = d_x[AT(j, 0)] + read[j] * d_u[0] +
+                            rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
                 UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
                     out += RES(i, j) * d_in[i];
                 }
@@ -318,8 +344,10 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
     }
 }
 
-/* The backward pass of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed
- * -> d_streams [N, S, C], and d_output [N, C] of the sublayer before, whose h is h_before. d_z [N, Z_COLUMNS] of
+/* The backward pass of frame_enter and of the depth mix behind the branch, in place: d_mixed -> d_streams
+ * [N, S, C], and d_branch [N, C], the gradient of normed, -> that of the output of the sublayer before, whose h is
+ * h_before. d_read [N, H_ROW], of which the first S of a row count, with READ_DELAY only: the gradient of pre ->
+ * that of h_before's. d_z [N, Z_COLUMNS] of
  * the raw projections is for the GEMM that makes their gradient. rows_at: tokens, and where packed begins.
  * leaves_at: where theta and gain begin.
  *
@@ -328,11 +356,10 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
  * d_h, rms_scale and, in 16 bits, d_z in float of its token. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all,
                                __global const act_t *output, __global const float *squares,
-                               __global const float *z_all, __global const float *statistics,
-                               __global const act_t *d_normed, uint4 rows_at, __global const act_t *packed,
-                               uint4 leaves_at, __global const float *parameters, __global act_t *d_z_all,
-                               __global act_t *d_streams, __global const float *h_before, __global act_t *d_output,
-                               __global float *partials) {
+                               __global const float *z_all, __global const float *statistics, uint4 rows_at,
+                               __global const act_t *packed, uint4 leaves_at, __global const float *parameters,
+                               __global act_t *d_z_all, __global act_t *d_streams, __global const float *h_before,
+                               __global act_t *d_branch, __global float *d_read, __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     const ulong tokens = FIRST_U64(rows_at);
     const size_t groups = get_num_groups(0), rounds = (tokens + GROUP_ROWS - 1) / GROUP_ROWS;
@@ -344,6 +371,9 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     __global float *d_theta = group_rows + ROW * THETA;
     __global float *d_h = group_rows + GROUP_ROWS * THETA + ROW * ROW_SCRATCH, *rms_scale = d_h + H_ROW;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
+    if (!READ_DELAY) {
+        UNUSED_POINTER(d_read);
+    }
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
     for (int k = LANE; k < THETA; k += LANES) {
@@ -355,10 +385,11 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         __global float *d_z = ACT ? rms_scale + RMS_GROUPS : (__global float *)d_z_all + token * Z_COLUMNS;
         __global const act_t *x = x_all + token * ROW_LENGTH;
         __global act_t *d = d_streams + token * ROW_LENGTH;
+        __global const float *read = READ_OF(h_before, h_all) + token * H_ROW;
         vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS];
-        norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + SECOND_U64(leaves_at),
-                      real, d_u, d_gain, d_bias, scratch);
-        mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
+        norm_backward(x, read, statistics + 2 * token, d_branch + token * CHANNELS,
+                      parameters + SECOND_U64(leaves_at), real, d_u, d_gain, d_bias, scratch);
+        mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, d_read + token * H_ROW, scratch);
         /* d_h and d_theta's zeros are there, scratch is free */
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (LANE == 0 && real) {
@@ -374,8 +405,8 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         }
         project_back(d_z, packed + SECOND_U64(rows_at), d_x);
         if (real) {
-            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, h_before + token * H_ROW,
-                                   d_output + token * CHANNELS);
+            frame_streams_backward(x, d, d_u, d_x, read, h, rms_scale, h_before + token * H_ROW,
+                                   d_branch + token * CHANNELS);
         }
     }
     store_gradients(d_gain, d_bias, group_rows, partials + get_group_id(0) * PARTIAL_ROW);

@@ -385,16 +385,19 @@ class Block(nn.Module):
         self.hc_mlp = connection(config) if connection else None
 
     @staticmethod
-    def sublayer(streams, connection, norm, branch):
+    def sublayer(streams, read, connection, norm, branch):
+        """The streams behind the branch, and what the next sublayer reads them with: `read` [B, T, n], or if that is None, each
+        reads with its own weights."""
         if connection is None:  # rc: one stream
-            return streams + branch(norm(streams.squeeze(-2))).unsqueeze(-2)
+            return streams + branch(norm(streams.squeeze(-2))).unsqueeze(-2), None
         pre, post, residual = connection(streams)
-        output = branch(norm((pre.unsqueeze(-2) @ streams).squeeze(-2)))
-        return residual @ streams + post.unsqueeze(-1) * output.unsqueeze(-2)
+        weights = pre if read is None else read
+        output = branch(norm((weights.unsqueeze(-2) @ streams).squeeze(-2)))
+        return residual @ streams + post.unsqueeze(-1) * output.unsqueeze(-2), None if read is None else pre
 
-    def forward(self, streams):
-        streams = self.sublayer(streams, self.hc_attn, self.ln_1, self.attn)
-        return self.sublayer(streams, self.hc_mlp, self.ln_2, self.mlp)
+    def forward(self, streams, read):
+        streams, read = self.sublayer(streams, read, self.hc_attn, self.ln_1, self.attn)
+        return self.sublayer(streams, read, self.hc_mlp, self.ln_2, self.mlp)
 
 
 class Collapse(nn.Module):
@@ -435,8 +438,9 @@ class GPT(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
+        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
                        "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+        self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "norm_sum")
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
         self.lm_head = None if tied else nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
@@ -453,10 +457,13 @@ class GPT(nn.Module):
         streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)
         if parts.stream_scale is not None:
             streams = streams * parts.stream_scale
+        read = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0
         for block in parts.h:
-            streams = block(streams)
+            streams, read = block(streams, read)
         if parts.hc_head is not None:
             top = parts.ln_f(parts.hc_head(streams))
+        elif config["stream_reduce"] == "last_pre":
+            top = parts.ln_f((read.unsqueeze(-2) @ streams).squeeze(-2))
         elif config["stream_reduce"] != "sum_norm":
             top = parts.ln_f(streams).sum(-2)
         else:

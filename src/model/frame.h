@@ -38,7 +38,9 @@ enum { FRAME_MOST_VALUES = 4 }; /* of a sublayer */
 
 struct frame {
     const char *name;
-    bool reads_output; /* its backward pass reads mix.output: training keeps that of every sublayer */
+    bool reads_output;   /* its backward pass reads mix.output: training keeps that of every sublayer */
+    bool completes_next; /* leave_backward completes the gradients of the next sublayer's parameters; else its own
+                            enter_backward does, as in any case that of the first */
 
     /* These two add the parameters of a sublayer, or of the top, to the table: the norm before the branch or the
      * output layer, and what is in hc_attn, hc_mlp or hc_head. builder->prefix and builder->sublayer are set. */
@@ -81,6 +83,7 @@ struct frame {
 /* The table: FRAME(name) stands for frame_<name> in frame_<name>.c. */
 #define FRAMES(FRAME)                                                                                              \
     FRAME(mixed)                                                                                                   \
+    FRAME(ahead)                                                                                                   \
     FRAME(plain)
 
 #define FRAME_DECLARATION(name) extern const struct frame frame_##name;

@@ -5,6 +5,7 @@
  *
  * where the map is the kernel file of the residual variant. With the fused frame (frame_is_fused) what is written
  * here as two steps, leave and the enter that follows, is one kernel. */
+#include "src/model/frame_mixed.h"
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/memory.h"
@@ -17,7 +18,7 @@
 
 /* ---- parameters */
 
-static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
+void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     const struct model_config *config = builder->config;
     if (sublayer == BRANCHES * config->n_layer) {
         stream_reduce_add_parameters(builder);
@@ -59,14 +60,14 @@ static uint64_t sublayers(const struct gpt *gpt) {
     return BRANCHES * (uint64_t)gpt->config.n_layer;
 }
 
-static void plan(struct gpt *gpt) {
+void mixed_plan(struct gpt *gpt) {
     const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
     gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * packed_elements(gpt), gpt->options.type);
     gpt->projections.leaves =
         memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
-static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
+void mixed_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const matrices = "hyper-connection matrices";
     const int64_t streams = gpt->config.n_streams;
     const bool is_new = frame_plan_streams(gpt, sublayer);
@@ -83,7 +84,7 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     }
 }
 
-static void plan_scratch(struct gpt *gpt) {
+void mixed_plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     struct gpt_scratch *scratch = &gpt->scratch;
     if (!gpt_shares_streams(gpt)) {
@@ -102,13 +103,13 @@ static void plan_scratch(struct gpt *gpt) {
     }
 }
 
-static uint64_t largest_matrix(const struct gpt *gpt) {
+uint64_t mixed_largest_matrix(const struct gpt *gpt) {
     const uint64_t row = (uint64_t)gpt->config.n_streams * (uint64_t)gpt->config.n_embd;
     return size_larger(packed_elements(gpt), gpt_tokens(gpt) * row);
 }
 
 /* Writes the table of all projection matrices to the device. */
-static int create(struct gpt *gpt) {
+int mixed_create(struct gpt *gpt) {
     const size_t each = (size_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
     const size_t count = each * sublayers(gpt);
     struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
@@ -137,7 +138,7 @@ static void set_module(struct gpt *gpt) {
 
 /* Packs the projection matrices of all sublayers for GEMMs. Steps of generation use what the pass over the prompt
  * has packed. */
-static void begin(struct gpt *gpt) {
+void mixed_begin(struct gpt *gpt) {
     if (gpt->pass.cache != CACHE_STEP) {
         set_module(gpt);
         projections_pack(&gpt->operations, gpt->parameters.weights, gpt->projections, gpt->packed);
@@ -159,25 +160,29 @@ static void project(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 /* The fused frame's kernels give a token the same bits whatever else is in the batch, but not those of few_rows. */
-static bool is_fused(const struct gpt *gpt) {
+bool mixed_is_fused(const struct gpt *gpt) {
     return frame_is_fused(&gpt->operations) && gpt->pass.cache == CACHE_NONE;
+}
+
+void mixed_map(struct gpt *gpt, const struct sublayer *sublayer) {
+    project(gpt, sublayer);
+    map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
 static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
     set_module(gpt);
-    if (is_fused(gpt)) {
+    if (mixed_is_fused(gpt)) {
         frame_enter(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
         return;
     }
-    project(gpt, sublayer);
-    map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+    mixed_map(gpt, sublayer);
     width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
     set_module(gpt);
-    if (is_fused(gpt) && next->branch) {
+    if (mixed_is_fused(gpt) && next->branch) {
         frame_leave(&gpt->operations, &sublayer->mix);
     } else {
         depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->mix.squares);
@@ -186,16 +191,23 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
 
 /* ---- backward */
 
+const struct buffer *mixed_leave_backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    if (!sublayer[1].branch) { /* else frame_backward of the next sublayer has computed it */
+        frame_output_gradient(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams,
+                              scratch->d_normed);
+    }
+    return scratch->d_normed;
+}
+
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt);
     set_module(gpt);
-    if (!is_fused(gpt)) {
-        depth_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_streams, scratch->d_output,
-                           scratch->d_h);
-    } else if (!sublayer[1].branch) { /* else frame_backward of the next sublayer has computed it */
-        frame_output_gradient(&gpt->operations, tokens, &sublayer->mix, scratch->d_streams, scratch->d_output);
+    if (mixed_is_fused(gpt)) {
+        return mixed_leave_backward_fused(gpt, sublayer);
     }
+    depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
+                       scratch->d_h);
     return scratch->d_output;
 }
 
@@ -219,7 +231,7 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
     const struct span d_packed = {scratch->d_packed, sublayer->mix.packed.offset};
-    if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
+    if (!mixed_is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
         projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z, d_packed);
     } else {
         gemm_run(gpt->compute,
@@ -230,40 +242,52 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
     }
 }
 
-static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
+void mixed_projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    add_projected(gpt, sublayer);
+    projections_backward(gpt, sublayer);
+}
+
+void mixed_enter_backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
-    frame_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_normed,
+    const bool delayed = gpt->config.read_delay;
+    frame_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix,
                    &(struct frame_gradients){.d_z = scratch->d_z_lowp,
                                              .d_streams = scratch->d_streams,
-                                             .d_output = scratch->d_output,
-                                             .h_before = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,
+                                             .h_before = delayed               ? sublayer->mix.read
+                                                         : sublayer->index > 0 ? sublayer[-1].mix.h
+                                                                               : NULL,
+                                             .d_branch = scratch->d_normed,
+                                             .d_read = delayed ? scratch->d_h : NULL,
                                              .norm = gpt_norm(gradients, sublayer->at->norm),
                                              .d_theta = {gradients, sublayer->at->theta}},
                    gpt->parameters.accumulate);
+    projections_backward(gpt, sublayer);
+}
+
+void mixed_map_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    map_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_h, scratch->d_z, scratch->rms_scale,
+                 (struct span){gpt->parameters.gradients, sublayer->at->theta}, gpt->parameters.accumulate);
 }
 
 static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct buffer *gradients = gpt->parameters.gradients;
     const size_t tokens = gpt_tokens(gpt);
     set_module(gpt);
-    if (is_fused(gpt)) {
-        backward_fused(gpt, sublayer);
-        projections_backward(gpt, sublayer);
+    if (mixed_is_fused(gpt)) {
+        mixed_enter_backward_fused(gpt, sublayer);
         return;
     }
     width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
-                       gpt_norm(gradients, sublayer->at->norm), gpt->parameters.accumulate);
-    map_backward(operations, tokens, &sublayer->mix, scratch->d_h, scratch->d_z, scratch->rms_scale,
-                 (struct span){gradients, sublayer->at->theta}, gpt->parameters.accumulate);
+                       gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
+    mixed_map_backward(gpt, sublayer);
     stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
-    add_projected(gpt, sublayer);
-    projections_backward(gpt, sublayer);
+    mixed_projections_backward(gpt, sublayer);
 }
 
-static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+void mixed_finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     set_module(gpt);
     projections_unpack(&gpt->operations, gpt->parameters.weights,
                        sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,
@@ -272,7 +296,7 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
 
 /* ---- values */
 
-static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
+size_t mixed_values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
     const size_t streams = (size_t)gpt->config.n_streams;
     const struct {
         const char *name;
@@ -297,19 +321,19 @@ const struct frame frame_mixed = {
     .name = "mixed",
     .reads_output = true,
     .add_norm = frame_add_norm,
-    .add_parameters = add_parameters,
-    .plan = plan,
-    .plan_sublayer = plan_sublayer,
-    .plan_scratch = plan_scratch,
-    .largest_matrix = largest_matrix,
-    .create = create,
-    .begin = begin,
+    .add_parameters = mixed_add_parameters,
+    .plan = mixed_plan,
+    .plan_sublayer = mixed_plan_sublayer,
+    .plan_scratch = mixed_plan_scratch,
+    .largest_matrix = mixed_largest_matrix,
+    .create = mixed_create,
+    .begin = mixed_begin,
     .enter = enter,
     .leave = leave,
     .top = stream_reduce_forward,
     .top_backward = stream_reduce_backward,
     .leave_backward = leave_backward,
     .enter_backward = enter_backward,
-    .finish_backward = finish_backward,
-    .values = values,
+    .finish_backward = mixed_finish_backward,
+    .values = mixed_values,
 };

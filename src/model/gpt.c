@@ -171,16 +171,26 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     }
 }
 
+/* A sublayer's gradients are launched, but for what a listener wants at once; else gpt_backward finishes all. */
+static void complete(struct gpt *gpt, const struct sublayer *sublayer, const struct gpt_listener *listener) {
+    if (listener && sublayer->branch) {
+        finish_backward(gpt, sublayer);
+        notify(listener, sublayer->index);
+    }
+}
+
 static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES],
                            const struct gpt_listener *listener) {
     for (int i = BRANCHES - 1; i >= 0; i--) {
         const struct buffer *d_output = gpt->frame->leave_backward(gpt, &layer[i]);
+        if (gpt->frame->completes_next) {
+            complete(gpt, &layer[i + 1], listener);
+        }
         drop(gpt, &layer[i], d_output);
         layer[i].branch->backward(gpt, &layer[i], d_output);
         gpt->frame->enter_backward(gpt, &layer[i]);
-        if (listener) { /* which wants each sublayer's gradients at once; else gpt_backward finishes all */
-            finish_backward(gpt, &layer[i]);
-            notify(listener, layer[i].index);
+        if (!gpt->frame->completes_next || layer[i].index == 0) {
+            complete(gpt, &layer[i], listener);
         }
     }
 }

@@ -266,6 +266,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .softcap = config->logit_softcap,
         .position = config->position,
         .collapsed = config->stream_reduce == STREAM_REDUCE_HEAD,
+        .read_delay = config->read_delay,
         .gainless = !config->hc_norm_gain,
         .freeze_alpha_res = gpt->options.freeze_alpha_res,
         .hc_eps = config->hc_eps,

@@ -15,10 +15,14 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
              "stream_expand", &config->stream_expand, "copy", "copy|scaled",
              "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
              "so that streams differ from the start (rc ignores it)")},
-        {.option =
-             CHOICE("stream_reduce", &config->stream_reduce, "norm_sum", "norm_sum|sum_norm|head",
-                    "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that "
-                    "depend on the streams, as in DeepSeek-V4, then norm (rc ignores it)")},
+        {.option = CHOICE(
+             "stream_reduce", &config->stream_reduce, "auto", "auto|norm_sum|sum_norm|head|last_pre",
+             "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that depend "
+             "on the streams, as in DeepSeek-V4, then norm; or, with read_delay, with H_pre of the last sublayer, "
+             "as in DeepSeek-V4.1 (auto: last_pre with read_delay, else norm_sum; rc ignores it)")},
+        {.option = BOOL("read_delay", &config->read_delay, "false",
+                        "a sublayer reads the streams with the H_pre that the one before has computed, as in "
+                        "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)")},
         {.option = BOOL("hc_norm_gain", &config->hc_norm_gain, "true",
                         "a learned gain in the norm before the projections of hyper-connections")},
         {.option = FLOAT("hc_eps", &config->hc_eps, "0", 0, 1,
@@ -102,13 +106,27 @@ struct model_config model_config_default(void) {
                                  .settings = residual_settings_default()};
 }
 
+/* What the top makes of the streams, and whether reading can be delayed. */
+static int check_reads(struct model_config *config) {
+    if (config->read_delay && !residual_has_matrices(config->residual)) {
+        return error_set("read_delay = true: '%s' has no H_pre that a later sublayer could read with",
+                         config->residual->name);
+    }
+    if (residual_is_single(config->residual)) {
+        config->stream_reduce = STREAM_REDUCE_NORM_SUM;
+    } else if (config->stream_reduce == STREAM_REDUCE_AUTO) {
+        config->stream_reduce = config->read_delay ? STREAM_REDUCE_LAST_PRE : STREAM_REDUCE_NORM_SUM;
+    }
+    return config->stream_reduce != STREAM_REDUCE_LAST_PRE || config->read_delay
+               ? 0
+               : error_set("stream_reduce = last_pre needs read_delay = true");
+}
+
 static int check_streams(struct model_config *config) {
     char takes[64];
     if (residual_is_single(config->residual)) {
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
-        config->stream_reduce =
-            config->stream_reduce == STREAM_REDUCE_HEAD ? STREAM_REDUCE_NORM_SUM : config->stream_reduce;
     }
     return residual_takes(config->residual, config->n_streams)
                ? 0
@@ -157,7 +175,7 @@ static void set_derived(struct model_config *config) {
 
 int model_config_check(struct model_config *config) {
     struct model_setting settings[MODEL_MOST_SETTINGS];
-    int status = check_streams(config);
+    int status = check_streams(config) || check_reads(config) ? -1 : 0;
     for (size_t i = 0, count = model_config_settings(config, settings); i < count && status == 0; i++) {
         status = check_range(&settings[i]);
     }

@@ -9,7 +9,13 @@
 /* A switch that may follow another; model_config_check replaces SWITCH_FOLLOWS. In config.json it is a boolean. */
 enum switch_state { SWITCH_FOLLOWS, SWITCH_OFF, SWITCH_ON };
 enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
-enum stream_reduce { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM, STREAM_REDUCE_HEAD };
+enum stream_reduce {
+    STREAM_REDUCE_AUTO,
+    STREAM_REDUCE_NORM_SUM,
+    STREAM_REDUCE_SUM_NORM,
+    STREAM_REDUCE_HEAD,
+    STREAM_REDUCE_LAST_PRE,
+};
 
 struct model_config {
     int64_t n_layer;
@@ -23,7 +29,8 @@ struct model_config {
     bool bias;            /* of layer norms and linear layers */
     int qkv_bias;         /* enum switch_state: of c_attn alone; follows `bias` */
     int stream_expand;    /* enum stream_expand; STREAM_EXPAND_COPY for rc */
-    int stream_reduce;    /* enum stream_reduce; not STREAM_REDUCE_HEAD for rc */
+    int stream_reduce;    /* enum stream_reduce; model_config_check replaces STREAM_REDUCE_AUTO */
+    bool read_delay;      /* a sublayer reads with H_pre of the sublayer before */
     int position;         /* place in position_names */
     double rope_theta;    /* of POSITION_ROPE */
     bool qk_norm;         /* an RMSNorm over each head of q and k, before RoPE */

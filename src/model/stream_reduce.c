@@ -52,9 +52,15 @@ static struct collapse collapse_of(const struct gpt *gpt) {
                              gpt->collapse_h};
 }
 
-static struct stream_mix collapsed_sum_of(const struct gpt *gpt) {
+static bool is_last_pre(const struct gpt *gpt) {
+    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
+}
+
+/* With last_pre the weights are those that the frame has set: mix.read. */
+static struct stream_mix weighted_sum_of(const struct gpt *gpt) {
     struct stream_mix mix = top_of(gpt)->mix;
-    mix.h = gpt->collapse_h;
+    mix.h = is_last_pre(gpt) ? mix.read : gpt->collapse_h;
+    mix.read = mix.h;
     mix.norm = gpt_norm(gpt->parameters.weights, top_of(gpt)->at->norm);
     mix.normed = gpt->final;
     mix.statistics = gpt->final_statistics;
@@ -64,9 +70,11 @@ static struct stream_mix collapsed_sum_of(const struct gpt *gpt) {
 void stream_reduce_forward(struct gpt *gpt) {
     const struct final_norm final = final_norm_of(gpt);
     const struct collapse collapse = collapse_of(gpt);
-    const struct stream_mix sum = collapsed_sum_of(gpt);
+    const struct stream_mix sum = weighted_sum_of(gpt);
     if (gpt->operations.shape.collapsed) {
         collapse_forward(&gpt->operations, gpt_tokens(gpt), &collapse);
+    }
+    if (gpt->operations.shape.collapsed || is_last_pre(gpt)) {
         width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sum);
     } else {
         final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
@@ -77,7 +85,7 @@ static void collapse_streams_backward(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct collapse collapse = collapse_of(gpt);
-    const struct stream_mix sum = collapsed_sum_of(gpt);
+    const struct stream_mix sum = weighted_sum_of(gpt);
     const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
     const size_t row = streams * (size_t)gpt->config.n_embd;
     width_mix_backward(&gpt->operations, tokens, &sum, gpt->d_final, scratch->d_normed, scratch->d_h,
@@ -95,11 +103,26 @@ static void collapse_streams_backward(struct gpt *gpt) {
                                                .beta = parameters->accumulate});
 }
 
+/* From d_streams of zero, since nothing else comes to the streams of the top. */
+static void last_pre_backward(struct gpt *gpt) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct stream_mix sum = weighted_sum_of(gpt);
+    const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
+    const size_t row = streams * (size_t)gpt->config.n_embd;
+    width_mix_backward(&gpt->operations, tokens, &sum, gpt->d_final, scratch->d_normed, scratch->d_h,
+                       gpt_norm(gpt->parameters.gradients, top_of(gpt)->at->norm), gpt->parameters.accumulate);
+    buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
+    buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
+    stream_backward(&gpt->operations, tokens, &sum, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
+}
+
 void stream_reduce_backward(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     const struct final_norm final = final_norm_of(gpt);
     if (gpt->operations.shape.collapsed) {
         collapse_streams_backward(gpt);
+    } else if (is_last_pre(gpt)) {
+        last_pre_backward(gpt);
     } else {
         final_norm_backward(&gpt->operations, gpt_tokens(gpt), &final, gpt->d_final, gpt->scratch.d_streams,
                             gpt_norm(parameters->gradients, top_of(gpt)->at->norm), parameters->accumulate);

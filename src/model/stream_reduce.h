@@ -1,5 +1,6 @@
 /* What becomes of the streams at the top, before the output layer (`stream_reduce`): the norm of their sum, the sum
- * of their norms, or the norm of a sum with weights that depend on them (head). Frames that end this way call it.
+ * of their norms, or the norm of a sum with weights that depend on them (head), or with
+ * the H_pre of the last sublayer (last_pre). Frames that end this way call it.
  */
 #pragma once
 
@@ -15,5 +16,6 @@ void stream_reduce_plan(struct gpt *gpt);
 /* The streams of the top -> gpt->final. Launches. */
 void stream_reduce_forward(struct gpt *gpt);
 
-/* gpt->d_final -> scratch.d_streams, and the gradients of the top's parameters. Launches. */
+/* gpt->d_final -> scratch.d_streams, and the gradients of the top's parameters; with last_pre also the pre part of
+ * scratch.d_h, the gradient of that H_pre. Launches. */
 void stream_reduce_backward(struct gpt *gpt);

@@ -51,7 +51,8 @@ void frame_enter(struct operations *operations, size_t tokens, const struct stre
                   ARG_OUT(mix->squares, sizes.squares), ARG_ENTER(mix));
     } else {
         RUN_FRAME(frame_enter, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->squares, sizes.squares),
-                  ARG_U64(tokens), ARG_ENTER(mix));
+                  mix->read ? ARG_IN(mix->read, sizes.squares) : ARG_UNUSED(mix->squares), ARG_U64(tokens),
+                  ARG_ENTER(mix));
     }
 }
 
@@ -69,21 +70,21 @@ static size_t tokens_per_group(const struct operations *operations, size_t token
 }
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
-                    const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate) {
+                    const struct frame_gradients *gradients, bool accumulate) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
     const size_t rows = operations->policy.frame_rows, last = size_smaller(rows, tokens - (groups - 1) * each);
     const size_t sums = groups * (norm_partials(operations) + (1 + rows) * sizes.theta);
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
               ARG_IN(mix->output, sizes.channels), ARG_IN(mix->squares, sizes.squares), ARG_IN(mix->z, sizes.z),
-              ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, sizes.channels),
-              ARG_U64X2(tokens, mix->packed.offset),
+              ARG_IN(mix->statistics, 2 * tokens), ARG_U64X2(tokens, mix->packed.offset),
               ARG_MEMORY_(mix->packed.buffer, mix->packed.offset, sizes.packed, 1, 0),
               ARG_U64X2(mix->theta.offset, mix->norm.gain.offset),
               ARG_MEMORY_(mix->theta.buffer, mix->theta.offset, sizes.theta, 1, 0),
               ARG_OUT(gradients->d_z, sizes.z), ARG_IN_OUT(gradients->d_streams, sizes.streams),
               ARG_IN(gradients->h_before ? gradients->h_before : mix->h, sizes.h),
-              ARG_OUT(gradients->d_output, sizes.channels),
+              ARG_IN_OUT(gradients->d_branch, sizes.channels),
+              gradients->d_read ? ARG_IN_OUT(gradients->d_read, sizes.squares) : ARG_UNUSED(gradients->d_branch),
               ARG_OUT(&operations->partials, sums + ((groups - 1) * rows + last) * row_floats(operations)));
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);

@@ -90,7 +90,7 @@ const char *activation_names(void) {
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, FUSED_FRAME, GATED_MLPS, HEAD_ROWS, COLLAPSE };
+enum need { ALWAYS, HYPER_CONNECTIONS, READ_AHEAD, FUSED_FRAME, GATED_MLPS, HEAD_ROWS, COLLAPSE };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -113,10 +113,14 @@ static const struct program {
      .constants = "VEC STREAMS CHANNELS SCALED POSITIONS ACT",
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
-    {.files = {"norm_%s.cl", "stream_mix.cl"},
+    {.files = {"norm_%s.cl", "mix_parts.cl", "stream_mix.cl"},
      .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
                  KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_gram)}},
+    {.files = {"norm_%s.cl", "mix_parts.cl", "mix_between.cl"},
+     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
+     .need = READ_AHEAD,
+     .kernels = {KERNEL(mix_between), KERNEL(mix_backward)}},
     {.files = {"norm_%s.cl", "head.cl"},
      .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
@@ -132,8 +136,8 @@ static const struct program {
      .need = HYPER_CONNECTIONS,
      .kernels = {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
     {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "norm_%s.cl", "frame.cl"},
-     .constants =
-         "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON GROUP_ROWS LENGTH MAP_LOCAL SETTINGS ACT",
+     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON GROUP_ROWS LENGTH MAP_LOCAL READ_DELAY "
+                  "SETTINGS ACT",
      .need = FUSED_FRAME,
      .kernels = {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient),
                  KERNEL(frame_backward)}},
@@ -229,6 +233,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"PLAIN", !residual_has_matrices(shape->residual)},
         {"POSITIONS", shape->position == POSITION_LEARNED},
         {"QUERIES", policy->attention_queries[bf16]},
+        {"READ_DELAY", shape->read_delay},
         {"RMS_GROUPS", (int64_t)operations->norm_groups},
         {"SCALED", shape->scaled},
         {"STREAMS", shape->streams},
@@ -375,6 +380,7 @@ static bool is_needed(const struct operations *operations, const struct program 
     const bool needed[] = {
         [ALWAYS] = true,
         [HYPER_CONNECTIONS] = residual_has_matrices(operations->shape.residual),
+        [READ_AHEAD] = operations->shape.read_delay,
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [COLLAPSE] = operations->shape.collapsed,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),

@@ -194,6 +194,7 @@ struct stream_mix {
     const struct buffer *squares;    /* [N, S] of the streams */
     const struct buffer *z;          /* [N, norm_groups, columns]: projections, raw until the map normalises them */
     const struct buffer *h;          /* [N, h_row] of the map: pre | post | res */
+    const struct buffer *read;       /* [N, h_row] whose pre weighs the streams in the width mix; NULL: h */
     struct layer_norm norm;          /* of the branch */
     const struct buffer *normed;     /* [N, C] layer norm of the width mix: the branch's input */
     const struct buffer *statistics; /* [N, 2] of that layer norm: mean and 1/deviation */
@@ -225,6 +226,26 @@ void depth_mix_forward(struct operations *operations, size_t tokens, const struc
  * d_mixed. */
 void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h);
+
+/* depth_mix_forward of `from`, and with its result width_mix_forward of `to`, whose read is there already: `to`
+ * gets streams, squares, normed and statistics. */
+void mix_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
+                 const struct stream_mix *to);
+
+struct mix_gradients {
+    const struct buffer *d_branch;  /* [N, C]: of the normed of `to` in, of the output of `from` out */
+    const struct buffer *d_streams; /* [N, S, C]: of the streams of `to` in, but for what comes through its normed
+                                       and its RMSNorm; of those of `from` out, but for what comes through its own
+                                       normed and its projections */
+    const struct buffer *rms_scale; /* [N, norm_groups] of `to`, from map_backward */
+    const struct buffer *d_read;    /* [N, h_row], of which the pre part is written */
+    const struct buffer *d_h;       /* [N, h_row] of `from`, of which the other parts are written; may be d_read */
+    struct layer_norm norm;         /* of `to`; a gain without a buffer: not wanted */
+};
+
+/* The backward pass of mix_between. */
+void mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *from,
+                  const struct stream_mix *to, const struct mix_gradients *gradients, bool accumulate);
 
 /* Turns d_mixed into d_streams in place: d_j = sum_i res_ij d_i + pre_j d_u + rms_scale x_j. The gradient that
  * comes through the projections is still missing: a GEMM of d_z adds it (add_projected in frame_mixed.c). */
@@ -258,8 +279,12 @@ void frame_output_gradient(struct operations *operations, size_t tokens, const s
 struct frame_gradients {
     const struct buffer *d_z;       /* [N, norm_groups, columns] of the raw projections, of the activations' type */
     const struct buffer *d_streams; /* [N, S, C]: d_mixed in, d_streams out */
-    const struct buffer *h_before;  /* [N, h_row], h of the sublayer before; NULL: this is the first */
-    const struct buffer *d_output;  /* [N, C] of the branch before; in the first sublayer only scratch */
+    const struct buffer *h_before;  /* [N, h_row], h of the sublayer before; NULL: this is the first. With
+                                       shape.read_delay it is mix->read, of the first too. */
+    const struct buffer *d_branch;  /* [N, C]: of normed in, of the output of the branch before out; in the first
+                                       sublayer the latter is only scratch */
+    const struct buffer *d_read;    /* [N, h_row] with shape.read_delay, of which the pre part counts: of h in, of
+                                       h_before out; else NULL */
     struct layer_norm norm;
     struct span d_theta;
 };
@@ -272,7 +297,7 @@ struct frame_gradients {
  * squares, z, h, statistics and output of this sublayer as the forward pass left them, and h of the one before;
  * normed may have been overwritten. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
-                    const struct buffer *d_normed, const struct frame_gradients *gradients, bool accumulate);
+                    const struct frame_gradients *gradients, bool accumulate);
 
 /* gram [N, S, S] = <x_i, x_j> */
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,

@@ -32,6 +32,7 @@ struct operation_shape {
     bool bias, norm_sum, scaled;
     bool qk_norm;                        /* an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights that depend on them */
+    bool read_delay;                     /* the width mix takes H_pre of the sublayer before */
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
     bool freeze_alpha_res;               /* alpha_res of hyper-connections gets no gradient */
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */

@@ -122,9 +122,14 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
 
 /* ---- the frame */
 
+/* H whose pre part weighs the streams in the width mix. */
+static const struct buffer *read_of(const struct stream_mix *mix) {
+    return mix->read ? mix->read : mix->h;
+}
+
 void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    RUN_ROWS(width_mix_forward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+    RUN_ROWS(width_mix_forward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(read_of(mix), sizes.h),
              ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_U64(mix->norm.bias.offset),
              ARG_OUT(mix->normed, sizes.channels), ARG_OUT(mix->statistics, 2 * tokens));
 }
@@ -134,7 +139,7 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
                         struct layer_norm gradients, bool accumulate) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
-    RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+    RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(read_of(mix), sizes.h),
              ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_IN(mix->statistics, 2 * tokens),
              ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
              ARG_OUT(d_u, sizes.channels), ARG_OUT(d_h, sizes.h ? sizes.squares : 0),
@@ -157,6 +162,34 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
     RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
              ARG_IN(mix->output, sizes.channels), ARG_IN(d_mixed, sizes.streams), ARG_OUT(d_output, sizes.channels),
              ARG_OUT(d_h, sizes.h - sizes.squares)); /* all but H_pre's */
+}
+
+void mix_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
+                 const struct stream_mix *to) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(mix_between, tokens, ARG_IN(from->streams, sizes.streams), ARG_IN(from->h, sizes.h),
+             ARG_IN(from->output, sizes.channels), ARG_IN(read_of(to), sizes.squares),
+             ARG_SPAN_IN(to->norm.gain, sizes.width), ARG_U64(to->norm.bias.offset),
+             ARG_OUT(to->streams, sizes.streams), ARG_OUT(to->squares, sizes.squares),
+             ARG_OUT(to->normed, sizes.channels), ARG_OUT(to->statistics, 2 * tokens));
+}
+
+void mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *from,
+                  const struct stream_mix *to, const struct mix_gradients *gradients, bool accumulate) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    RUN_ROWS(mix_backward, chunks.chunks, ARG_IN(to->streams, sizes.streams), ARG_IN(read_of(to), sizes.squares),
+             ARG_SPAN_IN(to->norm.gain, sizes.width), ARG_IN(to->statistics, 2 * tokens),
+             ARG_IN(gradients->rms_scale, tokens * operations->norm_groups), ARG_IN(from->streams, sizes.streams),
+             ARG_IN(from->h, sizes.h), ARG_IN(from->output, sizes.channels), ARG_U64X2(tokens, chunks.per_chunk),
+             ARG_IN_OUT(gradients->d_branch, sizes.channels), ARG_IN_OUT(gradients->d_streams, sizes.streams),
+             ARG_OUT(gradients->d_read, sizes.squares), ARG_OUT(gradients->d_h, sizes.h - sizes.squares),
+             ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
+    if (gradients->norm.gain.buffer) {
+        struct partial_target targets[PARTIAL_TARGETS] = {{0}};
+        target_norm(operations, gradients->norm, targets);
+        add_partials(operations, chunks.chunks, 2 * sizes.width, targets, accumulate);
+    }
 }
 
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,

@@ -14,9 +14,9 @@
 
 /* Takes over the reference. */
 static void read_back(json_t *json, const struct model_config *config, bool same_bias) {
-    static const char *const names[] = {"n_layer",       "n_head",     "n_embd",   "vocab_size",
-                                        "block_size",    "n_streams",  "residual", "stream_reduce",
-                                        "stream_expand", "activation", "bias"};
+    static const char *const names[] = {"n_layer",       "n_head",     "n_embd",     "vocab_size",
+                                        "block_size",    "n_streams",  "residual",   "stream_reduce",
+                                        "stream_expand", "read_delay", "activation", "bias"};
     struct model_config again;
     fuzz_require(json && config_file_parse(json, &again) == 0, "what was written is refused");
     for (size_t i = 0; i + !same_bias < COUNT(names); i++) {

@@ -46,7 +46,8 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.bias = bias;
     config.mlp = bias ? MLP_GELU : MLP_SWIGLU;
     config.hc_norm_gain = bias;
-    config.stream_reduce = bias ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_HEAD;
+    config.read_delay = residual_has_matrices(variant) && residual_number(variant) % 4 >= 2;
+    config.stream_reduce = bias ? STREAM_REDUCE_AUTO : STREAM_REDUCE_HEAD;
     config.tie_embeddings = bias;
     config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_single(variant);

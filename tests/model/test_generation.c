@@ -22,6 +22,7 @@ struct generation_case {
     int64_t streams;
     bool bias, norm_sum;
     enum element_type type;
+    bool read_delay;
 };
 
 /* The same weights twice: planned for whole passes, and for generation. */
@@ -41,7 +42,10 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     config.head_dim = shape->bias ? 6 : 8;
     config.position = shape->bias ? POSITION_ROPE : POSITION_LEARNED;
     config.qk_norm = shape->bias && shape->norm_sum;
-    config.stream_reduce = shape->norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
+    config.stream_reduce = shape->read_delay ? STREAM_REDUCE_LAST_PRE
+                           : shape->norm_sum ? STREAM_REDUCE_NORM_SUM
+                                             : STREAM_REDUCE_SUM_NORM;
+    config.read_delay = shape->read_delay;
     small_model_create_typed(&pair->whole, compute, &config, ROWS, shape->type);
     small_model_randomise(&pair->whole, 3);
     const struct gpt_options options = {.batch = ROWS,
@@ -120,6 +124,7 @@ static void steps_agree_with_whole_passes(void **state) {
 
 static const struct generation_case shc_case = {"shc", 4, .bias = true, .norm_sum = true};
 static const struct generation_case bf16_case = {"shc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
+static const struct generation_case delayed_case = {"mhc", 4, .bias = true, .read_delay = true};
 
 /* A copy goes on as the row that it is of, and a row alone as among others: to the bit. */
 static void check_rows(const struct generation_case *shape) {
@@ -185,7 +190,7 @@ static int end(void **state) {
     {                                                                                                              \
         #residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum, steps_agree_with_whole_passes, NULL, \
             NULL, &(struct generation_case) {                                                                      \
-            #residual, streams, bias, norm_sum, ELEMENT_FP32                                                       \
+            #residual, streams, bias, norm_sum, ELEMENT_FP32, false                                                \
         }                                                                                                          \
     }
 
@@ -201,6 +206,8 @@ int main(void) {
         CASE(mhc_lite, 5, 0, 0),
         CASE(shc, 4, 0, 1),
         CASE(shc, 8, 1, 0),
+        {"mhc_4_streams_with_delayed_reads", steps_agree_with_whole_passes, NULL, NULL,
+         (void *)(uintptr_t)&delayed_case},
         {"shc_4_streams_in_bf16", steps_agree_with_whole_passes, NULL, NULL, (void *)(uintptr_t)&bf16_case},
         cmocka_unit_test(rows_do_not_depend_on_each_other),
         cmocka_unit_test(what_does_not_fit_is_refused),

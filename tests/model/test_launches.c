@@ -275,6 +275,12 @@ static struct model_config modern_config_of(const char *residual) {
     return config;
 }
 
+static struct model_config delayed_config_of(const char *residual) {
+    struct model_config config = config_of(residual);
+    config.read_delay = true;
+    return config;
+}
+
 /* A step of a model with all that it has, in the shape of this device, or if it is NULL PoCL's own. Its
  * second pass adds to the gradients, which the first one writes. */
 static void train(const char *as, const char *gemm, struct model_config config, enum element_type type) {
@@ -317,6 +323,7 @@ UNIT_TEST(test_gpu) {
     train("emulation", "portable", config_of("hc"), ELEMENT_FP32);
     train("emulation", "portable", config_of("rc"), ELEMENT_FP32);
     train("emulation", "portable", modern_config_of("mhc"), ELEMENT_FP32);
+    train("emulation", "portable", delayed_config_of("hc"), ELEMENT_FP32);
     assert_true(has_run("attention_backward_keys") && has_run("gemm_blocks"));
 }
 
@@ -330,6 +337,8 @@ UNIT_TEST(test_cpu) {
     train(NULL, "portable", config_of("identity"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("shc"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);
+    train(NULL, "auto", delayed_config_of("mhc"), ELEMENT_BF16);
+    assert_true(has_run("mix_between") && has_run("mix_backward"));
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
 }
 

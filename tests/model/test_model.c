@@ -360,6 +360,82 @@ UNIT_TEST(collapsed_streams_agree_too) {
     }
 }
 
+/* A model whose sublayers read with the H_pre of the one before; three kinds of top, with and without gains. */
+static struct model_config delayed_config(const struct model_case *shape, size_t i) {
+    static const int tops[] = {STREAM_REDUCE_AUTO, STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_HEAD};
+    struct model_config config = config_of(shape);
+    config.read_delay = true;
+    config.stream_reduce = tops[i % COUNT(tops)];
+    config.hc_norm_gain = i % 2;
+    config.norm = i % 2 ? NORM_RMS : NORM_LAYER;
+    return config;
+}
+
+UNIT_TEST(delayed_reads_agree_too) {
+    static const struct model_case shapes[] = {{"mhc", 3, .bias = true, .dropout = true},
+                                               {"hc", 2, .bias = true},
+                                               {"krom", 4, .bias = false, .scaled = true},
+                                               {"shc", 5, .bias = false, .type = ELEMENT_BF16},
+                                               {"hc", 3, .bias = true, .type = ELEMENT_FP16}};
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        const struct model_config config = delayed_config(&shapes[i], i);
+        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
+    }
+}
+
+static float *pass_gradients(const struct model_config *config, bool recompute) {
+    struct small_model model;
+    small_model_create_planned(&model, compute, config,
+                               &(struct gpt_options){.batch = 3,
+                                                     .sequence = config->block_size,
+                                                     .mode = GPT_TRAINING,
+                                                     .recompute = recompute});
+    small_model_randomise(&model, 2);
+    small_model_backward(&model, (struct gpt_pass){.dropout = true, .seed = 5});
+    float *gradients = small_model_gradients(&model);
+    small_model_release(&model);
+    return gradients;
+}
+
+/* A layer that runs forward again reads with the H_pre of the layer before, whose buffers it shares. */
+UNIT_TEST(delayed_reads_are_recomputed) {
+    static const struct model_case shape = {"mhc", 3, .bias = true, .dropout = true};
+    for (size_t i = 0; i < 2; i++) {
+        struct model_config config = delayed_config(&shape, i);
+        config.n_layer = 3;
+        struct parameters parameters;
+        small_model_require(model_config_check(&config));
+        parameters_create(&config, &parameters);
+        float *kept = pass_gradients(&config, false), *recomputed = pass_gradients(&config, true);
+        const double whole = tensors_norm(kept, parameters.elements);
+        judge("gradients", tensors_distance(kept, recomputed, parameters.elements), 1e-6 * whole, &worst_gradient);
+        parameters_release(&parameters);
+        free(kept);
+        free(recomputed);
+    }
+}
+
+/* Nobody reads with the H_pre of the last sublayer, unless the top does. */
+UNIT_TEST(last_read_has_no_gradient_unless_the_top_reads) {
+    static const struct model_case shape = {"mhc", 3, .bias = true};
+    static const char *const leaves[] = {"w_pre", "b_pre", "alpha_pre"};
+    for (size_t i = 0; i < 2; i++) {
+        const struct model_config config = delayed_config(&shape, i);
+        struct small_model model;
+        small_model_create(&model, compute, &config, 3);
+        small_model_randomise(&model, 2);
+        small_model_backward(&model, (struct gpt_pass){.dropout = false});
+        float *gradients = small_model_gradients(&model);
+        for (size_t k = 0; k < COUNT(leaves); k++) {
+            const struct parameter *parameter =
+                parameters_find(&model.gpt.parameters, scratch_format("transformer.h.1.hc_mlp.%s", leaves[k]));
+            assert_int_equal(tensors_norm(gradients + parameter->offset, parameter->elements) > 0.0, i == 0);
+        }
+        free(gradients);
+        small_model_release(&model);
+    }
+}
+
 UNIT_TEST(frozen_gamma_has_no_gradient) {
     struct model_config config = config_of(&plain_shc);
     struct small_model model;
@@ -525,6 +601,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(other_norms_agree_too),
         cmocka_unit_test(other_mlps_agree_too),
         cmocka_unit_test(collapsed_streams_agree_too),
+        cmocka_unit_test(delayed_reads_agree_too),
+        cmocka_unit_test(delayed_reads_are_recomputed),
+        cmocka_unit_test(last_read_has_no_gradient_unless_the_top_reads),
         cmocka_unit_test(connections_with_eps_and_no_gain_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),

@@ -287,8 +287,8 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
            a->vocabulary == b->vocabulary && a->bias == b->bias && a->norm_sum == b->norm_sum &&
            a->scaled == b->scaled && a->activation == b->activation && a->type == b->type && a->norm == b->norm &&
            a->norm_eps == b->norm_eps && a->softcap == b->softcap && a->hc_eps == b->hc_eps &&
-           a->gainless == b->gainless && a->collapsed == b->collapsed && a->position == b->position &&
-           a->mlp == b->mlp && a->hidden == b->hidden && a->residual == b->residual &&
+           a->gainless == b->gainless && a->collapsed == b->collapsed && a->read_delay == b->read_delay &&
+           a->position == b->position && a->mlp == b->mlp && a->hidden == b->hidden && a->residual == b->residual &&
            memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 

@@ -60,7 +60,8 @@ enum {
     ROPE = 8192,
     QK_NORM = 16384,
     COLLAPSED = 32768,
-    SWITCHES = 65536,
+    READ_DELAY = 65536,
+    SWITCHES = 131072,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -149,6 +150,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.mlp = bits & SWIGLU ? MLP_SWIGLU : bits & RELU2 ? MLP_RELU2 : MLP_GELU;
         shape.hc_eps = bits & HC_EPS ? 1e-6 : 0.0;
         shape.collapsed = bits & COLLAPSED && shape.streams > 1;
+        shape.read_delay = bits & READ_DELAY && residual_has_matrices(shape.residual);
         shape.gainless = bits & GAINLESS;
         shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;

@@ -90,6 +90,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .hc_eps = shape->hc_eps,
         .gainless = shape->gainless,
         .collapsed = shape->collapsed,
+        .read_delay = shape->read_delay,
         .mlp = shape->mlp,
         .hidden = shape->hidden,
         .position = shape->position,

@@ -253,10 +253,10 @@ static void mix_token(struct bench *bench, size_t token) {
     }
 }
 
-static void half_squares(struct bench *bench, size_t token) {
+static void half_squares(struct bench *bench, const char *streams, size_t token) {
     const size_t groups = bench->operations->norm_groups, length = row_length(bench);
     for (size_t g = 0; g < groups; g++) {
-        const double *x = bench_values(bench, "streams") + (token * groups + g) * length;
+        const double *x = bench_values(bench, streams) + (token * groups + g) * length;
         bench_values(bench, "half_squares")[token * groups + g] = 0.5 * reference_dot(length, x, x);
     }
 }
@@ -265,7 +265,7 @@ static void mix_reference(struct bench *bench) {
     for (size_t token = 0; token < bench->token_count; token++) {
         mix_token(bench, token);
         if (!is_plain(bench)) {
-            half_squares(bench, token);
+            half_squares(bench, "streams", token);
         }
     }
 }
@@ -321,6 +321,90 @@ static const char *mix_check(const struct bench *bench) {
 OPERATION(mix, "mix", "stream_mix.cl", mix_describe, .reference = mix_reference, .forward = run_mix_forward,
           .backward = run_mix_backward, .check = mix_check);
 
+/* ---- between two branches, whose width mix has weights of its own: those of h, the read of the second being h,
+ * or of another buffer (variation 1). */
+
+static bool reads_h(const struct bench *bench) {
+    return bench->shape.variation == 0;
+}
+
+static void between_describe(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels, s = bench->streams, h_row = bench->operations->h_row;
+    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
+    case_describe_norm(bench);
+    bench_input(bench, "h", n * h_row, 0.2, 1.0);
+    if (!reads_h(bench)) {
+        bench_input(bench, "read", n * h_row, 0.2, 1.0);
+    }
+    bench_activation(bench_output(bench, "mixed", n * s * c));
+    bench_byproduct(bench, "squares", n * s)->roundings = 2;
+    bench_output(bench, "half_squares", n * bench->operations->norm_groups)->implied = true;
+    bench_activation(bench_output(bench, "normed", n * c))->roundings = 2;
+    bench_byproduct(bench, "statistics", n * 2)->roundings = 2;
+}
+
+static void between_reference(struct bench *bench) {
+    const size_t s = bench->streams, c = bench->channels, row = s * c, h_row = bench->operations->h_row;
+    const struct reference_norm norm = case_norm(bench);
+    const double *read = bench_values(bench, reads_h(bench) ? "h" : "read");
+    for (size_t token = 0; token < bench->token_count; token++) {
+        double *mixed = bench_values(bench, "mixed") + token * row;
+        reference_depth_mix(s, c, bench_values(bench, "streams") + token * row,
+                            bench_values(bench, "h") + token * h_row, bench_values(bench, "branch") + token * c,
+                            mixed);
+        reference_width_mix(&norm, s, c, mixed, read + token * h_row, bench_values(bench, "normed") + token * c,
+                            bench_values(bench, "statistics") + 2 * token);
+        for (size_t i = 0; i < s; i++) {
+            bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
+        }
+        half_squares(bench, "mixed", token);
+    }
+}
+
+static struct stream_mix between_from(const struct bench *bench) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "streams"),
+                               .h = bench_buffer(bench, "h"),
+                               .output = bench_buffer(bench, "branch")};
+}
+
+static struct stream_mix between_to(const struct bench *bench) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "mixed"),
+                               .squares = bench_buffer(bench, "squares"),
+                               .read = bench_buffer(bench, reads_h(bench) ? "h" : "read"),
+                               .norm = case_norm_weights(bench),
+                               .normed = bench_buffer(bench, "normed"),
+                               .statistics = bench_buffer(bench, "statistics")};
+}
+
+static void run_between_forward(struct bench *bench) {
+    const struct stream_mix from = between_from(bench), to = between_to(bench);
+    mix_between(bench->operations, bench->token_count, &from, &to);
+}
+
+static void run_between_backward(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels;
+    const struct stream_mix from = between_from(bench), to = between_to(bench);
+    const struct buffer *d_h = bench_derivative(bench, "h"),
+                        *d_read = reads_h(bench) ? d_h : bench_derivative(bench, "read");
+    const struct mix_gradients gradients = {.d_branch = bench_derivative(bench, "branch"),
+                                            .d_streams = bench_derivative(bench, "streams"),
+                                            .rms_scale = bench_derivative(bench, "half_squares"),
+                                            .d_read = d_read,
+                                            .d_h = d_h,
+                                            .norm = case_norm_gradients(bench)};
+    bench_copy(bench, bench_derivative(bench, "normed"), 0, gradients.d_branch, 0, n * c);
+    bench_copy(bench, bench_derivative(bench, "mixed"), 0, gradients.d_streams, 0, n * bench->streams * c);
+    if (!reads_h(bench)) { /* what nobody writes: the gradient of what nobody reads */
+        bench->failed |= support_fill(bench->operations->compute, d_h, n * bench->operations->h_row, 0.0f) ||
+                         support_fill(bench->operations->compute, d_read, n * bench->operations->h_row, 0.0f);
+    }
+    mix_backward(bench->operations, n, &from, &to, &gradients, bench->accumulate);
+}
+
+OPERATION(between, "between", "mix_between.cl", between_describe, .reference = between_reference,
+          .forward = run_between_forward, .backward = run_between_backward, .check = mix_check);
+
 /* ---- the fused frame: streams, packed projections, theta, gain and the branch's output -> normed and mixed, and
  * from mixed what the next branch gets, with the same parameters. Only where a row has several lanes. */
 
@@ -333,6 +417,11 @@ static void describe_theta(struct bench *bench) {
     }
 }
 
+/* The first sublayer reads with the weights in "read", and its own, "pre", are what a later one reads with. */
+static bool is_delayed(const struct bench *bench) {
+    return bench->operations->shape.read_delay;
+}
+
 static void frame_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels, s = bench->streams,
                  columns = bench->operations->columns;
@@ -341,6 +430,10 @@ static void frame_describe(struct bench *bench) {
     bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
     bench_activation(bench_input(bench, "packed", columns * length, 0.0, 1.0 / sqrt((double)length)))
         ->d_activation = false;
+    if (is_delayed(bench)) {
+        bench_input(bench, "read", n * bench->operations->h_row, 0.2, 1.0);
+        bench_output(bench, "pre", n * s)->implied = true;
+    }
     case_describe_norm(bench);
     bench_gap(bench);
     describe_theta(bench);
@@ -356,8 +449,10 @@ static void frame_describe(struct bench *bench) {
     bench_activation(bench_byproduct(bench, "next_normed", n * c))->roundings = 3;
 }
 
-/* A branch's frame in plain C: from x [S, C] of a token, with its projections. `prefix` is of the fields' names. */
-static const double *frame_token(struct bench *bench, const double *x, size_t token, const char *prefix) {
+/* A branch's frame in plain C: from x [S, C] of a token, with its projections. read [S]: with read_delay the
+ * weights of the width mix. `prefix` is of the fields' names. */
+static const double *frame_token(struct bench *bench, const double *x, const double *read, size_t token,
+                                 const char *prefix) {
     const struct reference_map token_map = map_of(bench);
     const size_t s = bench->streams, c = bench->channels, columns = bench->operations->columns;
     const size_t rows = bench->operations->norm_groups, length = row_length(bench);
@@ -378,7 +473,7 @@ static const double *frame_token(struct bench *bench, const double *x, size_t to
     reference_map_token(&token_map, columns, raw, squares, bench_values(bench, names[0]) + token * rows * columns,
                         h);
     const struct reference_norm norm = case_norm(bench);
-    reference_width_mix(&norm, s, c, x, h, bench_values(bench, names[2]) + token * c,
+    reference_width_mix(&norm, s, c, x, is_delayed(bench) ? read : h, bench_values(bench, names[2]) + token * c,
                         bench_values(bench, names[3]) + 2 * token);
     return h;
 }
@@ -388,12 +483,17 @@ static void frame_reference(struct bench *bench) {
     for (size_t token = 0; token < bench->token_count; token++) {
         const double *x = bench_values(bench, "streams") + token * row;
         double *mixed = bench_values(bench, "mixed") + token * row;
-        const double *h = frame_token(bench, x, token, "");
+        const double *read =
+            is_delayed(bench) ? bench_values(bench, "read") + token * bench->operations->h_row : NULL;
+        const double *h = frame_token(bench, x, read, token, "");
+        if (is_delayed(bench)) {
+            memcpy(bench_values(bench, "pre") + token * s, h, s * sizeof *h);
+        }
         reference_depth_mix(s, c, x, h, bench_values(bench, "branch") + token * c, mixed);
         for (size_t i = 0; i < s; i++) {
             bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
         }
-        frame_token(bench, mixed, token, "next_");
+        frame_token(bench, mixed, h, token, "next_");
     }
 }
 
@@ -427,6 +527,7 @@ static struct stream_mix frame_mix(struct bench *bench) {
     around.squares = frame_squares(bench);
     around.z = bench_buffer(bench, "z");
     around.h = bench_buffer(bench, "h");
+    around.read = is_delayed(bench) ? bench_buffer(bench, "read") : NULL;
     return around;
 }
 
@@ -438,6 +539,7 @@ static void run_frame_forward(struct bench *bench) {
                                     .squares = bench_buffer(bench, "squares"),
                                     .z = bench_buffer(bench, "next_z"),
                                     .h = bench_buffer(bench, "next_h"),
+                                    .read = is_delayed(bench) ? around.h : NULL,
                                     .norm = around.norm,
                                     .normed = bench_buffer(bench, "next_normed"),
                                     .statistics = bench_buffer(bench, "next_statistics")};
@@ -446,19 +548,35 @@ static void run_frame_forward(struct bench *bench) {
     frame_enter(bench->operations, bench->token_count, &next);
 }
 
+/* Copies between rows of pre alone and the pre part of rows of h. */
+static void copy_pre(struct bench *bench, const struct buffer *from, size_t from_row, const struct buffer *to,
+                     size_t to_row) {
+    for (size_t token = 0; token < bench->token_count; token++) {
+        bench_copy(bench, from, token * from_row, to, token * to_row, bench->streams);
+    }
+}
+
 static void run_frame_backward(struct bench *bench) {
     struct operations *operations = bench->operations;
     const size_t n = bench->token_count, z = n * operations->norm_groups * operations->columns;
     const struct stream_mix around = frame_mix(bench);
     const struct buffer *d_streams = bench_derivative(bench, "streams"), *d_z = bench_scratch_activation(bench, z);
+    const size_t h_row = operations->h_row;
     const struct frame_gradients gradients = {.d_z = d_z,
                                               .d_streams = d_streams,
-                                              .d_output = bench_scratch_activation(bench, n * bench->channels),
+                                              .h_before = around.read,
+                                              .d_branch = bench_scratch_activation(bench, n * bench->channels),
+                                              .d_read = is_delayed(bench) ? bench_derivative(bench, "read") : NULL,
                                               .norm = case_norm_gradients(bench),
                                               .d_theta = frame_theta(bench, &bench->gradients)};
+    if (is_delayed(bench)) {
+        bench->failed |= support_fill(operations->compute, gradients.d_read, n * h_row, 0.0f) != 0;
+        copy_pre(bench, bench_derivative(bench, "pre"), bench->streams, gradients.d_read, h_row);
+    }
+    bench_copy(bench, bench_derivative(bench, "normed"), 0, gradients.d_branch, 0, n * bench->channels);
     bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
     frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
-    frame_backward(operations, n, &around, bench_derivative(bench, "normed"), &gradients, bench->accumulate);
+    frame_backward(operations, n, &around, &gradients, bench->accumulate);
     if (operations_build(operations, "projections.cl") == 0) {
         const struct buffer *d_z_fp32 = bench_scratch(bench, z);
         bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
@@ -516,6 +634,25 @@ const struct operation_case cases_streams[] = {
      .needs_lanes = true,
      .tiny = true,
      .shape = {.residual = "mhc", .channels = 32, .batch = 3, .sequence = 7, .bias = true, .norm = NORM_RMS}},
+    TINY(between, "mhc", 2, 3, TINY_MHC, .read_delay = true),
+    TINY(between, "hc, another read", 2, 3, TINY_HC, .read_delay = true, .variation = 1),
+    TINY(between, "mhc, RMSNorm", 2, 3, TINY_MHC, .norm = NORM_RMS, .read_delay = true),
+    {.test = &frame,
+     .what = "mhc, read_delay",
+     .needs_lanes = true,
+     .tiny = true,
+     .shape = {.residual = "mhc", .channels = 32, .batch = 3, .sequence = 7, .bias = true, .read_delay = true}},
+    {.test = &frame,
+     .what = "hc S=3, read_delay, RMSNorm",
+     .needs_lanes = true,
+     .tiny = true,
+     .shape = {.residual = "hc",
+               .streams = 3,
+               .channels = 32,
+               .batch = 3,
+               .sequence = 7,
+               .norm = NORM_RMS,
+               .read_delay = true}},
     TINY(gram, "mhc", 2, 3, TINY_MHC),
     LOOSE(map, "mhc_lite, 5040 permutations", 3, 16, .residual = "mhc_lite", .streams = 7, .sequence = 2),
     LOOSE(map, "mhc_lite, 40320 permutations", 4, 6, .residual = "mhc_lite", .streams = 8, .sequence = 1),
@@ -564,6 +701,13 @@ const struct operation_case cases_streams[] = {
     CASE(mix, "rc", .residual = "rc", .batch = 2, .sequence = 40),
     CASE(mix, "rc, bias C=5", .residual = "rc", .channels = 5, .bias = true),
     CASE(mix, "rc, RMSNorm C=5", .residual = "rc", .channels = 5, .bias = true, .norm = NORM_RMS),
+    CASE(between, "S=2 C=64", .streams = 2, .channels = 64, .read_delay = true),
+    CASE(between, "S=4, bias, more tokens than chunks", .bias = true, .batch = 2, .sequence = 75,
+         .read_delay = true),
+    CASE(between, "S=3 C=20, hc", .residual = "hc", .streams = 3, .channels = 20, .read_delay = true),
+    CASE(between, "S=6 C=5", .streams = 6, .channels = 5, .read_delay = true),
+    CASE(between, "S=8 C=768, RMSNorm", .streams = 8, .channels = 768, .sequence = 3, .norm = NORM_RMS,
+         .read_delay = true, .variation = 1),
     CASE(gram, "S=4", .bias = true),
     CASE(gram, "rc", .residual = "rc"),
     CASE(gram, "S=8 C=768", .streams = 8, .channels = 768),

@@ -14,6 +14,8 @@ struct place {
     const struct reference_model *model;
     int64_t index;
     size_t tokens, width, streams;
+    double
+        *read; /* [N, S]: with read_delay the H_pre of the sublayer before, of the first that of stream 0 alone */
 };
 
 static double *allocate(size_t count) {
@@ -196,11 +198,16 @@ static void run_sublayer(const struct place *place, double *streams) {
     char name[32];
     snprintf(name, sizeof name, "%" PRId64 " output", place->index);
     for (size_t token = 0; token < place->tokens; token++) {
+        double *read = place->read + token * place->streams;
         if (!plain) {
             make_matrices(place, streams + token * row, h + token * h_row);
         }
-        reference_width_mix(&norm, place->streams, width, streams + token * row, plain ? NULL : h + token * h_row,
+        if (!plain && !place->model->config->read_delay) {
+            memcpy(read, h + token * h_row, place->streams * sizeof *h);
+        }
+        reference_width_mix(&norm, place->streams, width, streams + token * row, plain ? NULL : read,
                             normed + token * width, statistics);
+        memcpy(read, h + token * h_row, place->streams * sizeof *h);
     }
     (place->index % 2 ? mlp : attention)(place, normed, output);
     for (size_t token = 0; token < place->tokens; token++) {
@@ -249,8 +256,8 @@ static double collapse_weight(const struct reference_model *model, size_t stream
            model->config->hc_eps;
 }
 
-/* One token's streams [S, C] to top [C]; normed [C] is scratch. */
-static void reduce(const struct place *place, const double *x, double *normed, double *top) {
+/* One token's streams [S, C] to top [C]; read [S] is H_pre of the last sublayer, and normed [C] scratch. */
+static void reduce(const struct place *place, const double *x, const double *read, double *normed, double *top) {
     const struct reference_model *model = place->model;
     const struct reference_norm norm = {model->config->norm, model->config->norm_eps, find(model, "ln_f.weight"),
                                         find(model, "ln_f.bias")};
@@ -265,7 +272,8 @@ static void reduce(const struct place *place, const double *x, double *normed, d
         }
         const double weight = model->config->stream_reduce == STREAM_REDUCE_HEAD
                                   ? collapse_weight(model, place->streams, place->streams * width, x, s)
-                                  : 1.0;
+                              : model->config->stream_reduce == STREAM_REDUCE_LAST_PRE ? read[s]
+                                                                                       : 1.0;
         for (size_t c = 0; c < width; c++) {
             top[c] += weight * part[c];
         }
@@ -283,7 +291,7 @@ static double head_loss(const struct place *place, const double *streams, double
     double *top = allocate(width), *normed = allocate(width), *row = allocate(vocabulary), sum = 0.0;
     size_t valid = 0;
     for (size_t token = 0; token < place->tokens; token++) {
-        reduce(place, streams + token * place->streams * width, normed, top);
+        reduce(place, streams + token * place->streams * width, place->read + token * place->streams, normed, top);
         linear(1, width, vocabulary, top, head, NULL, row);
         for (size_t i = 0; cap > 0.0 && i < vocabulary; i++) {
             row[i] = cap * tanh(row[i] / cap);
@@ -308,11 +316,16 @@ double reference_model_loss(const struct reference_model *model, double *logits)
         .streams = (size_t)model->config->n_streams,
     };
     double *streams = allocate(place.tokens * place.streams * place.width);
+    place.read = allocate(place.tokens * place.streams);
+    for (size_t token = 0; token < place.tokens; token++) {
+        place.read[token * place.streams] = 1.0;
+    }
     embed(&place, streams);
     for (place.index = 0; place.index < 2 * model->config->n_layer; place.index++) {
         run_sublayer(&place, streams);
     }
     const double loss = head_loss(&place, streams, logits);
     free(streams);
+    free(place.read);
     return loss;
 }
