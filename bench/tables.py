@@ -159,7 +159,8 @@ def variants():
     found = {}
     for name, takes, _ in listed(BUILD):
         found[name] = list(STREAMS) if "to" in takes else [int(word) for word in takes.replace(",", "").replace("or", "").split()]
-    found.pop("rc")
+    for without_matrices in ("rc", "gated"):
+        found.pop(without_matrices, None)
     return found
 
 

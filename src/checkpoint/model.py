@@ -361,8 +361,32 @@ class HC(nn.Module):
         return pre, post, residual
 
 
+class Gated(nn.Module):
+    """Reads the streams through a gate for each stream and channel, and has no matrices: from X the branch's input u [B, T, C],
+    which no other norm sees, and unless it is the top the weights s [B, T, n] in x'_i = x_i + s_i branch(u)."""
+
+    def __init__(self, config, top=False):
+        super().__init__()
+        self.streams, width = config["n_streams"], config["n_embd"]
+        row, rank = self.streams * width, config["gated_rank"] or (width + 7) // 8
+        self.epsilon = config.get("norm_eps", 1e-6 if config["norm"] == "rmsnorm" else 1e-5)
+        self.norm = nn.Module()
+        self.norm.weight = nn.Parameter(torch.zeros(row)) if config["hc_norm_gain"] else None  # a gain less 1
+        self.w_down = nn.Parameter(torch.zeros(row, rank))
+        self.w_up = nn.Parameter(torch.zeros(rank, row))
+        self.w_post = None if top else nn.Parameter(torch.zeros(row, self.streams))
+
+    def forward(self, streams):
+        z = (streams * torch.rsqrt(streams.square().mean(-1, keepdim=True) + self.epsilon)).flatten(-2)
+        if self.norm.weight is not None:
+            z = z * (1.0 + self.norm.weight)
+        gates = torch.sigmoid(functional.silu(z @ self.w_down / self.streams) @ self.w_up)
+        read = (gates * z).unflatten(-1, (self.streams, -1)).mean(-2)
+        return read, None if self.w_post is None else 2.0 * torch.sigmoid(z @ self.w_post / self.streams)
+
+
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC}
+               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated}
 
 
 # ---- the model
@@ -377,9 +401,9 @@ class Block(nn.Module):
         if config["residual"] not in CONNECTIONS:
             raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
         connection = CONNECTIONS[config["residual"]]
-        self.ln_1 = norm_of(config)
+        self.ln_1 = None if connection is Gated else norm_of(config)
         self.attn = Attention(config)
-        self.ln_2 = norm_of(config)
+        self.ln_2 = None if connection is Gated else norm_of(config)
         self.mlp = MLP(config)
         self.hc_attn = connection(config) if connection else None
         self.hc_mlp = connection(config) if connection else None
@@ -390,6 +414,9 @@ class Block(nn.Module):
         reads with its own weights."""
         if connection is None:  # rc: one stream
             return streams + branch(norm(streams.squeeze(-2))).unsqueeze(-2), None
+        if isinstance(connection, Gated):
+            inner, post = connection(streams)
+            return streams + post.unsqueeze(-1) * branch(inner).unsqueeze(-2), None
         pre, post, residual = connection(streams)
         weights = pre if read is None else read
         output = branch(norm((weights.unsqueeze(-2) @ streams).squeeze(-2)))
@@ -427,9 +454,10 @@ class Transformer(nn.Module):
         scaled = config["stream_expand"] == "scaled" and config["residual"] != "rc"
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
-        self.ln_f = norm_of(config)
+        gated = config["residual"] == "gated"
+        self.ln_f = None if gated else norm_of(config)
         collapsed = config["stream_reduce"] == "head" and config["residual"] != "rc"
-        self.hc_head = Collapse(config) if collapsed else None
+        self.hc_head = Gated(config, top=True) if gated else Collapse(config) if collapsed else None
 
 
 class GPT(nn.Module):
@@ -439,7 +467,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "norm_sum")
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
@@ -460,7 +488,9 @@ class GPT(nn.Module):
         read = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0
         for block in parts.h:
             streams, read = block(streams, read)
-        if parts.hc_head is not None:
+        if config["residual"] == "gated":
+            top, _ = parts.hc_head(streams)
+        elif parts.hc_head is not None:
             top = parts.ln_f(parts.hc_head(streams))
         elif config["stream_reduce"] == "last_pre":
             top = parts.ln_f((read.unsqueeze(-2) @ streams).squeeze(-2))

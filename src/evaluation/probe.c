@@ -111,11 +111,12 @@ static int dump_value(struct gpt *gpt, struct dump *dump, const struct frame_val
                                value->shape[1]};
     const size_t tokens = gpt_tokens(gpt);
     const uint64_t count = value->shape[0] * (value->rank > 1 ? value->shape[1] : 1);
-    float *rows = memory_allocate(tokens * value->row, sizeof *rows);
+    const size_t bytes = element_size(value->buffer->type);
+    void *rows = memory_allocate(tokens * value->row, bytes);
     float *values = add_tensor(dump, 2 + value->rank, shape, memory_string(value->name));
-    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * sizeof *rows);
-    for (size_t token = 0; status == 0 && token < tokens; token++) {
-        memcpy(values + token * count, rows + token * value->row + value->first, count * sizeof *rows);
+    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * bytes);
+    for (size_t i = 0; status == 0 && i < tokens * count; i++) {
+        values[i] = element_at(rows, i / count * value->row + value->first + i % count, value->buffer->type);
     }
     free(rows);
     return status;

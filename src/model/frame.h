@@ -25,7 +25,8 @@ struct parameter_builder;
 struct sublayer;
 
 /* Numbers that a frame computes for each token and that users may look at: hc_probe writes them as a tensor
- * [B, T, shape]. They are in a buffer of floats [N, row], from `first` of each row on. */
+ * [B, T, shape]. They are in a buffer of floats or of the activations' type [N, row], from
+ * `first` of each row on; the next call of `values` may write to it. */
 struct frame_value {
     char name[32]; /* "h_pre.3" of sublayer 3, "h_gate.top" */
     const struct buffer *buffer;
@@ -84,7 +85,8 @@ struct frame {
 #define FRAMES(FRAME)                                                                                              \
     FRAME(mixed)                                                                                                   \
     FRAME(ahead)                                                                                                   \
-    FRAME(plain)
+    FRAME(plain)                                                                                                   \
+    FRAME(gated)
 
 #define FRAME_DECLARATION(name) extern const struct frame frame_##name;
 FRAMES(FRAME_DECLARATION)

@@ -10,8 +10,9 @@
 size_t operations_scratch_bytes(const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct policy *policy = &operations->policy;
-    const size_t widest =
-        shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* 4: the usual bias of c_fc */
+    const size_t widest = (shape->scaled || residual_has_gates(shape->residual)) && shape->streams > 4
+                              ? (size_t)shape->streams
+                              : 4; /* 4: c_fc's bias */
     const size_t hidden = (size_t)shape->hidden * (mlp_is_gated(shape->mlp) ? 2 : 1);
     const size_t linear = size_larger(hidden, (size_t)head_shape(shape).qkv_row);
     const size_t rows = policy->row_chunks * size_larger(widest * (size_t)shape->channels, linear);
@@ -90,7 +91,7 @@ const char *activation_names(void) {
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, READ_AHEAD, FUSED_FRAME, GATED_MLPS, HEAD_ROWS, COLLAPSE };
+enum need { ALWAYS, HYPER_CONNECTIONS, READ_AHEAD, FUSED_FRAME, GATED_MLPS, HEAD_ROWS, COLLAPSE, CHANNEL_GATES };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -107,7 +108,7 @@ static const struct program {
     struct {
         const char *name;
         size_t at; /* in struct operation_kernels */
-    } kernels[6];
+    } kernels[11];
 } programs[] = {
     {.files = {"embedding.cl"},
      .constants = "VEC STREAMS CHANNELS SCALED POSITIONS ACT",
@@ -128,6 +129,12 @@ static const struct program {
      .constants = "VEC=1 STREAMS CHANNELS HC_EPS ACT",
      .need = COLLAPSE,
      .kernels = {KERNEL(collapse_forward), KERNEL(collapse_backward)}},
+    {.files = {"channel_gates.cl"},
+     .constants = "VEC STREAMS CHANNELS RANK RANK_ROW Y_ROW GAINED NORM_EPSILON ACT",
+     .need = CHANNEL_GATES,
+     .kernels = {KERNEL(gates_pack), KERNEL(gates_unpack), KERNEL(gates_begin), KERNEL(gates_leave),
+                 KERNEL(gates_leave_backward), KERNEL(gates_streams_backward), KERNEL(gates_hidden_forward),
+                 KERNEL(gates_hidden_backward), KERNEL(gates_open), KERNEL(gates_forward), KERNEL(gates_backward)}},
     {.files = {"cross_entropy.cl"},
      .constants = "VEC LANES=loss_lanes VOCABULARY CAPPED SOFTCAP ACT",
      .kernels = {KERNEL(cross_entropy)}},
@@ -233,6 +240,8 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"PLAIN", !residual_has_matrices(shape->residual)},
         {"POSITIONS", shape->position == POSITION_LEARNED},
         {"QUERIES", policy->attention_queries[bf16]},
+        {"RANK", gates_rank(shape)},
+        {"RANK_ROW", (int64_t)gate_rows(shape).hidden},
         {"READ_DELAY", shape->read_delay},
         {"RMS_GROUPS", (int64_t)operations->norm_groups},
         {"SCALED", shape->scaled},
@@ -240,6 +249,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"VEC", policy->vector},
         {"VOCABULARY", shape->vocabulary},
         {"WIDE", (int64_t)policy->projection_vectors},
+        {"Y_ROW", (int64_t)gate_rows(shape).y},
         {"arena_vector", policy->arena_vector},
         {"few_rows_block", FEW_ROWS_BLOCK},
         {"half_head_vector", policy->half_head_vector},
@@ -383,6 +393,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [READ_AHEAD] = operations->shape.read_delay,
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [COLLAPSE] = operations->shape.collapsed,
+        [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };

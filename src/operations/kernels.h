@@ -21,6 +21,8 @@ struct operation_kernels {
     struct kernel activation_forward, activation_backward, bias_add, dropout_apply;
     struct kernel gated_forward, gated_backward;
     struct kernel collapse_forward, collapse_backward;
+    struct kernel gates_pack, gates_unpack, gates_begin, gates_leave, gates_leave_backward, gates_streams_backward;
+    struct kernel gates_hidden_forward, gates_hidden_backward, gates_open, gates_forward, gates_backward;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };

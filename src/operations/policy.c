@@ -44,6 +44,21 @@ static size_t frame_rows(const struct compute *compute, const struct operation_s
                         size_smaller(FRAME_LOCAL, compute->device.local_bytes) / frame_local_bytes(compute, shape));
 }
 
+/* ---- gates per channel */
+
+#define GATE_ROW_UNIT 16 /* elements of the widest vector */
+
+int64_t gates_rank(const struct operation_shape *shape) {
+    const int64_t rank = shape->settings.values[residual_setting_find("gated_rank")].number;
+    return rank ? rank : (shape->channels + 7) / 8;
+}
+
+struct gate_rows gate_rows(const struct operation_shape *shape) {
+    const size_t rank = (size_t)gates_rank(shape);
+    const size_t hidden = (rank + GATE_ROW_UNIT - 1) / GATE_ROW_UNIT * GATE_ROW_UNIT;
+    return (struct gate_rows){hidden, hidden + GATE_ROW_UNIT};
+}
+
 /* ---- heads */
 
 struct head_shape head_shape(const struct operation_shape *shape) {

@@ -51,6 +51,15 @@ struct head_shape {
 };
 struct head_shape head_shape(const struct operation_shape *shape);
 
+/* Of the residual connection `gated`: the inner size of its gates' matrices, which is the setting gated_rank, or if
+ * that is 0 C / 8 rounded up; and elements of a token in `hidden` and in y, which has the same columns and then
+ * those of s. They are multiples of any vector. See cl/channel_gates.cl. */
+int64_t gates_rank(const struct operation_shape *shape);
+struct gate_rows {
+    size_t hidden, y;
+};
+struct gate_rows gate_rows(const struct operation_shape *shape);
+
 /* The name of the activation of its MLP, which is in cl/activation_<name>.cl. */
 const char *shape_activation(const struct operation_shape *shape);
 

@@ -194,6 +194,12 @@ static const struct residual_setting shc_settings[] = {
     {.name = NULL},
 };
 
+static const struct residual_setting gated_settings[] = {
+    {"gated_rank", RESIDUAL_INT, "0", 0, 65536,
+     "gated: inner size of the gates' matrices (0: n_embd / 8, rounded up)", NULL, false},
+    {.name = NULL},
+};
+
 static const struct residual_setting circulant_settings[] = {
     {"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
      "circulant: rotations but the identity have at most beta / (2 * number of sublayers) of H_res",
@@ -280,6 +286,13 @@ static const struct residual_variant variants[] = {
      .streams = STREAMS(4, 4),
      .promises = PROMISE_SPECTRAL_NORM | PROMISE_ORTHOGONAL,
      .leaves = ohc_leaves},
+    {.name = "gated",
+     .summary = "streams are read through a gate for each channel, which depends on the token",
+     .source = "Qwen3.8-Flash-Next, arXiv 2608.30320",
+     .colour = "#006d77",
+     .frame = "gated",
+     .streams = STREAMS(2, 8),
+     .settings = gated_settings},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 
@@ -364,6 +377,10 @@ int residual_list(FILE *file) {
 
 bool residual_has_matrices(const struct residual_variant *variant) {
     return variant->leaves != NULL;
+}
+
+bool residual_has_gates(const struct residual_variant *variant) {
+    return variant->frame && strcmp(variant->frame, "gated") == 0;
 }
 
 bool residual_is_plain(const struct residual_variant *variant) {

@@ -119,6 +119,9 @@ enum residual_promise residual_promise_at(size_t number, const char **name);
 /* Whether it reads, writes and mixes streams by matrices H_pre, H_post and H_res, for each token. */
 bool residual_has_matrices(const struct residual_variant *variant);
 
+/* gated: it reads streams through a gate for each channel (src/operations/channel_gates.h). */
+bool residual_has_gates(const struct residual_variant *variant);
+
 /* rc: a branch's output is added to what it read. */
 bool residual_is_plain(const struct residual_variant *variant);
 

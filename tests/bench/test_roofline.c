@@ -145,9 +145,10 @@ static const struct limit {
     double sublayer_bytes; /* of a hyper-connection, forward and backward */
     double seconds;
 } limits[] = {
-    {"a6000", "M", "shc", 382, 0, 388e6, 84.3e-3},       {"a6000", "M", "mhc", 382, 0, 389e6, 84.4e-3},
-    {"a6000", "M", "rc", 378, 0, 143e6, 75.0e-3},        {"mi300x", "M", "shc", 346, 0, 408e6, 13.0e-3},
-    {"a6000", "llama_M", "shc", 417, 0, 388e6, 82.8e-3}, {"a6000", "llama_M", "rc", 413, 0, 143e6, 73.5e-3},
+    {"a6000", "M", "shc", 382, 0, 388e6, 84.3e-3},      {"a6000", "M", "mhc", 382, 0, 389e6, 84.4e-3},
+    {"a6000", "M", "rc", 378, 0, 143e6, 75.0e-3},       {"mi300x", "M", "shc", 346, 0, 408e6, 13.0e-3},
+    {"a6000", "M", "gated", 633, 0, 1092e6, 110.4e-3},  {"a6000", "llama_M", "shc", 417, 0, 388e6, 82.8e-3},
+    {"a6000", "llama_M", "rc", 413, 0, 143e6, 73.5e-3},
 };
 
 /* Bytes of the part in a micro-step. */

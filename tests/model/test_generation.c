@@ -123,6 +123,7 @@ static void steps_agree_with_whole_passes(void **state) {
 }
 
 static const struct generation_case shc_case = {"shc", 4, .bias = true, .norm_sum = true};
+static const struct generation_case gated_case = {"gated", 3, .bias = true, .type = ELEMENT_BF16};
 static const struct generation_case bf16_case = {"shc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
 static const struct generation_case delayed_case = {"mhc", 4, .bias = true, .read_delay = true};
 
@@ -148,6 +149,7 @@ static void check_rows(const struct generation_case *shape) {
 UNIT_TEST(rows_do_not_depend_on_each_other) {
     check_rows(&shc_case);
     check_rows(&bf16_case);
+    check_rows(&gated_case);
 }
 
 static void assert_refused(int status, const char *text) {
@@ -206,6 +208,8 @@ int main(void) {
         CASE(mhc_lite, 5, 0, 0),
         CASE(shc, 4, 0, 1),
         CASE(shc, 8, 1, 0),
+        CASE(gated, 4, 0, 1),
+        CASE(gated, 3, 1, 0),
         {"mhc_4_streams_with_delayed_reads", steps_agree_with_whole_passes, NULL, NULL,
          (void *)(uintptr_t)&delayed_case},
         {"shc_4_streams_in_bf16", steps_agree_with_whole_passes, NULL, NULL, (void *)(uintptr_t)&bf16_case},

@@ -354,16 +354,15 @@ static int is_case(const struct dirent *entry) {
     return entry->d_name[0] != '.' && !strchr(entry->d_name, '.'); /* README.md */
 }
 
-/* "shc" and "shc_n4" are cases of shc. */
-static bool has_case(const char *variant) {
-    const size_t length = strlen(variant);
-    size_t i = 0;
-    while (i < all.count &&
-           (strncmp(all.cases[i].folder, variant, length) != 0 ||
-            (all.cases[i].folder[length] && strncmp(all.cases[i].folder + length, "_n", 2) != 0))) {
-        i++;
+/* The residual variant of a case. */
+static const struct residual_variant *variant_of(const char *folder) {
+    struct model_config config;
+    const struct golden_case golden = {.folder = folder};
+    if (config_file_read(golden_path(&golden, "."), &config)) {
+        fprintf(stderr, "%s: %s\n", folder, error_text());
+        exit(2);
     }
-    return i < all.count;
+    return config.residual;
 }
 
 /* A case is a folder of tests/golden, and every variant has one. */
@@ -374,14 +373,16 @@ static void add_folders(enum way way) {
         fprintf(stderr, "no golden cases in " HC_TEST_DATA "/golden\n");
         exit(2);
     }
+    bool has_case[64] = {false}; /* by the variant's number */
     for (int i = 0; i < count; i++) {
+        has_case[residual_number(variant_of(entries[i]->d_name))] = true;
         add_folder(strdup(entries[i]->d_name), way); /* kept to the end */
         free(entries[i]);
     }
     free(entries);
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        if (!has_case(variant->name)) {
+        if (!has_case[i]) {
             fprintf(stderr, "%s has no golden case in " HC_TEST_DATA "/golden\n", variant->name);
             exit(2);
         }

@@ -94,7 +94,7 @@ void __real_kernel_run(struct compute *compute, const struct launch *launch,
 void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
                        const struct kernel_argument *arguments, size_t count);
 
-enum { MOST_NAMES = 64, MOST_ARGUMENTS = 32 };
+enum { MOST_NAMES = 96, MOST_ARGUMENTS = 32 };
 
 /* Kernels that have run. */
 static char names[MOST_NAMES][64];
@@ -329,11 +329,13 @@ UNIT_TEST(test_gpu) {
 
 UNIT_TEST(test_gpu_with_matrix_units) {
     train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
+    train("emulation", "auto", config_of("gated"), ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
 UNIT_TEST(test_cpu) {
     train(NULL, "auto", config_of("shc"), ELEMENT_FP32);
+    train(NULL, "portable", config_of("gated"), ELEMENT_BF16);
     train(NULL, "portable", config_of("identity"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("shc"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);

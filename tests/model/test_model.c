@@ -572,7 +572,7 @@ static void add_variants(struct CMUnitTest *tests, size_t room) {
     static const int64_t few_to_many[] = {2, 5, 8};
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        if (!residual_has_matrices(variant)) {
+        if (residual_is_single(variant)) {
             add_variant_case(tests, room, variant->name, 1);
             add_variant_case(tests, room, variant->name, 1);
             continue;

@@ -177,7 +177,8 @@ static void for_all(enum weights weights) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
-            if (residual_takes(variant, n) && residual_theta(variant, n) < MANY_PARAMETERS) {
+            if (residual_has_matrices(variant) && residual_takes(variant, n) &&
+                residual_theta(variant, n) < MANY_PARAMETERS) {
                 const struct measurement measurement = measured(variant->name, n, weights);
                 assert_promises(variant, &measurement.each);
                 assert_promises(variant, &measurement.product);

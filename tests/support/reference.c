@@ -25,6 +25,41 @@ double reference_dot(size_t count, const double *a, const double *b) {
     return sum;
 }
 
+/* sum over all streams of z w[., column], w [S C, columns] */
+static double project(const struct reference_gates *gates, const double *z, const double *w, size_t columns,
+                      size_t column) {
+    double sum = 0.0;
+    for (size_t k = 0; k < gates->streams * gates->channels; k++) {
+        sum += z[k] * w[k * columns + column];
+    }
+    return sum / (double)gates->streams;
+}
+
+void reference_gates_read(const struct reference_gates *gates, const double *x, double *u, double *s) {
+    const size_t streams = gates->streams, c = gates->channels, row = streams * c;
+    double *z = calloc(row, sizeof *z), *hidden = calloc(gates->rank, sizeof *hidden);
+    for (size_t k = 0; k < row; k++) {
+        const double *stream = x + k / c * c;
+        z[k] = x[k] / sqrt(reference_dot(c, stream, stream) / (double)c + gates->epsilon) *
+               (gates->gain ? 1.0 + gates->gain[k] : 1.0);
+    }
+    for (size_t k = 0; k < gates->rank; k++) {
+        hidden[k] = reference_silu(project(gates, z, gates->down, gates->rank, k));
+    }
+    for (size_t i = 0; i < streams && gates->post; i++) {
+        s[i] = 2.0 / (1.0 + exp(-project(gates, z, gates->post, streams, i)));
+    }
+    for (size_t k = 0; k < row; k++) {
+        double logit = 0.0;
+        for (size_t j = 0; j < gates->rank; j++) {
+            logit += hidden[j] * gates->up[j * row + k];
+        }
+        u[k % c] = (k < c ? 0.0 : u[k % c]) + z[k] / (1.0 + exp(-logit)) / (double)streams;
+    }
+    free(z);
+    free(hidden);
+}
+
 double reference_log_sum_exp(const double *x, size_t count, size_t stride) {
     double highest = x[0], sum = 0.0;
     for (size_t i = 0; i < count; i++) {

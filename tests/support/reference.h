@@ -31,6 +31,17 @@ void reference_width_mix(const struct reference_norm *norm, size_t streams, size
 void reference_depth_mix(size_t streams, size_t channels, const double *x, const double *h, const double *output,
                          double *mixed);
 
+/* The residual connection `gated` around one branch, or with post NULL at the top. Parameters: gain [S C] (NULL:
+ * 0), down [S C, rank], up [rank, S C], post [S C, S]. */
+struct reference_gates {
+    size_t streams, channels, rank;
+    double epsilon;
+    const double *gain, *down, *up, *post;
+};
+
+/* One token: what the gates read of its streams x [S, C], u [C], and the weights s [S] of the output. */
+void reference_gates_read(const struct reference_gates *gates, const double *x, double *u, double *s);
+
 /* log sum exp over `count` numbers `stride` apart */
 double reference_log_sum_exp(const double *x, size_t count, size_t stride);
 

@@ -186,6 +186,61 @@ static void mlp(const struct place *place, const double *normed, double *output)
     free(gates);
 }
 
+/* Its output [N, C], with dropout. */
+static void run_branch(const struct place *place, const double *normed, double *output) {
+    char name[32];
+    snprintf(name, sizeof name, "%" PRId64 " output", place->index);
+    (place->index % 2 ? mlp : attention)(place, normed, output);
+    for (size_t k = 0; k < place->tokens * place->width; k++) {
+        output[k] *= dropped(place->model, name, k / place->width, k % place->width);
+    }
+}
+
+/* ---- gated */
+
+static struct reference_gates gates_of(const struct place *place) {
+    const struct reference_model *model = place->model;
+    const struct operation_shape shape = {.channels = model->config->n_embd, .settings = model->config->settings};
+    struct reference_gates gates = {.streams = place->streams,
+                                    .channels = place->width,
+                                    .rank = (size_t)gates_rank(&shape),
+                                    .epsilon = model->config->norm_eps};
+    const struct {
+        const char *name;
+        const double **leaf;
+    } leaves[] = {{"norm.weight", &gates.gain},
+                  {"w_down", &gates.down},
+                  {"w_up", &gates.up},
+                  {"w_post", &gates.post}};
+    for (size_t i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "hc_head.%s", leaves[i].name);
+        *leaves[i].leaf = place->index == 2 * model->config->n_layer
+                              ? find(model, name)
+                              : find_leaf(place, "hc_attn", "hc_mlp", leaves[i].name);
+    }
+    return gates;
+}
+
+static void run_gated_sublayer(const struct place *place, double *streams) {
+    const struct reference_gates gates = gates_of(place);
+    const size_t width = place->width, row = place->streams * width;
+    double *read = allocate(place->tokens * width), *output = allocate(place->tokens * width);
+    double *post = allocate(place->tokens * place->streams);
+    for (size_t token = 0; token < place->tokens; token++) {
+        reference_gates_read(&gates, streams + token * row, read + token * width, post + token * place->streams);
+    }
+    run_branch(place, read, output);
+    for (size_t k = 0; k < place->tokens * row; k++) {
+        streams[k] += post[k / width] * output[k / row * width + k % width];
+    }
+    free(read);
+    free(output);
+    free(post);
+}
+
+/* ---- sublayers */
+
 /* streams [N, S, C] through one sublayer, in place */
 static void run_sublayer(const struct place *place, double *streams) {
     const size_t width = place->width, row = place->streams * width, h_row = place->streams * (place->streams + 2);
@@ -195,8 +250,6 @@ static void run_sublayer(const struct place *place, double *streams) {
                                         find_leaf(place, "ln_1", "ln_2", "bias")};
     double *h = allocate(place->tokens * h_row), *normed = allocate(place->tokens * width), statistics[2];
     double *output = allocate(place->tokens * width), *mixed = allocate(row);
-    char name[32];
-    snprintf(name, sizeof name, "%" PRId64 " output", place->index);
     for (size_t token = 0; token < place->tokens; token++) {
         double *read = place->read + token * place->streams;
         if (!plain) {
@@ -209,11 +262,8 @@ static void run_sublayer(const struct place *place, double *streams) {
                             normed + token * width, statistics);
         memcpy(read, h + token * h_row, place->streams * sizeof *h);
     }
-    (place->index % 2 ? mlp : attention)(place, normed, output);
+    run_branch(place, normed, output);
     for (size_t token = 0; token < place->tokens; token++) {
-        for (size_t c = 0; c < width; c++) {
-            output[token * width + c] *= dropped(place->model, name, token, c);
-        }
         reference_depth_mix(place->streams, width, streams + token * row, plain ? NULL : h + token * h_row,
                             output + token * width, mixed);
         memcpy(streams + token * row, mixed, row * sizeof *mixed);
@@ -263,6 +313,11 @@ static void reduce(const struct place *place, const double *x, const double *rea
                                         find(model, "ln_f.bias")};
     const size_t width = place->width;
     double statistics[2];
+    if (residual_has_gates(model->config->residual)) {
+        const struct reference_gates gates = gates_of(place);
+        reference_gates_read(&gates, x, top, NULL);
+        return;
+    }
     memset(top, 0, width * sizeof *top);
     for (size_t s = 0; s < place->streams; s++) {
         const double *part = x + s * width;
@@ -322,7 +377,7 @@ double reference_model_loss(const struct reference_model *model, double *logits)
     }
     embed(&place, streams);
     for (place.index = 0; place.index < 2 * model->config->n_layer; place.index++) {
-        run_sublayer(&place, streams);
+        (residual_has_gates(model->config->residual) ? run_gated_sublayer : run_sublayer)(&place, streams);
     }
     const double loss = head_loss(&place, streams, logits);
     free(streams);

@@ -46,8 +46,8 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 /* ---- agreement */
 
 UNIT_TEST(losses_do_not_depend_on_the_number_of_ranks) {
-    static const char *const variants[] = {"rc", "mhc", "shc"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const variants[] = {"rc", "mhc", "shc", "gated"};
+    for (size_t i = 0; i < COUNT(variants); i++) {
         char runs[3][32];
         for (int k = 0; k < 3; k++) {
             snprintf(runs[k], sizeof runs[k], "%s-on-%d", variants[i], 1 << k);

@@ -1,0 +1,362 @@
+/* gated: each stream and channel has a gate, which depends on all streams of the token,
+ *
+ *     enter    v_i = norm(x_i) (1 + gain_i), u = sum_i gate_i v_i / S,
+ *              gate = sigmoid(silu(v w_down / S) w_up); the branch reads u, without a norm of its own
+ *     leave    x'_i = x_i + s_i output, s = 2 sigmoid(v w_post / S)
+ *
+ * and the top reads the streams once more in the same way. mix.streams holds them normalised: see
+ * cl/channel_gates.cl. */
+#include "runtime/device/compute.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/memory.h"
+#include "src/model/frame_parts.h"
+#include "src/model/linear.h"
+#include "src/operations/channel_gates.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define DEVIATION 0.02 /* of initial weights */
+
+enum { DOWN, UP, POST }; /* places in sublayer_offsets.projections */
+
+/* What the forward pass keeps of a sublayer, or of the top; shapes in channel_gates.h. */
+struct kept {
+    const struct buffer *y, *hidden, *post, *logits;
+};
+
+struct gated_state {
+    struct operations *operations;
+    const struct buffer *packed;   /* matrices of all sublayers and of the top, as GEMMs read them */
+    struct gate_table table;       /* where they come from */
+    const struct buffer *d_packed; /* gradients of the first part of each: [rows.y, S C] */
+    const struct buffer *d_gates;  /* [N, S C]: gradients of logits, then those of v; or the gates themselves */
+    const struct buffer *d_hidden, *d_y, *d_post;
+    struct kept kept[]; /* 2 n_layer + 1 */
+};
+
+static struct gated_state *state_of(const struct gpt *gpt) {
+    return gpt->frame_state;
+}
+
+static int64_t top_of(const struct model_config *config) {
+    return BRANCHES * config->n_layer;
+}
+
+/* ---- parameters */
+
+static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
+    const struct model_config *config = builder->config;
+    const uint64_t row = (uint64_t)(config->n_streams * config->n_embd);
+    const struct operation_shape shape = {.channels = config->n_embd, .settings = config->settings};
+    const uint64_t rank = (uint64_t)gates_rank(&shape), streams = (uint64_t)config->n_streams;
+    struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
+    const struct {
+        const char *name;
+        uint64_t shape[2];
+    } matrices[] = {
+        [DOWN] = {"w_down", {row, rank}}, [UP] = {"w_up", {rank, row}}, [POST] = {"w_post", {row, streams}}};
+    if (config->hc_norm_gain) { /* what it adds to 1 */
+        parameters_add(builder, "norm.weight", 1, &row, &at->rms_gain);
+    }
+    for (int i = DOWN; i <= (sublayer == top_of(config) ? UP : POST); i++) {
+        struct parameter *matrix =
+            parameters_add(builder, matrices[i].name, 2, matrices[i].shape, &at->projections[i]);
+        matrix->decayed = true;
+        matrix->deviation = DEVIATION;
+    }
+}
+
+/* ---- memory */
+
+static size_t row_length(const struct gpt *gpt) {
+    return (size_t)(gpt->config.n_streams * gpt->config.n_embd);
+}
+
+static void plan(struct gpt *gpt) {
+    const size_t sublayers = (size_t)top_of(&gpt->config) + 1;
+    struct gated_state *state = memory_zeroed(1, sizeof *state + sublayers * sizeof *state->kept);
+    gpt->frame_state = state;
+    state->packed = memory_plan_add(&gpt->plan, "weights", sublayers * gates_packed_elements(&gpt->operations),
+                                    gpt->options.type);
+    state->table.leaves = memory_plan_add(&gpt->plan, "weights", sublayers * GATE_LEAF_INTEGERS, ELEMENT_INT32);
+    state->table.count = sublayers;
+    state->table.has_top = true;
+}
+
+/* Whether each sublayer keeps what its gates are computed from. */
+static bool keeps_gates(const struct gpt *gpt) {
+    return !gpt_shares_streams(gpt) && !gpt->options.recompute;
+}
+
+static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
+    const char *const group = "hyper-connection matrices";
+    const struct gate_rows rows = gate_rows(&gpt->operations.shape);
+    struct kept *kept = &state_of(gpt)->kept[sublayer->index];
+    const bool is_top = !sublayer->branch, shares = is_top ? gpt_shares_streams(gpt) : !keeps_gates(gpt);
+    frame_plan_streams(gpt, sublayer);
+    if (sublayer->index >= BRANCHES && shares) {
+        *kept = kept[-BRANCHES];
+        return;
+    }
+    kept->y = gpt_plan_floats(gpt, group, (int64_t)rows.y);
+    kept->hidden = gpt_plan_activations(gpt, group, (int64_t)rows.hidden);
+    kept->post = gpt_plan_floats(gpt, group, gpt->config.n_streams);
+    kept->logits = gpt_plan_activations(gpt, group, (int64_t)row_length(gpt));
+}
+
+static void plan_scratch(struct gpt *gpt) {
+    const char *const group = "scratch";
+    const struct gate_rows rows = gate_rows(&gpt->operations.shape);
+    struct gated_state *state = state_of(gpt);
+    if (!gpt_shares_streams(gpt)) {
+        state->d_gates = gpt_plan_activations(gpt, group, (int64_t)row_length(gpt));
+    }
+    if (gpt->options.mode == GPT_TRAINING) {
+        state->d_packed =
+            memory_plan_add(&gpt->plan, group, state->table.count * rows.y * row_length(gpt), ELEMENT_FP32);
+        state->d_hidden = gpt_plan_floats(gpt, group, (int64_t)rows.hidden);
+        state->d_y = gpt_plan_activations(gpt, group, (int64_t)rows.y);
+        state->d_post = gpt_plan_floats(gpt, group, gpt->config.n_streams);
+    }
+}
+
+static uint64_t largest_matrix(const struct gpt *gpt) {
+    const size_t rows = gate_rows(&gpt->operations.shape).y, tokens = gpt_tokens(gpt);
+    return (rows > tokens ? rows : tokens) * row_length(gpt);
+}
+
+/* Writes the table of all matrices to the device. */
+static int create(struct gpt *gpt) {
+    struct gated_state *state = state_of(gpt);
+    struct gate_leaves *leaves = memory_zeroed(state->table.count, sizeof *leaves);
+    for (size_t i = 0; i < state->table.count; i++) {
+        const struct sublayer_offsets *at = gpt->sublayers[i].at;
+        leaves[i] = (struct gate_leaves){at->rms_gain, at->projections[DOWN], at->projections[UP],
+                                         gpt->sublayers[i].branch ? at->projections[POST] : GATES_NO_POST,
+                                         i * gates_packed_elements(&gpt->operations)};
+    }
+    state->operations = &gpt->operations;
+    const int status =
+        buffer_write(gpt->compute, state->table.leaves, 0, leaves, state->table.count * sizeof *leaves);
+    free(leaves);
+    return status;
+}
+
+/* ---- forward */
+
+static void set_module(struct gpt *gpt) {
+    compute_set_module(gpt->compute, "hyper-connections");
+}
+
+static struct gate_values values_of(const struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct kept *kept = &state_of(gpt)->kept[sublayer->index];
+    return (struct gate_values){.gain = {gpt->parameters.weights, sublayer->at->rms_gain},
+                                .streams = sublayer->mix.streams,
+                                .squares = sublayer->mix.squares,
+                                .y = kept->y,
+                                .hidden = kept->hidden,
+                                .post = kept->post,
+                                .logits = kept->logits,
+                                .output = sublayer->mix.output};
+}
+
+/* Its packed matrices: [rows.y, S C], and [S C, rows.hidden]. */
+static struct span packed_in(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return (struct span){state_of(gpt)->packed, (size_t)sublayer->index * gates_packed_elements(&gpt->operations)};
+}
+
+static struct span packed_up(const struct gpt *gpt, const struct sublayer *sublayer) {
+    struct span packed = packed_in(gpt, sublayer);
+    packed.offset += gate_rows(&gpt->operations.shape).y * row_length(gpt);
+    return packed;
+}
+
+/* Packs the matrices, and normalises the first streams. Steps of generation use what the pass over the prompt has
+ * packed. */
+static void begin(struct gpt *gpt) {
+    const struct gated_state *state = state_of(gpt);
+    const struct gate_values first = values_of(gpt, gpt->sublayers);
+    set_module(gpt);
+    if (gpt->pass.cache != CACHE_STEP) {
+        gates_pack(&gpt->operations, gpt->parameters.weights, state->table, state->packed);
+    }
+    gates_begin(&gpt->operations, gpt_tokens(gpt), &first);
+}
+
+/* streams -> u [N, C] */
+static void read_streams(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *u) {
+    struct operations *operations = &gpt->operations;
+    const struct gate_values values = values_of(gpt, sublayer);
+    const struct gate_rows rows = gate_rows(&operations->shape);
+    const size_t tokens = gpt_tokens(gpt), row = row_length(gpt);
+    set_module(gpt);
+    linear_multiply(operations, tokens, rows.y, row, (struct span){values.streams, 0}, packed_in(gpt, sublayer),
+                    values.y);
+    gates_hidden_forward(operations, tokens, &values);
+    linear_multiply(operations, tokens, row, rows.hidden, (struct span){values.hidden, 0}, packed_up(gpt, sublayer),
+                    values.logits);
+    gates_forward(operations, tokens, &values, u);
+}
+
+static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    read_streams(gpt, sublayer, sublayer->mix.normed);
+}
+
+static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gate_values values = values_of(gpt, sublayer);
+    set_module(gpt);
+    gates_leave(&gpt->operations, gpt_tokens(gpt), &values, sublayer[1].mix.streams, sublayer[1].mix.squares);
+}
+
+static void top(struct gpt *gpt) {
+    read_streams(gpt, &gpt->sublayers[top_of(&gpt->config)], gpt->final);
+}
+
+/* ---- backward */
+
+/* d_gates, the gradient of logits -> those of w_up and, in d_hidden, of hidden. */
+static void up_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct gate_values *values) {
+    const struct gated_state *state = state_of(gpt);
+    const struct span up = packed_up(gpt, sublayer);
+    const size_t tokens = gpt_tokens(gpt), row = row_length(gpt), hidden = gate_rows(&gpt->operations.shape).hidden;
+    const size_t rank = (size_t)gates_rank(&gpt->operations.shape);
+    const struct matrix d_logits = matrix_of(state->d_gates, 0, tokens, row);
+    gemm_run(gpt->compute, &(struct gemm_call){.a = d_logits,
+                                               .b = matrix_of(up.buffer, up.offset, row, hidden),
+                                               .c = matrix_of(state->d_hidden, 0, tokens, hidden)});
+    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
+                                               .a = {values->hidden, 0, tokens, rank, hidden},
+                                               .b = d_logits,
+                                               .c = matrix_of(gpt->parameters.gradients,
+                                                              sublayer->at->projections[UP], rank, row),
+                                               .beta = gpt->parameters.accumulate});
+}
+
+/* d_y -> the gradients of the packed matrices and, in d_gates, that part of the normalised streams' gradient which
+ * comes through y. */
+static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer,
+                                 const struct gate_values *values) {
+    const struct gated_state *state = state_of(gpt);
+    const struct span packed = packed_in(gpt, sublayer);
+    const size_t tokens = gpt_tokens(gpt), row = row_length(gpt), columns = gate_rows(&gpt->operations.shape).y;
+    const struct matrix d_y = matrix_of(state->d_y, 0, tokens, columns);
+    gemm_run(gpt->compute, &(struct gemm_call){.a = d_y,
+                                               .b = matrix_of(packed.buffer, packed.offset, columns, row),
+                                               .c = matrix_of(state->d_gates, 0, tokens, row)});
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.transpose_a = true,
+                                 .a = d_y,
+                                 .b = matrix_of(values->streams, 0, tokens, row),
+                                 .c = matrix_of(state->d_packed, (size_t)sublayer->index * columns * row, columns,
+                                                row)});
+}
+
+/* With recompute what the last branch of a layer wrote is not there while the layer above it runs. */
+static bool joins(const struct gpt *gpt, const struct sublayer *before) {
+    const bool crosses = before->index % BRANCHES == BRANCHES - 1 && before[1].branch;
+    return !(gpt->options.recompute && crosses);
+}
+
+/* d_u [N, C] and scratch.d_streams of the next sublayer -> scratch.d_streams, and all of leave_backward of the
+ * sublayer before. */
+static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_u) {
+    struct operations *operations = &gpt->operations;
+    const struct gated_state *state = state_of(gpt);
+    const struct gate_values values = values_of(gpt, sublayer);
+    const size_t tokens = gpt_tokens(gpt);
+    const bool is_top = !sublayer->branch, joined = sublayer->index > 0 && joins(gpt, sublayer - 1);
+    const struct gate_values before = joined ? values_of(gpt, sublayer - 1) : values;
+    set_module(gpt);
+    gates_backward(operations, tokens, &values, d_u, state->d_gates,
+                   (struct span){gpt->parameters.gradients, sublayer->at->rms_gain}, gpt->parameters.accumulate);
+    up_backward(gpt, sublayer, &values);
+    gates_hidden_backward(operations, tokens, &values, state->d_hidden, is_top ? NULL : state->d_post, state->d_y);
+    projections_backward(gpt, sublayer, &values);
+    gates_streams_backward(operations, tokens, &values,
+                           &(struct gate_gradients){.d_packed = state->d_gates,
+                                                    .d_u = d_u,
+                                                    .d_streams = gpt->scratch.d_streams,
+                                                    .is_top = is_top,
+                                                    .before = joined ? &before : NULL,
+                                                    .d_output = gpt->scratch.d_output,
+                                                    .d_post = state->d_post});
+}
+
+static void unpack(struct gpt *gpt, size_t first, size_t count) {
+    const struct gated_state *state = state_of(gpt);
+    set_module(gpt);
+    gates_unpack(&gpt->operations, gpt->parameters.weights,
+                 (struct gate_table){state->table.leaves, first, count, first + count == state->table.count},
+                 state->d_packed, gpt->parameters.gradients, gpt->parameters.accumulate);
+}
+
+static void top_backward(struct gpt *gpt) {
+    const size_t index = (size_t)top_of(&gpt->config);
+    read_backward(gpt, &gpt->sublayers[index], gpt->d_final);
+    unpack(gpt, index, 1);
+}
+
+static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gate_values values = values_of(gpt, sublayer);
+    if (!joins(gpt, sublayer)) {
+        set_module(gpt);
+        gates_leave_backward(&gpt->operations, gpt_tokens(gpt), &values, gpt->scratch.d_streams,
+                             gpt->scratch.d_output, state_of(gpt)->d_post);
+    }
+    return gpt->scratch.d_output;
+}
+
+static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    read_backward(gpt, sublayer, gpt->scratch.d_normed);
+}
+
+static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (sublayer) {
+        unpack(gpt, (size_t)sublayer->index, 1);
+    } else {
+        unpack(gpt, 0, (size_t)top_of(&gpt->config)); /* top_backward has finished its own */
+    }
+}
+
+/* ---- values */
+
+static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
+    const struct gated_state *state = state_of(gpt);
+    const uint64_t streams = (uint64_t)gpt->config.n_streams;
+    const bool is_top = sublayer == top_of(&gpt->config);
+    if (!keeps_gates(gpt)) {
+        return 0;
+    }
+    gates_open(state->operations, gpt_tokens(gpt), state->kept[sublayer].logits, state->d_gates);
+    values[0] = (struct frame_value){.buffer = state->d_gates,
+                                     .row = row_length(gpt),
+                                     .rank = 2,
+                                     .shape = {streams, (uint64_t)gpt->config.n_embd}};
+    values[1] = (struct frame_value){.buffer = state->kept[sublayer].post,
+                                     .row = streams,
+                                     .rank = 1,
+                                     .shape = {streams, 1}};
+    snprintf(values[0].name, sizeof values[0].name, is_top ? "h_gate.top" : "h_gate.%" PRId64, sublayer);
+    snprintf(values[1].name, sizeof values[1].name, "h_post.%" PRId64, sublayer);
+    return is_top ? 1 : 2;
+}
+
+const struct frame frame_gated = {
+    .name = "gated",
+    .reads_output = true,
+    .add_parameters = add_parameters,
+    .plan = plan,
+    .plan_sublayer = plan_sublayer,
+    .plan_scratch = plan_scratch,
+    .largest_matrix = largest_matrix,
+    .create = create,
+    .begin = begin,
+    .enter = enter,
+    .leave = leave,
+    .top = top,
+    .top_backward = top_backward,
+    .leave_backward = leave_backward,
+    .enter_backward = enter_backward,
+    .finish_backward = finish_backward,
+    .values = values,
+};
