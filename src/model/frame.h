@@ -85,8 +85,8 @@ struct frame {
 #define FRAMES(FRAME)                                                                                              \
     FRAME(mixed)                                                                                                   \
     FRAME(ahead)                                                                                                   \
-    FRAME(plain)                                                                                                   \
-    FRAME(gated)
+    FRAME(gated)                                                                                                   \
+    FRAME(plain)
 
 #define FRAME_DECLARATION(name) extern const struct frame frame_##name;
 FRAMES(FRAME_DECLARATION)
