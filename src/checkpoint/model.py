@@ -39,6 +39,10 @@ class LayerNorm(nn.Module):
         return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
 
 
+def norm_epsilon(config):
+    return config.get("norm_eps", 1e-6 if config["norm"] == "rmsnorm" else 1e-5)
+
+
 class RMSNorm(nn.Module):
     """x over the root of its mean square, times a gain."""
 
@@ -55,9 +59,9 @@ class RMSNorm(nn.Module):
 def norm_of(config):
     """A norm before a branch or before the logits."""
     if config["norm"] == "layernorm":
-        return LayerNorm(config["n_embd"], config["bias"], config.get("norm_eps", 1e-5))
+        return LayerNorm(config["n_embd"], config["bias"], norm_epsilon(config))
     if config["norm"] == "rmsnorm":
-        return RMSNorm(config["n_embd"], config.get("norm_eps", 1e-6))
+        return RMSNorm(config["n_embd"], norm_epsilon(config))
     raise ValueError("this file has no class for norm '%s': add one, and its row in norm_of" % config["norm"])
 
 
@@ -369,7 +373,7 @@ class Gated(nn.Module):
         super().__init__()
         self.streams, width = config["n_streams"], config["n_embd"]
         row, rank = self.streams * width, config["gated_rank"] or (width + 7) // 8
-        self.epsilon = config.get("norm_eps", 1e-6 if config["norm"] == "rmsnorm" else 1e-5)
+        self.epsilon = norm_epsilon(config)
         self.norm = nn.Module()
         self.norm.weight = nn.Parameter(torch.zeros(row)) if config["hc_norm_gain"] else None  # a gain less 1
         self.w_down = nn.Parameter(torch.zeros(row, rank))
@@ -385,8 +389,39 @@ class Gated(nn.Module):
         return read, None if self.w_post is None else 2.0 * torch.sigmoid(z @ self.w_post / self.streams)
 
 
+class DepthRead(nn.Module):
+    """Attention residuals: a mixture of earlier states, by a softmax over them."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.norm = RMSNorm(config["n_embd"], norm_epsilon(config), gain=config["hc_norm_gain"])
+        self.query = nn.Parameter(torch.zeros(config["n_embd"]))
+
+    def forward(self, states):
+        states = torch.stack(states.all(), -2)
+        weights = (self.norm(states) @ self.query).softmax(-1)
+        return (weights.unsqueeze(-2) @ states).squeeze(-2)
+
+
+class States:
+    """What attention residuals carry in place of streams: the embedding, then sums of the outputs of `block` sublayers each."""
+
+    def __init__(self, embedded, block):
+        self.complete, self.newest, self.block, self.outputs = [embedded], None, block, 0
+
+    def all(self):
+        return self.complete + ([] if self.newest is None else [self.newest])
+
+    def add(self, output):
+        self.newest = output if self.newest is None else self.newest + output
+        self.outputs += 1
+        if self.outputs % self.block == 0:
+            self.complete, self.newest = self.all(), None
+
+
+SINGLE = ("rc", "attnres")                                           # connections with one stream
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated}
+               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead}
 
 
 # ---- the model
@@ -417,6 +452,9 @@ class Block(nn.Module):
         if isinstance(connection, Gated):
             inner, post = connection(streams)
             return streams + post.unsqueeze(-1) * branch(inner).unsqueeze(-2), None
+        if isinstance(streams, States):
+            streams.add(branch(norm(connection(streams))))
+            return streams, None
         pre, post, residual = connection(streams)
         weights = pre if read is None else read
         output = branch(norm((weights.unsqueeze(-2) @ streams).squeeze(-2)))
@@ -451,13 +489,17 @@ class Transformer(nn.Module):
         width = config["n_embd"]
         self.wte = nn.Embedding(config["vocab_size"], width)
         self.wpe = nn.Embedding(config["block_size"], width) if config["position"] == "learned" else None
-        scaled = config["stream_expand"] == "scaled" and config["residual"] != "rc"
+        scaled = config["stream_expand"] == "scaled" and config["residual"] not in SINGLE
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
         gated = config["residual"] == "gated"
         self.ln_f = None if gated else norm_of(config)
-        collapsed = config["stream_reduce"] == "head" and config["residual"] != "rc"
-        self.hc_head = Gated(config, top=True) if gated else Collapse(config) if collapsed else None
+        collapsed = config["stream_reduce"] == "head" and config["residual"] not in SINGLE
+        self.hc_head = Collapse(config) if collapsed else None
+        if config["residual"] == "attnres":
+            self.hc_head = DepthRead(config)
+        if gated:
+            self.hc_head = Gated(config, top=True)
 
 
 class GPT(nn.Module):
@@ -467,7 +509,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "norm_sum")
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
@@ -481,8 +523,10 @@ class GPT(nn.Module):
         if parts.wpe is not None:
             embedded = embedded + parts.wpe.weight[:tokens.shape[1]]
         embedded = functional.dropout(embedded, config["dropout"], self.training)
-        count = 1 if config["residual"] == "rc" else config["n_streams"]
+        count = 1 if config["residual"] in SINGLE else config["n_streams"]
         streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)
+        if config["residual"] == "attnres":
+            streams = States(embedded, config["attnres_block"])
         if parts.stream_scale is not None:
             streams = streams * parts.stream_scale
         read = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0

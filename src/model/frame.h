@@ -86,6 +86,7 @@ struct frame {
     FRAME(mixed)                                                                                                   \
     FRAME(ahead)                                                                                                   \
     FRAME(gated)                                                                                                   \
+    FRAME(attnres)                                                                                                 \
     FRAME(plain)
 
 #define FRAME_DECLARATION(name) extern const struct frame frame_##name;

@@ -60,6 +60,12 @@ static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
     }
 }
 
+static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (gpt->frame->leave) {
+        gpt->frame->leave(gpt, sublayer);
+    }
+}
+
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     const struct sublayer *sublayer = gpt->sublayers;
@@ -77,7 +83,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
         frame->enter(gpt, sublayer);
         observe(gpt, sublayer);
         branch_forward(gpt, sublayer);
-        frame->leave(gpt, sublayer);
+        leave(gpt, sublayer);
     }
     compute_set_module(gpt->compute, "head");
     frame->top(gpt);
@@ -156,13 +162,15 @@ static void notify(const struct gpt_listener *listener, int64_t sublayer) {
 
 /* Runs a layer forward again, from its input streams to all buffers that its backward pass reads. */
 static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
+    gpt->recomputes = true;
     for (int i = 0; i < BRANCHES; i++) {
         gpt->frame->enter(gpt, &layer[i]);
         branch_forward(gpt, &layer[i]);
         if (i + 1 < BRANCHES) {
-            gpt->frame->leave(gpt, &layer[i]);
+            leave(gpt, &layer[i]);
         }
     }
+    gpt->recomputes = false;
 }
 
 static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {

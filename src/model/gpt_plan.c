@@ -123,7 +123,8 @@ static void plan_scratch(struct gpt *gpt) {
     const int64_t streams = gpt->config.n_streams, width = gpt->config.n_embd;
     struct gpt_scratch *scratch = &gpt->scratch;
     if (is_training(gpt)) {
-        scratch->d_streams = gpt_plan_activations(gpt, group, streams * width);
+        scratch->d_streams =
+            scratch->d_streams ? scratch->d_streams : gpt_plan_activations(gpt, group, streams * width);
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, out_proj_channels(gpt));

@@ -72,7 +72,7 @@ struct gpt_scratch {
     const struct buffer *qkv;           /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */
     const struct buffer *head_scales;   /* [N, H + K] with qk_norm */
     const struct buffer *scores;        /* generation: [options.batch, H, padded] */
-    const struct buffer *d_streams;     /* [N, S, C] */
+    const struct buffer *d_streams;     /* [N, S, C], with more behind it where the frame has planned it */
     const struct buffer *d_output;      /* [N, C] */
     const struct buffer *d_normed;      /* [N, C] */
     const struct buffer *d_out_proj_in; /* [N, H D] or [N, M], the larger */
@@ -146,6 +146,7 @@ struct gpt {
     struct row_gradients row_gradients;
     struct token_shape shape; /* of the current batch */
     struct gpt_pass pass;
+    bool recomputes;      /* a layer is running forward again, for the backward pass */
     size_t valid_targets; /* targets of the batch that are not -1 */
     struct upload upload; /* of batches, [5, upload_tokens] int: tokens, targets, and groups */
     size_t upload_tokens;

@@ -125,6 +125,9 @@ static int check_reads(struct model_config *config) {
 static int check_streams(struct model_config *config) {
     char takes[64];
     if (residual_is_single(config->residual)) {
+        if (config->stream_expand == STREAM_EXPAND_SCALED && !residual_is_plain(config->residual)) {
+            return error_set("stream_expand = scaled: '%s' has one stream", config->residual->name);
+        }
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
     }

@@ -91,7 +91,17 @@ const char *activation_names(void) {
 }
 
 /* When a program is built, besides attention's. */
-enum need { ALWAYS, HYPER_CONNECTIONS, READ_AHEAD, FUSED_FRAME, GATED_MLPS, HEAD_ROWS, COLLAPSE, CHANNEL_GATES };
+enum need {
+    ALWAYS,
+    HYPER_CONNECTIONS,
+    READ_AHEAD,
+    FUSED_FRAME,
+    GATED_MLPS,
+    HEAD_ROWS,
+    COLLAPSE,
+    CHANNEL_GATES,
+    DEPTH
+};
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
  *
@@ -125,6 +135,10 @@ static const struct program {
     {.files = {"norm_%s.cl", "head.cl"},
      .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
+    {.files = {"norm_%s.cl", "depth_read.cl"},
+     .constants = "VEC CHANNELS BIAS GAINED NORM_EPSILON ACT",
+     .need = DEPTH,
+     .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward)}},
     {.files = {"collapse.cl"},
      .constants = "VEC=1 STREAMS CHANNELS HC_EPS ACT",
      .need = COLLAPSE,
@@ -334,7 +348,8 @@ static char *define_all(const struct operations *operations, const struct progra
             fprintf(file, " -D%.*s=%" PRId64, (int)strcspn(word, "="), word, number);
         }
     }
-    const bool is_heavy = program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME;
+    const bool is_heavy =
+        program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME || program->need == DEPTH;
     fputs(device_registers_option(&operations->compute->device, is_heavy ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
           file);
     memory_close_stream(file);
@@ -394,6 +409,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [COLLAPSE] = operations->shape.collapsed,
         [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
+        [DEPTH] = residual_reads_depth(operations->shape.residual),
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };

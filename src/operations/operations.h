@@ -303,6 +303,43 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
                  const struct buffer *gram);
 
+/* ---- attention over depth: branches read earlier states of the residual stream (attnres) */
+
+/* What the input of one branch is read from, and what the forward pass keeps of it. State s < count is in slot
+ * min(s apart, newest) of `states`. */
+struct depth_read {
+    const struct buffer *states; /* [slots, N, C] */
+    int64_t count, apart, newest;
+    const struct buffer
+        *output;        /* [N, C] of the branch before, which becomes the newest state; NULL: it is there */
+    int64_t before;     /* slot of the state that the output is added to; -1: none */
+    struct span leaves; /* the gain [C] of the scores' RMSNorm unless shape.gainless, then the query [C] */
+    struct layer_norm norm;
+    const struct buffer *scales;     /* [slots, N] 1 / rms of states; the forward pass adds that of the newest */
+    const struct buffer *weights;    /* [N, count]: the softmax */
+    const struct buffer *mixed;      /* [N, C] the sum of states with these weights */
+    const struct buffer *normed;     /* [N, C] layer norm of it */
+    const struct buffer *statistics; /* [N, 2] of the layer norm */
+};
+
+/* What depth_read_backward writes. */
+struct depth_read_gradients {
+    const struct buffer *d_states; /* [count, N, C], added to with `adds`; else written */
+    bool adds;
+    const struct buffer *d_output; /* [N, C] of the branch before; NULL: the newest state is not made of one */
+    struct layer_norm norm;
+    struct span leaves;
+};
+
+/* The newest state, and scales, weights, mixed, normed and statistics. cl/depth_read.cl has the formulas. */
+void depth_read_forward(struct operations *operations, size_t tokens, const struct depth_read *read);
+
+/* From d_normed [N, C]. The gradient of the newest state is that of d_output, too; to d_states it is stored only if
+ * it is the gradient of slot `before`, too, or if there is no output: else nothing reads it any more. */
+void depth_read_backward(struct operations *operations, size_t tokens, const struct depth_read *read,
+                         const struct buffer *d_normed, const struct depth_read_gradients *gradients,
+                         bool accumulate);
+
 /* ---- branches */
 
 /* ---- queries and keys before attention */

@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "src/measuring/depth_check.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/batch_sampler.h"
 #include "src/training/train.h"
@@ -294,8 +295,26 @@ static void check_promises(struct trainer *trainer, const struct h_measurement *
     }
 }
 
+/* The same of weights over depth, where the variant has these and no H_res: those of this rank's tokens. */
+static int check_depth(struct trainer *trainer, int64_t iteration) {
+    struct h_breach breach;
+    int status;
+    while ((status = depth_check(&breach, &trainer->gpt, ~trainer->broken)) == 0 && breach.promise) {
+        trainer->broken |= breach.promise;
+        progress_end(&trainer->progress);
+        PRINT(trainer,
+              "warning  %s of weights over depth are exact with '%s', but one is %.9g in sublayer %zu at iteration "
+              "%" PRId64 "\n",
+              breach.name, trainer->settings->model.residual->name, breach.value, breach.sublayer, iteration);
+    }
+    return status;
+}
+
 static int report_statistics(struct trainer *trainer, int64_t iteration) {
     struct h_measurement statistics;
+    if (residual_reads_depth(trainer->settings->model.residual)) {
+        return trainer_is_first(trainer) ? check_depth(trainer, iteration) : 0;
+    }
     if (!residual_has_matrices(trainer->settings->model.residual)) {
         return 0;
     }

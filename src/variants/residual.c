@@ -207,6 +207,11 @@ static const struct residual_setting circulant_settings[] = {
     {.name = NULL},
 };
 
+static const struct residual_setting attnres_settings[] = {
+    {"attnres_block", RESIDUAL_INT, "1", 1, 2048, "attnres: sublayers whose outputs make one state", NULL, false},
+    {.name = NULL},
+};
+
 /* ---- the table */
 
 /* Bits of residual_variant.streams: all numbers from the first to the last. */
@@ -293,6 +298,14 @@ static const struct residual_variant variants[] = {
      .frame = "gated",
      .streams = STREAMS(2, 8),
      .settings = gated_settings},
+    {.name = "attnres",
+     .summary = "attention residuals: branches read a mixture of earlier states",
+     .source = "Kimi Team, arXiv 2603.15031",
+     .colour = "#17becf",
+     .frame = "attnres",
+     .streams = STREAMS(1, 1),
+     .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
+     .settings = attnres_settings},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 
@@ -385,6 +398,10 @@ bool residual_has_gates(const struct residual_variant *variant) {
 
 bool residual_is_plain(const struct residual_variant *variant) {
     return variant->frame && strcmp(variant->frame, "plain") == 0;
+}
+
+bool residual_reads_depth(const struct residual_variant *variant) {
+    return variant->frame && strcmp(variant->frame, "attnres") == 0;
 }
 
 bool residual_is_single(const struct residual_variant *variant) {

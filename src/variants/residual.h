@@ -125,6 +125,9 @@ bool residual_has_gates(const struct residual_variant *variant);
 /* rc: a branch's output is added to what it read. */
 bool residual_is_plain(const struct residual_variant *variant);
 
+/* attnres: branches read mixtures of earlier states, by softmaxes over depth. */
+bool residual_reads_depth(const struct residual_variant *variant);
+
 /* Whether it has one stream, and takes no other number of them. */
 bool residual_is_single(const struct residual_variant *variant);
 

@@ -51,6 +51,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.tie_embeddings = bias;
     config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_single(variant);
+    config.settings.values[residual_setting_find("attnres_block")].number = bias ? 3 : 1;
     config.dropout = 0.1;
     small_model_create_planned(model, compute, &config,
                                &(struct gpt_options){.batch = BATCH,

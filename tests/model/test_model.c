@@ -53,6 +53,7 @@ static struct model_config config_of(const struct model_case *shape) {
     config.block_size = is_large(shape) ? 3 : 7; /* the reference takes seconds a token there */
     config.vocab_size = 19;
     reference_set(&config.settings, "sinkhorn_iters", 9);
+    reference_set(&config.settings, "attnres_block", shape->bias ? 3 : 1);
     config.bias = shape->bias;
     config.stream_reduce = shape->norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
     config.stream_expand = shape->scaled;

@@ -56,7 +56,7 @@ int support_fill(struct compute *compute, const struct buffer *buffer, size_t co
 
 struct case_shape case_shape_complete(struct case_shape shape) {
     shape.residual = shape.residual ? shape.residual : "identity";
-    shape.streams = shape.streams ? shape.streams : strcmp(shape.residual, "rc") == 0 ? 1 : 4;
+    shape.streams = shape.streams ? shape.streams : residual_is_single(residual_find(shape.residual)) ? 1 : 4;
     shape.channels = shape.channels ? shape.channels : 24;
     shape.heads = shape.heads ? shape.heads : 1;
     shape.vocabulary = shape.vocabulary ? shape.vocabulary : 33;

@@ -19,6 +19,7 @@ struct case_shape {
     double norm_eps;         /* 0: the norm's usual one */
     double softcap, hc_eps;
     bool gainless, collapsed, read_delay;
+    int64_t apart; /* slots from one state to the next */
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

@@ -250,3 +250,23 @@ void reference_adamw(const struct reference_adamw *settings, double gradient, do
     *weight -= settings->rate * settings->decay * *weight;
     *weight -= settings->rate * m / (sqrt(v) + 1e-8);
 }
+
+void reference_depth_read(const struct reference_depth *depth, const double *const *states, double *weights,
+                          double *mixed) {
+    const size_t c = depth->channels;
+    for (size_t s = 0; s < depth->count; s++) {
+        const double scale = 1.0 / sqrt(reference_dot(c, states[s], states[s]) / (double)c + depth->epsilon);
+        weights[s] = 0.0;
+        for (size_t i = 0; i < c; i++) {
+            weights[s] += depth->query[i] * (depth->gain ? depth->gain[i] : 1.0) * states[s][i] * scale;
+        }
+    }
+    const double sum = reference_log_sum_exp(weights, depth->count, 1);
+    memset(mixed, 0, c * sizeof *mixed);
+    for (size_t s = 0; s < depth->count; s++) {
+        weights[s] = exp(weights[s] - sum);
+        for (size_t i = 0; i < c; i++) {
+            mixed[i] += weights[s] * states[s][i];
+        }
+    }
+}

@@ -42,6 +42,16 @@ struct reference_gates {
 /* One token: what the gates read of its streams x [S, C], u [C], and the weights s [S] of the output. */
 void reference_gates_read(const struct reference_gates *gates, const double *x, double *u, double *s);
 
+/* One token: the weights [count] of states s_i [C], which are the softmax of <query, g s_i> / rms(s_i), and mixed
+ * [C], the sum of states with them. gain NULL: g = 1. */
+struct reference_depth {
+    size_t count, channels;
+    const double *gain, *query;
+    double epsilon; /* added to the mean square */
+};
+void reference_depth_read(const struct reference_depth *depth, const double *const *states, double *weights,
+                          double *mixed);
+
 /* log sum exp over `count` numbers `stride` apart */
 double reference_log_sum_exp(const double *x, size_t count, size_t stride);
 

@@ -274,6 +274,78 @@ static void run_sublayer(const struct place *place, double *streams) {
     free(mixed);
 }
 
+/* ---- attention over depth */
+
+/* States of all tokens: what sublayers read, and the sum of outputs that the next is made of. */
+struct depth {
+    double *states; /* [count + 1, N, C]: the last is that sum */
+    size_t count;
+    int64_t summed; /* outputs in it */
+};
+
+/* States -> their mixture [N, C], by the leaves of the sublayer or, at place->index 2 n_layer, of hc_head. */
+static void read_depth(const struct place *place, const struct depth *depth, double *mixed) {
+    const struct reference_model *model = place->model;
+    const bool top = place->index == 2 * model->config->n_layer;
+    const size_t count = depth->count + (depth->summed > 0), row = place->tokens * place->width;
+    const struct reference_depth leaves = {
+        .count = count,
+        .channels = place->width,
+        .gain = top ? find(model, "hc_head.norm.weight") : find_leaf(place, "hc_attn", "hc_mlp", "norm.weight"),
+        .query = top ? find(model, "hc_head.query") : find_leaf(place, "hc_attn", "hc_mlp", "query"),
+        .epsilon = model->config->norm_eps,
+    };
+    double *weights = allocate(count);
+    const double **states = calloc(count, sizeof *states);
+    for (size_t token = 0; token < place->tokens; token++) {
+        for (size_t s = 0; s < count; s++) {
+            states[s] = depth->states + s * row + token * place->width;
+        }
+        reference_depth_read(&leaves, states, weights, mixed + token * place->width);
+    }
+    free(states);
+    free(weights);
+}
+
+/* The mixture that a sublayer has read becomes its output, which joins the newest state. */
+static void add_output(const struct place *place, struct depth *depth, double *mixed) {
+    const struct model_config *config = place->model->config;
+    const int64_t block = config->settings.values[residual_setting_find("attnres_block")].number;
+    const size_t width = place->width, row = place->tokens * width;
+    const struct reference_norm norm = {config->norm, config->norm_eps, find_leaf(place, "ln_1", "ln_2", "weight"),
+                                        find_leaf(place, "ln_1", "ln_2", "bias")};
+    double *normed = allocate(row), *newest = depth->states + depth->count * row, statistics[2];
+    char name[32];
+    snprintf(name, sizeof name, "%" PRId64 " output", place->index);
+    for (size_t token = 0; token < place->tokens; token++) {
+        reference_norm(&norm, width, mixed + token * width, normed + token * width, statistics);
+    }
+    (place->index % 2 ? mlp : attention)(place, normed, mixed);
+    for (size_t i = 0; i < row; i++) {
+        newest[i] += mixed[i] * dropped(place->model, name, i / width, i % width);
+    }
+    depth->summed++;
+    if (depth->summed == block) {
+        depth->count++;
+        depth->summed = 0;
+    }
+    free(normed);
+}
+
+/* embedding [N, C] -> the mixture at the top [N, C], in place */
+static void run_over_depth(struct place *place, double *embedded) {
+    const int64_t sublayers = 2 * place->model->config->n_layer;
+    const size_t row = place->tokens * place->width;
+    struct depth depth = {.states = allocate(((size_t)sublayers + 2) * row), .count = 1};
+    memcpy(depth.states, embedded, row * sizeof *embedded);
+    for (place->index = 0; place->index < sublayers; place->index++) {
+        read_depth(place, &depth, embedded);
+        add_output(place, &depth, embedded);
+    }
+    read_depth(place, &depth, embedded);
+    free(depth.states);
+}
+
 /* ---- the ends */
 
 static void embed(const struct place *place, double *streams) {
@@ -376,7 +448,10 @@ double reference_model_loss(const struct reference_model *model, double *logits)
         place.read[token * place.streams] = 1.0;
     }
     embed(&place, streams);
-    for (place.index = 0; place.index < 2 * model->config->n_layer; place.index++) {
+    if (residual_reads_depth(model->config->residual)) {
+        run_over_depth(&place, streams);
+    }
+    for (; place.index < 2 * model->config->n_layer; place.index++) {
         (residual_has_gates(model->config->residual) ? run_gated_sublayer : run_sublayer)(&place, streams);
     }
     const double loss = head_loss(&place, streams, logits);

@@ -1,0 +1,259 @@
+/* Attention over depth: the input of a branch from earlier states S of the residual stream. For one token, with w =
+ * gain * query of the sublayer:
+ *
+ *   scale_s = 1 / sqrt(mean of S_s^2 + NORM_EPSILON)     score_s = scale_s <w, S_s>     a = softmax(score)
+ *   u = sum_s a_s S_s     y = norm(u)                                                S [count, C] -> y [C]
+ *
+ * and backward, with e_s = a_s (<d_u, S_s> - <d_u, u>), which is 0 for the only state:
+ *
+ *   d_S_s += a_s d_u + e_s scale_s (w - score_s scale_s / C S_s)
+ *   d_w = sum of e_s scale_s S_s over tokens and states     d_gain += query d_w     d_query += gain d_w
+ *
+ * Either kernel reads a state once: forward the softmax is updated with each, and backward u, which the forward
+ * pass has stored, stands for the sum over states that the softmax's gradient needs.
+ *
+ * States are in slots of states [slots, N, C]: number s < count in slot min(s apart, newest), so the last of them
+ * in `newest`. d_states [count, N, C] has their gradients.
+ *
+ * Build constants: CHANNELS (C), BIAS (norm has one), GAINED (the gain exists: [C] right before the query).
+ */
+
+/* States whose sums over the lanes are made together: fewer barriers, and more registers. */
+#if LANES == 1 || SLOTS(CHANNELS) * VEC > 16
+#define TOGETHER 1
+#else
+#define TOGETHER 2
+#endif
+#define SHARE SLOTS(CHANNELS) /* vectors of a state that a work-item has */
+
+/* w at channels c .. c+VEC-1; leaves are the gain, if there is one, and the query */
+static inline vec_t score_weight(__global const float *leaves, int c) {
+    vec_t w = VEC_LOAD(leaves + c);
+    if (GAINED) {
+        w *= VEC_LOAD(leaves + CHANNELS + c);
+    }
+    return w;
+}
+
+/* ---- forward */
+
+/* What `before` is where it is no slot: the newest state is in its slot; or it is the output alone. */
+#define NOTHING_ADDED -2
+#define OUTPUT_ALONE  -1
+
+/* The newest state, which is the output of the branch before, added to `run` if there is such a slot. */
+INLINED void take_newest(int before, __global const act_t *run, __global const act_t *output,
+                         __global act_t *newest, vec_t x[SHARE]) {
+    LANE_STEPS(slot, c, CHANNELS) {
+        if (before == NOTHING_ADDED) {
+            x[slot] = ACT_LOAD(newest + c);
+        } else {
+            vec_t sum = ACT_LOAD(output + c);
+            if (before != OUTPUT_ALONE) {
+                sum += ACT_LOAD(run + c);
+            }
+            ACT_STORE(sum, newest + c);
+            x[slot] = ACT_ROUND(sum);
+        }
+    }
+}
+
+/* scale and score of a state */
+INLINED float2 score_state(const vec_t x[SHARE], __global const float *leaves, __local float *scratch) {
+    vec_t square = (vec_t)(0.0f), product = (vec_t)(0.0f);
+    LANE_STEPS(slot, c, CHANNELS) {
+        square += x[slot] * x[slot];
+        product += x[slot] * score_weight(leaves, c);
+    }
+    const float sums[2] = {VEC_SUM(square), VEC_SUM(product)};
+    GROUP_SUMS(sums, 2, scratch);
+    const float scale = rsqrt(GROUP_TOTAL(sums, scratch, 0) / CHANNELS + NORM_EPSILON);
+    return (float2)(scale, scale * GROUP_TOTAL(sums, scratch, 1));
+}
+
+/* One work-group a token. states [slots, N, C], output [N, C] of the branch before -> the newest state, in its slot
+ * of `written`, which is `states`, too; its scales [slots, N]; weights a [N, others + 1], mixed u [N, C], normed y
+ * [N, C], statistics [N, 2] of the norm. norm_at: where its gain and bias are. `others` is count - 1: clspv makes
+ * of an index count - 1 an address 2^32 elements behind. */
+ROW_KERNEL void depth_read_forward(__global const act_t *states, __global act_t *written, ulong tokens, int others,
+                                   int apart, int newest, int before, __global const act_t *output,
+                                   __global const float *parameters, ulong leaves_at, uint4 norm_at,
+                                   __global float *scales, __global float *weights, __global act_t *mixed,
+                                   __global act_t *normed, __global float *statistics) {
+    GROUP_SUMS_SCRATCH(scratch, 2);
+    const size_t token = get_group_id(0), at = token * CHANNELS, slot_size = tokens * CHANNELS;
+    __global const float *leaves = parameters + leaves_at;
+    __global float *a = weights + token * (others + 1);
+    vec_t u[SHARE], x[TOGETHER * SHARE];
+    take_newest(before, states + max(before, 0) * slot_size + at, output + at, written + newest * slot_size + at,
+                u);
+    const float2 own = score_state(u, leaves, scratch);
+    if (LANE == 0) {
+        scales[newest * tokens + token] = own.x;
+        a[others] = own.y;
+    }
+    float highest = own.y, total = 1.0f; /* of exp(score - highest) */
+    for (int first = 0; first < others; first += TOGETHER) {
+        float scores[TOGETHER], most = highest;
+        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+            __global const act_t *state = states + min(first + k, others - 1) * apart * slot_size + at;
+            vec_t product = (vec_t)(0.0f);
+            LANE_STEPS(slot, c, CHANNELS) {
+                x[k * SHARE + slot] = ACT_LOAD(state + c);
+                product += x[k * SHARE + slot] * score_weight(leaves, c);
+            }
+            scores[k] = VEC_SUM(product);
+        }
+        GROUP_SUMS(scores, TOGETHER, scratch);
+        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+            const int s = min(first + k, others - 1);
+            const float score = scales[s * apart * tokens + token] * GROUP_TOTAL(scores, scratch, k);
+            scores[k] = first + k < others ? score : -INFINITY;
+            most = fmax(most, scores[k]);
+            if (LANE == 0) {
+                a[s] = score;
+            }
+        }
+        const float kept = exp(highest - most);
+        highest = most;
+        total *= kept;
+        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+            scores[k] = exp(scores[k] - most);
+            total += scores[k];
+        }
+        LANE_STEPS(slot, c, CHANNELS) {
+            vec_t sum = kept * u[slot];
+            UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+                sum += scores[k] * x[k * SHARE + slot];
+            }
+            u[slot] = sum;
+        }
+    }
+    GROUP_BARRIER(); /* all scores are in memory */
+    for (int s = LANE; s <= others; s += LANES) {
+        a[s] = exp(a[s] - highest) / total;
+    }
+    vec_t sum = (vec_t)(0.0f);
+    LANE_STEPS(slot, c, CHANNELS) {
+        u[slot] /= total;
+        ACT_STORE(u[slot], mixed + at + c);
+        sum += u[slot];
+    }
+    const float2 moments = norm_center(u, sum, scratch);
+    norm_store(u, moments, parameters + FIRST_U64(norm_at), parameters + SECOND_U64(norm_at), normed + at,
+               statistics + 2 * token);
+}
+
+/* ---- backward */
+
+/* Bits of `what` happens to the gradients of states. */
+#define ADDS         1 /* they are added to those in d_states; else written there */
+#define KEEPS_NEWEST 2 /* that of the newest state is stored to d_states, too */
+#define HAS_OUTPUT   4 /* it is stored to d_output, of the branch before */
+
+/* d_u of one token from d_normed, with the norm's sums; returns <d_u, u>. */
+INLINED float input_gradient(__global const act_t *u, __global const act_t *d_normed,
+                             __global const float *statistics, __global const float *gain, vec_t d_u[SHARE],
+                             vec_t d_gain[SHARE], vec_t d_bias[SHARE], __local float *scratch) {
+    const float mean = statistics[0], scale = statistics[1];
+    vec_t normal[SHARE], sum = (vec_t)(0.0f), product = (vec_t)(0.0f), along = (vec_t)(0.0f);
+    LANE_STEPS(slot, c, CHANNELS) {
+        const vec_t d_y = ACT_LOAD(d_normed + c);
+        normal[slot] = (ACT_LOAD(u + c) - mean) * scale;
+        d_u[slot] = d_y * VEC_LOAD(gain + c);
+        sum += d_u[slot];
+        product += d_u[slot] * normal[slot];
+        d_gain[slot] += d_y * normal[slot];
+        d_bias[slot] += d_y;
+    }
+    const float2 means = norm_means(VEC_SUM(sum), VEC_SUM(product), scratch);
+    LANE_STEPS(slot, c, CHANNELS) {
+        d_u[slot] = norm_gradient(scale, d_u[slot], normal[slot], means);
+        along += d_u[slot] * ACT_LOAD(u + c);
+    }
+    return GROUP_SUM(VEC_SUM(along), scratch);
+}
+
+/* A chunk's sums of the gradients of norm, and, from d_w, of gain (if there is one) and query. */
+#define PARTIALS ((3 + GAINED) * CHANNELS)
+INLINED void store_partials(vec_t d_gain[SHARE], vec_t d_bias[SHARE], vec_t d_w[SHARE],
+                            __global const float *leaves, __global float *partials) {
+    norm_store_partial(d_gain, d_bias, partials);
+    LANE_STEPS(slot, c, CHANNELS) {
+        vec_t d_query = d_w[slot];
+        if (GAINED) {
+            d_query *= VEC_LOAD(leaves + c);
+            VEC_STORE(d_w[slot] * VEC_LOAD(leaves + CHANNELS + c), partials + 2 * CHANNELS + c);
+        }
+        VEC_STORE(d_query, partials + (2 + GAINED) * CHANNELS + c);
+    }
+}
+
+/* One work-group a chunk of tokens; sizes are N and tokens of a chunk, parameters_at where leaves and the norm's
+ * gain are. d_normed [N, C] -> d_states [count, N, C] and d_output [N, C] as `what` says, partial sums [chunks,
+ * PARTIALS] of the gradients of the norm's gain and bias, and of gain and query. */
+ROW_KERNEL void depth_read_backward(__global const act_t *states, uint4 sizes, int count, int apart, int newest,
+                                    int what, __global const act_t *mixed, __global const float *parameters,
+                                    uint4 parameters_at, __global const float *scales,
+                                    __global const float *weights, __global const float *statistics,
+                                    __global const act_t *d_normed, __global act_t *d_states,
+                                    __global act_t *d_output, __global float *partials) {
+    GROUP_SUMS_SCRATCH(scratch, 2 * TOGETHER);
+    const size_t tokens = FIRST_U64(sizes), first_token = get_group_id(0) * SECOND_U64(sizes);
+    const size_t last_token = min((ulong)(first_token + SECOND_U64(sizes)), (ulong)tokens);
+    const size_t slot_size = tokens * CHANNELS;
+    __global const float *leaves = parameters + FIRST_U64(parameters_at);
+    vec_t d_gain[SHARE], d_bias[SHARE], d_w[SHARE], d_u[SHARE], x[TOGETHER * SHARE];
+    CLEAR(vec_t, d_gain, SHARE);
+    CLEAR(vec_t, d_bias, SHARE);
+    CLEAR(vec_t, d_w, SHARE);
+    for (size_t token = first_token; token < last_token; token++) {
+        const size_t at = token * CHANNELS;
+        const float mean_product =
+            input_gradient(mixed + at, d_normed + at, statistics + 2 * token,
+                           parameters + SECOND_U64(parameters_at), d_u, d_gain, d_bias, scratch);
+        for (int first = 0; first < count; first += TOGETHER) {
+            float sums[2 * TOGETHER];
+            UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+                const int s = min(first + k, count - 1);
+                __global const act_t *state = states + min(s * apart, newest) * slot_size + at;
+                vec_t product = (vec_t)(0.0f), score = (vec_t)(0.0f);
+                LANE_STEPS(slot, c, CHANNELS) {
+                    x[k * SHARE + slot] = ACT_LOAD(state + c);
+                    product += x[k * SHARE + slot] * d_u[slot];
+                    score += x[k * SHARE + slot] * score_weight(leaves, c);
+                }
+                sums[2 * k] = VEC_SUM(product);
+                sums[2 * k + 1] = VEC_SUM(score);
+            }
+            GROUP_SUMS(sums, 2 * TOGETHER, scratch);
+            UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+                const int s = first + k;
+                if (s < count) {
+                    const float a = weights[token * count + s];
+                    const float scale = scales[min(s * apart, newest) * tokens + token];
+                    const float product = GROUP_TOTAL(sums, scratch, 2 * k);
+                    const float e = count > 1 ? a * (product - mean_product) * scale : 0.0f;
+                    const float along = -e * scale * scale / CHANNELS * GROUP_TOTAL(sums, scratch, 2 * k + 1);
+                    __global act_t *d_state = d_states + s * slot_size + at;
+                    const bool last = s == count - 1;
+                    LANE_STEPS(slot, c, CHANNELS) {
+                        const vec_t state = x[k * SHARE + slot];
+                        vec_t d = a * d_u[slot] + e * score_weight(leaves, c) + along * state;
+                        d_w[slot] += e * state;
+                        if (what & ADDS) {
+                            d += ACT_LOAD(d_state + c);
+                        }
+                        if (!last || (what & KEEPS_NEWEST)) {
+                            ACT_STORE(d, d_state + c);
+                        }
+                        if (last && (what & HAS_OUTPUT)) {
+                            ACT_STORE(d, d_output + at + c);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    store_partials(d_gain, d_bias, d_w, leaves, partials + get_group_id(0) * PARTIALS);
+}
