@@ -348,8 +348,8 @@ static char *define_all(const struct operations *operations, const struct progra
             fprintf(file, " -D%.*s=%" PRId64, (int)strcspn(word, "="), word, number);
         }
     }
-    const bool is_heavy =
-        program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME || program->need == DEPTH;
+    const bool is_heavy = program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME ||
+                          program->need == CHANNEL_GATES || program->need == DEPTH;
     fputs(device_registers_option(&operations->compute->device, is_heavy ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
           file);
     memory_close_stream(file);
