@@ -75,7 +75,7 @@ def connections(build):
     """{name: Connection} of all residual connections that the programs have."""
     found = {name: Connection(*parse_description(text), ("--residual", name)) for name, _, text in listed(build)}
     options = subprocess.run([build / "hc_train", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    if "--read-delay" in options and "mhc" in found:
+    if "read-delay" in options and "mhc" in found:
         mhc = found["mhc"]
         found["mhc + read_delay"] = Connection("mhc, read with the H_pre of the sublayer before", "DeepSeek-V4.1, arXiv 2609.19969", mhc.promises,
                                                (*mhc.options, "--read-delay"))

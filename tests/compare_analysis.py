@@ -20,7 +20,7 @@ import small_runs
 
 TOLERANCE = 1e-5
 VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth")  # that hc_probe writes of the frame
-SELF_MADE = [("shc", 4), ("mhc", 3), ("hc", 2), ("mhc_lite", 3)]
+SELF_MADE = [("shc", 4), ("mhc", 3, "--read-delay"), ("hc", 2), ("mhc_lite", 3), ("gated", 2), ("attnres", 1)]
 
 
 def read_tensors(path):
@@ -167,8 +167,8 @@ def compare(checkpoint, arguments, folder):
 
 def make_checkpoints(folder, arguments):
     small_runs.make_text(folder, arguments.build)
-    for residual, streams in SELF_MADE:
-        yield small_runs.train(folder, arguments.build, arguments.device, residual, residual, streams) / "ckpt-30"
+    for residual, streams, *more in SELF_MADE:
+        yield small_runs.train(folder, arguments.build, arguments.device, residual, residual, streams, *more) / "ckpt-30"
 
 
 def main():

@@ -56,7 +56,7 @@ class Studies(unittest.TestCase):
 
     def make_trainer(self, names, delay):
         program = self.folder / "hc_train"
-        program.write_text(PROGRAM.replace("@NAMES@", " ".join(f"{name} 4" for name in names)).replace("@HELP@", " --read-delay" if delay else ""))
+        program.write_text(PROGRAM.replace("@NAMES@", " ".join(f"{name} 4" for name in names)).replace("@HELP@", " --[no-]read-delay" if delay else ""))
         program.chmod(0o755)
 
     def study(self, jobs=2, seeds=(1, 2, 3)):
