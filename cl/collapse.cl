@@ -4,10 +4,13 @@
  *   r = 1 / sqrt(mean of all x^2 + 1e-6)     z = r x w     p = sigmoid(alpha z + b) + HC_EPS,   w [S C, S]
  *   d_x = p_s d_u + r d_z w^T - r^2 / (S C) <z, d_z> x,   d_z = alpha d_p sigmoid'
  *
- * `small` is b [S] and then alpha. The weights are in the first S numbers of a row of h [N, H_ROW].
+ * Without PROJECTED (stream_reduce = read) there is no w, p = sigmoid(b) + HC_EPS and d_x = p_s d_u.
  *
- * Build constants: STREAMS (S), CHANNELS (C), HC_EPS; VEC is 1.
+ * `small` is b [S] and then, if PROJECTED, alpha. The weights are in the first S numbers of a row of h [N, H_ROW].
+ *
+ * Build constants: STREAMS (S), CHANNELS (C), PROJECTED, HC_EPS; VEC is 1.
  */
+#define SMALL       (PROJECTED ? STREAMS + 1 : STREAMS)
 #define ROW_LENGTH  (STREAMS * CHANNELS)
 #define H_ROW       (STREAMS * (STREAMS + 2))
 #define RMS_EPSILON 1e-6f
@@ -26,13 +29,21 @@ ROW_KERNEL void collapse_forward(__global const act_t *streams, __global const f
                                  __global float *h) {
     GROUP_SUMS_SCRATCH(scratch, STREAMS);
     const size_t token = get_group_id(0);
-    __global const float *w = parameters + w_at, *small = parameters + small_at;
+    __global const float *small = parameters + small_at;
+#if !PROJECTED
+    UNUSED_POINTER(streams);
+    UNUSED_POINTER(squares);
+    UNUSED_POINTER(z);
+    for (int s = LANE; s < STREAMS; s += LANES) {
+        h[token * H_ROW + s] = 1.0f / (1.0f + exp(-small[s])) + HC_EPS;
+    }
+#else
     float sums[STREAMS];
     CLEAR(float, sums, STREAMS);
     for (int k = LANE; k < ROW_LENGTH; k += LANES) {
         const float x = ACT_LOAD(streams + token * ROW_LENGTH + k);
         for (int s = 0; s < STREAMS; s++) {
-            sums[s] += x * w[k * STREAMS + s];
+            sums[s] += x * parameters[w_at + k * STREAMS + s];
         }
     }
     GROUP_SUMS(sums, STREAMS, scratch);
@@ -41,10 +52,11 @@ ROW_KERNEL void collapse_forward(__global const act_t *streams, __global const f
         z[token * STREAMS + s] = normal;
         h[token * H_ROW + s] = 1.0f / (1.0f + exp(-small[STREAMS] * normal - small[s])) + HC_EPS;
     }
+#endif
 }
 
 /* One work-group a chunk of tokens. d_u [N, C], d_h [N, H_ROW] -> d_streams [N, S, C], r d_z [N, S] for the GEMM
- * that makes the gradient of w, partials [chunks, S + 1] of the gradient of `small`. */
+ * that makes the gradient of w, partials [chunks, S + 1 or S] of the gradient of `small`. */
 ROW_KERNEL void collapse_backward(__global const act_t *streams, __global const float *parameters, ulong w_at,
                                   ulong small_at, __global const float *squares, __global const float *z,
                                   __global const float *h, __global const float *d_h, __global const act_t *d_u,
@@ -52,10 +64,27 @@ ROW_KERNEL void collapse_backward(__global const act_t *streams, __global const 
                                   __global act_t *d_streams, __global float *partials) {
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
+    float d_small[SMALL];
+    CLEAR(float, d_small, SMALL);
+#if !PROJECTED
+    UNUSED_POINTER(streams);
+    UNUSED_POINTER(parameters);
+    UNUSED_POINTER(squares);
+    UNUSED_POINTER(z);
+    UNUSED_POINTER(d_z);
+    for (size_t token = first; token < last; token++) {
+        for (int s = 0; s < STREAMS; s++) {
+            const float p = h[token * H_ROW + s] - HC_EPS;
+            d_small[s] += d_h[token * H_ROW + s] * p * (1.0f - p);
+        }
+        for (int k = LANE; k < ROW_LENGTH; k += LANES) {
+            ACT_STORE(h[token * H_ROW + k / CHANNELS] * ACT_LOAD(d_u + token * CHANNELS + k % CHANNELS),
+                      d_streams + token * ROW_LENGTH + k);
+        }
+    }
+#else
     __global const float *w = parameters + w_at;
     const float alpha = parameters[small_at + STREAMS];
-    float d_small[STREAMS + 1];
-    CLEAR(float, d_small, STREAMS + 1);
     for (size_t token = first; token < last; token++) {
         const float inverse = inverse_of(squares + token * STREAMS);
         float d_raw[STREAMS], product = 0.0f;
@@ -82,9 +111,10 @@ ROW_KERNEL void collapse_backward(__global const act_t *streams, __global const 
             }
         }
     }
+#endif
     if (LANE == 0) {
-        for (int s = 0; s <= STREAMS; s++) {
-            partials[get_group_id(0) * (STREAMS + 1) + s] = d_small[s];
+        for (int s = 0; s < SMALL; s++) {
+            partials[get_group_id(0) * SMALL + s] = d_small[s];
         }
     }
 }

@@ -144,6 +144,11 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
     if (!READ_DELAY) {
         UNUSED_POINTER(read);
     }
+    if (COLUMNS == 0) {
+        UNUSED_POINTER(squares);
+        UNUSED_POINTER(packed);
+        UNUSED_POINTER(z);
+    }
     enter(y, READ_OF(read, h), token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z,
           h, normed, statistics, scratch);
 }
@@ -161,6 +166,10 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     __global const float *h = h_before + token * H_ROW;
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *stored = mixed + token * ROW_LENGTH;
+    if (COLUMNS == 0) {
+        UNUSED_POINTER(packed);
+        UNUSED_POINTER(z);
+    }
     vec_t y[STREAM_SLOTS];
     float sums[STREAMS];
     CLEAR(float, sums, STREAMS);
@@ -373,6 +382,12 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
     if (!READ_DELAY) {
         UNUSED_POINTER(d_read);
+    }
+    if (COLUMNS == 0) {
+        UNUSED_POINTER(squares);
+        UNUSED_POINTER(z_all);
+        UNUSED_POINTER(packed);
+        UNUSED_POINTER(d_z_all);
     }
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     CLEAR(vec_t, d_bias, SLOTS(CHANNELS));

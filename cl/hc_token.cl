@@ -4,7 +4,8 @@
  *   h   = map(z; theta)
  *
  * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc).
- * COLUMNS is the number of projections per group. Sums of squares come from the kernel that wrote the streams.
+ * COLUMNS is the number of projections per group; 0: there are none, and no norm. Sums of squares come from the
+ * kernel that wrote the streams.
  */
 #define RMS_EPSILON      1e-6f
 #define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
@@ -21,7 +22,7 @@ static inline float rms_inverse(__global const float *squares, int group) {
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
 INLINED void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
                                __global float *h) {
-    for (int group = 0; group < RMS_GROUPS; group++) {
+    for (int group = 0; group < RMS_GROUPS && COLUMNS > 0; group++) {
         const float inverse = rms_inverse(squares, group);
         for (int k = 0; k < COLUMNS; k++) {
             z[group * COLUMNS + k] *= inverse;
@@ -55,6 +56,10 @@ INLINED void map_token_backward(__global const float *theta, __global const floa
 #ifdef FREEZE_ALPHA_RES
     d_theta[P_alpha_res] = 0.0f;
 #endif
+    if (COLUMNS == 0) { /* no norm */
+        rms_scale[0] = 0.0f;
+        return;
+    }
     for (int group = 0; group < RMS_GROUPS; group++) {
         const float inverse = rms_inverse(squares, group);
         float product = 0.0f;

@@ -83,8 +83,8 @@ ROW_KERNEL void mix_backward(__global const act_t *y_all, __global const float *
     for (size_t token = first; token < last; token++) {
         __global const act_t *x = x_all + token * ROW_LENGTH, *y = y_all + token * ROW_LENGTH;
         __global act_t *d_x = d_streams + token * ROW_LENGTH, *d_o = d_branch + token * CHANNELS;
-        __global const float *read = read_all + token * H_ROW;
-        H_OF_TOKEN(h, h_all + token * H_ROW);
+        __global const float *read = read_all + token * H_ROW,
+                             *h = h_all + token * H_ROW; /* no registers are left */
         const float mean = statistics[2 * token], scale = statistics[2 * token + 1];
         float rms[RMS_GROUPS];
         UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {

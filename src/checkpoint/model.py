@@ -419,9 +419,26 @@ class States:
             self.complete, self.newest = self.all(), None
 
 
+class Wide(nn.Module):
+    """Weights that no token changes: H_res is the identity, or with retention a diagonal from 0.9 to 1."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.eps = config["hc_eps"]
+        self.b_pre = nn.Parameter(torch.zeros(config["n_streams"]))
+        self.b_post = nn.Parameter(torch.zeros(config["n_streams"]))
+        self.b_res = nn.Parameter(torch.zeros(config["n_streams"])) if config.get("wide_retention", False) else None
+
+    def forward(self, streams):
+        kept = torch.ones_like(self.b_pre) if self.b_res is None else 1.0 - 0.1 * torch.sigmoid(-self.b_res)
+        each = streams.shape[:-1]  # [B, T, n]
+        return ((torch.sigmoid(self.b_pre) + self.eps).expand(each), (2.0 * torch.sigmoid(self.b_post)).expand(each),
+                torch.diag(kept).expand(*each, each[-1]))
+
+
 SINGLE = ("rc", "attnres")                                           # connections with one stream
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead}
+               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead, "wide": Wide}
 
 
 # ---- the model
@@ -465,6 +482,18 @@ class Block(nn.Module):
         return self.sublayer(streams, read, self.hc_mlp, self.ln_2, self.mlp)
 
 
+class FixedCollapse(nn.Module):
+    """The sum of the streams with learned weights."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.eps = config["hc_eps"]
+        self.b_pre = nn.Parameter(torch.zeros(config["n_streams"]))
+
+    def forward(self, streams):
+        return ((torch.sigmoid(self.b_pre) + self.eps).unsqueeze(-2) @ streams).squeeze(-2)
+
+
 class Collapse(nn.Module):
     """The sum of the streams with weights that depend on them."""
 
@@ -498,6 +527,8 @@ class Transformer(nn.Module):
         self.hc_head = Collapse(config) if collapsed else None
         if config["residual"] == "attnres":
             self.hc_head = DepthRead(config)
+        if config["stream_reduce"] == "read" and config["residual"] == "wide":
+            self.hc_head = FixedCollapse(config)
         if gated:
             self.hc_head = Gated(config, top=True)
 
@@ -510,7 +541,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
                        "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, **config}
-        self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "norm_sum")
+        self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "read" if config["residual"] == "wide" else "norm_sum")
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
         self.lm_head = None if tied else nn.Linear(config["n_embd"], config["vocab_size"], bias=False)

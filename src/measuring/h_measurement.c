@@ -382,8 +382,11 @@ static double value_of(const struct h_tally *tally, enum residual_promise promis
                          : promise == PROMISE_SPECTRAL_NORM ? farthest(tally->norm)
                          : promise == PROMISE_SIGN          ? tally->entry.minimum
                          : promise == PROMISE_ORTHOGONAL    ? farthest(tally->singular)
+                         : promise == PROMISE_CONTRACTION   ? tally->norm.maximum
                                                             : (double)NAN;
-    *deviation = promise == PROMISE_SIGN ? -value : fabs(value - 1.0);
+    *deviation = promise == PROMISE_SIGN          ? -value
+                 : promise == PROMISE_CONTRACTION ? value - 1.0
+                                                  : fabs(value - 1.0);
     *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;
     return value;
 }

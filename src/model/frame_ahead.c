@@ -1,5 +1,7 @@
-/* Hyper-connections with read_delay: a sublayer reads with the H_pre that the sublayer before has computed, the
- * first one reads stream 0, and with stream_reduce = last_pre the top reads with that of the last sublayer:
+/* Hyper-connections that know with which weights streams will be read before they know the streams. Those of wide
+ * do not depend on the token. With read_delay a sublayer reads with the H_pre that the sublayer before has
+ * computed, the first one reads stream 0, and with stream_reduce = last_pre the top reads with that of the last
+ * sublayer:
  *
  *     enter    u = sum_s read[s] x_s, normed = LN(u), H = map(X)
  *     leave    x'_i = sum_j H_res[i, j] x_j + H_post[i] output, and the next sublayer reads with H_pre
@@ -15,9 +17,11 @@
 
 /* gpt->frame_state */
 struct ahead {
+    /* [N, h_row], as if a sublayer before the first had computed it: H_pre of stream 0 alone, H_post zero, H_res
+     * the identity */
+    const struct buffer *first;
     const struct buffer
-        *first;     /* [N, h_row]: what the first sublayer reads with, as if one before it had computed it:
-                                   H_pre of stream 0 alone, H_post zero, H_res the identity */
+        *d_h;       /* [N, h_row] of wide: gradients of h of odd sublayers; scratch.d_h is of the others */
     int64_t normed; /* the sublayer whose mix.normed the leave before it has computed; -1: none */
 };
 
@@ -27,6 +31,16 @@ static struct ahead *state_of(const struct gpt *gpt) {
 
 static void set_module(struct gpt *gpt) {
     compute_set_module(gpt->compute, "hyper-connections");
+}
+
+/* Of wide without read_delay: a sublayer reads with its own H_pre. */
+static bool reads_own(const struct gpt *gpt) {
+    return !gpt->config.read_delay;
+}
+
+/* The gradient of a sublayer's h. */
+static const struct buffer *d_h_of(const struct gpt *gpt, int64_t sublayer) {
+    return reads_own(gpt) && sublayer % 2 ? state_of(gpt)->d_h : gpt->scratch.d_h;
 }
 
 /* ---- memory */
@@ -41,7 +55,9 @@ static void plan(struct gpt *gpt) {
 /* The backward pass reads a sublayer's statistics after those of the layer before were computed again. */
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     mixed_plan_sublayer(gpt, sublayer);
-    sublayer->mix.read = sublayer->index > 0 ? sublayer[-1].mix.h : state_of(gpt)->first;
+    if (!reads_own(gpt)) {
+        sublayer->mix.read = sublayer->index > 0 ? sublayer[-1].mix.h : state_of(gpt)->first;
+    }
     if (sublayer->branch && sublayer->index >= BRANCHES && gpt->options.mode == GPT_TRAINING &&
         gpt->options.recompute) {
         sublayer->mix.statistics = gpt_plan_floats(gpt, "branch activations", 2);
@@ -50,6 +66,9 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
 
 static void plan_scratch(struct gpt *gpt) {
     mixed_plan_scratch(gpt);
+    if (gpt->options.mode == GPT_TRAINING && reads_own(gpt)) {
+        state_of(gpt)->d_h = gpt_plan_floats(gpt, "scratch", (int64_t)gpt->operations.h_row);
+    }
     if (gpt->options.mode == GPT_TRAINING && !gpt->scratch.rms_scale) {
         gpt->scratch.rms_scale = gpt_plan_floats(gpt, "scratch", (int64_t)gpt->operations.norm_groups);
     }
@@ -84,11 +103,14 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
         frame_enter(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
         return;
     }
-    if (state->normed != sublayer->index) { /* the first of a pass, or of a layer that is computed again */
+    const bool normed = state->normed == sublayer->index; /* not of a pass's first, or a layer's that runs again */
+    state->normed = -1;
+    if (!normed || !reads_own(gpt)) {
+        mixed_map(gpt, sublayer);
+    }
+    if (!normed) {
         width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
     }
-    state->normed = -1;
-    mixed_map(gpt, sublayer);
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
@@ -99,6 +121,9 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     } else if (mixed_is_fused(gpt)) {
         frame_leave(&gpt->operations, &sublayer->mix);
     } else {
+        if (reads_own(gpt)) {
+            mixed_map(gpt, next);
+        }
         mix_between(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &next->mix);
         state_of(gpt)->normed = next->index;
     }
@@ -120,7 +145,7 @@ static void top_backward(struct gpt *gpt) {
         return;
     }
     stream_reduce_backward(gpt);
-    if (!reads_last(gpt) && mixed_is_fused(gpt)) {
+    if (!reads_last(gpt) && !reads_own(gpt) && mixed_is_fused(gpt)) {
         buffer_zero(gpt->compute, scratch->d_h, 0, tokens * gpt->operations.h_row * sizeof(float));
     }
 }
@@ -135,11 +160,12 @@ static struct mix_gradients gradients_behind(struct gpt *gpt, const struct subla
     struct mix_gradients gradients = {.d_branch = scratch->d_normed,
                                       .d_streams = scratch->d_streams,
                                       .rms_scale = scratch->rms_scale,
-                                      .d_read = scratch->d_h,
-                                      .d_h = scratch->d_h,
+                                      .d_read = d_h_of(gpt, reads_own(gpt) ? next->index : sublayer->index),
+                                      .d_h = d_h_of(gpt, sublayer->index),
                                       .norm = gpt_norm(gpt->parameters.gradients, next->at->norm)};
     *to = next->mix;
     if (!next->branch) {
+        to->read = sublayer->mix.h; /* with last_pre, and else of no consequence */
         to->norm = gpt_norm(gpt->parameters.weights, next->at->norm);
         to->statistics = gpt->final_statistics;
         gradients.d_branch = gpt->d_final;
@@ -162,25 +188,39 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
     struct stream_mix to;
     const struct mix_gradients gradients = gradients_behind(gpt, sublayer, &to);
     mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &to, &gradients, gpt->parameters.accumulate);
-    mixed_map_backward(gpt, sublayer);
-    mixed_projections_backward(gpt, sublayer);
+    if (!reads_own(gpt)) {
+        mixed_map_backward(gpt, sublayer, gradients.d_h);
+        mixed_projections_backward(gpt, sublayer);
+    } else if (sublayer[1].branch) {
+        mixed_map_backward(gpt, sublayer + 1, gradients.d_read);
+    }
     return gradients.d_branch;
 }
 
-/* Before the first sublayer there is no leave; of the others the leave before has the rest. */
-static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+/* Of the first sublayer, before which there is no leave: as if there were one that changes nothing. */
+static void first_backward(struct gpt *gpt, const struct sublayer *first) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt);
+    struct stream_mix before = first->mix;
+    before.h = state_of(gpt)->first;
+    const struct mix_gradients gradients = {.d_branch = scratch->d_normed,
+                                            .d_streams = scratch->d_streams,
+                                            .rms_scale = scratch->rms_scale,
+                                            .d_read = d_h_of(gpt, 0),
+                                            .d_h = d_h_of(gpt, 1),
+                                            .norm = gpt_norm(gpt->parameters.gradients, first->at->norm)};
+    mix_backward(&gpt->operations, gpt_tokens(gpt), &before, &first->mix, &gradients, gpt->parameters.accumulate);
+    if (reads_own(gpt)) {
+        mixed_map_backward(gpt, first, gradients.d_read);
+    }
+}
+
+/* The leave before has the rest. */
+static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     set_module(gpt);
     if (mixed_is_fused(gpt)) {
         mixed_enter_backward_fused(gpt, sublayer);
     } else if (sublayer->index == 0) {
-        struct stream_mix first = sublayer->mix;
-        first.h = state_of(gpt)->first;
-        width_mix_backward(&gpt->operations, tokens, &first, scratch->d_normed, scratch->d_normed, scratch->d_h,
-                           gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
-        stream_backward(&gpt->operations, tokens, &first, scratch->d_normed, scratch->rms_scale,
-                        scratch->d_streams);
+        first_backward(gpt, sublayer);
     }
 }
 

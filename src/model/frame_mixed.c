@@ -34,7 +34,8 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
         uint64_t *home = leaf->kind == LEAF_NORM         ? &at->rms_gain
                          : leaf->kind == LEAF_PROJECTION ? projection++
                                                          : theta;
-        if (shape[0] * shape[1] == 0 || (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
+        if (shape[0] * shape[1] == 0 || !residual_leaf_exists(config->residual, leaf, &config->settings) ||
+            (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
             continue;
         }
         theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
@@ -110,6 +111,9 @@ uint64_t mixed_largest_matrix(const struct gpt *gpt) {
 
 /* Writes the table of all projection matrices to the device. */
 int mixed_create(struct gpt *gpt) {
+    if (gpt->operations.columns == 0) {
+        return 0;
+    }
     const size_t each = (size_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
     const size_t count = each * sublayers(gpt);
     struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
@@ -139,7 +143,7 @@ static void set_module(struct gpt *gpt) {
 /* Packs the projection matrices of all sublayers for GEMMs. Steps of generation use what the pass over the prompt
  * has packed. */
 void mixed_begin(struct gpt *gpt) {
-    if (gpt->pass.cache != CACHE_STEP) {
+    if (gpt->pass.cache != CACHE_STEP && gpt->operations.columns > 0) {
         set_module(gpt);
         projections_pack(&gpt->operations, gpt->parameters.weights, gpt->projections, gpt->packed);
     }
@@ -165,7 +169,9 @@ bool mixed_is_fused(const struct gpt *gpt) {
 }
 
 void mixed_map(struct gpt *gpt, const struct sublayer *sublayer) {
-    project(gpt, sublayer);
+    if (gpt->operations.columns > 0) {
+        project(gpt, sublayer);
+    }
     map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
@@ -228,6 +234,9 @@ static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
 
 /* The gradients of the packed projections, from d_z. */
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (gpt->operations.columns == 0) {
+        return;
+    }
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
     const struct span d_packed = {scratch->d_packed, sublayer->mix.packed.offset};
@@ -243,7 +252,9 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
 }
 
 void mixed_projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    add_projected(gpt, sublayer);
+    if (gpt->operations.columns > 0) {
+        add_projected(gpt, sublayer);
+    }
     projections_backward(gpt, sublayer);
 }
 
@@ -265,9 +276,9 @@ void mixed_enter_backward_fused(struct gpt *gpt, const struct sublayer *sublayer
     projections_backward(gpt, sublayer);
 }
 
-void mixed_map_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+void mixed_map_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_h) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    map_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_h, scratch->d_z, scratch->rms_scale,
+    map_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, d_h, scratch->d_z, scratch->rms_scale,
                  (struct span){gpt->parameters.gradients, sublayer->at->theta}, gpt->parameters.accumulate);
 }
 
@@ -282,12 +293,15 @@ static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     }
     width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
                        gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
-    mixed_map_backward(gpt, sublayer);
+    mixed_map_backward(gpt, sublayer, scratch->d_h);
     stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
     mixed_projections_backward(gpt, sublayer);
 }
 
 void mixed_finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (gpt->operations.columns == 0) {
+        return;
+    }
     set_module(gpt);
     projections_unpack(&gpt->operations, gpt->parameters.weights,
                        sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,

@@ -20,8 +20,8 @@ bool mixed_is_fused(const struct gpt *gpt);
 /* streams -> z and h */
 void mixed_map(struct gpt *gpt, const struct sublayer *sublayer);
 
-/* scratch.d_h -> scratch.d_z, scratch.rms_scale, and the gradient of theta */
-void mixed_map_backward(struct gpt *gpt, const struct sublayer *sublayer);
+/* d_h [N, h_row] -> scratch.d_z, scratch.rms_scale, and the gradient of theta */
+void mixed_map_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_h);
 
 /* scratch.d_z -> its part of scratch.d_streams, and the gradients of the packed projections */
 void mixed_projections_backward(struct gpt *gpt, const struct sublayer *sublayer);

@@ -16,10 +16,12 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
              "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
              "so that streams differ from the start (rc ignores it)")},
         {.option = CHOICE(
-             "stream_reduce", &config->stream_reduce, "auto", "auto|norm_sum|sum_norm|head|last_pre",
+             "stream_reduce", &config->stream_reduce, "auto", "auto|norm_sum|sum_norm|head|last_pre|read",
              "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that depend "
              "on the streams, as in DeepSeek-V4, then norm; or, with read_delay, with H_pre of the last sublayer, "
-             "as in DeepSeek-V4.1 (auto: last_pre with read_delay, else norm_sum; rc ignores it)")},
+             "as in DeepSeek-V4.1; or, of wide, with learned weights (auto: last_pre with read_delay, else read "
+             "for "
+             "wide, else norm_sum; rc ignores it)")},
         {.option = BOOL("read_delay", &config->read_delay, "false",
                         "a sublayer reads the streams with the H_pre that the one before has computed, as in "
                         "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)")},
@@ -115,7 +117,12 @@ static int check_reads(struct model_config *config) {
     if (residual_is_single(config->residual)) {
         config->stream_reduce = STREAM_REDUCE_NORM_SUM;
     } else if (config->stream_reduce == STREAM_REDUCE_AUTO) {
-        config->stream_reduce = config->read_delay ? STREAM_REDUCE_LAST_PRE : STREAM_REDUCE_NORM_SUM;
+        config->stream_reduce = config->read_delay                    ? STREAM_REDUCE_LAST_PRE
+                                : residual_is_fixed(config->residual) ? STREAM_REDUCE_READ
+                                                                      : STREAM_REDUCE_NORM_SUM;
+    }
+    if (config->stream_reduce == STREAM_REDUCE_READ && !residual_is_fixed(config->residual)) {
+        return error_set("stream_reduce = read is for residual = wide");
     }
     return config->stream_reduce != STREAM_REDUCE_LAST_PRE || config->read_delay
                ? 0

@@ -15,6 +15,7 @@ enum stream_reduce {
     STREAM_REDUCE_SUM_NORM,
     STREAM_REDUCE_HEAD,
     STREAM_REDUCE_LAST_PRE,
+    STREAM_REDUCE_READ,
 };
 
 struct model_config {

@@ -2,9 +2,16 @@
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
 #include "src/model/gpt_state.h"
+#include <math.h>
 
 static const struct sublayer *top_of(const struct gpt *gpt) {
     return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+}
+
+static void add_fixed_weights(struct parameter_builder *builder, uint64_t streams) {
+    struct parameter *b =
+        parameters_add(builder, "b_pre", 1, &streams, &builder->parameters->sublayers[builder->sublayer].theta);
+    b->constant = (float)-log((double)(streams - 1)); /* the weights are 1 / streams */
 }
 
 /* As transformers initialises DeepseekV4HyperHead. */
@@ -12,6 +19,9 @@ void stream_reduce_add_parameters(struct parameter_builder *builder) {
     struct sublayer_offsets *at = &builder->parameters->sublayers[builder->sublayer];
     const uint64_t streams = (uint64_t)builder->config->n_streams;
     const uint64_t shape[] = {streams * (uint64_t)builder->config->n_embd, streams};
+    if (builder->config->stream_reduce == STREAM_REDUCE_READ) {
+        add_fixed_weights(builder, streams);
+    }
     if (builder->config->stream_reduce != STREAM_REDUCE_HEAD) {
         return;
     }
@@ -95,6 +105,9 @@ static void collapse_streams_backward(struct gpt *gpt) {
                                                    scratch->d_streams,
                                                    {parameters->gradients, top_of(gpt)->at->theta}},
                       parameters->accumulate);
+    if (gpt->operations.shape.fixed_top) {
+        return;
+    }
     gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
                                                .a = matrix_of(collapse.streams, 0, tokens, row),
                                                .b = matrix_of(gpt->d_collapse_z, 0, tokens, streams),

@@ -1,6 +1,6 @@
 /* What becomes of the streams at the top, before the output layer (`stream_reduce`): the norm of their sum, the sum
- * of their norms, or the norm of a sum with weights that depend on them (head), or with
- * the H_pre of the last sublayer (last_pre). Frames that end this way call it.
+ * of their norms, or the norm of a sum with weights: those that depend on the streams (head), the H_pre of the last
+ * sublayer (last_pre), or learned ones that nothing changes (read). Frames that end this way call it.
  */
 #pragma once
 

@@ -27,12 +27,14 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
     add_partials(operations, chunks.chunks, 2 * channels, targets, accumulate);
 }
 
+/* With shape.fixed_top there are no projections: w, z, squares and d_z are not touched. */
 void collapse_forward(struct operations *operations, size_t tokens, const struct collapse *collapse) {
+    const bool fixed = operations->shape.fixed_top;
     const size_t streams = (size_t)operations->shape.streams;
-    const size_t row = streams * (size_t)operations->shape.channels;
-    RUN_ROWS(collapse_forward, tokens, ARG_IN(collapse->streams, tokens * row),
-             ARG_SPAN_IN(collapse->w, row * streams + streams + 1), ARG_U64(collapse->small.offset),
-             ARG_IN(collapse->squares, tokens * streams), ARG_OUT(collapse->z, tokens * streams),
+    const size_t row = streams * (size_t)operations->shape.channels, squares = fixed ? 0 : tokens * streams;
+    RUN_ROWS(collapse_forward, tokens, ARG_IN(collapse->streams, fixed ? 0 : tokens * row),
+             ARG_SPAN_IN(fixed ? collapse->small : collapse->w, fixed ? streams : row * streams + streams + 1),
+             ARG_U64(collapse->small.offset), ARG_IN(collapse->squares, squares), ARG_OUT(collapse->z, squares),
              ARG_OUT(collapse->h, tokens * streams));
 }
 
@@ -40,13 +42,15 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
                        const struct buffer *d_u, const struct buffer *d_h,
                        const struct collapse_gradients *gradients, bool accumulate) {
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    const bool fixed = operations->shape.fixed_top;
     const size_t streams = (size_t)operations->shape.streams, channels = (size_t)operations->shape.channels;
-    const size_t row = streams * channels, small = streams + 1;
-    RUN_ROWS(collapse_backward, chunks.chunks, ARG_IN(collapse->streams, tokens * row),
-             ARG_SPAN_IN(collapse->w, row * streams + 1), ARG_U64(collapse->small.offset),
-             ARG_IN(collapse->squares, tokens * streams), ARG_IN(collapse->z, tokens * streams),
+    const size_t row = streams * channels, small = fixed ? streams : streams + 1;
+    const size_t squares = fixed ? 0 : tokens * streams;
+    RUN_ROWS(collapse_backward, chunks.chunks, ARG_IN(collapse->streams, fixed ? 0 : tokens * row),
+             ARG_SPAN_IN(fixed ? collapse->small : collapse->w, fixed ? 0 : row * streams + 1),
+             ARG_U64(collapse->small.offset), ARG_IN(collapse->squares, squares), ARG_IN(collapse->z, squares),
              ARG_IN(collapse->h, tokens * streams), ARG_IN(d_h, tokens * streams), ARG_IN(d_u, tokens * channels),
-             ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(gradients->d_z, tokens * streams),
+             ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(gradients->d_z, squares),
              ARG_OUT(gradients->d_streams, tokens * row), ARG_OUT(&operations->partials, chunks.chunks * small));
     add_partials(operations, chunks.chunks, small,
                  (struct partial_target[PARTIAL_TARGETS]){{0, small, gradients->d_small}}, accumulate);

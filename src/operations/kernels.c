@@ -94,6 +94,7 @@ const char *activation_names(void) {
 enum need {
     ALWAYS,
     HYPER_CONNECTIONS,
+    PROJECTIONS,
     READ_AHEAD,
     FUSED_FRAME,
     GATED_MLPS,
@@ -140,7 +141,7 @@ static const struct program {
      .need = DEPTH,
      .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward)}},
     {.files = {"collapse.cl"},
-     .constants = "VEC=1 STREAMS CHANNELS HC_EPS ACT",
+     .constants = "VEC=1 STREAMS CHANNELS PROJECTED HC_EPS ACT",
      .need = COLLAPSE,
      .kernels = {KERNEL(collapse_forward), KERNEL(collapse_backward)}},
     {.files = {"channel_gates.cl"},
@@ -164,11 +165,11 @@ static const struct program {
                  KERNEL(frame_backward)}},
     {.files = {"projections.cl"},
      .constants = "VEC COLUMNS LENGTH GAINED WIDE ACT",
-     .need = HYPER_CONNECTIONS,
+     .need = PROJECTIONS,
      .kernels = {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_gradient)}},
     {.files = {"few_rows.cl"},
      .constants = "VEC BLOCK_ROWS=projection_rows BLOCK_COLUMNS=3 ACT",
-     .need = HYPER_CONNECTIONS,
+     .need = PROJECTIONS,
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, projections_multiply)}}},
     {.files = {"activation_%s.cl", "elementwise.cl"},
      .constants = "VEC=linear_vector ACT",
@@ -252,6 +253,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"NORMED", shape->qk_norm},
         {"NORM_SUM", shape->norm_sum},
         {"PLAIN", !residual_has_matrices(shape->residual)},
+        {"PROJECTED", !shape->fixed_top},
         {"POSITIONS", shape->position == POSITION_LEARNED},
         {"QUERIES", policy->attention_queries[bf16]},
         {"RANK", gates_rank(shape)},
@@ -311,13 +313,15 @@ static void define_settings(FILE *file, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     int64_t offset = 0;
     fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64 " -DHC_EPS=%.9ef", operations->columns,
-            residual_theta(shape->residual, shape->streams), shape->hc_eps);
+            residual_theta(shape->residual, shape->streams, &shape->settings), shape->hc_eps);
     residual_settings_define(shape->residual, &shape->settings, file);
     if (shape->residual->uses_depth) {
         fprintf(file, " -DSUBLAYERS=%" PRId64, shape->sublayers);
     }
     for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
-        const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
+        const bool exists = residual_leaf_exists(shape->residual, leaf, &shape->settings);
+        const int64_t elements =
+            exists && residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
         if (elements > 0) {
             fprintf(file, " -DP_%s=%" PRId64, leaf->name, offset);
             if (shape->freeze_alpha_res && strcmp(leaf->name, "alpha_res") == 0) {
@@ -405,7 +409,8 @@ static bool is_needed(const struct operations *operations, const struct program 
     const bool needed[] = {
         [ALWAYS] = true,
         [HYPER_CONNECTIONS] = residual_has_matrices(operations->shape.residual),
-        [READ_AHEAD] = operations->shape.read_delay,
+        [PROJECTIONS] = operations->columns > 0,
+        [READ_AHEAD] = operations->shape.read_delay || residual_is_fixed(operations->shape.residual),
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [COLLAPSE] = operations->shape.collapsed,
         [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
@@ -459,7 +464,7 @@ void operations_describe(struct compute *compute, const struct operation_shape *
         .shape = *shape,
         .policy = policy_make(compute, shape),
         .columns = (size_t)residual_columns(shape->residual, shape->streams),
-        .theta = (size_t)residual_theta(shape->residual, shape->streams),
+        .theta = (size_t)residual_theta(shape->residual, shape->streams, &shape->settings),
         .norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams),
         .h_row = (size_t)(shape->streams * (shape->streams + 2)),
     };

@@ -467,7 +467,8 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
 /* The collapse of the streams with weights of their own (shape.collapsed). */
 struct collapse {
     const struct buffer *streams, *squares; /* [N, S, C], [N, S] */
-    struct span w, small;                   /* w_pre [S C, S]; b_pre [S] and alpha_pre behind it */
+    struct span w, small;                   /* w_pre [S C, S]; b_pre [S] and alpha_pre behind it; with
+                                               shape.fixed_top b_pre alone, and no z, squares and d_z */
     const struct buffer *z, *h;             /* [N, S]; [N, h_row], of which the first S numbers are the weights */
 };
 

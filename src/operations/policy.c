@@ -37,7 +37,7 @@ static size_t frame_rows(const struct compute *compute, const struct operation_s
                                     residual_norm_groups(shape->residual, shape->streams));
     if (!residual_has_matrices(shape->residual) || lanes == 1 || shape->streams > FRAME_STREAMS ||
         width > FRAME_REGISTERS * lanes || columns > FRAME_COLUMNS ||
-        residual_theta(shape->residual, shape->streams) > FRAME_THETA) {
+        residual_theta(shape->residual, shape->streams, &shape->settings) > FRAME_THETA) {
         return 0;
     }
     return size_smaller(size_smaller(FRAME_ITEMS, compute->device.max_work_group) / lanes,
@@ -88,7 +88,7 @@ static size_t row_chunks(const struct compute *compute) {
 
 /* On a GPU as many as there are tokens in a batch that fills it. mhc_lite's theta has S! elements. */
 static size_t map_chunks(const struct compute *compute, const struct operation_shape *shape, size_t lanes) {
-    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
+    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams, &shape->settings);
     const size_t fitting = theta ? ((size_t)4 << 20) / theta : 1;
     const size_t wanted = compute->device.is_gpu ? row_chunks(compute) * lanes : 32;
     return (fitting < 32 ? 32 : size_smaller(fitting, wanted)) / lanes * lanes;

@@ -31,7 +31,8 @@ struct operation_shape {
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
     bool qk_norm;                        /* an RMSNorm over each head of q and k */
-    bool collapsed;                      /* the streams are summed at the top with weights that depend on them */
+    bool collapsed;                      /* the streams are summed at the top with weights of their own */
+    bool fixed_top;                      /* these do not depend on the streams */
     bool read_delay;                     /* the width mix takes H_pre of the sublayer before */
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
     bool freeze_alpha_res;               /* alpha_res of hyper-connections gets no gradient */

@@ -3,6 +3,7 @@
  * hc_backward their gradients; the top of cl/hc_gates.cl is their contract, and CONTRIBUTING.md lists the steps. */
 #include "src/variants/residual.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,20 @@ static float small_angles(int64_t index, const struct residual_place *place) {
     return 0.4f / (float)(2 * place->streams);
 }
 
+/* wide: the sigmoid of this is 1 / streams, so that the weights of a read sum to 1. */
+static float equal_parts(int64_t index, const struct residual_place *place) {
+    (void)index;
+    return (float)-log((double)(place->streams - 1));
+}
+
+/* wide: -0.01 to 0.01 in equal steps, so that streams differ from the start. */
+static float nearly_equal(int64_t index, const struct residual_place *place) {
+    return 0.01f * (2.0f * (float)index / (float)(place->streams - 1) - 1.0f);
+}
+
+/* wide: a stream keeps 0.999 of itself, 1 - 0.1 sigmoid(-log 99). */
+CONSTANT(nearly_kept, 4.5951199f)
+
 /* ---- leaves */
 
 #define GATE_PROJECTIONS                                                                                           \
@@ -180,6 +195,13 @@ static const struct residual_leaf go_mhc_leaves[] = {LOGIT_LEAVES(doubled_angles
 
 static const struct residual_leaf ohc_leaves[] = {LOGIT_LEAVES(quaternion_pair, zeros)};
 
+static const struct residual_leaf wide_leaves[] = {
+    {"b_pre", LEAF_VECTOR, streams_wide, equal_parts},
+    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal},
+    {"b_res", LEAF_VECTOR, streams_wide, nearly_kept},
+    END,
+};
+
 /* ---- settings */
 
 static const struct residual_setting mhc_settings[] = {
@@ -197,6 +219,12 @@ static const struct residual_setting shc_settings[] = {
 static const struct residual_setting gated_settings[] = {
     {"gated_rank", RESIDUAL_INT, "0", 0, 65536,
      "gated: inner size of the gates' matrices (0: n_embd / 8, rounded up)", NULL, false},
+    {.name = NULL},
+};
+
+static const struct residual_setting wide_settings[] = {
+    {"wide_retention", RESIDUAL_BOOL, "false", 0, 0,
+     "wide: a stream loses a learned part of itself in each sublayer, at most a tenth", NULL, false},
     {.name = NULL},
 };
 
@@ -306,6 +334,16 @@ static const struct residual_variant variants[] = {
      .streams = STREAMS(1, 1),
      .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
      .settings = attnres_settings},
+    {.name = "wide",
+     .summary = "a wide residual stream: learned weights that no token changes, and no mixing",
+     .source = "Megatron-LM, pull request 6716",
+     .colour = "#7f7f00",
+     .streams = STREAMS(2, 8),
+     .promises = PROMISE_SIGN | PROMISE_CONTRACTION,
+     .leaves = wide_leaves,
+     .settings = wide_settings,
+     .optional_leaf = "b_res",
+     .optional_with = "wide_retention"},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 
@@ -348,7 +386,8 @@ enum residual_promise residual_promise_at(size_t number, const char **name) {
                {PROMISE_COLUMN_SUMS, "column sums"},
                {PROMISE_SPECTRAL_NORM, "spectral norms"},
                {PROMISE_SIGN, "signs"},
-               {PROMISE_ORTHOGONAL, "singular values"}};
+               {PROMISE_ORTHOGONAL, "singular values"},
+               {PROMISE_CONTRACTION, "norms of at most 1"}};
     if (number >= sizeof all / sizeof *all) {
         return 0;
     }
@@ -394,6 +433,10 @@ bool residual_has_matrices(const struct residual_variant *variant) {
 
 bool residual_has_gates(const struct residual_variant *variant) {
     return variant->frame && strcmp(variant->frame, "gated") == 0;
+}
+
+bool residual_is_fixed(const struct residual_variant *variant) {
+    return residual_has_matrices(variant) && residual_columns(variant, RESIDUAL_MAX_STREAMS) == 0;
 }
 
 bool residual_is_plain(const struct residual_variant *variant) {
@@ -553,10 +596,18 @@ int64_t residual_projection_matrices(const struct residual_variant *variant, int
     return count;
 }
 
-int64_t residual_theta(const struct residual_variant *variant, int64_t streams) {
+bool residual_leaf_exists(const struct residual_variant *variant, const struct residual_leaf *leaf,
+                          const struct residual_settings *settings) {
+    return !settings || !variant->optional_leaf || strcmp(leaf->name, variant->optional_leaf) != 0 ||
+           settings->values[residual_setting_find(variant->optional_with)].flag;
+}
+
+int64_t residual_theta(const struct residual_variant *variant, int64_t streams,
+                       const struct residual_settings *settings) {
     int64_t elements = 0;
     for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
-        elements += residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, streams, 0) : 0;
+        const bool counts = residual_leaf_is_small(leaf) && residual_leaf_exists(variant, leaf, settings);
+        elements += counts ? residual_leaf_elements(leaf, streams, 0) : 0;
     }
     return elements;
 }

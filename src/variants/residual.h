@@ -40,8 +40,8 @@ struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
 };
 
-/* ---- parameters from which the matrices of a sublayer are computed. Every variant with leaves must have exactly
- * one LEAF_NORM and at least one LEAF_PROJECTION: H depends on the token. */
+/* ---- parameters from which the matrices of a sublayer are computed. A variant with projections has
+ * exactly one LEAF_NORM before them; one without either has matrices that do not depend on the token. */
 
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */
@@ -76,6 +76,7 @@ enum residual_promise {
     PROMISE_SPECTRAL_NORM = 4, /* the largest singular value is one */
     PROMISE_SIGN = 8,          /* no entry is negative */
     PROMISE_ORTHOGONAL = 16,   /* H^T H = I: all singular values are one */
+    PROMISE_CONTRACTION = 32,  /* the largest singular value is one or less */
 };
 #define PROMISES_DOUBLY_STOCHASTIC (PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM | PROMISE_SIGN)
 
@@ -96,6 +97,8 @@ struct residual_variant {
         *leaves; /* ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after
                     the norm; vectors, matrices and scalars form the kernels' theta */
     const struct residual_setting *settings; /* ends with name NULL; NULL: none */
+    const char *optional_leaf,
+        *optional_with; /* the leaf that exists only with this BOOL setting; NULL: all exist */
 };
 
 /* The variant of this name, NULL if there is none. */
@@ -121,6 +124,9 @@ bool residual_has_matrices(const struct residual_variant *variant);
 
 /* gated: it reads streams through a gate for each channel (src/operations/channel_gates.h). */
 bool residual_has_gates(const struct residual_variant *variant);
+
+/* wide: it has matrices, and they do not depend on the token. */
+bool residual_is_fixed(const struct residual_variant *variant);
 
 /* rc: a branch's output is added to what it read. */
 bool residual_is_plain(const struct residual_variant *variant);
@@ -162,8 +168,13 @@ int64_t residual_columns(const struct residual_variant *variant, int64_t streams
 /* Projection matrices: the LEAF_PROJECTION that have columns. */
 int64_t residual_projection_matrices(const struct residual_variant *variant, int64_t streams);
 
-/* Elements of the small parameters of one sublayer. */
-int64_t residual_theta(const struct residual_variant *variant, int64_t streams);
+/* Whether the variant has this leaf with these settings; with NULL, with any. */
+bool residual_leaf_exists(const struct residual_variant *variant, const struct residual_leaf *leaf,
+                          const struct residual_settings *settings);
+
+/* Elements of the small parameters of one sublayer, of those leaves that exist. */
+int64_t residual_theta(const struct residual_variant *variant, int64_t streams,
+                       const struct residual_settings *settings);
 
 /* Elements of a leaf (0: does not exist) for normalised rows of this length. */
 int64_t residual_leaf_elements(const struct residual_leaf *leaf, int64_t streams, int64_t row_length);

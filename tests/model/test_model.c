@@ -42,7 +42,7 @@ struct model_case {
 
 /* Tens of thousands of parameters a sublayer, such as mhc_lite's of 40320 permutations. */
 static bool is_large(const struct model_case *shape) {
-    return residual_theta(residual_find(shape->residual), shape->streams) > 1000;
+    return residual_theta(residual_find(shape->residual), shape->streams, NULL) > 1000;
 }
 
 static struct model_config config_of(const struct model_case *shape) {
@@ -377,7 +377,8 @@ UNIT_TEST(delayed_reads_agree_too) {
                                                {"hc", 2, .bias = true},
                                                {"krom", 4, .bias = false, .scaled = true},
                                                {"shc", 5, .bias = false, .type = ELEMENT_BF16},
-                                               {"hc", 3, .bias = true, .type = ELEMENT_FP16}};
+                                               {"hc", 3, .bias = true, .type = ELEMENT_FP16},
+                                               {"wide", 4, .bias = false}};
     for (size_t i = 0; i < COUNT(shapes); i++) {
         const struct model_config config = delayed_config(&shapes[i], i);
         compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);

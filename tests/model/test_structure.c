@@ -24,6 +24,7 @@ static struct compute *compute;
 /* Largest deviations over all tokens and sublayers. */
 struct deviations {
     double norm;              /* of the spectral norm from 1 */
+    double above;             /* how far the spectral norm is above 1 */
     double row, column;       /* of sums from 1 */
     double identity;          /* ||H - I||_2 */
     double smallest, largest; /* entries */
@@ -65,6 +66,7 @@ static void widen(struct deviations *deviations, const struct residual_variant *
     stream_matrix_singular_values(matrix, (int64_t)n, values);
     assert_true(isfinite(values[0]));
     deviations->norm = fmax(deviations->norm, fabs(values[0] - 1.0));
+    deviations->above = fmax(deviations->above, values[0] - 1.0);
     deviations->singular = fmin(deviations->singular, values[n - 1]);
     deviations->structure = fmax(deviations->structure, reference_structure(variant, n, matrix));
     deviations->identity = fmax(deviations->identity, stream_matrix_norm(rest, (int64_t)n));
@@ -167,7 +169,11 @@ static void assert_promises(const struct residual_variant *variant, const struct
         assert_within("H^T H - I", deviations->orthogonality, RESIDUAL_TOLERANCE);
     }
     assert_within("structure", deviations->structure, RESIDUAL_TOLERANCE);
-    const unsigned checked = PROMISES_DOUBLY_STOCHASTIC | PROMISE_ORTHOGONAL; /* a new one is to be checked, too */
+    if (variant->promises & PROMISE_CONTRACTION) {
+        assert_within("norm above 1", deviations->above, RESIDUAL_TOLERANCE);
+    }
+    /* a new one is to be checked, too */
+    const unsigned checked = PROMISES_DOUBLY_STOCHASTIC | PROMISE_ORTHOGONAL | PROMISE_CONTRACTION;
     assert_int_equal(variant->promises & ~checked, 0);
 }
 
@@ -178,7 +184,7 @@ static void for_all(enum weights weights) {
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
             if (residual_has_matrices(variant) && residual_takes(variant, n) &&
-                residual_theta(variant, n) < MANY_PARAMETERS) {
+                residual_theta(variant, n, NULL) < MANY_PARAMETERS) {
                 const struct measurement measurement = measured(variant->name, n, weights);
                 assert_promises(variant, &measurement.each);
                 assert_promises(variant, &measurement.product);
@@ -215,7 +221,7 @@ UNIT_TEST(products_over_48_sublayers_keep_promises) {
             continue;
         }
         for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
-            if (residual_takes(variant, n) && residual_theta(variant, n) < MANY_PARAMETERS) {
+            if (residual_takes(variant, n) && residual_theta(variant, n, NULL) < MANY_PARAMETERS) {
                 check_deep(variant, n, INITIAL); /* where all round alike, and that adds up */
             }
         }
@@ -333,6 +339,20 @@ UNIT_TEST(identity_is_the_identity) {
         assert_true(measured("identity", streams, RANDOM).each.identity == 0.0);
     }
     assert_true(measured("identity", 4, TRAINED).product.identity == 0.0);
+}
+
+/* Each stream keeps nine tenths of itself at least, at first nearly all. */
+UNIT_TEST(wide_with_retention_shrinks_streams) {
+    for (enum weights weights = INITIAL; weights <= TRAINED; weights++) {
+        struct measurement measurement;
+        struct model_config config = small_model_config("wide", 4);
+        reference_set(&config.settings, "wide_retention", true);
+        measure_model(&config, weights, &measurement);
+        assert_promises(config.residual, &measurement.each);
+        assert_promises(config.residual, &measurement.product);
+        assert_true(measurement.each.norm > 1e-4 && measurement.each.singular > 0.9);
+        assert_true(weights != INITIAL || measurement.each.identity < 0.0011);
+    }
 }
 
 /* To the bit, also the signs of zeros: all matrices of the first pass. */

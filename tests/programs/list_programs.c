@@ -151,6 +151,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.hc_eps = bits & HC_EPS ? 1e-6 : 0.0;
         shape.collapsed = bits & COLLAPSED && shape.streams > 1;
         shape.read_delay = bits & READ_DELAY && residual_has_matrices(shape.residual);
+        shape.fixed_top = shape.collapsed && residual_is_fixed(shape.residual);
         shape.gainless = bits & GAINLESS;
         shape.softcap = bits & CAPPED ? 15.0 : 0.0;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;

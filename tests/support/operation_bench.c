@@ -91,6 +91,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .gainless = shape->gainless,
         .collapsed = shape->collapsed,
         .read_delay = shape->read_delay,
+        .fixed_top = shape->fixed_top,
         .mlp = shape->mlp,
         .hidden = shape->hidden,
         .position = shape->position,

@@ -18,7 +18,7 @@ struct case_shape {
     int64_t hidden;          /* channels inside an MLP; 0: 4 C */
     double norm_eps;         /* 0: the norm's usual one */
     double softcap, hc_eps;
-    bool gainless, collapsed, read_delay;
+    bool gainless, collapsed, fixed_top, read_delay;
     int64_t apart; /* slots from one state to the next */
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */

@@ -76,15 +76,17 @@ static void collapse_describe(struct bench *bench) {
     const size_t n = bench->token_count, s = bench->streams, c = bench->channels;
     bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
     bench_input(bench, "squares", n * s, 0.0, 0.0)->constant = true;
-    bench_input(bench, "raw", n * s, 0.0, 0.0)->d_activation = true;
+    struct field *raw = bench_input(bench, "raw", n * s, 0.0, 0.0);
+    raw->d_activation = true;
+    raw->constant = bench->shape.fixed_top;
     struct field *w = bench_parameter(bench, "w", s * c * s, 0.0, bench->shape.spread / sqrt((double)(s * c)));
     w->constant = true;
     w->written = 0;
     bench_gap(bench);
-    bench_parameter(bench, "small", s + 1, 0.5, 0.5);
+    bench_parameter(bench, "small", bench->shape.fixed_top ? s : s + 1, 0.5, 0.5);
     bench_activation(bench_output(bench, "u", n * c))->implied = true;
     bench_output(bench, "p", n * s);
-    bench_byproduct(bench, "z", n * s);
+    bench_byproduct(bench, "z", n * s)->implied = bench->shape.fixed_top;
 }
 
 /* Squares of the streams as they are stored. */
@@ -112,7 +114,8 @@ static void collapse_token(struct bench *bench, size_t token) {
         for (size_t k = 0; k < row; k++) {
             sum += x[k] * w[k * streams + s];
         }
-        const double z = scale * sum, p = 1.0 / (1.0 + exp(-small[streams] * z - small[s])) + bench->shape.hc_eps;
+        const double z = scale * sum, dynamic = bench->shape.fixed_top ? 0.0 : small[streams] * z;
+        const double p = 1.0 / (1.0 + exp(-dynamic - small[s])) + bench->shape.hc_eps;
         bench_values(bench, "z")[token * streams + s] = z;
         bench_values(bench, "p")[token * streams + s] = p;
         for (size_t k = 0; k < c; k++) {
@@ -403,6 +406,7 @@ const struct operation_case cases_head[] = {
     TINY(final_norm, "mhc, norm_sum, bias, RMSNorm", 2, 3, TINY_MHC, .norm = NORM_RMS),
     TINY(final_norm, "hc, sum_norm, RMSNorm", 2, 3, TINY_HC, .norm = NORM_RMS, .norm_eps = 0.1),
     TINY(collapse, "mhc", 2, 3, TINY_MHC, .collapsed = true),
+    TINY(collapse, "mhc, fixed", 2, 3, TINY_MHC, .collapsed = true, .fixed_top = true),
     TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
     TINY(entropy, "mhc, V=33, softcap", 2, 3, TINY_MHC, .softcap = 1.5),
     TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
@@ -419,6 +423,8 @@ const struct operation_case cases_head[] = {
     CASE(final_norm, "S=4, norm_sum, epsilon 0.1", .bias = true, .norm_sum = true, .norm_eps = 0.1),
     CASE(final_norm, "S=4, norm_sum, RMSNorm", .norm_sum = true, .batch = 2, .sequence = 75, .norm = NORM_RMS),
     CASE(final_norm, "S=8 C=768, sum_norm, RMSNorm", .streams = 8, .channels = 768, .norm = NORM_RMS),
+    CASE(collapse, "S=4, fixed, epsilon 0.01", .collapsed = true, .fixed_top = true, .batch = 2, .sequence = 75,
+         .hc_eps = 0.01),
     CASE(collapse, "S=4", .collapsed = true, .batch = 2, .sequence = 75),
     CASE(collapse, "S=3 C=5, epsilon 0.01", .streams = 3, .channels = 5, .collapsed = true, .hc_eps = 0.01),
     CASE(collapse, "S=8 C=768", .streams = 8, .channels = 768, .collapsed = true),

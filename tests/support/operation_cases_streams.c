@@ -13,6 +13,12 @@ static bool is_plain(const struct bench *bench) {
     return !residual_has_matrices(bench->operations->shape.residual);
 }
 
+/* Whether the leaf is a small one that exists with the case's settings. */
+static bool is_parameter(const struct bench *bench, const struct residual_leaf *leaf) {
+    const struct operation_shape *shape = &bench->operations->shape;
+    return residual_leaf_is_small(leaf) && residual_leaf_exists(shape->residual, leaf, &shape->settings);
+}
+
 /* ---- projections */
 
 static size_t row_length(const struct bench *bench) {
@@ -131,7 +137,7 @@ static void map_describe(struct bench *bench) {
     bench_input(bench, "squares", n * bench->streams, (double)bench->channels, 0.3 * (double)bench->channels);
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
         const size_t count = (size_t)residual_leaf_elements(leaf, bench->shape.streams, 0);
-        if (!residual_leaf_is_small(leaf)) {
+        if (!is_parameter(bench, leaf)) {
             continue;
         }
         const bool gamma = strncmp(leaf->name, "gamma", 5) == 0;
@@ -410,7 +416,7 @@ OPERATION(between, "between", "mix_between.cl", between_describe, .reference = b
 
 static void describe_theta(struct bench *bench) {
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
-        if (residual_leaf_is_small(leaf)) {
+        if (is_parameter(bench, leaf)) {
             bench_parameter(bench, leaf->name, (size_t)residual_leaf_elements(leaf, bench->shape.streams, 0), 0.3,
                             0.5);
         }
@@ -577,7 +583,7 @@ static void run_frame_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
     frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
     frame_backward(operations, n, &around, &gradients, bench->accumulate);
-    if (operations_build(operations, "projections.cl") == 0) {
+    if (operations->columns > 0 && operations_build(operations, "projections.cl") == 0) {
         const struct buffer *d_z_fp32 = bench_scratch(bench, z);
         bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
         projections_gradient(operations, n, around.streams, d_z_fp32,
@@ -675,6 +681,9 @@ const struct operation_case cases_streams[] = {
     CASE(map, "mhc, hc_eps 1e-6", .residual = "mhc", .hc_eps = 1e-6),
     CASE(map, "mhc, hc_eps, 1 iteration", .residual = "mhc", .setting = {"sinkhorn_iters", 1}, .hc_eps = 0.1),
     LOOSE(map, "mhc, hc_eps, large logits", 100, 0, .residual = "mhc", .spread = 60.0, .hc_eps = 1e-6),
+    CASE(map, "wide, retention", .residual = "wide", .batch = 2, .sequence = 75,
+         .setting = {"wide_retention", true}),
+    CASE(map, "wide, retention, hc_eps", .residual = "wide", .hc_eps = 0.1, .setting = {"wide_retention", true}),
     CASE(map, "krom, hc_eps", .residual = "krom", .hc_eps = 0.1),
     CASE(projections, "hc, no gain", .residual = "hc", .streams = 3, .gainless = true),
     CASE(map, "shc, frozen gamma", .residual = "shc", .setting = {"freeze_gamma", true}),
@@ -741,7 +750,7 @@ static void add_variants(void) {
             continue;
         }
         for (int64_t n = 1; n <= RESIDUAL_MAX_STREAMS; n++) {
-            if (residual_takes(variant, n) && residual_theta(variant, n) < MANY_PARAMETERS) {
+            if (residual_takes(variant, n) && residual_theta(variant, n, NULL) < MANY_PARAMETERS) {
                 add_variant_case((struct operation_case){
                     .test = &map, .shape = {.residual = variant->name, .streams = n, .batch = 3, .sequence = 2}});
             }
@@ -755,9 +764,11 @@ static void add_variants(void) {
                                                            .batch = 3,
                                                            .sequence = 7,
                                                            .bias = i % 2 == 0}});
-        add_variant_case((
-            struct operation_case){.test = &projections,
-                                   .shape = {.residual = variant->name, .streams = reference_streams(variant, 4)}});
+        if (!residual_is_fixed(variant)) {
+            add_variant_case((struct operation_case){.test = &projections,
+                                                     .shape = {.residual = variant->name,
+                                                               .streams = reference_streams(variant, 4)}});
+        }
     }
 }
 

@@ -365,11 +365,14 @@ static void embed(const struct place *place, double *streams) {
     }
 }
 
-/* The weight of stream s in the sum with stream_reduce = head. */
+/* The weight of stream s in the sum with stream_reduce = head or read. */
 static double collapse_weight(const struct reference_model *model, size_t streams, size_t row, const double *x,
                               size_t s) {
     const double *w = find(model, "hc_head.w_pre");
     double z = 0.0;
+    if (model->config->stream_reduce == STREAM_REDUCE_READ) {
+        return 1.0 / (1.0 + exp(-find(model, "hc_head.b_pre")[s])) + model->config->hc_eps;
+    }
     for (size_t k = 0; k < row; k++) {
         z += x[k] * w[k * streams + s];
     }
@@ -397,10 +400,11 @@ static void reduce(const struct place *place, const double *x, const double *rea
             reference_norm(&norm, width, part, normed, statistics);
             part = normed;
         }
-        const double weight = model->config->stream_reduce == STREAM_REDUCE_HEAD
-                                  ? collapse_weight(model, place->streams, place->streams * width, x, s)
-                              : model->config->stream_reduce == STREAM_REDUCE_LAST_PRE ? read[s]
-                                                                                       : 1.0;
+        const double weight =
+            model->config->stream_reduce == STREAM_REDUCE_HEAD || model->config->stream_reduce == STREAM_REDUCE_READ
+                ? collapse_weight(model, place->streams, place->streams * width, x, s)
+            : model->config->stream_reduce == STREAM_REDUCE_LAST_PRE ? read[s]
+                                                                     : 1.0;
         for (size_t c = 0; c < width; c++) {
             top[c] += weight * part[c];
         }

@@ -416,6 +416,11 @@ static double least_of_rotations(const struct residual_settings *settings, size_
     return 1.0;
 }
 
+static double least_of_retentions(const struct residual_settings *settings, size_t sublayers) {
+    (void)settings;
+    return pow(0.9, (double)sublayers);
+}
+
 /* The gates that all but hc have. */
 static void gates(const struct reference_map *map, const double *z, double *h) {
     const size_t n = map->streams;
@@ -423,6 +428,29 @@ static void gates(const struct reference_map *map, const double *z, double *h) {
         h[s] = logistic(scalar(map, "alpha_pre") * z[s] + leaf(map, "b_pre")[s]) + map->eps;
         h[n + s] = 2.0 * logistic(scalar(map, "alpha_post") * z[n + s] + leaf(map, "b_post")[s]);
     }
+}
+
+/* No token changes it: sigmoids of its leaves, and a diagonal. */
+static void wide(const struct reference_map *map, size_t columns, const double *z, double *h) {
+    const size_t n = map->streams;
+    const double *kept = leaf(map, "b_res");
+    (void)columns;
+    identity(map, z, h + 2 * n);
+    for (size_t s = 0; s < n; s++) {
+        h[s] = logistic(leaf(map, "b_pre")[s]) + map->eps;
+        h[n + s] = 2.0 * logistic(leaf(map, "b_post")[s]);
+        h[2 * n + s * (n + 1)] -= kept ? 0.1 * logistic(-kept[s]) : 0.0;
+    }
+}
+
+/* Streams are not mixed, and keep nine tenths of themselves at least. */
+static double not_a_retention(size_t streams, const double *matrix) {
+    double most = 0.0;
+    for (size_t k = 0; k < streams * streams; k++) {
+        const bool diagonal = k % (streams + 1) == 0;
+        most = fmax(most, diagonal ? matrix[k] - 1.0 : fabs(matrix[k]));
+    }
+    return most;
 }
 
 /* Every variant: H_res from the columns of z after the gates', or all of h where it has gates of its own; and what
@@ -442,6 +470,7 @@ static const struct reference {
     {"go_mhc", .matrix = go_mhc},
     {"circulant", .matrix = circulant, .structure = not_circulant, .least_singular = least_of_circulants},
     {"krom", .matrix = krom, .structure = asymmetry},
+    {"wide", .whole = wide, .structure = not_a_retention, .least_singular = least_of_retentions},
     {"ohc", .matrix = ohc, .structure = not_a_rotation, .least_singular = least_of_rotations},
 };
 
