@@ -22,10 +22,12 @@ static inline float rms_inverse(__global const float *squares, int group) {
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
 INLINED void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
                                __global float *h) {
-    for (int group = 0; group < RMS_GROUPS && COLUMNS > 0; group++) {
-        const float inverse = rms_inverse(squares, group);
-        for (int k = 0; k < COLUMNS; k++) {
-            z[group * COLUMNS + k] *= inverse;
+    if (COLUMNS > 0) {
+        for (int group = 0; group < RMS_GROUPS; group++) {
+            const float inverse = rms_inverse(squares, group);
+            for (int k = 0; k < COLUMNS; k++) {
+                z[group * COLUMNS + k] *= inverse;
+            }
         }
     }
     hc_forward(theta, z, h);

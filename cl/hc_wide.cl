@@ -5,7 +5,7 @@
  */
 #define FORGET 0.1f /* the most that a stream loses in a sublayer */
 
-static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     for (int s = 0; s < STREAMS; s++) {
         const float pre = logistic(theta[P_b_pre + s]);
         h[s] = SHIFTED ? pre + HC_EPS : pre;
@@ -21,8 +21,8 @@ static inline void hc_forward(__global const float *theta, __global const float 
 #endif
 }
 
-static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
+INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                         __global const float *d_h, __global float *d_z, __global float *d_theta) {
     for (int s = 0; s < STREAMS; s++) {
         const float pre = SHIFTED ? h[s] - HC_EPS : h[s], post = h[STREAMS + s];
         d_theta[P_b_pre + s] += d_h[s] * pre * (1.0f - pre);

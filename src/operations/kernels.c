@@ -96,6 +96,7 @@ enum need {
     HYPER_CONNECTIONS,
     PROJECTIONS,
     READ_AHEAD,
+    READ_AHEAD_APART,
     FUSED_FRAME,
     GATED_MLPS,
     HEAD_ROWS,
@@ -132,7 +133,11 @@ static const struct program {
     {.files = {"norm_%s.cl", "mix_parts.cl", "mix_between.cl"},
      .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
      .need = READ_AHEAD,
-     .kernels = {KERNEL(mix_between), KERNEL(mix_backward)}},
+     .kernels = {KERNEL(mix_between)}},
+    {.files = {"norm_%s.cl", "mix_parts.cl", "mix_backward.cl"},
+     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
+     .need = READ_AHEAD_APART,
+     .kernels = {KERNEL(mix_backward)}},
     {.files = {"norm_%s.cl", "head.cl"},
      .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
@@ -406,11 +411,13 @@ static int build(struct operations *operations, const struct program *row) {
 /* Whether a program of this row is to be built: one that the model needs, of the wanted file, and not built
  * before. */
 static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
+    const bool reads_ahead = operations->shape.read_delay || residual_is_fixed(operations->shape.residual);
     const bool needed[] = {
         [ALWAYS] = true,
         [HYPER_CONNECTIONS] = residual_has_matrices(operations->shape.residual),
         [PROJECTIONS] = operations->columns > 0,
-        [READ_AHEAD] = operations->shape.read_delay || residual_is_fixed(operations->shape.residual),
+        [READ_AHEAD] = reads_ahead,
+        [READ_AHEAD_APART] = reads_ahead && operations->policy.frame_rows == 0,
         [FUSED_FRAME] = operations->policy.frame_rows > 0,
         [COLLAPSE] = operations->shape.collapsed,
         [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
