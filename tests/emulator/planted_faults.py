@@ -43,6 +43,7 @@ TESTS = {
     "attention_step.cl": ("attention, step",),
     "common.cl": ("final_norm", "cross_entropy"),
     "cross_entropy.cl": ("cross_entropy",),
+    "depth_read.cl": ("depth_read (",),
     "frame.cl": ("frame (hc in bf16",),
     "gemm_blocks.cl": ("test_own_blocks*",),
     "hc_map.cl": ("map (",),
