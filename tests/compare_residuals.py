@@ -19,13 +19,13 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import types
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
+from compared_programs import Programs
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -57,47 +57,13 @@ def skip(name, what, how):
     print("  skip %s: %s; %s" % (name, what, how), flush=True)
 
 
-class Bench:
-    """The programs of a build, and a folder for what they make."""
-
-    def __init__(self, arguments, folder):
-        self.build, self.device, self.folder = arguments.build, arguments.device, folder
-        self.made = 0
-
-    def path(self, name):
-        self.made += 1
-        return os.path.join(self.folder, "%d-%s" % (self.made, name))
-
-    def run(self, program, *arguments):
-        done = subprocess.run([os.path.join(self.build, program), *map(str, arguments)], capture_output=True)
-        if done.returncode:
-            sys.exit("compare_residuals.py: %s %s\n%s" % (program, " ".join(map(str, arguments)), done.stderr.decode(errors="replace")))
-        return done.stdout
-
+class Bench(Programs):
     def checkpoint(self, config, tensors):
         folder = self.path("checkpoint")
         os.mkdir(folder)
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
             json.dump(config, file)
         save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, os.path.join(folder, "model.safetensors"))
-        return folder
-
-    def probe(self, folder, tokens, targets):
-        """Logits [B, T, V], loss, and gradients by the parameters' names."""
-        batch, out = self.path("batch"), self.path("probe")
-        save_file({"x": tokens.int(), "y": targets.int()}, batch)
-        self.run("hc_probe", "--checkpoint", folder, "--batch", batch, "--out", out, "--logits", "--dtype", "fp32", "--device", self.device)
-        found = load_file(out)
-        return found["logits"], found["loss"].item(), {name[5:]: tensor for name, tensor in found.items() if name.startswith("grad.")}
-
-    def data(self):
-        folder = self.path("data")
-        os.mkdir(folder)
-        for name in ("train.bin", "val.bin"):
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(torch.randint(VOCABULARY, (4096,), dtype=torch.int32).to(torch.uint16).numpy().tobytes())
-        with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as file:
-            json.dump({"vocab_size": VOCABULARY, "tokenizer": "byte"}, file)
         return folder
 
 
@@ -295,7 +261,7 @@ def compare(bench, name, config, model):
     loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
     loss.backward()
     folder = bench.checkpoint(config, model.tensors(lambda parameter: parameter.detach()))
-    ours = bench.probe(folder, tokens, targets)
+    ours = bench.probe(folder, tokens, targets, "--dtype", "fp32")
     wanted = model.tensors(lambda parameter: parameter.grad)
     report(name, abs(ours[1] - loss.item()) / loss.item(), off_by(ours[0], logits.detach()), gradients_off_by(ours[2], wanted))
     return folder
@@ -317,7 +283,7 @@ def compare_files(bench, config, model, folder):
         key = key.replace("_", "-")
         options += ["--%s%s" % ("" if value else "no-", key)] if isinstance(value, bool) else ["--" + key, value]
     run = bench.path("run")
-    bench.run("hc_train", "--data-dir", bench.data(), "--out-dir", run, "--device", bench.device, "--max-iters", 0, "--eval-iters", 0, "--dtype", "fp32",
+    bench.run("hc_train", "--data-dir", bench.data(VOCABULARY, "byte"), "--out-dir", run, "--device", bench.device, "--max-iters", 0, "--eval-iters", 0, "--dtype", "fp32",
               "--hyper-connections-from", released, *options)
     begun = load_file(os.path.join(run, "ckpt-0", "model.safetensors"))
     wanted = {name: x for name, x in model.tensors(lambda parameter: parameter.detach()).items() if ".hc_" in name}

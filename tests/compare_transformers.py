@@ -15,15 +15,14 @@ Logits may differ by 1e-4, losses by 1e-5, gradients by 1e-4. The exit status sa
 """
 import argparse
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
+from compared_programs import Programs
 from safetensors.torch import load_file, save_file
 
 LOGITS, LOSS, GRADIENT = 1e-4, 1e-5, 1e-4
@@ -44,49 +43,13 @@ def head(title):
     print("%-59s%9s %9s %9s %9s" % (title, "largest", "off by", "loss", "gradient"))
 
 
-class Bench:
-    """The programs of a build, and a folder for what they make."""
-
-    def __init__(self, arguments, folder):
-        self.build, self.device, self.folder = arguments.build, arguments.device, folder
-        self.made = 0
-
-    def path(self, name):
-        self.made += 1
-        return os.path.join(self.folder, "%d-%s" % (self.made, name))
-
-    def run(self, program, *arguments):
-        done = subprocess.run([os.path.join(self.build, program), *map(str, arguments)], capture_output=True)
-        if done.returncode:
-            sys.exit("compare_transformers.py: %s %s\n%s" % (program, " ".join(map(str, arguments)), done.stderr.decode()))
-        return done.stdout
-
+class Bench(Programs):
     def train(self, data, *options):
         """The folder of the last checkpoint."""
         out = self.path("run")
         self.run("hc_train", "--data-dir", data, "--out-dir", out, "--device", self.device, "--batch-size", 2, "--eval-iters", 0,
                  "--no-tensorboard", "--warmup-iters", 1, *options)
         return os.path.join(out, max(os.listdir(out), key=lambda name: name.startswith("ckpt-")))
-
-    def data(self, vocabulary, tokenizer):
-        folder = self.path("data")
-        os.mkdir(folder)
-        for name in ("train.bin", "val.bin"):
-            tokens = torch.randint(vocabulary, (4096,), dtype=torch.int32).to(torch.uint16)
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(tokens.numpy().tobytes())
-        with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as file:
-            json.dump({"vocab_size": vocabulary, "tokenizer": tokenizer}, file)
-        return folder
-
-    def probe(self, folder, tokens, targets):
-        """Logits [B, T, V], loss, and gradients by the parameters' names."""
-        batch, out = self.path("batch"), self.path("probe")
-        save_file({"x": tokens.int(), "y": targets.int()}, batch)
-        self.run("hc_probe", "--checkpoint", folder, "--batch", batch, "--out", out, "--logits", "--device", self.device)
-        found = load_file(out)
-        gradients = {name[5:]: tensor for name, tensor in found.items() if name.startswith("grad.")}
-        return found["logits"], found["loss"].item(), gradients
 
 
 def shake(folder):

@@ -8,6 +8,7 @@
 #include "src/checkpoint/export.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
+#include "tests/support/random_checkpoint.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
@@ -28,31 +29,6 @@ static struct model_config v4_config(bool head) {
     config.hc_eps = 1e-6;
     config.stream_reduce = head ? STREAM_REDUCE_HEAD : STREAM_REDUCE_NORM_SUM;
     return config;
-}
-
-/* ---- checkpoints of random numbers */
-
-static int random_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
-    const struct parameters *parameters = context;
-    random_normal(random_key(3, parameters->table[tensor].name), first, count, 0.1, 0.3, values);
-    return 0;
-}
-
-static void write_checkpoint(const char *name, const struct model_config *config) {
-    struct parameters parameters;
-    struct model_config checked = *config;
-    require(model_config_check(&checked));
-    parameters_create(&checked, &parameters);
-    struct tensor_info *infos = calloc(parameters.count, sizeof *infos);
-    for (size_t i = 0; i < parameters.count; i++) {
-        infos[i] = weights_tensor(&parameters.table[i]);
-    }
-    require(files_make_folder(scratch_path(name)));
-    require(config_file_write(scratch_path(name), &checked));
-    require(safetensors_write(scratch_path(run_path(name, "model.safetensors")), infos, parameters.count,
-                              random_piece, &parameters));
-    free(infos);
-    parameters_release(&parameters);
 }
 
 static int export_to(const char *checkpoint, const char *out) {
@@ -83,7 +59,7 @@ static void assert_rows(const float *fn, const float *leaf, size_t first, size_t
 
 UNIT_TEST(tensors_have_their_layouts) {
     const struct model_config config = v4_config(true);
-    write_checkpoint("laid-out", &config);
+    random_checkpoint_write("laid-out", &config);
     require(export_to("laid-out", "v4"));
     assert_int_equal(scratch_entries(scratch_path("v4")), 2);
     float *fn = leaf_of("v4", "model.layers.1.ffn_hc.fn"), *base = leaf_of("v4", "model.layers.1.ffn_hc.base");
@@ -140,7 +116,7 @@ UNIT_TEST(weights_come_back_to_the_bit) {
     for (int head = 0; head < 2; head++) {
         const struct model_config config = v4_config(head != 0);
         const char *const folder = head ? "with-head" : "without", *const out = head ? "v4-head" : "v4-without";
-        write_checkpoint(folder, &config);
+        random_checkpoint_write(folder, &config);
         require(export_to(folder, out));
         load_into(&config, out, folder);
         load_into(&config, run_path(out, "model.safetensors"), folder);
@@ -215,7 +191,7 @@ static void name_as_released(struct tensors *tensors, const char *prefix) {
 UNIT_TEST(names_may_be_those_of_the_release) {
     static const char *const prefixes[] = {"", "model."};
     const struct model_config config = v4_config(true);
-    write_checkpoint("released", &config);
+    random_checkpoint_write("released", &config);
     require(export_to("released", "v4-released"));
     for (size_t i = 0; i < COUNT(prefixes); i++) {
         struct tensors tensors;
@@ -245,7 +221,7 @@ static void assert_refused(const struct model_config *config, const char *path, 
 UNIT_TEST(other_files_are_refused) {
     struct model_config config = v4_config(true), other;
     struct tensors tensors;
-    write_checkpoint("refused", &config);
+    random_checkpoint_write("refused", &config);
     require(export_to("refused", "v4-refused"));
     read_tensors("v4-refused", &tensors);
     const size_t base = find_tensor(&tensors, "model.layers.1.attn_hc.base");
@@ -280,15 +256,15 @@ UNIT_TEST(other_files_are_refused) {
 
 UNIT_TEST(other_models_are_refused_by_name) {
     struct model_config config = small_model_config("shc", 4);
-    write_checkpoint("shc", &config);
+    random_checkpoint_write("shc", &config);
     assert_error(export_to("shc", "v4-shc"), "residual = \"shc\": DeepSeek-V4's hyper-connections are mhc");
     config = v4_config(false);
     config.hc_norm_gain = true;
-    write_checkpoint("gain", &config);
+    random_checkpoint_write("gain", &config);
     assert_error(export_to("gain", "v4-gain"), "hc_norm_gain = true");
     config = v4_config(false);
     config.stream_expand = STREAM_EXPAND_SCALED;
-    write_checkpoint("scaled", &config);
+    random_checkpoint_write("scaled", &config);
     assert_error(export_to("scaled", "v4-scaled"), "stream_expand = \"scaled\"");
     assert_false(files_exist(scratch_path("v4-shc")) || files_exist(scratch_path("v4-gain")) ||
                  files_exist(scratch_path("v4-scaled")));

@@ -8,6 +8,7 @@
 #include "src/checkpoint/export.h"
 #include "src/checkpoint/weights.h"
 #include "tests/support/child.h"
+#include "tests/support/random_checkpoint.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
@@ -20,31 +21,6 @@
 
 static const char export_program[] = HC_PROGRAMS "/hc_export", train_program[] = HC_PROGRAMS "/hc_train",
                   probe_program[] = HC_PROGRAMS "/hc_probe";
-
-/* ---- checkpoints of random numbers */
-
-static int random_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
-    const struct parameters *parameters = context;
-    random_normal(random_key(3, parameters->table[tensor].name), first, count, 0.1, 0.3, values);
-    return 0;
-}
-
-static void write_checkpoint(const char *name, const struct model_config *config) {
-    struct parameters parameters;
-    struct model_config checked = *config;
-    require(model_config_check(&checked));
-    parameters_create(&checked, &parameters);
-    struct tensor_info *infos = calloc(parameters.count, sizeof *infos);
-    for (size_t i = 0; i < parameters.count; i++) {
-        infos[i] = weights_tensor(&parameters.table[i]);
-    }
-    require(files_make_folder(scratch_path(name)));
-    require(config_file_write(scratch_path(name), &checked));
-    require(safetensors_write(scratch_path(run_path(name, "model.safetensors")), infos, parameters.count,
-                              random_piece, &parameters));
-    free(infos);
-    parameters_release(&parameters);
-}
 
 static struct model_config plain_config(bool bias) {
     struct model_config config = small_model_config("rc", 1);
@@ -74,7 +50,7 @@ static void assert_weights(const char *folder, const struct model_config *config
         float *expected = calloc(parameter->elements, sizeof *expected);
         float *found = malloc(parameter->elements * sizeof *found);
         if (!bias || had_bias) {
-            random_piece(&parameters, i, 0, parameter->elements, expected);
+            random_checkpoint_values(&parameters, i, 0, parameter->elements, expected);
         }
         const uint64_t half = parameter->elements / 2; /* in two pieces */
         require(weights_read(weights, parameter, false, 0, half, found));
@@ -127,7 +103,7 @@ UNIT_TEST(weights_come_back_from_hugging_faces_format) {
         config.dropout = 0.25;
         config.mlp_width = bias ? 20 : 0;
         memcpy(config.tokenizer, "byte", 5);
-        write_checkpoint("plain", &config);
+        random_checkpoint_write("plain", &config);
         require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
         require(config_file_read(scratch_path("hf"), &back));
         assert_int_equal(back.hugging_face_rows, config.vocab_size);
@@ -162,7 +138,7 @@ UNIT_TEST(llama_and_qwen_come_back_bit_for_bit) {
     for (int kind = 0; kind < (int)COUNT(types); kind++) {
         const struct model_config config = modern_config(kind);
         struct model_config back;
-        write_checkpoint("modern", &config);
+        random_checkpoint_write("modern", &config);
         require(export_to("modern", "modern-hf", EXPORT_HUGGING_FACE, 0));
         require(config_file_read(scratch_path("modern-hf"), &back));
         assert_true(back.norm == NORM_RMS && back.position == POSITION_ROPE && back.mlp == MLP_SWIGLU);
@@ -179,7 +155,7 @@ UNIT_TEST(llama_and_qwen_come_back_bit_for_bit) {
 /* Queries, keys and values are tensors of their own, of as many rows as they have heads. */
 UNIT_TEST(queries_keys_and_values_are_parted) {
     const struct model_config config = modern_config(2);
-    write_checkpoint("modern", &config);
+    random_checkpoint_write("modern", &config);
     require(export_to("modern", "modern-hf", EXPORT_HUGGING_FACE, 0));
     struct safetensors *ours = tensors_open(scratch_path("modern"), "model.safetensors");
     struct safetensors *theirs = tensors_open(scratch_path("modern-hf"), "model.safetensors");
@@ -204,7 +180,7 @@ UNIT_TEST(queries_keys_and_values_are_parted) {
 
 UNIT_TEST(linear_layers_are_transposed_for_hugging_face) {
     const struct model_config config = plain_config(false);
-    write_checkpoint("plain", &config);
+    random_checkpoint_write("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     struct safetensors *ours = tensors_open(scratch_path("plain"), "model.safetensors");
     struct safetensors *theirs = tensors_open(scratch_path("hf"), "model.safetensors");
@@ -229,7 +205,7 @@ UNIT_TEST(torch_folders_have_the_checkpoints_tensors_and_a_program) {
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         const struct model_config config = small_model_config(variant->name, reference_streams(variant, 3));
         struct model_config back;
-        write_checkpoint("variant", &config);
+        random_checkpoint_write("variant", &config);
         require(export_to("variant", "torch", EXPORT_TORCH, 0));
         assert_same_file("variant/model.safetensors", "torch/model.safetensors");
         require(config_file_read(scratch_path("torch"), &back));
@@ -251,7 +227,7 @@ UNIT_TEST(padding_of_the_vocabulary_is_left_out) {
     struct model_config config = plain_config(true);
     config.vocab_size = 50304;
     memcpy(config.tokenizer, "gpt2", 5);
-    write_checkpoint("padded", &config);
+    random_checkpoint_write("padded", &config);
     require(export_to("padded", "cut", EXPORT_HUGGING_FACE, 0));
     assert_int_equal(rows_of("cut"), 50257);
     require(export_to("padded", "cut", EXPORT_HUGGING_FACE, 50304));
@@ -268,7 +244,7 @@ UNIT_TEST(added_tokens_get_the_mean_of_the_others) {
     struct parameters parameters;
     struct weights *weights;
     float values[40 * 16];
-    write_checkpoint("plain", &config);
+    random_checkpoint_write("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     require(config_file_read(scratch_path("hf"), &grown));
     grown.vocab_size = 40;
@@ -339,7 +315,7 @@ static void copy_changed(const char *from, const char *to, const struct change *
 static void make_changed(struct change change) {
     const struct model_config config = plain_config(true);
     size_t bytes;
-    write_checkpoint("plain", &config);
+    random_checkpoint_write("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     require(files_make_folder(scratch_path("changed")));
     char *text = scratch_read(scratch_path("hf/config.json"), &bytes);
@@ -423,7 +399,7 @@ static void write_divided(const char *extra, bool turned) {
     size_t bytes, kept[2] = {0};
     struct tensor_info infos[2][64];
     float *values[2][64];
-    write_checkpoint("plain", &config);
+    random_checkpoint_write("plain", &config);
     require(export_to("plain", "plain-hf", EXPORT_HUGGING_FACE, 0));
     require(files_make_folder(scratch_path("divided")));
     char *text = scratch_read(scratch_path("plain-hf/config.json"), &bytes);
@@ -549,8 +525,8 @@ UNIT_TEST(what_configs_leave_out_is_gpt2s) {
 
 UNIT_TEST(only_exports_are_replaced) {
     const struct model_config config = plain_config(true);
-    write_checkpoint("plain", &config);
-    write_checkpoint("precious", &config);
+    random_checkpoint_write("plain", &config);
+    random_checkpoint_write("precious", &config);
     assert_error(export_to("plain", "precious", EXPORT_TORCH, 0), "precious exists and is not just an export");
     require(export_to("plain", "mixed", EXPORT_TORCH, 0));
     assert_error(export_to("plain", "plain", EXPORT_TORCH, 0), "--out is the checkpoint itself");
@@ -573,13 +549,13 @@ UNIT_TEST(only_exports_are_replaced) {
 
 UNIT_TEST(exports_that_fail_leave_nothing_behind) {
     const struct model_config plain = plain_config(true), streams = small_model_config("shc", 3);
-    write_checkpoint("plain", &plain);
-    write_checkpoint("shc", &streams);
+    random_checkpoint_write("plain", &plain);
+    random_checkpoint_write("shc", &streams);
     assert_error(export_to("shc", "failed/x", EXPORT_HUGGING_FACE, 0), "give --format torch");
     assert_error(export_to("nowhere", "failed/x", EXPORT_TORCH, 0), "nowhere/config.json");
     assert_false(files_exist(scratch_path("failed")));
     require(export_to("plain", "failed/x", EXPORT_TORCH, 0));
-    write_checkpoint("kept", &plain);
+    random_checkpoint_write("kept", &plain);
     require(export_to("kept", "kept-torch", EXPORT_TORCH, 0));
     scratch_limit_file_size(10000);
     assert_error(export_to("shc", "failed/x", EXPORT_TORCH, 0), "model.safetensors: File too large");
@@ -591,12 +567,12 @@ UNIT_TEST(exports_that_fail_leave_nothing_behind) {
 UNIT_TEST(broken_checkpoints_are_named) {
     const struct model_config config = plain_config(false), other = plain_config(true);
     size_t bytes;
-    write_checkpoint("broken", &config);
+    random_checkpoint_write("broken", &config);
     char *text = scratch_read(scratch_path("broken/model.safetensors"), &bytes);
     scratch_write("broken/model.safetensors", text, bytes - 8);
     free(text);
     assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "broken/model.safetensors");
-    write_checkpoint("broken", &config);
+    random_checkpoint_write("broken", &config);
     require(config_file_write(scratch_path("broken"), &other));
     assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "tensors, the model");
     assert_false(files_exist(scratch_path("never")));
@@ -606,7 +582,7 @@ UNIT_TEST(broken_checkpoints_are_named) {
 
 UNIT_TEST(export_program_says_what_is_wrong) {
     const struct model_config streams = small_model_config("shc", 3);
-    write_checkpoint("shc", &streams);
+    random_checkpoint_write("shc", &streams);
     assert_failed(CHILD_RUN(export_program), 2, "--checkpoint and --out are both needed");
     assert_failed(CHILD_RUN(export_program, "--format", "onnx"), 2, "--format");
     assert_failed(CHILD_RUN(export_program, "--checkpoint", scratch_path("shc"), "--out", scratch_path("no")), 1,
@@ -637,7 +613,7 @@ static void probe(const char *checkpoint, const char *out) {
 UNIT_TEST(imported_models_compute_the_same_bits) {
     struct model_config config = plain_config(true);
     config.activation = ACTIVATION_GELU_TANH;
-    write_checkpoint("plain", &config);
+    random_checkpoint_write("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     write_batch();
     probe("plain", "probe-ours");
@@ -666,7 +642,7 @@ static void write_data(void) {
 UNIT_TEST(training_starts_from_hugging_faces_folder) {
     const struct model_config config = plain_config(true);
     struct model_config tuned;
-    write_checkpoint("plain", &config);
+    random_checkpoint_write("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     write_data();
     assert_failed(TRAIN_FROM_HF("--seed", "1"), 1, "give vocab_size = 40 or more");
@@ -687,7 +663,7 @@ UNIT_TEST(training_starts_from_llama) {
     struct model_config tuned;
     require(files_remove_folder(scratch_path("tuned")));
     require(files_remove_folder(scratch_path("hf")));
-    write_checkpoint("modern", &config);
+    random_checkpoint_write("modern", &config);
     require(export_to("modern", "hf", EXPORT_HUGGING_FACE, 0));
     assert_failed(TRAIN_FROM_HF("--vocab-size", "48", "--block-size", "9"), 1, "another block_size");
     assert_done(TRAIN_FROM_HF("--vocab-size", "48", "--block-size", "4"));

@@ -1,0 +1,47 @@
+"""What the scripts that compare hctrain's programs with other implementations share; they need PyTorch and safetensors."""
+import json
+import os
+import subprocess
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+
+
+class Programs:
+    """The programs of a build, and a folder for what they make."""
+
+    def __init__(self, arguments, folder):
+        self.build, self.device, self.folder = arguments.build, arguments.device, folder
+        self.made = 0
+
+    def path(self, name):
+        self.made += 1
+        return os.path.join(self.folder, "%d-%s" % (self.made, name))
+
+    def run(self, program, *arguments):
+        done = subprocess.run([os.path.join(self.build, program), *map(str, arguments)], capture_output=True)
+        if done.returncode:
+            sys.exit("%s: %s %s\n%s" % (os.path.basename(sys.argv[0]), program, " ".join(map(str, arguments)), done.stderr.decode(errors="replace")))
+        return done.stdout
+
+    def data(self, vocabulary, tokenizer):
+        """A folder for hc_train's --data-dir, of random tokens."""
+        folder = self.path("data")
+        os.mkdir(folder)
+        for name in ("train.bin", "val.bin"):
+            tokens = torch.randint(vocabulary, (4096,), dtype=torch.int32).to(torch.uint16)
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(tokens.numpy().tobytes())
+        with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as file:
+            json.dump({"vocab_size": vocabulary, "tokenizer": tokenizer}, file)
+        return folder
+
+    def probe(self, folder, tokens, targets, *options):
+        """Of a checkpoint: logits [B, T, V], loss, and gradients by the parameters' names."""
+        batch, out = self.path("batch"), self.path("probe")
+        save_file({"x": tokens.int(), "y": targets.int()}, batch)
+        self.run("hc_probe", "--checkpoint", folder, "--batch", batch, "--out", out, "--logits", "--device", self.device, *options)
+        found = load_file(out)
+        gradients = {name[5:]: tensor for name, tensor in found.items() if name.startswith("grad.")}
+        return found["logits"], found["loss"].item(), gradients
