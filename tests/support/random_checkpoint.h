@@ -7,6 +7,6 @@
  * deviation 0.3, those of random_checkpoint_values. Fails the test if it cannot. */
 void random_checkpoint_write(const char *name, const struct model_config *config);
 
-/* Elements [first, first + count) of a parameter; they depend on its name alone. `parameters` is a struct parameters:
- * safetensors_write takes this function. Returns 0. */
+/* Elements [first, first + count) of a parameter, which depend on its name alone. `parameters` is a struct
+ * parameters, as safetensors_write hands it on. Returns 0. */
 int random_checkpoint_values(void *parameters, size_t parameter, uint64_t first, uint64_t count, float *values);
