@@ -8,6 +8,7 @@ page or its own frame, the console is silent.
 Exit status 77 where there is no Chromium. --pictures keeps what it looks like, light and dark.
 """
 import argparse
+import html
 import json
 import pathlib
 import re
@@ -25,10 +26,10 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 # Runs in the page when it has loaded; leaves what it saw where --dump-dom shows it.
 PROBE = """<script>addEventListener('load', () => {
-  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, cut: 0, tables: [], outside: 0, figures: document.images.length};
+  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, cut: [], tables: [], outside: 0, figures: document.images.length};
   for (const image of document.images) seen.broken += image.naturalWidth === 0;
   for (const link of document.querySelectorAll('link[href],img[src],script[src]')) seen.outside += !/^data:/.test(link.getAttribute('href') ?? link.getAttribute('src'));
-  for (const box of document.querySelectorAll('figure, .table')) seen.cut += box.scrollWidth > box.clientWidth;
+  for (const box of document.querySelectorAll('figure, .table')) if (box.scrollWidth > box.clientWidth) seen.cut.push(`${box.textContent.trim().slice(0, 60)}: ${box.scrollWidth} > ${box.clientWidth}`);
   for (const table of document.querySelectorAll('table')) {
     const column = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
     const button = table.tHead.querySelector('button'), before = column();
@@ -52,13 +53,13 @@ def check(program, report, name, width, folder, least):
     found = re.search(r'data-seen="([^"]*)"', result.stdout)
     if not found:
         sys.exit(f"{name}: the page did not load: {result.stderr[-2000:]}")
-    seen = json.loads(found.group(1).replace("&quot;", '"').replace("&amp;", "&"))
+    seen = json.loads(html.unescape(found.group(1)))
     words = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
     wrong = []
     if seen["wide"] > 0:
         wrong.append(f"{seen['wide']} pixels wider than the screen")
     if seen["cut"]:
-        wrong.append(f"{seen['cut']} tables and pictures are wider than their frames")
+        wrong.append("wider than their frames: " + "; ".join(" ".join(box.split()) for box in seen["cut"]))
     if seen["broken"] or seen["outside"]:
         wrong.append(f"{seen['broken']} broken pictures, {seen['outside']} things outside of the page")
     if seen["figures"] < least:
