@@ -1,14 +1,20 @@
-/* The optimizer: nanoGPT's learning-rate schedule, clipping by the global norm, and the step of an optimizer of the
+/* The optimizer: the learning rate's schedule, clipping by the global norm, and the step of an optimizer of the
  * table in optimizer.c. An optimizer is a row of that table and a kernel. */
 #pragma once
 
 #include "src/model/gpt.h"
 #include <stddef.h>
 
+/* How the learning rate falls after its linear warm-up; see optimizer_rate. */
+#define LR_SCHEDULE_WORDS "cosine|wsd|linear|constant"
+enum lr_schedule { LR_COSINE, LR_WSD, LR_LINEAR, LR_CONSTANT };
+
 struct optimizer_settings {
     int optimizer; /* number of its row, see optimizer_at */
     double learning_rate, min_lr;
     int64_t warmup_iters, lr_decay_iters;
+    int lr_schedule;          /* enum lr_schedule */
+    double cooldown_fraction; /* of lr_decay_iters, at whose end the rate falls; of LR_WSD */
     double weight_decay, beta1, beta2;
     double grad_clip; /* largest global norm; 0: no clipping */
     /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
@@ -43,8 +49,12 @@ struct optimizer {
 const struct optimizer *optimizer_at(size_t number);
 const char *optimizer_names(void);
 
-/* Returns the learning rate of iteration 0, 1, ...: linear warm-up, cosine to min_lr at lr_decay_iters, then
- * min_lr. */
+/* Returns the learning rate of iteration 0, 1, ...: linear warm-up over warmup_iters to learning_rate, then
+ *   cosine    along a cosine to min_lr at lr_decay_iters;
+ *   linear    in a line to min_lr at lr_decay_iters;
+ *   wsd       constant, but over the last cooldown_fraction of lr_decay_iters in a line to min_lr;
+ *   constant  learning_rate for ever.
+ * After lr_decay_iters it stays at min_lr. */
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
 
 /* One step with the gradients in the arena; gpt->gradient_norm becomes their norm before clipping. Launches. */

@@ -51,7 +51,12 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         INT_FOLLOWING("200, or a tenth of lr_decay_iters if that is less", "warmup_iters", &settings->warmup_iters,
                       "200", 0, 1e12, "iterations of linear warm-up"),
         INT_FOLLOWING(iterations, "lr_decay_iters", &settings->lr_decay_iters, "1000", 0, 1e12,
-                      "where the cosine ends"),
+                      "where learning_rate has come down to min_lr"),
+        CHOICE("lr_schedule", &settings->lr_schedule, "cosine", LR_SCHEDULE_WORDS,
+               "how the rate falls after warm-up: along a cosine; wsd: in a line at the end alone, over "
+               "cooldown_fraction of lr_decay_iters; in a line all the way; not at all"),
+        FLOAT("cooldown_fraction", &settings->cooldown_fraction, "0.7", 0, 1,
+              "wsd: share of lr_decay_iters over which the rate falls"),
         FLOAT("weight_decay", &settings->weight_decay, "0.1", 0, 10, "of Linear, embedding and projection weights"),
         FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
         BOOL("freeze_alpha_res", &settings->freeze_alpha_res, "false",

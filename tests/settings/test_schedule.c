@@ -9,6 +9,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,62 @@ UNIT_TEST(test_rates_that_rise) {
     optimizer.min_lr = 2e-3;
     assert_int_equal(schedule_check(&optimizer), -1);
     assert_non_null(strstr(error_text(), "from learning_rate = 0.001 to min_lr = 0.002"));
+}
+
+static void expect_rates(int schedule, const double *expected, size_t count) {
+    const struct optimizer_settings optimizer = {.learning_rate = 1.0,
+                                                 .min_lr = 0.2,
+                                                 .warmup_iters = 2,
+                                                 .lr_decay_iters = 10,
+                                                 .lr_schedule = schedule,
+                                                 .cooldown_fraction = 0.4};
+    for (size_t i = 0; i < count; i++) {
+        const double rate = optimizer_rate(&optimizer, (int64_t)i);
+        if (fabs(rate - expected[i]) > 1e-12) {
+            fail_msg("schedule %d, iteration %zu: %.15g instead of %.15g", schedule, i, rate, expected[i]);
+        }
+    }
+}
+
+/* Warm-up over 2 iterations; the line goes from 1 at iteration 2, or 6, to 0.2 at 10. */
+UNIT_TEST(test_schedules) {
+    const double third = 1.0 / 3.0;
+    expect_rates(LR_LINEAR, (double[]){third, 2 * third, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.2, 0.2},
+                 13);
+    expect_rates(LR_WSD, (double[]){third, 2 * third, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2}, 13);
+    expect_rates(LR_CONSTANT, (double[]){third, 2 * third, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0},
+                 13);
+    expect_rates(LR_COSINE, (double[]){third, 2 * third, 1.0, 0.6 + 0.4 * cos(M_PI / 8), 0.6 + 0.4 * sqrt(0.5)}, 5);
+    expect_rates(LR_COSINE,
+                 (double[]){third, 2 * third, 1.0, 0.6 + 0.4 * cos(M_PI / 8), 0.6 + 0.4 * sqrt(0.5),
+                            0.6 + 0.4 * cos(3 * M_PI / 8), 0.6, 0.6 - 0.4 * cos(3 * M_PI / 8),
+                            0.6 - 0.4 * sqrt(0.5), 0.6 - 0.4 * cos(M_PI / 8), 0.2, 0.2},
+                 12);
+}
+
+/* Of no iterations, and of a cooldown over none or over all. */
+UNIT_TEST(test_schedules_of_nothing) {
+    for (int schedule = LR_COSINE; schedule <= LR_LINEAR; schedule++) {
+        const struct optimizer_settings none = {.learning_rate = 1.0, .min_lr = 0.1, .lr_schedule = schedule};
+        assert_true(optimizer_rate(&none, 0) == 0.1 && optimizer_rate(&none, 5) == 0.1);
+    }
+    struct optimizer_settings wsd = {
+        .learning_rate = 1.0, .min_lr = 0.0, .lr_decay_iters = 4, .lr_schedule = LR_WSD, .cooldown_fraction = 0.0};
+    assert_true(optimizer_rate(&wsd, 3) == 1.0 && optimizer_rate(&wsd, 4) == 0.0);
+    wsd.cooldown_fraction = 1.0;
+    assert_true(optimizer_rate(&wsd, 0) == 1.0 && optimizer_rate(&wsd, 1) == 0.75);
+}
+
+UNIT_TEST(test_parts_without_effect) {
+    CHECK(2e-4, 2000, 200,
+          "schedule min_lr does nothing with lr_schedule = constant\n"
+          "schedule lr_decay_iters does nothing with lr_schedule = constant\n"
+          "schedule cooldown_fraction does nothing with lr_schedule = constant\n",
+          "learning_rate = 2e-3\nmin_lr = 2e-4\nmax_iters = 2000\nlr_decay_iters = 2000",
+          "lr_schedule = constant\ncooldown_fraction = 0.5");
+    CHECK(2e-4, 2000, 200, "", "learning_rate = 2e-3\nmin_lr = 2e-4\nmax_iters = 2000\nlr_decay_iters = 2000",
+          "lr_schedule = wsd\ncooldown_fraction = 0.5");
+    CHECK(6e-5, 3000, 200, "", "max_iters = 3000\nlr_schedule = constant");
 }
 
 /* ---- hc_probe, whose iterations are those of its batches */
