@@ -209,12 +209,16 @@ static void pass_in_16_bits_agrees(void **state) {
 /* ---- optimizer steps */
 
 static struct optimizer_settings optimizer_of(const json_t *json) {
-    const json_t *train = json_object_get(json, "train");
+    const json_t *train = json_object_get(json, "train"), *schedule = json_object_get(train, "lr_schedule");
+    const bool is_wsd = schedule && !strcmp(json_string_value(schedule), "wsd");
+    assert_true(is_wsd || !schedule); /* the cases have no other */
     return (struct optimizer_settings){
         .learning_rate = number_in(train, "learning_rate"),
         .min_lr = number_in(train, "min_lr"),
         .warmup_iters = (int64_t)number_in(train, "warmup_iters"),
         .lr_decay_iters = (int64_t)number_in(train, "lr_decay_iters"),
+        .lr_schedule = is_wsd ? LR_WSD : LR_COSINE,
+        .cooldown_fraction = is_wsd ? number_in(train, "cooldown_fraction") : 0.0,
         .weight_decay = number_in(train, "weight_decay"),
         .beta1 = number_in(train, "beta1"),
         .beta2 = number_in(train, "beta2"),
