@@ -10,11 +10,11 @@
  * so blocks are larger.
  */
 
-/* A work-group computes group_rows rows and group_columns columns of y. What is past the end of x or W repeats the
- * last row. */
+/* A work-group computes group_rows rows and group_columns columns of y, which begins at y_at and has y_row numbers
+ * from row to row. What is past the end of x or W repeats the last row. */
 ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, uint rows, int in,
                                   __global const act_t *w_all, ulong w_at, int out, uint group_rows,
-                                  int group_columns, int y_float, __global act_t *y) {
+                                  int group_columns, int y_float, __global act_t *y, ulong y_at, int y_row) {
     GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
     const uint across = (out - 1) / group_columns + 1;
     const uint first_row = get_group_id(0) / across * group_rows, end_row = min(first_row + group_rows, rows);
@@ -52,10 +52,11 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, uint 
                 const int to = column + i % BLOCK_COLUMNS;
                 if (row < end_row && to < end_column) {
                     const float total = GROUP_TOTAL(totals, scratch, i);
+                    const size_t place = y_at + (size_t)row * y_row + to;
                     if (y_float) {
-                        ((__global float *)y)[(size_t)row * out + to] = total;
+                        ((__global float *)y)[place] = total;
                     } else {
-                        ACT_STORE_SCALAR(total, y + (size_t)row * out + to);
+                        ACT_STORE_SCALAR(total, y + place);
                     }
                 }
             }

@@ -1,5 +1,5 @@
 /* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each of H query heads, output = y W_proj^T.
- * Query heads may share key and value heads (struct head_shape). Before, q and k may be normed and turned: RoPE. */
+ * Queries, keys and values may have inputs of their own. Query heads may share key and value heads (struct head_shape). Before, q and k may be normed and turned: RoPE. */
 #include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 
@@ -62,6 +62,42 @@ static void plan_scratch(struct gpt *gpt) {
 
 /* ---- passes */
 
+/* The input projection where queries, keys and values have inputs of their own. */
+enum { INPUTS = 3 };
+static void list_inputs(const struct gpt *gpt, const struct sublayer *sublayer, struct linear_part parts[INPUTS]) {
+    const struct head_shape heads = heads_of(gpt);
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t y_row = (size_t)heads.y_row, kv_row = (size_t)heads.kv_row;
+    parts[0] = (struct linear_part){0, y_row, sublayer->mix.normed, scratch->d_normed};
+    parts[1] = (struct linear_part){y_row, kv_row, sublayer->key_input, scratch->d_key_input};
+    parts[2] = (struct linear_part){y_row + kv_row, kv_row, sublayer->value_input, scratch->d_value_input};
+}
+
+static void project(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (sublayer->key_input) {
+        struct linear_part parts[INPUTS];
+        list_inputs(gpt, sublayer, parts);
+        linear_forward_parts(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), parts, INPUTS,
+                             sublayer->in_proj_out);
+    } else {
+        linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                       sublayer->in_proj_out, NULL);
+    }
+}
+
+static void project_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    if (sublayer->key_input) {
+        struct linear_part parts[INPUTS];
+        list_inputs(gpt, sublayer, parts);
+        linear_backward_parts(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), parts, INPUTS,
+                              scratch->d_in_proj_out);
+    } else {
+        linear_backward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                        scratch->d_in_proj_out, scratch->d_normed, NULL);
+    }
+}
+
 static struct dropout dropout_of(const struct gpt *gpt, const struct sublayer *sublayer) {
     return gpt_dropout(gpt, sublayer->index, "attention");
 }
@@ -91,8 +127,7 @@ static const struct buffer *prepare_heads(struct gpt *gpt, const struct sublayer
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
-    linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
-                   sublayer->in_proj_out, NULL);
+    project(gpt, sublayer);
     compute_set_module(gpt->compute, "attention");
     const struct buffer *qkv = prepare_heads(gpt, sublayer);
     const struct attention_values values = {qkv, sublayer->out_proj_in, sublayer->lse};
@@ -112,9 +147,8 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct head_rows rows = rows_of(gpt, sublayer);
     const struct attention_values values = {rows.qkv, sublayer->out_proj_in, sublayer->lse};
-    const size_t tokens = gpt_tokens(gpt);
-    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
-                    scratch->d_out_proj_in, NULL);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->out_proj_in,
+                    d_output, scratch->d_out_proj_in, NULL);
     compute_set_module(gpt->compute, "attention");
     if (gpt->config.qk_norm) { /* all layers share these rows */
         head_rows_forward(operations, gpt->shape, 0, &rows);
@@ -125,8 +159,7 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
         head_rows_backward(operations, gpt->shape, &rows, scratch->d_in_proj_out,
                            gains_of(sublayer, gpt->parameters.gradients), gpt->parameters.accumulate);
     }
-    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed,
-                    scratch->d_in_proj_out, scratch->d_normed, NULL);
+    project_backward(gpt, sublayer);
 }
 
 const struct branch branch_attention = {

@@ -87,6 +87,7 @@ struct frame {
     FRAME(ahead)                                                                                                   \
     FRAME(gated)                                                                                                   \
     FRAME(attnres)                                                                                                 \
+    FRAME(mudd)                                                                                                    \
     FRAME(plain)
 
 #define FRAME_DECLARATION(name) extern const struct frame frame_##name;

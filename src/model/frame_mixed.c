@@ -155,7 +155,8 @@ static void project(struct gpt *gpt, const struct sublayer *sublayer) {
                  tokens = gpt_tokens(gpt);
     const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->mix.packed;
     if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
-        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->mix.z);
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed,
+                          (struct span){sublayer->mix.z, 0}, columns);
     } else if (projections_avoid_gemm(&gpt->operations)) {
         projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->mix.z);
     } else {

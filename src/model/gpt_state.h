@@ -54,8 +54,10 @@ struct gpt_options {
 struct sublayer {
     int64_t index; /* 0 .. 2 n_layer - 1, in the order in which they run */
     const struct branch *branch;
-    const struct sublayer_offsets *at;   /* offsets of its parameters */
-    struct stream_mix mix;               /* input streams [N, S, C], H, the branch's input and output */
+    const struct sublayer_offsets *at; /* offsets of its parameters */
+    struct stream_mix mix;             /* input streams [N, S, C], H, the branch's input and output */
+    /* [N, C] what keys and values are made of, where that is not mix.normed, as of queries; else NULL */
+    const struct buffer *key_input, *value_input;
     const struct buffer *in_proj_out;    /* [N, (H + 2 K) D] q, k, v; or [N, M], gated [N, 2 M], before f */
     const struct buffer *out_proj_in;    /* [N, H D] output of attention; or [N, M] after the activation f */
     const struct buffer *lse;            /* [batch, H, sequence] log-sum-exp of attention's softmax */
@@ -68,14 +70,15 @@ struct sublayer {
 struct gpt_scratch {
     const struct buffer *d_packed; /* [sublayers, columns, row] gradients of the packed projections */
     struct attention_scratch attention;
-    const struct buffer *angles;        /* [options.sequence, D] with RoPE: see head_rows_fill_table */
-    const struct buffer *qkv;           /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */
-    const struct buffer *head_scales;   /* [N, H + K] with qk_norm */
-    const struct buffer *scores;        /* generation: [options.batch, H, padded] */
-    const struct buffer *d_streams;     /* [N, S, C], with more behind it where the frame has planned it */
-    const struct buffer *d_output;      /* [N, C] */
-    const struct buffer *d_normed;      /* [N, C] */
-    const struct buffer *d_out_proj_in; /* [N, H D] or [N, M], the larger */
+    const struct buffer *angles;      /* [options.sequence, D] with RoPE: see head_rows_fill_table */
+    const struct buffer *qkv;         /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */
+    const struct buffer *head_scales; /* [N, H + K] with qk_norm */
+    const struct buffer *scores;      /* generation: [options.batch, H, padded] */
+    const struct buffer *d_streams;   /* [N, S, C], with more behind it where the frame has planned it */
+    const struct buffer *d_output;    /* [N, C] */
+    const struct buffer *d_normed;    /* [N, C] */
+    const struct buffer *d_key_input, *d_value_input; /* [N, C] where the frame has planned them */
+    const struct buffer *d_out_proj_in;               /* [N, H D] or [N, M], the larger */
     const struct buffer *d_in_proj_out; /* [N, (H + 2 K) D]; attention's alone: an MLP computes it in place */
     const struct buffer *d_h;           /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
     const struct buffer *d_z;           /* [N, norm_groups, columns] */

@@ -14,7 +14,7 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
                      struct span w, const struct buffer *y) {
     const struct gemm_call call = forward_call(rows, out, in, x, w, y);
     if (rows <= FEW_ROWS) {
-        few_rows_multiply(operations, rows, out, in, x, w, y);
+        few_rows_multiply(operations, rows, out, in, x, w, (struct span){y, 0}, out);
     } else {
         gemm_run(operations->compute, &call);
     }
@@ -96,5 +96,58 @@ void linear_backward(struct operations *operations, const struct parameters *par
     gemm_run(operations->compute, &call);
     if (activation_of && !fuses) {
         run_activation_backward(operations, rows, layer.in, activation_of, d_x);
+    }
+}
+
+/* ---- layers with several inputs */
+
+/* The part of y or d_y. */
+static struct matrix outputs_of(const struct linear_part *part, struct linear layer, size_t rows,
+                                const struct buffer *y) {
+    return (struct matrix){y, part->first, rows, part->count, layer.out};
+}
+
+/* The part of the weight, or of its gradient. */
+static struct matrix weights_of(const struct linear_part *part, struct linear layer, const struct buffer *arena) {
+    return matrix_of(arena, layer.weight_at + part->first * layer.in, part->count, layer.in);
+}
+
+void linear_forward_parts(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                          size_t rows, const struct linear_part *parts, size_t count, const struct buffer *y) {
+    compute_set_module(operations->compute, "GEMMs of layers");
+    for (const struct linear_part *part = parts; part < parts + count; part++) {
+        const struct matrix weights = weights_of(part, layer, parameters->weights_lowp);
+        if (rows <= FEW_ROWS) {
+            few_rows_multiply(operations, rows, part->count, layer.in, (struct span){part->x, 0},
+                              (struct span){weights.buffer, weights.offset}, (struct span){y, part->first},
+                              layer.out);
+        } else {
+            gemm_run(operations->compute, &(struct gemm_call){.transpose_b = true,
+                                                              .a = matrix_of(part->x, 0, rows, layer.in),
+                                                              .b = weights,
+                                                              .c = outputs_of(part, layer, rows, y)});
+        }
+    }
+    if (layer.has_bias) {
+        bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
+    }
+}
+
+void linear_backward_parts(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                           size_t rows, const struct linear_part *parts, size_t count, const struct buffer *d_y) {
+    compute_set_module(operations->compute, "GEMMs of layers");
+    for (const struct linear_part *part = parts; part < parts + count; part++) {
+        gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
+                                                          .a = outputs_of(part, layer, rows, d_y),
+                                                          .b = matrix_of(part->x, 0, rows, layer.in),
+                                                          .c = weights_of(part, layer, parameters->gradients),
+                                                          .beta = parameters->accumulate});
+        gemm_run(operations->compute, &(struct gemm_call){.a = outputs_of(part, layer, rows, d_y),
+                                                          .b = weights_of(part, layer, parameters->weights_lowp),
+                                                          .c = matrix_of(part->d_x, 0, rows, layer.in)});
+    }
+    if (layer.has_bias) {
+        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
+                      parameters->accumulate);
     }
 }

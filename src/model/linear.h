@@ -21,3 +21,15 @@ void linear_forward(struct operations *operations, const struct parameters *para
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
                      const struct buffer *activation_of);
+
+/* Outputs [first, first + count) of a layer that has several inputs: its part of y is x W^T of those rows of W. */
+struct linear_part {
+    size_t first, count;
+    const struct buffer *x, *d_x; /* [rows, in]; d_x is the backward pass's alone */
+};
+
+/* The same for a layer whose `count` parts together are all outputs. */
+void linear_forward_parts(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                          size_t rows, const struct linear_part *parts, size_t count, const struct buffer *y);
+void linear_backward_parts(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                           size_t rows, const struct linear_part *parts, size_t count, const struct buffer *d_y);

@@ -33,10 +33,11 @@ struct linear {
 
 /* Offsets of a sublayer's parameters. */
 struct sublayer_offsets {
-    struct norm_offsets norm; /* ln_1 or ln_2; of the top, ln_f */
-    struct linear in;         /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
-    struct linear out;        /* attn.c_proj or mlp.c_proj */
-    uint64_t q_gain, k_gain;  /* attn.q_norm and attn.k_norm, with qk_norm */
+    struct norm_offsets norm;                 /* ln_1 or ln_2; of the top, ln_f */
+    struct norm_offsets key_norm, value_norm; /* mudd: ln_k and ln_v, where norm is ln_q */
+    struct linear in;                         /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
+    struct linear out;                        /* attn.c_proj or mlp.c_proj */
+    uint64_t q_gain, k_gain;                  /* attn.q_norm and attn.k_norm, with qk_norm */
     /* of the frame: hc_attn, hc_mlp, or of the top, hc_head */
     uint64_t rms_gain;                              /* norm.weight of a hyper-connection, with hc_norm_gain */
     uint64_t theta;                                 /* its small parameters, contiguous */

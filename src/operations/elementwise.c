@@ -6,13 +6,14 @@
 #include <stdio.h>
 
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
-                       struct span w, const struct buffer *y) {
+                       struct span w, struct span y, size_t y_row) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct kernel *kernel = rows == 1 ? &kernels->one_row_multiply : &kernels->few_rows_multiply;
     const size_t group_columns = rows == 1 ? 1 : FEW_ROWS_BLOCK;
     KERNEL_RUN(operations->compute, kernel, groups_for(out, group_columns), operations->compute->lanes,
                ARG_SPAN_IN(x, rows * in), ARG_U32(rows), ARG_I32(in), ARG_SPAN_IN(w, out * in), ARG_I32(out),
-               ARG_U32(rows), ARG_I32(group_columns), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
+               ARG_U32(rows), ARG_I32(group_columns), ARG_I32(y.buffer->type == ELEMENT_FP32),
+               ARG_SPAN_OUT(y, rows * out), ARG_I32(y_row));
 }
 
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,

@@ -15,7 +15,9 @@ size_t operations_scratch_bytes(const struct operations *operations) {
                               : 4; /* 4: c_fc's bias */
     const size_t hidden = (size_t)shape->hidden * (mlp_is_gated(shape->mlp) ? 2 : 1);
     const size_t linear = size_larger(hidden, (size_t)head_shape(shape).qkv_row);
-    const size_t rows = policy->row_chunks * size_larger(widest * (size_t)shape->channels, linear);
+    const size_t ways = residual_has_ways(shape->residual) ? 2 * (size_t)shape->sublayers + 32 : 0; /* of b */
+    const size_t rows =
+        policy->row_chunks * size_larger(size_larger(widest * (size_t)shape->channels, linear), ways);
     const size_t theta = policy->map_chunks * operations->theta;
     return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)), policy->square_chunks) *
            sizeof(float);
@@ -102,7 +104,8 @@ enum need {
     HEAD_ROWS,
     COLLAPSE,
     CHANNEL_GATES,
-    DEPTH
+    DEPTH,
+    MULTIWAY
 };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
@@ -145,6 +148,21 @@ static const struct program {
      .constants = "VEC CHANNELS BIAS GAINED NORM_EPSILON ACT",
      .need = DEPTH,
      .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward)}},
+    {.files = {"activation_gelu.cl", "ways.cl"},
+     .constants = "VEC CHANNELS WAYS=4 NORM_EPSILON ACT",
+     .need = MULTIWAY,
+     .kernels = {KERNEL(ways_pack), KERNEL(ways_state_forward), KERNEL(ways_state_backward),
+                 KERNEL(ways_hidden_forward), KERNEL(ways_hidden_backward), KERNEL(ways_mix_forward),
+                 KERNEL(ways_mix_backward)}},
+    {.files = {"activation_gelu.cl", "ways.cl"},
+     .constants = "VEC CHANNELS WAYS=1 NORM_EPSILON ACT",
+     .need = MULTIWAY,
+     .kernels = {{"ways_mix_forward", offsetof(struct operation_kernels, way_mix_forward)},
+                 {"ways_mix_backward", offsetof(struct operation_kernels, way_mix_backward)}}},
+    {.files = {"activation_gelu.cl", "elementwise.cl"}, /* of floats */
+     .constants = "VEC ACT=0",
+     .need = MULTIWAY,
+     .kernels = {{"bias_add", offsetof(struct operation_kernels, ways_bias_forward)}}},
     {.files = {"collapse.cl"},
      .constants = "VEC=1 STREAMS CHANNELS PROJECTED HC_EPS ACT",
      .need = COLLAPSE,
@@ -358,7 +376,7 @@ static char *define_all(const struct operations *operations, const struct progra
         }
     }
     const bool is_heavy = program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME ||
-                          program->need == CHANNEL_GATES || program->need == DEPTH;
+                          program->need == CHANNEL_GATES || program->need == DEPTH || program->need == MULTIWAY;
     fputs(device_registers_option(&operations->compute->device, is_heavy ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
           file);
     memory_close_stream(file);
@@ -422,6 +440,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [COLLAPSE] = operations->shape.collapsed,
         [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
         [DEPTH] = residual_reads_depth(operations->shape.residual),
+        [MULTIWAY] = residual_has_ways(operations->shape.residual),
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };

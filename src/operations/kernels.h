@@ -14,6 +14,8 @@ struct operation_kernels {
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
     struct kernel stream_gram, mix_between, mix_backward;
     struct kernel depth_read_forward, depth_read_backward;
+    struct kernel ways_pack, ways_state_forward, ways_state_backward, ways_hidden_forward, ways_hidden_backward;
+    struct kernel ways_bias_forward, ways_mix_forward, ways_mix_backward, way_mix_forward, way_mix_backward;
     struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
     struct kernel attention_fill, attention_step;

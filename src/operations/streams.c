@@ -65,7 +65,8 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
     const size_t group_rows = operations->policy.projection_rows;
     RUN_ROWS(projections_multiply, groups_for(rows, group_rows), ARG_IN(streams, rows * length), ARG_U64(0),
              ARG_U32(rows), ARG_I32(length), ARG_SPAN_IN(packed, columns * length), ARG_I32(columns),
-             ARG_U32(group_rows), ARG_I32(columns), ARG_I32(1), ARG_OUT(z, rows * columns));
+             ARG_U32(group_rows), ARG_I32(columns), ARG_I32(1), ARG_OUT(z, rows * columns), ARG_U64(0),
+             ARG_I32(columns));
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,

@@ -240,6 +240,12 @@ static const struct residual_setting attnres_settings[] = {
     {.name = NULL},
 };
 
+static const struct residual_setting mudd_settings[] = {
+    {"mudd_round", RESIDUAL_INT, "64", 0, 65536,
+     "mudd: hidden numbers of a layer's mixtures are the next multiple of it (0: as many as weights)", NULL, false},
+    {.name = NULL},
+};
+
 /* ---- the table */
 
 /* Bits of residual_variant.streams: all numbers from the first to the last. */
@@ -334,6 +340,13 @@ static const struct residual_variant variants[] = {
      .streams = STREAMS(1, 1),
      .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
      .settings = attnres_settings},
+    {.name = "mudd",
+     .summary = "multiway dense connections: queries, keys, values and the stream mix all earlier layers",
+     .source = "MUDDFormer, arXiv 2502.12170",
+     .colour = "#e7298a",
+     .frame = "mudd",
+     .streams = STREAMS(1, 1),
+     .settings = mudd_settings},
     {.name = "wide",
      .summary = "a wide residual stream: learned weights that no token changes, and no mixing",
      .source = "Megatron-LM, pull request 6716",
@@ -445,6 +458,10 @@ bool residual_is_plain(const struct residual_variant *variant) {
 
 bool residual_reads_depth(const struct residual_variant *variant) {
     return variant->frame && strcmp(variant->frame, "attnres") == 0;
+}
+
+bool residual_has_ways(const struct residual_variant *variant) {
+    return variant->frame && strcmp(variant->frame, "mudd") == 0;
 }
 
 bool residual_is_single(const struct residual_variant *variant) {

@@ -134,6 +134,9 @@ bool residual_is_plain(const struct residual_variant *variant);
 /* attnres: branches read mixtures of earlier states, by softmaxes over depth. */
 bool residual_reads_depth(const struct residual_variant *variant);
 
+/* mudd: queries, keys, values and the stream are four mixtures of earlier states (src/operations/ways.h). */
+bool residual_has_ways(const struct residual_variant *variant);
+
 /* Whether it has one stream, and takes no other number of them. */
 bool residual_is_single(const struct residual_variant *variant);
 

@@ -29,11 +29,19 @@ static void few_rows_reference(struct bench *bench) {
     }
 }
 
+/* With gaps between rows, y is part of wider ones. */
 static void run_few_rows(struct bench *bench) {
-    const size_t in = few_rows_in(bench);
-    few_rows_multiply(bench->operations, bench->token_count, (size_t)bench->shape.count, in,
-                      (struct span){bench_buffer(bench, "x"), in}, (struct span){bench_buffer(bench, "w"), in},
-                      bench_buffer(bench, "y"));
+    const size_t in = few_rows_in(bench), out = (size_t)bench->shape.count, rows = bench->token_count;
+    const size_t gap = (size_t)bench->shape.apart, y_row = out + gap;
+    const struct buffer *y = bench_buffer(bench, "y"),
+                        *wide = gap == 0                      ? y
+                                : bench->shape.variation == 0 ? bench_scratch_activation(bench, rows * y_row + gap)
+                                                              : bench_scratch(bench, rows * y_row + gap);
+    few_rows_multiply(bench->operations, rows, out, in, (struct span){bench_buffer(bench, "x"), in},
+                      (struct span){bench_buffer(bench, "w"), in}, (struct span){wide, gap}, y_row);
+    for (size_t row = 0; gap > 0 && row < rows; row++) {
+        bench_copy(bench, wide, gap + row * y_row, y, row * out, out);
+    }
 }
 
 /* A row alone has the same bits as among others. */
@@ -46,7 +54,7 @@ static const char *few_rows_check(const struct bench *bench) {
         bench->shape.variation == 0 ? bench_scratch_activation(alone, out) : bench_scratch(alone, out);
     for (size_t token = 0; token < bench->token_count && !wrong; token++) {
         few_rows_multiply(bench->operations, 1, out, in, (struct span){bench_buffer(bench, "x"), (1 + token) * in},
-                          (struct span){bench_buffer(bench, "w"), in}, y);
+                          (struct span){bench_buffer(bench, "w"), in}, (struct span){y, 0}, out);
         if (!row || support_download(bench->operations->compute, y, 0, row, out) != 0) {
             wrong = "cannot be read";
         } else if (memcmp(row, bench_values(bench, "y") + token * out, out * sizeof *row) != 0) {

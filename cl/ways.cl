@@ -1,0 +1,219 @@
+/* Multiway dynamic dense connections: what a layer reads from all states S of the residual stream so far, by weights
+ * that depend on the newest of them. For one token, with `count` states, the newest of which is S_n, there are WAYS
+ * mixtures, of queries, keys, values and of the stream itself, or one at the top:
+ *
+ *   scale = 1 / sqrt(mean of S_n^2 + NORM_EPSILON)     raw = S_n w_1     hidden = gelu(scale raw)
+ *   a = hidden w_2 + b     y_w = sum_s a[w, s] S_s                                  S [count, C] -> y [WAYS, C]
+ *
+ * where GEMMs compute raw and hidden w_2, and backward, with u = scale raw and d_u = gelu'(u) d_hidden:
+ *
+ *   d_a[w, s] = <d_y_w, S_s>     d_S_s += sum_w a[w, s] d_y_w
+ *   d_raw = scale d_u     along = - scale^2 / C <d_u, u>     d_S_n += d_raw w_1^T + along S_n
+ *
+ * Rows of raw, hidden and a are padded with zeros to a multiple of the widest vector. Each state has a slot of
+ * states [slots, N, C]: number s is in slot s.
+ *
+ * activation_gelu.cl stands before this file. Build constants: CHANNELS (C), WAYS (4 or 1), NORM_EPSILON.
+ */
+#define SHARE SLOTS(CHANNELS) /* vectors of a state that a work-item has */
+
+/* States whose sums over the lanes are made together: fewer barriers, and more registers. */
+#if LANES == 1
+#define TOGETHER 1
+#else
+#define TOGETHER 2
+#endif
+
+/* ---- matrices */
+
+/* Numbers of a matrix in the table: where it is among the weights, its rows and columns, where the packed one
+ * begins, and rows and columns of that. */
+#define WEIGHT_AT   0
+#define ROWS        1
+#define COLUMNS     2
+#define PACKED_AT   3
+#define PACKED_ROWS 4
+#define PACKED_ROW  5
+#define TABLE_ROW   6
+
+#define PACK_GROUP  64 /* work-items */
+#define PACK_GROUPS 32 /* of a matrix */
+
+/* Packed matrices are the transposed ones with zeros behind their rows and columns, as GEMMs read them. */
+__kernel void ways_pack(__global const act_t *weights, __global const ulong *table, __global act_t *packed) {
+    __global const ulong *matrix = table + get_group_id(0) / PACK_GROUPS * TABLE_ROW;
+    const uint rows = matrix[ROWS], columns = matrix[COLUMNS], row = matrix[PACKED_ROW];
+    const uint count = row * (uint)matrix[PACKED_ROWS];
+    __global const act_t *from = weights + matrix[WEIGHT_AT];
+    __global act_t *to = packed + matrix[PACKED_AT];
+    uint i = get_group_id(0) % PACK_GROUPS * PACK_GROUP + get_local_id(0);
+    for (; i < count; i += PACK_GROUPS * PACK_GROUP) {
+        const uint column = i / row, k = i % row;
+        float number = 0.0f;
+        if (column < columns && k < rows) {
+            number = ACT_LOAD_SCALAR(from + k * columns + column);
+        }
+        ACT_STORE_SCALAR(number, to + i);
+    }
+}
+
+/* ---- the newest state */
+
+/* One work-group a token. state = x + output [N, C], in its slot, and its scale [N]. */
+ROW_KERNEL void ways_state_forward(__global const act_t *x, __global const act_t *output, __global act_t *states,
+                                   ulong state_at, __global float *scales) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0), at = token * CHANNELS;
+    vec_t square = (vec_t)(0.0f);
+    LANE_STEPS(slot, c, CHANNELS) {
+        const vec_t sum = ACT_LOAD(x + at + c) + ACT_LOAD(output + at + c), stored = ACT_ROUND(sum);
+        ACT_STORE(sum, states + state_at + at + c);
+        square += stored * stored;
+    }
+    const float mean = GROUP_SUM(VEC_SUM(square), scratch) / CHANNELS;
+    if (LANE == 0) {
+        scales[token] = rsqrt(mean + NORM_EPSILON);
+    }
+}
+
+/* d [count] = the gradient in the state's slot + that which came through raw, d_raw w_1^T, + along S_n */
+__kernel void ways_state_backward(__global const act_t *states, __global const act_t *d_states, ulong state_at,
+                                  __global const act_t *d_through, __global const float *along, ulong count,
+                                  __global act_t *d) {
+    const size_t i = get_global_id(0) * VEC;
+    if (i < count) {
+        const vec_t state = ACT_LOAD(states + state_at + i);
+        const vec_t sum = ACT_LOAD(d_states + state_at + i) + ACT_LOAD(d_through + i);
+        ACT_STORE(sum + along[i / CHANNELS] * state, d + i);
+    }
+}
+
+/* ---- hidden numbers */
+
+/* hidden = gelu(scale raw) [N, row], count = N row */
+__kernel void ways_hidden_forward(__global const act_t *raw, __global const float *scales, ulong count, int row,
+                                  __global act_t *hidden) {
+    const size_t i = get_global_id(0) * VEC;
+    if (i < count) {
+        const vec_t u = scales[i / row] * ACT_LOAD(raw + i);
+        ACT_STORE(u * activation_factor(u), hidden + i);
+    }
+}
+
+/* One work-group a token. d_hidden [N, row] becomes d_raw in place; along [N]. */
+ROW_KERNEL void ways_hidden_backward(__global const act_t *raw, __global const float *scales, int row,
+                                     __global act_t *d_hidden, __global float *along) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0), at = token * row;
+    const float scale = scales[token];
+    vec_t product = (vec_t)(0.0f);
+    for (int c = LANE * VEC; c < row; c += LANES * VEC) {
+        const vec_t u = scale * ACT_LOAD(raw + at + c);
+        const vec_t d_u = ACT_LOAD(d_hidden + at + c) * activation_derivative(u);
+        product += d_u * u;
+        ACT_STORE(scale * d_u, d_hidden + at + c);
+    }
+    const float sum = GROUP_SUM(VEC_SUM(product), scratch);
+    if (LANE == 0) {
+        along[token] = -scale * scale * sum / CHANNELS;
+    }
+}
+
+/* ---- mixtures */
+
+/* One work-group a token. weights a [N, row] -> y of queries, or at the top the only one, of keys, of values and of
+ * the stream, each [N, C]. */
+ROW_KERNEL void ways_mix_forward(__global const act_t *states, ulong tokens, int count,
+                                 __global const float *weights, int row, __global act_t *queries,
+                                 __global act_t *keys, __global act_t *values, __global act_t *stream) {
+    const size_t token = get_group_id(0), at = token * CHANNELS, slot_size = tokens * CHANNELS;
+    __global const float *a = weights + token * row;
+    vec_t y[WAYS * SHARE];
+    CLEAR(vec_t, y, WAYS * SHARE);
+    for (int s = 0; s < count; s++) {
+        __global const act_t *state = states + s * slot_size + at;
+        LANE_STEPS(slot, c, CHANNELS) {
+            const vec_t x = ACT_LOAD(state + c);
+            UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
+                y[w * SHARE + slot] += a[w * count + s] * x;
+            }
+        }
+    }
+    LANE_STEPS(slot, c, CHANNELS) {
+        ACT_STORE(y[slot], queries + at + c);
+#if WAYS == 4
+        ACT_STORE(y[SHARE + slot], keys + at + c);
+        ACT_STORE(y[2 * SHARE + slot], values + at + c);
+        ACT_STORE(y[3 * SHARE + slot], stream + at + c);
+#endif
+    }
+#if WAYS == 1
+    UNUSED_POINTER(keys);
+    UNUSED_POINTER(values);
+    UNUSED_POINTER(stream);
+#endif
+}
+
+/* One work-group a token. d_y of queries, keys, values and the stream [N, C] -> d_a [N, row], and d_S_s, which with
+ * `adds` are added to d_states [count, N, C], else written there. */
+ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, int count,
+                                  __global const float *weights, int row, __global const act_t *d_queries,
+                                  __global const act_t *d_keys, __global const act_t *d_values,
+                                  __global const act_t *d_stream, int adds, __global act_t *d_states,
+                                  __global act_t *d_weights) {
+    GROUP_SUMS_SCRATCH(scratch, WAYS * TOGETHER);
+    const size_t token = get_group_id(0), at = token * CHANNELS, slot_size = tokens * CHANNELS;
+    __global const float *a = weights + token * row;
+    __global act_t *d_a = d_weights + token * row;
+    vec_t d_y[WAYS * SHARE];
+    LANE_STEPS(slot, c, CHANNELS) {
+        d_y[slot] = ACT_LOAD(d_queries + at + c);
+#if WAYS == 4
+        d_y[SHARE + slot] = ACT_LOAD(d_keys + at + c);
+        d_y[2 * SHARE + slot] = ACT_LOAD(d_values + at + c);
+        d_y[3 * SHARE + slot] = ACT_LOAD(d_stream + at + c);
+#endif
+    }
+#if WAYS == 1
+    UNUSED_POINTER(d_keys);
+    UNUSED_POINTER(d_values);
+    UNUSED_POINTER(d_stream);
+#endif
+    for (int first = 0; first < count; first += TOGETHER) {
+        float sums[WAYS * TOGETHER];
+        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
+            const int s = min(first + k, count - 1);
+            __global const act_t *state = states + s * slot_size + at;
+            __global act_t *d_state = d_states + s * slot_size + at;
+            vec_t products[WAYS];
+            CLEAR(vec_t, products, WAYS);
+            LANE_STEPS(slot, c, CHANNELS) {
+                const vec_t x = ACT_LOAD(state + c);
+                vec_t d = (vec_t)(0.0f);
+                UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
+                    products[w] += x * d_y[w * SHARE + slot];
+                    d += a[w * count + s] * d_y[w * SHARE + slot];
+                }
+                if (first + k < count) {
+                    if (adds) {
+                        d += ACT_LOAD(d_state + c);
+                    }
+                    ACT_STORE(d, d_state + c);
+                }
+            }
+            UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
+                sums[k * WAYS + w] = VEC_SUM(products[w]);
+            }
+        }
+        GROUP_SUMS(sums, WAYS * TOGETHER, scratch);
+        for (int i = LANE; i < WAYS * TOGETHER; i += LANES) {
+            const int s = first + i / WAYS;
+            if (s < count) {
+                ACT_STORE_SCALAR(GROUP_TOTAL(sums, scratch, i), d_a + i % WAYS * count + s);
+            }
+        }
+    }
+    for (int i = WAYS * count + LANE; i < row; i += LANES) {
+        ACT_STORE_SCALAR(0.0f, d_a + i);
+    }
+}

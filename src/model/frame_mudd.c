@@ -1,0 +1,478 @@
+/* mudd: multiway dynamic dense connections. State 0 is the embedding and state i + 1 the output of layer i. After
+ * layer i all states are mixed in four ways, with weights that depend on the newest (cl/ways.cl): queries, keys and
+ * values of the next layer each read a mixture through a norm of their own, and the stream goes on from the fourth,
+ *
+ *     h = y_r + attention(ln_q(y_q), ln_k(y_k), ln_v(y_v)),     state i + 2 = h + MLP(ln_2(h)).
+ *
+ * Layer 0 reads state 0 alone, and the top one mixture of all. What is computed after layer i is enqueued with its
+ * MLP: the parameters and their gradients are those of sublayer 2 i + 1.
+ *
+ * states has a slot for every state in all modes. d_states has the gradients of all of them, which layers add to as
+ * they go backward; that of the newest is complete once the layer that reads it has gone backward. */
+#include "runtime/device/compute.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
+#include "src/model/frame_parts.h"
+#include "src/model/linear.h"
+#include "src/operations/ways.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { W_1, W_2 }; /* places in sublayer_offsets.projections; theta is b */
+enum { QUERIES, KEYS, VALUES, STREAM, NORMED_WAYS = STREAM };
+
+/* What is computed after a layer. */
+struct layer {
+    struct way_values values;
+    const struct buffer *statistics[NORMED_WAYS]; /* [N, 2] of the norms of keys and values */
+    uint64_t packed_at;
+};
+
+struct mudd {
+    const struct buffer *states;                       /* [n_layer + 1, N, C] */
+    const struct buffer *packed, *table;               /* matrices of all layers as GEMMs read them */
+    const struct buffer *d_stream;                     /* [N, C] gradient of the stream inside of a layer */
+    const struct buffer *d_weights, *d_hidden, *along; /* see ways.h */
+    uint64_t packed_elements;
+    struct layer layers[]; /* n_layer */
+};
+
+static struct mudd *mudd_of(const struct gpt *gpt) {
+    return gpt->frame_state;
+}
+
+static bool is_attention(int64_t sublayer) {
+    return sublayer % BRANCHES == 0;
+}
+
+/* What is computed after the layer before an attention sublayer, or before the top. */
+static struct layer *layer_before(const struct gpt *gpt, int64_t sublayer) {
+    return &mudd_of(gpt)->layers[sublayer / BRANCHES - 1];
+}
+
+/* ---- parameters */
+
+static void add_norm(struct parameter_builder *builder, int64_t sublayer) {
+    struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
+    if (sublayer == 0 || !is_attention(sublayer) || sublayer == BRANCHES * builder->config->n_layer) {
+        frame_add_norm(builder, sublayer);
+        return;
+    }
+    parameters_add_norm(builder, "ln_q", &at->norm);
+    parameters_add_norm(builder, "ln_k", &at->key_norm);
+    parameters_add_norm(builder, "ln_v", &at->value_norm);
+}
+
+/* Every mixture begins as the newest state alone. */
+static float newest_alone(int64_t index, const struct residual_place *place) {
+    const int64_t states = place->sublayer / BRANCHES + 2;
+    return index % states == states - 1 ? 1.0f : 0.0f;
+}
+
+static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
+    static const struct residual_leaf first_bias = {"b", LEAF_NORM, NULL, newest_alone};
+    const struct model_config *config = builder->config;
+    const int64_t layer = sublayer / BRANCHES;
+    if (is_attention(sublayer)) {
+        return;
+    }
+    const struct operation_shape shape = {.sublayers = BRANCHES * config->n_layer, .settings = config->settings};
+    const struct way_sizes sizes = way_sizes(&shape, layer);
+    struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
+    snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%" PRId64 ".mudd.", layer);
+    struct parameter *w_1 = parameters_add(builder, "w_1", 2, (uint64_t[]){(uint64_t)config->n_embd, sizes.hidden},
+                                           &at->projections[W_1]);
+    w_1->deviation = 1.0 / sqrt((double)config->n_embd);
+    w_1->decayed = true;
+    parameters_add(builder, "w_2", 2, (uint64_t[]){sizes.hidden, sizes.weights}, &at->projections[W_2])->decayed =
+        true;
+    parameters_add(builder, "b", 2, (uint64_t[]){sizes.ways, sizes.states}, &at->theta)->leaf = &first_bias;
+}
+
+/* ---- memory */
+
+static struct way_sizes sizes_of(const struct gpt *gpt, int64_t layer) {
+    return way_sizes(&gpt->operations.shape, layer);
+}
+
+/* The longest rows after any layer. */
+static struct way_sizes longest_rows(const struct gpt *gpt) {
+    struct way_sizes most = sizes_of(gpt, 0);
+    for (int64_t layer = 1; layer < gpt->config.n_layer; layer++) {
+        const struct way_sizes sizes = sizes_of(gpt, layer);
+        most.hidden_row = size_larger(most.hidden_row, sizes.hidden_row);
+        most.weights_row = size_larger(most.weights_row, sizes.weights_row);
+    }
+    return most;
+}
+
+/* Weights and what they are computed from: in training and analysis each layer has its own. */
+static void plan_layer(struct gpt *gpt, int64_t index) {
+    const char *const group = "hyper-connection matrices";
+    struct mudd *state = mudd_of(gpt);
+    struct layer *layer = &state->layers[index];
+    const bool shares = gpt_shares_streams(gpt);
+    const struct way_sizes sizes = sizes_of(gpt, index), rows = shares ? longest_rows(gpt) : sizes;
+    if (index > 0) {
+        layer->values = layer[-1].values;
+    }
+    layer->values.sizes = sizes;
+    layer->values.states = state->states;
+    layer->packed_at = state->packed_elements;
+    state->packed_elements += ways_packed_elements(&gpt->operations.shape, index);
+    if (index == 0) {
+        layer->values.hidden = gpt_plan_activations(gpt, "scratch", (int64_t)longest_rows(gpt).hidden_row);
+    }
+    if (index == 0 || !shares) {
+        layer->values.scales = gpt_plan_floats(gpt, group, 1);
+        layer->values.raw = gpt_plan_activations(gpt, group, (int64_t)rows.hidden_row);
+        layer->values.weights = gpt_plan_floats(gpt, group, (int64_t)rows.weights_row);
+    }
+}
+
+static void plan(struct gpt *gpt) {
+    const int64_t layers = gpt->config.n_layer, width = gpt->config.n_embd;
+    struct mudd *state = memory_zeroed(1, sizeof *state + (size_t)layers * sizeof *state->layers);
+    gpt->frame_state = state;
+    state->states = gpt_plan_activations(gpt, "streams", (layers + 1) * width);
+    for (int64_t layer = 0; layer < layers; layer++) {
+        plan_layer(gpt, layer);
+    }
+    state->packed = memory_plan_add(&gpt->plan, "weights", state->packed_elements, gpt->options.type);
+    state->table =
+        memory_plan_add(&gpt->plan, "weights", 2 * (uint64_t)layers * WAY_MATRIX_INTEGERS, ELEMENT_INT32);
+    if (gpt->options.mode == GPT_TRAINING) { /* the embedding's gradient is the first of them */
+        gpt->scratch.d_streams = gpt_plan_activations(gpt, "scratch", (layers + 1) * width);
+    }
+}
+
+/* What an attention sublayer behind the first reads: mixtures, and their norms. */
+static void plan_inputs(struct gpt *gpt, struct sublayer *sublayer) {
+    const char *const group = "streams";
+    struct layer *layer = layer_before(gpt, sublayer->index);
+    for (int way = QUERIES; way <= STREAM; way++) {
+        layer->values.mixed[way] = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+    }
+    layer->statistics[KEYS] = gpt_plan_floats(gpt, group, 2);
+    layer->statistics[VALUES] = gpt_plan_floats(gpt, group, 2);
+    sublayer->key_input = gpt_plan_activations(gpt, "branch activations", gpt->config.n_embd);
+    sublayer->value_input = gpt_plan_activations(gpt, "branch activations", gpt->config.n_embd);
+    sublayer->mix.streams = layer->values.mixed[STREAM];
+}
+
+static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
+    const int64_t index = sublayer->index;
+    const bool shares = gpt_shares_streams(gpt) || gpt->options.recompute;
+    if (index == 0) {
+        sublayer->mix.streams = mudd_of(gpt)->states;
+        sublayer->mix.squares = gpt_plan_floats(gpt, "streams", 1); /* which nobody reads, as z and H */
+    } else if (!sublayer->branch) {
+        struct layer *layer = layer_before(gpt, index);
+        sublayer->mix.streams = layer->values.mixed[QUERIES] =
+            gpt_plan_activations(gpt, "streams", gpt->config.n_embd);
+    } else if (is_attention(index)) {
+        if (index == BRANCHES || !shares) {
+            plan_inputs(gpt, sublayer);
+        } else {
+            struct layer *layer = layer_before(gpt, index);
+            memcpy(layer->values.mixed, layer[-1].values.mixed, sizeof layer->values.mixed);
+            memcpy(layer->statistics, layer[-1].statistics, sizeof layer->statistics);
+        }
+    } else if (index == 1 || !shares) {
+        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", gpt->config.n_embd);
+    }
+    sublayer->mix.squares = gpt->sublayers[0].mix.squares;
+    sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares;
+}
+
+static void plan_scratch(struct gpt *gpt) {
+    const char *const group = "scratch";
+    const struct way_sizes most = longest_rows(gpt);
+    struct mudd *state = mudd_of(gpt);
+    if (gpt->options.mode == GPT_TRAINING) {
+        state->d_stream = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+        state->d_weights = gpt_plan_activations(gpt, group, (int64_t)most.weights_row);
+        state->d_hidden = gpt_plan_activations(gpt, group, (int64_t)most.hidden_row);
+        state->along = gpt_plan_floats(gpt, group, 1);
+        gpt->scratch.d_key_input = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+        gpt->scratch.d_value_input = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+    }
+}
+
+static uint64_t largest_matrix(const struct gpt *gpt) {
+    const struct way_sizes most = longest_rows(gpt);
+    const size_t width = size_larger((size_t)gpt->config.n_embd, most.weights_row);
+    return size_larger(gpt_tokens(gpt), size_larger(width, most.hidden_row)) * size_larger(width, most.hidden_row);
+}
+
+/* Writes the table of all matrices to the device. */
+static int create(struct gpt *gpt) {
+    const struct mudd *state = mudd_of(gpt);
+    const size_t layers = (size_t)gpt->config.n_layer;
+    struct way_matrix *matrices = memory_zeroed(2 * layers, sizeof *matrices);
+    for (size_t layer = 0; layer < layers; layer++) {
+        const uint64_t *at = gpt->sublayers[BRANCHES * layer + 1].at->projections;
+        ways_list(&gpt->operations.shape, (int64_t)layer, at[W_1], at[W_2], state->layers[layer].packed_at,
+                  matrices + 2 * layer);
+    }
+    const int status = buffer_write(gpt->compute, state->table, 0, matrices, 2 * layers * sizeof *matrices);
+    free(matrices);
+    return status;
+}
+
+/* ---- forward */
+
+static void set_module(struct gpt *gpt) {
+    compute_set_module(gpt->compute, "hyper-connections");
+}
+
+static const struct sublayer *top_of(const struct gpt *gpt) {
+    return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+}
+
+/* The mixture of queries, keys or values with its norm; at the top the only mixture. */
+static struct stream_mix mix_of(const struct gpt *gpt, const struct sublayer *sublayer, int way) {
+    const struct layer *layer = layer_before(gpt, sublayer->index);
+    const struct buffer *weights = gpt->parameters.weights;
+    struct stream_mix mix = sublayer->mix;
+    mix.streams = layer->values.mixed[way];
+    mix.norm = gpt_norm(weights, sublayer->at->norm);
+    if (way == KEYS) {
+        mix.normed = sublayer->key_input;
+        mix.norm = gpt_norm(weights, sublayer->at->key_norm);
+    } else if (way == VALUES) {
+        mix.normed = sublayer->value_input;
+        mix.norm = gpt_norm(weights, sublayer->at->value_norm);
+    } else if (!sublayer->branch) {
+        mix.normed = gpt->final;
+        mix.statistics = gpt->final_statistics;
+    }
+    mix.statistics = layer->statistics[way] ? layer->statistics[way] : mix.statistics;
+    return mix;
+}
+
+/* Steps of generation use what the pass over the prompt has packed. */
+static void begin(struct gpt *gpt) {
+    const struct mudd *state = mudd_of(gpt);
+    set_module(gpt);
+    if (gpt->pass.cache != CACHE_STEP) {
+        ways_pack(&gpt->operations, gpt->parameters.weights_lowp, state->table, 2 * (size_t)gpt->config.n_layer,
+                  state->packed_elements, state->packed);
+    }
+}
+
+/* Mixtures of all states, each through its norm. */
+static void read_states(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct way_values *values = &layer_before(gpt, sublayer->index)->values;
+    const size_t tokens = gpt_tokens(gpt);
+    ways_mix_forward(&gpt->operations, tokens, values);
+    for (int way = QUERIES; way < (values->sizes.ways == 1 ? KEYS : NORMED_WAYS); way++) {
+        const struct stream_mix mix = mix_of(gpt, sublayer, way);
+        width_mix_forward(&gpt->operations, tokens, &mix);
+    }
+}
+
+static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    set_module(gpt);
+    if (is_attention(sublayer->index) && sublayer->index > 0) {
+        read_states(gpt, sublayer);
+    } else {
+        width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+    }
+}
+
+static void top(struct gpt *gpt) {
+    set_module(gpt);
+    read_states(gpt, top_of(gpt));
+}
+
+/* Packed w_1 [hidden_row, C] and w_2 [weights_row, hidden_row] of a layer. */
+static struct span packed_1(const struct gpt *gpt, const struct layer *layer) {
+    return (struct span){mudd_of(gpt)->packed, layer->packed_at};
+}
+
+static struct span packed_2(const struct gpt *gpt, const struct layer *layer) {
+    struct span packed = packed_1(gpt, layer);
+    packed.offset += layer->values.sizes.hidden_row * (size_t)gpt->config.n_embd;
+    return packed;
+}
+
+/* The newest state. */
+static struct span newest_of(const struct gpt *gpt, const struct layer *layer) {
+    const size_t size = gpt_tokens(gpt) * (size_t)gpt->config.n_embd;
+    return (struct span){mudd_of(gpt)->states, (layer->values.sizes.states - 1) * size};
+}
+
+/* The state behind a layer, and the weights of all mixtures that are read next. */
+static void leave_layer(struct gpt *gpt, const struct sublayer *sublayer) {
+    struct operations *operations = &gpt->operations;
+    const struct layer *layer = &mudd_of(gpt)->layers[sublayer->index / BRANCHES];
+    const struct way_values *values = &layer->values;
+    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
+    ways_state_forward(operations, tokens, values, sublayer->mix.streams, sublayer->mix.output);
+    linear_multiply(operations, tokens, values->sizes.hidden_row, width, newest_of(gpt, layer),
+                    packed_1(gpt, layer), values->raw);
+    ways_hidden_forward(operations, tokens, values);
+    linear_multiply(operations, tokens, values->sizes.weights_row, values->sizes.hidden_row,
+                    (struct span){values->hidden, 0}, packed_2(gpt, layer), values->weights);
+    ways_bias_forward(operations, tokens, values, (struct span){gpt->parameters.weights, sublayer->at->theta});
+}
+
+static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
+    set_module(gpt);
+    if (is_attention(sublayer->index)) {
+        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
+                          sublayer[1].mix.squares);
+    } else {
+        leave_layer(gpt, sublayer);
+    }
+}
+
+/* ---- backward */
+
+/* d_weights -> the gradients of b and w_2, and of hidden in d_hidden. */
+static void weights_backward(struct gpt *gpt, const struct layer *layer, const struct sublayer_offsets *at) {
+    const struct mudd *state = mudd_of(gpt);
+    const struct way_sizes sizes = layer->values.sizes;
+    const struct buffer *gradients = gpt->parameters.gradients;
+    const size_t tokens = gpt_tokens(gpt);
+    const struct span w_2 = packed_2(gpt, layer);
+    ways_hidden_forward(&gpt->operations, tokens, &layer->values); /* all layers share it */
+    ways_bias_backward(&gpt->operations, tokens, &layer->values, state->d_weights,
+                       (struct span){gradients, at->theta}, gpt->parameters.accumulate);
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.transpose_a = true,
+                                 .a = {layer->values.hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
+                                 .b = {state->d_weights, 0, tokens, sizes.weights, sizes.weights_row},
+                                 .c = matrix_of(gradients, at->projections[W_2], sizes.hidden, sizes.weights),
+                                 .beta = gpt->parameters.accumulate});
+    gemm_run(gpt->compute,
+             &(struct gemm_call){.a = matrix_of(state->d_weights, 0, tokens, sizes.weights_row),
+                                 .b = matrix_of(w_2.buffer, w_2.offset, sizes.weights_row, sizes.hidden_row),
+                                 .c = matrix_of(state->d_hidden, 0, tokens, sizes.hidden_row)});
+}
+
+/* d_hidden -> the gradient of w_1 and, in scratch.d_normed, that part of the newest state's which comes through raw,
+ * with the factor of the state in `along`. */
+static void hidden_backward(struct gpt *gpt, const struct layer *layer, const struct sublayer_offsets *at) {
+    const struct mudd *state = mudd_of(gpt);
+    const struct way_sizes sizes = layer->values.sizes;
+    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
+    const struct span newest = newest_of(gpt, layer), w_1 = packed_1(gpt, layer);
+    ways_hidden_backward(&gpt->operations, tokens, &layer->values, state->d_hidden, state->along);
+    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
+                                               .a = matrix_of(newest.buffer, newest.offset, tokens, width),
+                                               .b = {state->d_hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
+                                               .c = matrix_of(gpt->parameters.gradients, at->projections[W_1],
+                                                              width, sizes.hidden),
+                                               .beta = gpt->parameters.accumulate});
+    gemm_run(gpt->compute, &(struct gemm_call){.a = matrix_of(state->d_hidden, 0, tokens, sizes.hidden_row),
+                                               .b = matrix_of(w_1.buffer, w_1.offset, sizes.hidden_row, width),
+                                               .c = matrix_of(gpt->scratch.d_normed, 0, tokens, width)});
+}
+
+/* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of states. */
+static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *const d_inputs[]) {
+    const struct mudd *state = mudd_of(gpt);
+    const struct layer *layer = layer_before(gpt, sublayer->index);
+    const struct sublayer_offsets *at = sublayer->at, *before = sublayer[-1].at;
+    const struct norm_offsets norms[] = {at->norm, at->key_norm, at->value_norm};
+    const size_t tokens = gpt_tokens(gpt);
+    const bool is_top = !sublayer->branch;
+    for (int way = QUERIES; way < (is_top ? KEYS : NORMED_WAYS); way++) {
+        const struct stream_mix mix = mix_of(gpt, sublayer, way);
+        width_mix_backward(&gpt->operations, tokens, &mix, d_inputs[way], d_inputs[way], mix.h,
+                           gpt_norm(gpt->parameters.gradients, norms[way]), gpt->parameters.accumulate);
+    }
+    ways_mix_backward(&gpt->operations, tokens, &layer->values, d_inputs, !is_top, gpt->scratch.d_streams,
+                      state->d_weights);
+    weights_backward(gpt, layer, before);
+    hidden_backward(gpt, layer, before);
+}
+
+static void top_backward(struct gpt *gpt) {
+    const struct buffer *const d_inputs[MOST_WAYS] = {gpt->d_final};
+    set_module(gpt);
+    read_backward(gpt, top_of(gpt), d_inputs);
+}
+
+/* Behind a layer d_stream begins as the gradient of its state. Dropout writes to a copy. */
+static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct mudd *state = mudd_of(gpt);
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t tokens = gpt_tokens(gpt), row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
+    set_module(gpt);
+    if (!is_attention(sublayer->index)) {
+        ways_state_backward(&gpt->operations, tokens, &state->layers[sublayer->index / BRANCHES].values,
+                            scratch->d_streams, scratch->d_normed, state->along, state->d_stream);
+    }
+    if (!gpt_drops(gpt)) {
+        return state->d_stream;
+    }
+    buffer_copy(gpt->compute, state->d_stream, 0, scratch->d_output, 0, tokens * row);
+    return scratch->d_output;
+}
+
+/* A branch that reads the stream: d_streams += d_stream + the gradient through the norm for the first, else the
+ * latter is added to d_stream. */
+static void stream_read_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct buffer *d_stream = mudd_of(gpt)->d_stream, *unread = scratch->d_normed;
+    const size_t tokens = gpt_tokens(gpt);
+    width_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, unread,
+                       gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
+    stream_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_normed, unread, d_stream);
+    if (sublayer->index == 0) {
+        stream_backward(&gpt->operations, tokens, &sublayer->mix, d_stream, unread, scratch->d_streams);
+    }
+}
+
+static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct buffer *const d_inputs[MOST_WAYS] = {scratch->d_normed, scratch->d_key_input,
+                                                      scratch->d_value_input, mudd_of(gpt)->d_stream};
+    set_module(gpt);
+    if (is_attention(sublayer->index) && sublayer->index > 0) {
+        read_backward(gpt, sublayer, d_inputs);
+    } else {
+        stream_read_backward(gpt, sublayer);
+    }
+}
+
+/* ---- values */
+
+/* The weights after a layer, with its MLP. */
+static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
+    if (is_attention(sublayer)) {
+        return 0;
+    }
+    const struct way_values *after = &mudd_of(gpt)->layers[sublayer / BRANCHES].values;
+    values[0] = (struct frame_value){.buffer = after->weights,
+                                     .row = after->sizes.weights_row,
+                                     .rank = 2,
+                                     .shape = {after->sizes.ways, after->sizes.states}};
+    snprintf(values[0].name, sizeof values[0].name, "depth.%" PRId64, sublayer / BRANCHES);
+    return 1;
+}
+
+const struct frame frame_mudd = {
+    .name = "mudd",
+    .add_norm = add_norm,
+    .add_parameters = add_parameters,
+    .plan = plan,
+    .plan_sublayer = plan_sublayer,
+    .plan_scratch = plan_scratch,
+    .largest_matrix = largest_matrix,
+    .create = create,
+    .begin = begin,
+    .enter = enter,
+    .leave = leave,
+    .top = top,
+    .top_backward = top_backward,
+    .leave_backward = leave_backward,
+    .enter_backward = enter_backward,
+    .values = values,
+};
