@@ -52,6 +52,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_single(variant);
     config.settings.values[residual_setting_find("attnres_block")].number = bias ? 3 : 1;
+    config.settings.values[residual_setting_find("mudd_round")].number = bias ? 0 : 64;
     config.dropout = 0.1;
     small_model_create_planned(model, compute, &config,
                                &(struct gpt_options){.batch = BATCH,

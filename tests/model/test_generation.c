@@ -43,6 +43,7 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     config.position = shape->bias ? POSITION_ROPE : POSITION_LEARNED;
     config.qk_norm = shape->bias && shape->norm_sum;
     config.settings.values[residual_setting_find("attnres_block")].number = shape->bias ? 3 : 1;
+    config.settings.values[residual_setting_find("mudd_round")].number = shape->bias ? 0 : 64;
     config.stream_reduce = shape->read_delay ? STREAM_REDUCE_LAST_PRE
                            : shape->norm_sum ? STREAM_REDUCE_NORM_SUM
                                              : STREAM_REDUCE_SUM_NORM;
@@ -215,6 +216,8 @@ int main(void) {
          (void *)(uintptr_t)&delayed_case},
         CASE(attnres, 1, 0, 1),
         CASE(attnres, 1, 1, 0),
+        CASE(mudd, 1, 0, 1),
+        CASE(mudd, 1, 1, 0),
         {"shc_4_streams_in_bf16", steps_agree_with_whole_passes, NULL, NULL, (void *)(uintptr_t)&bf16_case},
         cmocka_unit_test(rows_do_not_depend_on_each_other),
         cmocka_unit_test(what_does_not_fit_is_refused),

@@ -54,6 +54,7 @@ static struct model_config config_of(const struct model_case *shape) {
     config.vocab_size = 19;
     reference_set(&config.settings, "sinkhorn_iters", 9);
     reference_set(&config.settings, "attnres_block", shape->bias ? 3 : 1);
+    reference_set(&config.settings, "mudd_round", shape->bias ? 0 : 16);
     config.bias = shape->bias;
     config.stream_reduce = shape->norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
     config.stream_expand = shape->scaled;
@@ -266,12 +267,14 @@ UNIT_TEST(other_heads_agree_too) {
     static const struct {
         int64_t heads, kv_heads, size;
     } all[] = {{4, 2, 6}, {5, 1, 3}, {2, 2, 32}};
-    const struct model_case shape = {"shc", 5, .bias = true, .dropout = true};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        struct model_config config = config_of(&shape);
-        config.n_head = all[i].heads;
-        config.n_kv_head = all[i].kv_heads;
-        config.head_dim = all[i].size;
+    const struct model_case shapes[] = {{"shc", 5, .bias = true, .dropout = true},
+                                        {"mudd", 1, .bias = true, .dropout = true}};
+    for (size_t i = 0; i < 2 * COUNT(all); i++) {
+        const size_t k = i / 2;
+        struct model_config config = config_of(&shapes[i % 2]);
+        config.n_head = all[k].heads;
+        config.n_kv_head = all[k].kv_heads;
+        config.head_dim = all[k].size;
         small_model_require(model_config_check(&config));
         compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
         compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
@@ -280,9 +283,11 @@ UNIT_TEST(other_heads_agree_too) {
 
 /* RoPE in place and qk_norm, alone and together; grouped and odd heads. */
 UNIT_TEST(changed_queries_and_keys_agree_too) {
-    const struct model_case shape = {"shc", 5, .bias = true, .norm_sum = true};
-    for (int i = 1; i < 4; i++) {
-        struct model_config config = config_of(&shape);
+    const struct model_case shapes[] = {{"shc", 5, .bias = true, .norm_sum = true},
+                                        {"mudd", 1, .bias = true, .norm_sum = true}};
+    for (int all = 2; all < 8; all++) {
+        const int i = all / 2;
+        struct model_config config = config_of(&shapes[all % 2]);
         config.position = i & 1 ? POSITION_ROPE : POSITION_LEARNED;
         config.qk_norm = i & 2;
         config.rope_theta = 30.0;
@@ -594,6 +599,7 @@ int main(int argc, char **argv) {
         CASE_OF_16_BITS(hc, 4, 0, 0, 0, FP16),
         CASE_OF_16_BITS(mhc, 4, 1, 1, 0, FP16),
         CASE_OF_16_BITS(shc, 4, 0, 1, 1, BF16),
+        CASE_OF_16_BITS(mudd, 1, 1, 1, 1, BF16),
         cmocka_unit_test(matrix_units_agree_too),
         cmocka_unit_test(smaller_batches_agree_too),
         cmocka_unit_test(gelu_by_tanh_agrees_too),

@@ -227,6 +227,7 @@ const struct operation_case cases_elements[] = {
     TINY(gated, "mhc, M=20", 2, 3, TINY_MHC, .mlp = MLP_SWIGLU, .hidden = 20),
     TINY(bias, "mhc", 2, 3, TINY_MHC),
     TINY(dropout, "mhc", 2, 3, TINY_MHC, .dropout = 0.5f),
+    TINY(few_rows, "mhc, rows with gaps", 2, 3, TINY_MHC, .count = 9, .apart = 3),
     CASE(few_rows, "one of 24, 5 columns", .residual = "rc", .sequence = 1, .count = 5),
     CASE(few_rows, "7 of 20, 33 columns", .streams = 4, .channels = 5, .sequence = 7, .count = 33),
     CASE(few_rows, "16 of 3072, 17 columns", .channels = 768, .sequence = 16, .count = 17),

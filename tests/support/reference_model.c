@@ -117,7 +117,25 @@ static void make_matrices(const struct place *place, const double *x, double *h)
 
 /* ---- branches */
 
-static void attention(const struct place *place, const double *normed, double *output) {
+/* qkv [N, (H + 2 K) D]: queries from q, keys from k, values from v, each [N, C]. */
+static void project_heads(const struct place *place, const double *q, const double *k, const double *v,
+                          double *qkv) {
+    const struct head_shape heads = model_config_heads(place->model->config);
+    const size_t row = (size_t)heads.qkv_row, ends[] = {(size_t)heads.y_row, row - (size_t)heads.kv_row, row};
+    const double *const inputs[] = {q, k, v};
+    double *all = allocate(place->tokens * row);
+    for (size_t input = 0, first = 0; input < 3; first = ends[input++]) {
+        linear(place->tokens, place->width, row, inputs[input], find_leaf(place, "attn.c_attn", "", "weight"),
+               find_leaf(place, "attn.c_attn", "", "bias"), all);
+        for (size_t token = 0; token < place->tokens; token++) {
+            memcpy(qkv + token * row + first, all + token * row + first, (ends[input] - first) * sizeof *all);
+        }
+    }
+    free(all);
+}
+
+/* Of queries, keys and values that are made of q, k and v [N, C]. */
+static void attend(const struct place *place, const double *q, const double *k, const double *v, double *output) {
     const struct reference_model *model = place->model;
     const size_t tokens = place->tokens, width = place->width;
     char name[32];
@@ -136,8 +154,7 @@ static void attention(const struct place *place, const double *normed, double *o
     };
     double *qkv = allocate(tokens * qkv_row), *inner = allocate(tokens * y_row);
     double *lse = allocate(tokens * shape.heads);
-    linear(tokens, width, qkv_row, normed, find_leaf(place, "attn.c_attn", "", "weight"),
-           find_leaf(place, "attn.c_attn", "", "bias"), qkv);
+    project_heads(place, q, k, v, qkv);
     const struct reference_head_rows rows = {
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,
@@ -158,6 +175,10 @@ static void attention(const struct place *place, const double *normed, double *o
     free(qkv);
     free(inner);
     free(lse);
+}
+
+static void attention(const struct place *place, const double *normed, double *output) {
+    attend(place, normed, normed, normed, output);
 }
 
 static double activation(const struct model_config *config, double x) {
@@ -186,14 +207,18 @@ static void mlp(const struct place *place, const double *normed, double *output)
     free(gates);
 }
 
-/* Its output [N, C], with dropout. */
-static void run_branch(const struct place *place, const double *normed, double *output) {
+static void drop_output(const struct place *place, double *output) {
     char name[32];
     snprintf(name, sizeof name, "%" PRId64 " output", place->index);
-    (place->index % 2 ? mlp : attention)(place, normed, output);
     for (size_t k = 0; k < place->tokens * place->width; k++) {
         output[k] *= dropped(place->model, name, k / place->width, k % place->width);
     }
+}
+
+/* Its output [N, C], with dropout. */
+static void run_branch(const struct place *place, const double *normed, double *output) {
+    (place->index % 2 ? mlp : attention)(place, normed, output);
+    drop_output(place, output);
 }
 
 /* ---- gated */
@@ -346,6 +371,104 @@ static void run_over_depth(struct place *place, double *embedded) {
     free(depth.states);
 }
 
+/* ---- multiway dense connections */
+
+/* After layer `layer`, from states [layer + 2, N, C]: the mixture [N, C] of this number of `ways`. */
+static void mix_way(const struct place *place, int64_t layer, size_t ways, size_t way, const double *states,
+                    double *mixed) {
+    const size_t count = (size_t)layer + 2, width = place->width, row = place->tokens * width, all = ways * count;
+    const double *leaves[3];
+    static const char *const names[3] = {"w_1", "w_2", "b"};
+    for (size_t i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "h.%" PRId64 ".mudd.%s", layer, names[i]);
+        leaves[i] = find(place->model, name);
+    }
+    char name[96];
+    snprintf(name, sizeof name, "transformer.h.%" PRId64 ".mudd.w_1", layer);
+    const size_t hidden = parameters_find(place->model->parameters, name)->shape[1];
+    for (size_t token = 0; token < place->tokens; token++) {
+        const double *newest = states + (count - 1) * row + token * width;
+        double *a = allocate(count);
+        memcpy(a, leaves[2] + way * count, count * sizeof *a);
+        const double rms =
+            sqrt(reference_dot(width, newest, newest) / (double)width + place->model->config->norm_eps);
+        for (size_t k = 0; k < hidden; k++) {
+            double u = 0.0;
+            for (size_t c = 0; c < width; c++) {
+                u += newest[c] / rms * leaves[0][c * hidden + k];
+            }
+            for (size_t s = 0; s < count; s++) {
+                a[s] += reference_gelu(u) * leaves[1][k * all + way * count + s];
+            }
+        }
+        for (size_t c = token * width; c < (token + 1) * width; c++) {
+            mixed[c] = 0.0;
+            for (size_t s = 0; s < count; s++) {
+                mixed[c] += a[s] * states[s * row + c];
+            }
+        }
+        free(a);
+    }
+}
+
+/* x [N, C] through the norm of this name in the layer */
+static void norm_named(const struct place *place, const char *norm, const double *x, double *normed) {
+    const struct model_config *config = place->model->config;
+    const struct reference_norm leaves = {config->norm, config->norm_eps, find_leaf(place, norm, norm, "weight"),
+                                          find_leaf(place, norm, norm, "bias")};
+    double statistics[2];
+    for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
+        reference_norm(&leaves, place->width, x + at, normed + at, statistics);
+    }
+}
+
+/* One layer: inputs [4, N, C] are mixtures for queries, keys, values and the stream -> the next state. */
+static void run_mixed_layer(struct place *place, int64_t layer, double *inputs, double *state) {
+    static const char *const norms[] = {"ln_q", "ln_k", "ln_v"};
+    const size_t row = place->tokens * place->width;
+    double *normed = allocate(3 * row), *output = allocate(row), *stream = inputs + 3 * row;
+    place->index = 2 * layer;
+    for (size_t i = 0; i < 3; i++) {
+        norm_named(place, layer > 0 ? norms[i] : "ln_1", inputs + i * row, normed + i * row);
+    }
+    attend(place, normed, normed + row, normed + 2 * row, output);
+    drop_output(place, output);
+    for (size_t i = 0; i < row; i++) {
+        state[i] = stream[i] + output[i];
+    }
+    place->index++;
+    norm_named(place, "ln_2", state, normed);
+    run_branch(place, normed, output);
+    for (size_t i = 0; i < row; i++) {
+        state[i] += output[i];
+    }
+    free(normed);
+    free(output);
+}
+
+/* embedding [N, C] -> the mixture at the top [N, C], in place */
+static void run_multiway(struct place *place, double *embedded) {
+    const int64_t layers = place->model->config->n_layer;
+    const size_t row = place->tokens * place->width;
+    double *states = allocate(((size_t)layers + 1) * row), *inputs = allocate(4 * row);
+    memcpy(states, embedded, row * sizeof *states);
+    for (size_t i = 0; i < 4; i++) {
+        memcpy(inputs + i * row, embedded, row * sizeof *states);
+    }
+    for (int64_t layer = 0; layer < layers; layer++) {
+        const size_t ways = layer + 1 < layers ? 4 : 1;
+        run_mixed_layer(place, layer, inputs, states + (size_t)(layer + 1) * row);
+        for (size_t way = 0; way < ways; way++) {
+            mix_way(place, layer, ways, way, states, inputs + way * row);
+        }
+    }
+    memcpy(embedded, inputs, row * sizeof *embedded);
+    place->index = 2 * layers;
+    free(states);
+    free(inputs);
+}
+
 /* ---- the ends */
 
 static void embed(const struct place *place, double *streams) {
@@ -454,6 +577,9 @@ double reference_model_loss(const struct reference_model *model, double *logits)
     embed(&place, streams);
     if (residual_reads_depth(model->config->residual)) {
         run_over_depth(&place, streams);
+    }
+    if (residual_has_ways(model->config->residual)) {
+        run_multiway(&place, streams);
     }
     for (; place.index < 2 * model->config->n_layer; place.index++) {
         (residual_has_gates(model->config->residual) ? run_gated_sublayer : run_sublayer)(&place, streams);
