@@ -159,7 +159,7 @@ def variants():
     found = {}
     for name, takes, _ in listed(BUILD):
         found[name] = list(STREAMS) if "to" in takes else [int(word) for word in takes.replace(",", "").replace("or", "").split()]
-    for without_matrices in ("rc", "gated", "attnres"):
+    for without_matrices in ("rc", "gated", "attnres", "mudd"):
         found.pop(without_matrices, None)
     return found
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-RESIDUALS = ("rc", "identity", "hc", "mhc", "mhc_lite", "shc", "krom", "circulant", "go_mhc", "ohc", "gated", "attnres", "wide")
+RESIDUALS = ("rc", "identity", "hc", "mhc", "mhc_lite", "shc", "krom", "circulant", "go_mhc", "ohc", "gated", "attnres", "mudd", "wide")
 # largest difference of a loss, of some 5.5
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-3, "fp16": 5e-4}
 MODEL = ("--n-layer 2 --n-head 1 --n-embd 64 --block-size 32 --batch-size 2 --max-iters 3 --warmup-iters 0 --eval-interval 3 --eval-iters 1 "

@@ -126,6 +126,7 @@ static void steps_agree_with_whole_passes(void **state) {
 
 static const struct generation_case shc_case = {"shc", 4, .bias = true, .norm_sum = true};
 static const struct generation_case gated_case = {"gated", 3, .bias = true, .type = ELEMENT_BF16};
+static const struct generation_case mudd_case = {"mudd", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
 static const struct generation_case bf16_case = {"shc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
 static const struct generation_case delayed_case = {"mhc", 4, .bias = true, .read_delay = true};
 
@@ -152,6 +153,7 @@ UNIT_TEST(rows_do_not_depend_on_each_other) {
     check_rows(&shc_case);
     check_rows(&bf16_case);
     check_rows(&gated_case);
+    check_rows(&mudd_case);
 }
 
 static void assert_refused(int status, const char *text) {

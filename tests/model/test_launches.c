@@ -330,6 +330,7 @@ UNIT_TEST(test_gpu) {
 UNIT_TEST(test_gpu_with_matrix_units) {
     train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
     train("emulation", "auto", config_of("gated"), ELEMENT_BF16);
+    train("emulation", "auto", config_of("mudd"), ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
@@ -337,6 +338,7 @@ UNIT_TEST(test_cpu) {
     train(NULL, "auto", config_of("shc"), ELEMENT_FP32);
     train(NULL, "portable", config_of("gated"), ELEMENT_BF16);
     train(NULL, "portable", config_of("identity"), ELEMENT_BF16);
+    train(NULL, "portable", modern_config_of("mudd"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("shc"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);
     train(NULL, "auto", delayed_config_of("mhc"), ELEMENT_BF16);

@@ -46,7 +46,7 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 /* ---- agreement */
 
 UNIT_TEST(losses_do_not_depend_on_the_number_of_ranks) {
-    static const char *const variants[] = {"rc", "mhc", "shc", "gated", "attnres"};
+    static const char *const variants[] = {"rc", "mhc", "shc", "gated", "attnres", "mudd"};
     for (size_t i = 0; i < COUNT(variants); i++) {
         char runs[3][32];
         for (int k = 0; k < 3; k++) {

@@ -479,7 +479,7 @@ UNIT_TEST(settings_name_the_device) {
 
 /* Layers that run forward again do so to the same bits, dropout and observations included. */
 UNIT_TEST(recomputing_changes_nothing) {
-    static const char *const variants[] = {"rc", "hc", "shc", "gated"};
+    static const char *const variants[] = {"rc", "hc", "shc", "gated", "mudd"};
     for (size_t i = 0; i < COUNT(variants); i++) {
         const char *kept = scratch_format("kept-%s", variants[i]);
         const char *again = scratch_format("again-%s", variants[i]);
