@@ -92,9 +92,17 @@ class Attention(nn.Module):
         self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
 
-    def forward(self, x):
-        batch, length, _ = x.shape
-        heads = self.c_attn(x).view(batch, length, -1, self.size).transpose(1, 2)
+    def project(self, inputs):
+        """Queries, keys and values of one input, or each of its own."""
+        if len(inputs) == 1:
+            return self.c_attn(inputs[0])
+        rows = [count * self.size for count in (self.heads, self.kv_heads, self.kv_heads)]
+        biases = [None] * 3 if self.c_attn.bias is None else self.c_attn.bias.split(rows)
+        return torch.cat([functional.linear(*part) for part in zip(inputs, self.c_attn.weight.split(rows), biases)], dim=-1)
+
+    def forward(self, *inputs):
+        batch, length, _ = inputs[0].shape
+        heads = self.project(inputs).view(batch, length, -1, self.size).transpose(1, 2)
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
         if self.q_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
@@ -116,6 +124,10 @@ ACTIVATIONS = {"gelu": functional.gelu, "gelu_tanh": functools.partial(functiona
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
+        if config["mlp"] not in MLPS:
+            raise ValueError("this file has no MLP of kind '%s': add it to MLPS" % config["mlp"])
+        if config["activation"] not in ACTIVATIONS:
+            raise ValueError("this file has no function for activation '%s': add it to ACTIVATIONS" % config["activation"])
         width, bias = config["n_embd"], config["bias"]
         activation, gated = MLPS[config["mlp"]]
         hidden = config.get("mlp_width") or ((8 * width + 191) // 192 * 64 if gated else 4 * width)
@@ -436,9 +448,29 @@ class Wide(nn.Module):
                 torch.diag(kept).expand(*each, each[-1]))
 
 
-SINGLE = ("rc", "attnres")                                           # connections with one stream
+class Ways(nn.Module):
+    """Multiway dense connections: after a layer, mixtures of all states so far for the next one's queries, keys, values and stream, or
+    one for the top, with weights that depend on the newest."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        last = layer == config["n_layer"] - 1
+        ways, states, unit = 1 if last else 4, layer + 2, config["mudd_round"]
+        hidden = ways * states * (4 if last else 1)
+        hidden = (hidden // unit + 1) * unit if unit else hidden
+        self.norm = RMSNorm(config["n_embd"], norm_epsilon(config), gain=False)
+        self.w_1 = nn.Parameter(torch.zeros(config["n_embd"], hidden))
+        self.w_2 = nn.Parameter(torch.zeros(hidden, ways * states))
+        self.b = nn.Parameter(torch.zeros(ways, states))
+
+    def forward(self, states):
+        weights = (functional.gelu(self.norm(states[-1]) @ self.w_1) @ self.w_2).unflatten(-1, self.b.shape) + self.b
+        return (weights @ torch.stack(states, -2)).unbind(-2)
+
+
+SINGLE = ("rc", "attnres", "mudd")                                           # connections with one stream
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead, "wide": Wide}
+               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead, "mudd": None, "wide": Wide}
 
 
 # ---- the model
@@ -446,10 +478,6 @@ CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite
 class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
-        if config["mlp"] not in MLPS:
-            raise ValueError("this file has no MLP of kind '%s': add it to MLPS" % config["mlp"])
-        if config["activation"] not in ACTIVATIONS:
-            raise ValueError("this file has no function for activation '%s': add it to ACTIVATIONS" % config["activation"])
         if config["residual"] not in CONNECTIONS:
             raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
         connection = CONNECTIONS[config["residual"]]
@@ -480,6 +508,25 @@ class Block(nn.Module):
     def forward(self, streams, read):
         streams, read = self.sublayer(streams, read, self.hc_attn, self.ln_1, self.attn)
         return self.sublayer(streams, read, self.hc_mlp, self.ln_2, self.mlp)
+
+
+class MultiwayBlock(nn.Module):
+    """A layer of mudd. It carries all states, and what it reads: mixtures of them."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        self.norms = ("ln_q", "ln_k", "ln_v") if layer else ("ln_1",)
+        for name in self.norms:
+            setattr(self, name, norm_of(config))
+        self.attn = Attention(config)
+        self.ln_2 = norm_of(config)
+        self.mlp = MLP(config)
+        self.mudd = Ways(config, layer)
+
+    def forward(self, states, mixtures):
+        stream = mixtures[-1] + self.attn(*(getattr(self, name)(read) for name, read in zip(self.norms, mixtures)))
+        states = [*states, stream + self.mlp(self.ln_2(stream))]
+        return states, self.mudd(states)
 
 
 class FixedCollapse(nn.Module):
@@ -520,7 +567,8 @@ class Transformer(nn.Module):
         self.wpe = nn.Embedding(config["block_size"], width) if config["position"] == "learned" else None
         scaled = config["stream_expand"] == "scaled" and config["residual"] not in SINGLE
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
-        self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
+        multiway = config["residual"] == "mudd"
+        self.h = nn.ModuleList(MultiwayBlock(config, i) if multiway else Block(config) for i in range(config["n_layer"]))
         gated = config["residual"] == "gated"
         self.ln_f = None if gated else norm_of(config)
         collapsed = config["stream_reduce"] == "head" and config["residual"] not in SINGLE
@@ -540,7 +588,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "read" if config["residual"] == "wide" else "norm_sum")
         self.transformer = Transformer(self.config)
         tied = self.config["tie_embeddings"]
@@ -561,10 +609,14 @@ class GPT(nn.Module):
         if parts.stream_scale is not None:
             streams = streams * parts.stream_scale
         read = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0
+        if config["residual"] == "mudd":
+            streams, read = [embedded], [embedded]
         for block in parts.h:
             streams, read = block(streams, read)
         if config["residual"] == "gated":
             top, _ = parts.hc_head(streams)
+        elif config["residual"] == "mudd":
+            top = parts.ln_f(*read)
         elif parts.hc_head is not None:
             top = parts.ln_f(parts.hc_head(streams))
         elif config["stream_reduce"] == "last_pre":
