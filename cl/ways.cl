@@ -1,6 +1,6 @@
-/* Multiway dynamic dense connections: what a layer reads from all states S of the residual stream so far, by weights
- * that depend on the newest of them. For one token, with `count` states, the newest of which is S_n, there are WAYS
- * mixtures, of queries, keys, values and of the stream itself, or one at the top:
+/* Multiway dynamic dense connections: what a layer reads from all states S of the residual stream so far, by
+ * weights that depend on the newest of them. For one token, with `count` states, the newest of which is S_n, there
+ * are WAYS mixtures, of queries, keys, values and of the stream itself, or one at the top:
  *
  *   scale = 1 / sqrt(mean of S_n^2 + NORM_EPSILON)     raw = S_n w_1     hidden = gelu(scale raw)
  *   a = hidden w_2 + b     y_w = sum_s a[w, s] S_s                                  S [count, C] -> y [WAYS, C]
@@ -185,14 +185,18 @@ ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, in
             const int s = min(first + k, count - 1);
             __global const act_t *state = states + s * slot_size + at;
             __global act_t *d_state = d_states + s * slot_size + at;
+            float factors[WAYS];
             vec_t products[WAYS];
-            CLEAR(vec_t, products, WAYS);
+            UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
+                factors[w] = a[w * count + s];
+                products[w] = (vec_t)(0.0f);
+            }
             LANE_STEPS(slot, c, CHANNELS) {
                 const vec_t x = ACT_LOAD(state + c);
                 vec_t d = (vec_t)(0.0f);
                 UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
                     products[w] += x * d_y[w * SHARE + slot];
-                    d += a[w * count + s] * d_y[w * SHARE + slot];
+                    d += factors[w] * d_y[w * SHARE + slot];
                 }
                 if (first + k < count) {
                     if (adds) {

@@ -1,5 +1,6 @@
 /* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each of H query heads, output = y W_proj^T.
- * Queries, keys and values may have inputs of their own. Query heads may share key and value heads (struct head_shape). Before, q and k may be normed and turned: RoPE. */
+ * Queries, keys and values may have inputs of their own. Query heads may share key and value heads (struct
+ * head_shape). Before, q and k may be normed and turned: RoPE. */
 #include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 

@@ -355,8 +355,8 @@ static void weights_backward(struct gpt *gpt, const struct layer *layer, const s
                                  .c = matrix_of(state->d_hidden, 0, tokens, sizes.hidden_row)});
 }
 
-/* d_hidden -> the gradient of w_1 and, in scratch.d_normed, that part of the newest state's which comes through raw,
- * with the factor of the state in `along`. */
+/* d_hidden -> the gradient of w_1 and, in scratch.d_normed, that part of the newest state's which comes through
+ * raw, with the factor of the state in `along`. */
 static void hidden_backward(struct gpt *gpt, const struct layer *layer, const struct sublayer_offsets *at) {
     const struct mudd *state = mudd_of(gpt);
     const struct way_sizes sizes = layer->values.sizes;
@@ -374,7 +374,8 @@ static void hidden_backward(struct gpt *gpt, const struct layer *layer, const st
                                                .c = matrix_of(gpt->scratch.d_normed, 0, tokens, width)});
 }
 
-/* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of states. */
+/* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of states.
+ * */
 static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *const d_inputs[]) {
     const struct mudd *state = mudd_of(gpt);
     const struct layer *layer = layer_before(gpt, sublayer->index);

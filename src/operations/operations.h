@@ -421,9 +421,9 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 /* With so few rows few_rows_multiply is faster than gemm_run. */
 enum { FEW_ROWS = 16 };
 
-/* y [rows, out], whose rows are y_row elements apart, = x [rows, in] w^T, w [out, in]; `in` a multiple of C, of M, of
- * the projections' row or of 16. x and w are of the activations' type, y of its buffer's. A row of the result has the
- * same bits whatever the number of rows. */
+/* y [rows, out], whose rows are y_row elements apart, = x [rows, in] w^T, w [out, in]; `in` a multiple of C, of M,
+ * of the projections' row or of 16. x and w are of the activations' type, y of its buffer's. A row of the result
+ * has the same bits whatever the number of rows. */
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, struct span y, size_t y_row);
 

@@ -1,5 +1,5 @@
-/* Operations of the residual connection `mudd`, whose formulas are at the top of cl/ways.cl; they launch as those of
- * operations.h do. The newest state after layer i is number i + 1, so i + 2 states are mixed. */
+/* Operations of the residual connection `mudd`, whose formulas are at the top of cl/ways.cl; they launch as those
+ * of operations.h do. The newest state after layer i is number i + 1, so i + 2 states are mixed. */
 #pragma once
 
 #include "src/operations/operations.h"
