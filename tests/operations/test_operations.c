@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 128 };
+enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 160 };
 
 /* Of float arithmetic. Where a result, or something on the way to it, is stored in 16 bits, each such rounding adds
  * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/support/rounding.h), as errors are relative:
