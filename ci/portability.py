@@ -32,7 +32,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BASELINE = os.path.join(HERE, "portability.txt")
 LIMITS = os.path.join(HERE, "hot_kernels.txt")
 SETS = ("programs", "hot", "matrix_cores")
-HOT_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx942", "comgr:gfx90a", "comgr:gfx1100", "ocloc:dg2-g10", "ocloc:pvc")
+# For every day a hot program is compiled for one target of each of these groups, whose members are near relatives, in turn.
+HOT_TARGETS = (("sm_86",), ("gfx90a", "gfx942", "comgr:gfx90a"), ("gfx1100",), ("comgr:gfx1100",), ("ocloc:dg2-g10", "ocloc:pvc"))
 MATRIX_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx1201", "intel16")  # for every day
 MATRIX_ALONE = ("gfx908", "comgr:gfx908", "intel16", "intel8")  # these get only programs for matrix cores
 HOT_CLANG = 15  # the counts of loads in ci/hot_kernels.txt are of this version: clang 19 divides some vectors of 16 bits
@@ -132,8 +133,12 @@ def pairs_of(name, programs, targets, everything):
     programs = [program for program in programs if not program.target]
     targets = [target for target in targets if target.name not in MATRIX_ALONE]
     if name == "hot":
-        return [(target, program) for program in hot_programs(programs, everything) for target in targets
-                if target.name in HOT_TARGETS or (everything and target.vendor in OWN_COMPILERS)]
+        hot = hot_programs(programs, everything)
+        if everything:
+            names = {name for group in HOT_TARGETS for name in group}
+            return [(target, program) for program in hot for target in targets if target.name in names or target.vendor in OWN_COMPILERS]
+        return [(target, program) for place, program in enumerate(hot) for target in targets
+                if target.name in (group[place % len(group)] for group in HOT_TARGETS)]
     return deal(programs, targets, everything)
 
 
