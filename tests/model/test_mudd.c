@@ -119,6 +119,40 @@ UNIT_TEST(recompute_has_the_same_gradients) {
     }
 }
 
+/* Logits of a model in this mode, whose layers may share what they compute, with the weights of `from`. */
+static float *logits_in(const struct small_model *from, enum gpt_mode mode) {
+    const struct model_config *config = &from->gpt.config;
+    const size_t rows = gpt_tokens(&from->gpt), count = rows * from->gpt.vocabulary;
+    const struct gpt_options options = {.batch = 3, .sequence = config->block_size, .mode = mode};
+    float *logits = calloc(count, sizeof *logits);
+    struct gpt gpt;
+    require(gpt_plan(compute, config, &options, &gpt));
+    require(gpt_create(&gpt));
+    buffer_copy(compute, from->gpt.parameters.weights, 0, gpt.parameters.weights, 0,
+                gpt.parameters.elements * sizeof(float));
+    require(gpt_set_batch(&gpt, (struct token_shape){3, config->block_size}, from->x, NULL));
+    gpt_forward(&gpt, (struct gpt_pass){.dropout = false});
+    require(gpt_read_logits(&gpt, 0, rows, logits));
+    gpt_release(&gpt);
+    return logits;
+}
+
+UNIT_TEST(modes_that_share_buffers_agree) {
+    const struct model_config config = config_with_heads();
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    small_model_randomise(&model, 7);
+    const size_t count = gpt_tokens(&model.gpt) * model.gpt.vocabulary;
+    float *training = logits_in(&model, GPT_TRAINING), *inference = logits_in(&model, GPT_INFERENCE),
+          *analysis = logits_in(&model, GPT_ANALYSIS);
+    assert_memory_equal(training, inference, count * sizeof *training);
+    assert_memory_equal(training, analysis, count * sizeof *training);
+    free(training);
+    free(inference);
+    free(analysis);
+    small_model_release(&model);
+}
+
 UNIT_TEST(what_has_no_sense_is_refused) {
     struct model_config config = config_of("mudd");
     config.n_streams = 4; /* the option's default */
