@@ -2,7 +2,10 @@
  * backward pass, and a row of the table in gpt.c. It has an input projection, an operation of its own, and an
  * output projection, whose sizes its parameters give:
  *
- *     normed [N, C] -> in_proj_out [N, in.out] -> out_proj_in [N, out.in] -> output [N, C] */
+ *     normed [N, C] -> in_proj_out [N, in.out] -> out_proj_in [N, out.in] -> output [N, C]
+ *
+ * A frame may give attention inputs of their own for keys and values: sublayer->key_input and value_input, whose
+ * gradients attention then computes in scratch.d_key_input and d_value_input. */
 #pragma once
 
 #include <stdbool.h>

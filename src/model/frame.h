@@ -4,7 +4,7 @@
  *
  *     embedding -> streams of sublayer 0
  *     begin
- *     of each sublayer:  enter   streams -> mix.normed, the branch's input
+ *     of each sublayer:  enter   streams -> mix.normed, the branch's input (attention may have three)
  *                        branch  mix.output
  *                        leave   -> streams of the next sublayer
  *     top       streams of the last sublayer -> gpt->final, the input of the output layer
