@@ -73,7 +73,7 @@ TARGETS = [
 # every day one of OWN_SHARES.
 OWN_COMPILERS = {"comgr": ("libamd-comgr3", "libamd-comgr2"), "ocloc": ("intel-ocloc", "intel-opencl-icd")}
 NOT_FOR_OWN_COMPILERS = r"STREAMS=[^4]|LENGTH=(?!768\b|3072\b)| ACT=2"
-OWN_SHARES = 16
+OWN_SHARES = 32
 
 # Of a kernel: registers (AMD: vector registers), bytes of scratch (private memory of a work-item), spills (NVIDIA: bytes; others:
 # registers); for Vulkan bytes of local memory and the capabilities that the device must have; for NVIDIA loads of 16 and of 32 bits from
@@ -128,7 +128,8 @@ def pairs_of(name, programs, targets, everything):
     """The pairs of target and program of a set."""
     if name == "matrix_cores":
         pairs = [(target, program) for target in targets for program in programs if program.target == (target.matrix or target.name)]
-        return [(target, program) for place, (target, program) in enumerate(pairs) if everything or target.name in MATRIX_TARGETS
+        return [(target, program) for place, (target, program) in enumerate(pairs)
+                if everything or (target.name in MATRIX_TARGETS and place % 2 == 0)
                 or (target.vendor in OWN_COMPILERS and place % OWN_SHARES == 0 and "attention" not in program.file)]
     programs = [program for program in programs if not program.target]
     targets = [target for target in targets if target.name not in MATRIX_ALONE]
@@ -156,11 +157,11 @@ def hot_programs(programs, everything):
 
 
 def deal(programs, targets, everything):
-    """Pairs of target and program: all of them, or few enough for every day. Of programs that differ in the type of activations only, one
-    is compiled for one of the targets that clang 15 knows; of those that differ in switches, too, one in turn, and the others for SPIR-V,
-    which is quick. Programs of four streams are in the set `hot`; those of 3 and 5 to 7 are left out. For Vulkan it is every second kind,
-    and every fourth with addresses of buffers, because clspv has faults of its own. Each of the vendors' own targets gets another share of
-    the programs that they get at all."""
+    """Pairs of target and program: all of them, or few enough for every day. Of programs that differ in the type of activations and in
+    switches only, one in turn is compiled for one of the targets that clang 15 knows, and of every second kind of them the others for
+    SPIR-V, which is quick. Programs of four streams are in the set `hot`; those of 3 and 5 to 7 are left out. For Vulkan it is every
+    third kind, and every sixth with addresses of buffers, because clspv has faults of its own. Each of the vendors' own targets gets
+    another share of the programs that they get at all."""
     ours = [program for program in programs if not re.search(NOT_FOR_OWN_COMPILERS, program.label)]
     if everything:
         return [(target, program) for target in targets for program in (ours if target.vendor in OWN_COMPILERS else programs)]
@@ -175,10 +176,11 @@ def deal(programs, targets, everything):
         pair = dealt[place % len(dealt)], kind[place % len(kind)]
         switched.setdefault(re.sub(SWITCHES, "", label), []).append(pair)
     pairs = [(target if turn == place % len(alike) else quick, program)
-             for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
+             for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)
+             if turn == place % len(alike) or place % 2 == 0]
     vulkan = [(target, alike[place % len(alike)][1]) for target in targets if target.vendor == "Vulkan"
               for place, alike in enumerate(switched.values())
-              if (place % 4 == 1 if target.addresses else place % 2 == 0)]
+              if (place % 6 == 1 if target.addresses else place % 3 == 0)]
     own = [target for target in TARGETS if target.vendor in OWN_COMPILERS and target.name not in MATRIX_ALONE]
     others = [(target, program) for turn, target in enumerate(own) if target in targets for program in ours[turn % OWN_SHARES::OWN_SHARES]]
     return vulkan + others + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
