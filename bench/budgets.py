@@ -45,11 +45,12 @@ class Budget(NamedTuple):
     seeds: tuple
     fair: bool  # a learning rate for each connection, not the config's for all, and intervals that are corrected
     connections: tuple = ()  # that are trained; none: all
+    first_rate: float = 0.0  # where the choice of a learning rate begins; 0: at the config's
 
 
 BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), False),
            "modern": Budget("modern_char_cpu.conf", "shakespeare", (1337, 1, 2), False, ("rc", "identity", "shc")),
-           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), True)}
+           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), True, first_rate=4e-3)}
 BASES = ("rc", "identity")  # that the table compares all with
 DOCUMENT = ROOT / "docs" / "study.md"
 PICTURE = ROOT / "docs" / "images" / "fair.svg"
@@ -203,7 +204,7 @@ class Study:
             losses[rate] = self.run(name, rate, CHOOSING)
             return losses[rate] is not None
 
-        best = self.rate
+        best = self.budget.first_rate or self.rate
         while try_rate(best) and try_rate(best / 2) and try_rate(best * 2):
             better = min(losses, key=losses.get)
             if better == best:
