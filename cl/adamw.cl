@@ -7,15 +7,15 @@
  * The gradients are those of the loss times 1 / unscale; the norm is that of the loss alone. With ACT the new
  * weights are also stored as act_t, for GEMMs. Weights before `decayed` have weight decay. A norm that is not
  * finite leaves everything as it was, so that the host, which reads the norm later, can stop with sound weights.
- *  */
-#define ADAM_EPSILON 1e-8f
+ */
 
 /* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `moment_first` on of the
  * moments. settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t), clip (<= 0:
  * no clipping), unscale. Without ACT weights_lowp is not touched. */
 __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __global const float *gradients,
                     __global float *first_moments, __global float *second_moments, ulong first, ulong moment_first,
-                    ulong count, ulong decayed, float4 settings, float4 corrections, __global const float *norm) {
+                    ulong count, ulong decayed, float4 settings, float4 corrections, float epsilon,
+                    __global const float *norm) {
     const float clip = corrections.z, unscale = corrections.w;
     const float rate = settings.x, beta1 = settings.y, beta2 = settings.z, decay = settings.w;
     const size_t item = get_global_id(0) * VEC, i = first + item, moment = moment_first + item;
@@ -31,7 +31,7 @@ __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __glo
     const vec_t w = VEC_LOAD(weights + i) * keep;
     VEC_STORE(m, first_moments + moment);
     VEC_STORE(v, second_moments + moment);
-    const vec_t updated = w - rate * corrections.x * m / (sqrt(v) * corrections.y + ADAM_EPSILON);
+    const vec_t updated = w - rate * corrections.x * m / (sqrt(v) * corrections.y + epsilon);
     VEC_STORE(updated, weights + i);
     if (ACT) {
         ACT_STORE(updated, weights_lowp + i);

@@ -17,30 +17,36 @@
 
 /* The tensors of a file, between it and the arenas on the device: the weights in the order of the table of
  * parameters, or the optimizer's states, one after the other. */
+struct tensor_place {
+    size_t parameter, state; /* numbers */
+};
+
 struct arena_tensors {
     struct gpt *gpt;
     bool of_optimizer;
     size_t count;
-    struct tensor_info *infos; /* [count], with names */
-    struct weights *weights;   /* the file, when weights are loaded */
-    struct safetensors *file;  /* the file, when states are loaded */
+    struct tensor_info *infos;   /* [count], with names */
+    struct tensor_place *places; /* [count] */
+    struct weights *weights;     /* the file, when weights are loaded */
+    struct safetensors *file;    /* the file, when states are loaded */
 };
 
 static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer) {
     const struct parameters *parameters = &gpt->parameters;
-    const char *const *states = gpt->options.optimizer->states;
-    size_t arenas = 1;
-    while (of_optimizer && arenas < OPTIMIZER_MOST_STATES && states[arenas]) {
-        arenas++;
-    }
-    struct arena_tensors tensors = {.gpt = gpt, .of_optimizer = of_optimizer, .count = arenas * parameters->count};
-    tensors.infos = memory_allocate(tensors.count, sizeof *tensors.infos);
-    for (size_t i = 0; i < tensors.count; i++) {
-        const struct parameter *parameter = &parameters->table[i % parameters->count];
-        tensors.infos[i] = weights_tensor(parameter);
-        tensors.infos[i].name = of_optimizer
-                                    ? memory_format("%s.%s", states[i / parameters->count], parameter->name)
-                                    : memory_string(parameter->name);
+    const size_t most = (of_optimizer ? OPTIMIZER_MOST_STATES : 1) * parameters->count;
+    struct arena_tensors tensors = {.gpt = gpt, .of_optimizer = of_optimizer};
+    tensors.infos = memory_allocate(most, sizeof *tensors.infos);
+    tensors.places = memory_allocate(most, sizeof *tensors.places);
+    for (size_t i = 0; i < most; i++) {
+        const struct tensor_place place = {i % parameters->count, i / parameters->count};
+        const struct parameter *parameter = &parameters->table[place.parameter];
+        const char *state = of_optimizer ? optimizer_state(gpt->options.optimizer, parameter, place.state) : "";
+        if (state) {
+            tensors.places[tensors.count] = place;
+            tensors.infos[tensors.count] = weights_tensor(parameter);
+            tensors.infos[tensors.count++].name =
+                of_optimizer ? memory_format("%s.%s", state, parameter->name) : memory_string(parameter->name);
+        }
     }
     return tensors;
 }
@@ -52,15 +58,17 @@ static void release(struct arena_tensors *tensors) {
         free(tensors->infos[i].name);
     }
     free(tensors->infos);
+    free(tensors->places);
 }
 
 /* Copies a piece of a tensor from or to the device. Ranks may divide the optimizer's states. */
 static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64_t first, uint64_t count,
                       float *values, bool to_device) {
     const struct parameters *parameters = &tensors->gpt->parameters;
-    const size_t table = tensor / parameters->count, bytes = count * sizeof *values;
-    const uint64_t at = parameters->table[tensor % parameters->count].offset + first;
-    const struct buffer *arena = tensors->of_optimizer ? parameters->states[table] : parameters->weights;
+    const struct tensor_place place = tensors->places[tensor];
+    const size_t bytes = count * sizeof *values;
+    const uint64_t at = parameters->table[place.parameter].offset + first;
+    const struct buffer *arena = tensors->of_optimizer ? parameters->states[place.state] : parameters->weights;
     const struct state_share *share = tensors->of_optimizer ? tensors->gpt->options.state_share : NULL;
     struct compute *compute = tensors->gpt->compute;
     if (share) {
@@ -80,8 +88,9 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 
 /* Whether the tensor is a state of a leaf that does not move: what it was before would move it. */
 static bool is_frozen(const struct arena_tensors *tensors, size_t tensor) {
-    const char *dot = strrchr(tensors->infos[tensor].name, '.');
-    return tensors->of_optimizer && tensors->gpt->options.freeze_alpha_res && strcmp(dot, ".alpha_res") == 0;
+    const struct gpt *gpt = tensors->gpt;
+    return tensors->of_optimizer && gpt->options.freeze_alpha_res &&
+           parameter_is_alpha_res(&gpt->parameters.table[tensors->places[tensor].parameter]);
 }
 
 static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
@@ -92,7 +101,8 @@ static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
     }
     int status =
         info ? safetensors_read_f32(tensors->file, info, first, count, values)
-             : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensor], false, first, count, values);
+             : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensors->places[tensor].parameter],
+                            false, first, count, values);
     if (status == 0 && is_frozen(tensors, tensor)) {
         memset(values, 0, count * sizeof *values);
     }

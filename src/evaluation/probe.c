@@ -274,6 +274,8 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
                                         .sequence = batches.shape.sequence,
                                         .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
                                         .type = settings->dtype,
+                                        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
+                                        .muon_dtype = settings->optimizer.muon_dtype,
                                         .freeze_alpha_res =
                                             settings->train && settings->optimizer.freeze_alpha_res};
     status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||

@@ -9,6 +9,8 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
     const size_t width = (size_t)builder->config->n_embd;
     parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row,
                           model_config_has_qkv_bias(builder->config), LINEAR_INNER, &at->in);
+    const uint64_t q = (uint64_t)heads.y_row, k = (uint64_t)heads.kv_row;
+    parameters_divide_linear(builder, &at->in, (uint64_t[PARAMETER_MOST_MATRICES]){q, k, k});
     if (builder->config->qk_norm) {
         parameters_add_gain(builder, "attn.q_norm", (size_t)heads.size, &at->q_gain);
         parameters_add_gain(builder, "attn.k_norm", (size_t)heads.size, &at->k_gain);

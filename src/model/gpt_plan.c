@@ -3,6 +3,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/gpt.h"
+#include "src/model/muon.h"
 #include "src/model/optimizer.h"
 #include "src/model/row_gradients.h"
 #include <inttypes.h>
@@ -232,7 +233,7 @@ static void plan_kept_activations(struct gpt *gpt) {
 
 /* ---- all of it */
 
-static int check_sizes(const struct gpt *gpt) {
+static int check_options(const struct gpt *gpt) {
     const struct model_config *config = &gpt->config;
     const struct gpt_options *options = &gpt->options;
     if (gpt->vocabulary > (size_t)config->vocab_size) {
@@ -244,6 +245,10 @@ static int check_sizes(const struct gpt *gpt) {
         return error_set("a batch of %" PRId64 " sequences of %" PRId64
                          " tokens is out of range (block_size %" PRId64 ")",
                          options->batch, options->sequence, config->block_size);
+    }
+    if (options->muon_dtype == MUON_BF16 && options->type != ELEMENT_BF16 && is_training(gpt) &&
+        gpt->options.optimizer->matrix_state) {
+        return error_set("muon_dtype = bf16 needs dtype = bf16");
     }
     return 0;
 }
@@ -276,6 +281,8 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .qk_norm = config->qk_norm,
         .activation = config->activation,
         .type = gpt->options.type,
+        .muon = is_training(gpt) && gpt->options.optimizer->matrix_state,
+        .muon_type = muon_type(gpt),
         .residual = config->residual,
         .settings = config->settings,
     };
@@ -289,11 +296,11 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                         .vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size),
                         .shape = {options->batch, options->sequence},
                         .loss_scale = loss_scale_begin(options->type)};
-    if (check_sizes(gpt)) {
+    gpt->options.optimizer = options->optimizer ? options->optimizer : optimizer_at(0);
+    if (check_options(gpt)) {
         return -1;
     }
     parameters_create(config, &gpt->parameters);
-    gpt->options.optimizer = options->optimizer ? options->optimizer : optimizer_at(0);
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
         gpt->shape = (struct token_shape){1, tokens};
@@ -311,6 +318,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_head(gpt);
     row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
     plan_scratch(gpt);
+    if (is_training(gpt) && gpt->options.optimizer->plan) {
+        gpt->options.optimizer->plan(gpt);
+    }
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->operations));
     plan_copies(gpt);
     memory_plan_count(&gpt->plan, "split-K sums of GEMMs", gemm_parts_bytes(compute, options->type));

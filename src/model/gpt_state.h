@@ -9,6 +9,7 @@
 #include "src/model/memory_plan.h"
 #include "src/model/model_config.h"
 #include "src/model/parameters.h"
+#include "src/operations/muon.h"
 #include "src/operations/operations.h"
 
 enum gpt_mode {
@@ -44,6 +45,7 @@ struct gpt_options {
      * ranks divide the states. */
     bool shareable;
     bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
+    int muon_dtype;        /* enum muon_dtype, of an optimizer that iterates on matrices */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;
 };
@@ -85,6 +87,7 @@ struct gpt_scratch {
     const struct buffer *d_z_lowp;      /* d_z in the type of activations, for GEMMs */
     const struct buffer *rms_scale;     /* [N, norm_groups] */
     const struct buffer *d_embedding;   /* [N, C] */
+    struct muon_scratch muon;           /* of the optimizer Muon */
 };
 
 /* What a pass does with the cache of keys and values, which exists in generation only. */

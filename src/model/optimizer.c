@@ -1,42 +1,21 @@
 #include "src/model/optimizer.h"
+#include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
-#include <math.h>
-
-/* ---- AdamW */
-
-static void adamw(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                  struct optimizer_range range) {
-    const struct parameters *parameters = &gpt->parameters;
-    const struct adamw_settings step = {
-        .rate = (float)optimizer_rate(settings, iteration),
-        .beta1 = (float)settings->beta1,
-        .beta2 = (float)settings->beta2,
-        .decay = (float)settings->weight_decay,
-        .clip = (float)settings->grad_clip,
-        .step = iteration + 1 - gpt->loss_scale.skipped,
-        .unscale = 1.0f / gpt->loss_scale.scale,
-    };
-    const struct adamw_arenas arenas = {
-        .weights = parameters->weights,
-        .gradients = parameters->gradients,
-        .weights_lowp = parameters->weights_lowp,
-        .first_moments = parameters->states[0],
-        .second_moments = parameters->states[1],
-        .decayed = parameters->decayed,
-    };
-    adamw_step(&gpt->operations, &arenas, range, &step, gpt->gradient_norm);
-}
-
-static const struct optimizer_option adamw_options[] = {
-    {"beta1", "0.9", offsetof(struct optimizer_settings, beta1), 0, 0.999999, "adamw: decay of the first moment"},
-    {"beta2", "0.95", offsetof(struct optimizer_settings, beta2), 0, 0.999999, "adamw: decay of the second moment"},
-    {.name = NULL},
-};
+#include "src/model/adamw.h"
+#include "src/model/muon.h"
+#include <string.h>
 
 /* ---- the table */
 
 static const struct optimizer optimizers[] = {
-    {"adamw", {"exp_avg", "exp_avg_sq"}, adamw_options, adamw},
+    {.name = "adamw", .states = {"exp_avg", "exp_avg_sq"}, .options = adamw_options, .step = adamw},
+    {.name = "muon",
+     .states = {"exp_avg", "exp_avg_sq"},
+     .options = muon_options,
+     .step = muon,
+     .matrix_state = "momentum_buffer",
+     .others = &optimizers[0],
+     .plan = muon_plan},
 };
 
 const struct optimizer *optimizer_at(size_t number) {
@@ -51,37 +30,36 @@ const char *optimizer_names(void) {
     return names;
 }
 
+const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state) {
+    const bool apart = optimizer->matrix_state && parameter->matrices[0];
+    return state >= OPTIMIZER_MOST_STATES ? NULL
+           : !apart                       ? optimizer->states[state]
+           : state == 0                   ? optimizer->matrix_state
+                                          : NULL;
+}
+
+bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
+    static struct option_table table;
+    struct optimizer_settings settings;
+    table.count = 0;
+    for (; optimizer; optimizer = optimizer->others) {
+        if (optimizer->options) {
+            optimizer->options(&settings, &table);
+        }
+    }
+    bool found = false;
+    for (size_t i = 0; i < table.count; i++) {
+        found |= table.rows[i].name && strcmp(table.rows[i].name, name) == 0;
+    }
+    return found;
+}
+
+int optimizer_check(const struct optimizer_settings *settings) {
+    float coefficients[3];
+    return muon_read_coefficients(settings->muon_coefficients, coefficients);
+}
+
 /* ---- a step */
-
-/* What is left of the way from learning_rate down to min_lr `done` iterations after it began, of `whole`: 1 .. 0.
- */
-static double line(double done, double whole) {
-    return done >= whole ? 0.0 : done <= 0.0 ? 1.0 : 1.0 - done / whole;
-}
-
-static double height(const struct optimizer_settings *settings, int64_t iteration) {
-    const double now = (double)iteration, warm = (double)settings->warmup_iters,
-                 end = (double)settings->lr_decay_iters, cooldown = settings->cooldown_fraction * end;
-    const bool is_over = now > end || end <= warm;
-    switch (settings->lr_schedule) {
-    case LR_CONSTANT:
-        return 1.0;
-    case LR_WSD:
-        return line(now - (end - cooldown), cooldown);
-    case LR_LINEAR:
-        return line(now - warm, end - warm);
-    default:
-        return is_over ? 0.0 : 0.5 * (1.0 + cos(3.14159265358979323846 * ((now - warm) / (end - warm))));
-    }
-}
-
-double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration) {
-    const double highest = settings->learning_rate, lowest = settings->min_lr;
-    if (iteration < settings->warmup_iters) {
-        return highest * (double)(iteration + 1) / (double)(settings->warmup_iters + 1);
-    }
-    return lowest + height(settings, iteration) * (highest - lowest);
-}
 
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                       struct optimizer_range range) {

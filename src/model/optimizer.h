@@ -1,35 +1,10 @@
-/* The optimizer: the learning rate's schedule, clipping by the global norm, and the step of an optimizer of the
- * table in optimizer.c. An optimizer is a row of that table and a kernel. */
+/* The optimizer: clipping by the global norm, and the step of an optimizer of the
+ * table in optimizer.c. An optimizer is a row of that table and its kernels. */
 #pragma once
 
+#include "runtime/options/options.h"
 #include "src/model/gpt.h"
-#include <stddef.h>
-
-/* How the learning rate falls after its linear warm-up; see optimizer_rate. */
-#define LR_SCHEDULE_WORDS "cosine|wsd|linear|constant"
-enum lr_schedule { LR_COSINE, LR_WSD, LR_LINEAR, LR_CONSTANT };
-
-struct optimizer_settings {
-    int optimizer; /* number of its row, see optimizer_at */
-    double learning_rate, min_lr;
-    int64_t warmup_iters, lr_decay_iters;
-    int lr_schedule;          /* enum lr_schedule */
-    double cooldown_fraction; /* of lr_decay_iters, at whose end the rate falls; of LR_WSD */
-    double weight_decay, beta1, beta2;
-    double grad_clip; /* largest global norm; 0: no clipping */
-    /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
-     * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
-     * states is dropped when it is loaded. */
-    bool freeze_alpha_res;
-};
-
-/* A number that an optimizer brings with it, and the field of optimizer_settings that gets it. */
-struct optimizer_option {
-    const char *name, *initial; /* "beta1", "0.9"; no other option, of other optimizers either, may have the name */
-    size_t offset;              /* of a double */
-    double least, most;
-    const char *help;
-};
+#include "src/model/optimizer_settings.h"
 
 enum { OPTIMIZER_MOST_STATES = 2 };
 
@@ -37,25 +12,33 @@ struct optimizer {
     const char *name;
     /* Its states: floats that it keeps for each weight, by the prefix of their tensors in checkpoints. */
     const char *states[OPTIMIZER_MOST_STATES];
-    const struct optimizer_option *options; /* its own; the last has no name */
-    /* Updates a range of weights, weights_lowp and states from the gradients. The kernel unscales and clips them
-     * and applies weight decay, as the top of cl/adamw.cl says; gpt->gradient_norm has their norm, unscaled. If
-     * that is not finite the kernel changes nothing. Launches. */
+    /* Appends rows for its own options. Their names are those of no other option, of other optimizers either. */
+    void (*options)(struct optimizer_settings *settings, struct option_table *table);
+    /* Updates a range of weights, weights_lowp and states from the gradients. The kernels unscale and clip them
+     * and apply weight decay, as the top of cl/adamw.cl says; gpt->gradient_norm has their norm, unscaled. If
+     * that is not finite the kernels change nothing. Launches. */
     void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                  struct optimizer_range range);
+    /* The state that it keeps instead of states[0] and [1] for parameters that are made of matrices
+     * (parameter.matrices), which it updates whole: ranges of `step` divide none of them. NULL: it treats all
+     * weights alike. */
+    const char *matrix_state;
+    const struct optimizer *others; /* whose step updates other parameters; it has options, too. NULL: its own */
+    void (*plan)(struct gpt *gpt);  /* plans buffers of its own; NULL: none */
 };
 
 /* The optimizer of this number, NULL beyond the last; all names, "adamw|...". */
 const struct optimizer *optimizer_at(size_t number);
 const char *optimizer_names(void);
 
-/* Returns the learning rate of iteration 0, 1, ...: linear warm-up over warmup_iters to learning_rate, then
- *   cosine    along a cosine to min_lr at lr_decay_iters;
- *   linear    in a line to min_lr at lr_decay_iters;
- *   wsd       constant, but over the last cooldown_fraction of lr_decay_iters in a line to min_lr;
- *   constant  learning_rate for ever.
- * After lr_decay_iters it stays at min_lr. */
-double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
+/* The prefix of a state's tensor in checkpoints: state 0, 1 of this parameter. NULL: it has no such state. */
+const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state);
+
+/* Whether the optimizer has the option, itself or by `others`. */
+bool optimizer_has_option(const struct optimizer *optimizer, const char *name);
+
+/* Refuses settings that contradict each other. */
+int optimizer_check(const struct optimizer_settings *settings);
 
 /* One step with the gradients in the arena; gpt->gradient_norm becomes their norm before clipping. Launches. */
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration);

@@ -72,13 +72,25 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
     linear->has_bias = has_bias;
     linear->in = in;
     linear->out = out;
-    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, role));
+    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, role))->matrices[0] = out;
     add_bias(builder, &linear->bias_at, name, out, has_bias);
+}
+
+void parameters_divide_linear(struct parameter_builder *builder, const struct linear *linear,
+                              const uint64_t rows[PARAMETER_MOST_MATRICES]) {
+    struct parameter *weight = &builder->parameters->table[builder->parameters->count - 1];
+    while (weight->home != &linear->weight_at) {
+        weight--;
+    }
+    memcpy(weight->matrices, rows, sizeof weight->matrices);
 }
 
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
                             struct linear *linear) {
-    add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, role))->joined = true;
+    struct parameter *weight =
+        add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, role));
+    weight->joined = true;
+    weight->matrices[0] = linear->out;
     struct parameter *bias = add_bias(builder, NULL, name, linear->out, linear->has_bias);
     if (bias) {
         bias->joined = true;
@@ -163,7 +175,8 @@ static void fill_table(struct parameters *parameters, const struct model_config 
 
 /* Places the parameters of one sublayer from offset `next` on, and returns the offset behind them. Small leaves
  * have no gaps between them, as kernels expect of theta. */
-static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, bool decayed, uint64_t next) {
+static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, bool decayed, size_t *placed,
+                               uint64_t next) {
     bool after_small = false;
     for (size_t i = 0; i < parameters->count; i++) {
         struct parameter *parameter = &parameters->table[i];
@@ -174,6 +187,7 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
         if ((!small || !after_small) && !parameter->joined) {
             next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         }
+        parameters->in_arena[(*placed)++] = i;
         parameter->offset = next;
         if (parameter->home) {
             *parameter->home = next;
@@ -187,9 +201,11 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
 static void place(struct parameters *parameters) {
     const int64_t top = parameters->table[parameters->count - 1].sublayer;
     uint64_t next = 0;
+    size_t placed = 0;
+    parameters->in_arena = memory_allocate(parameters->count, sizeof *parameters->in_arena);
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t sublayer = -1; sublayer <= top; sublayer++) {
-            next = place_sublayer(parameters, sublayer, pass == 0, next);
+            next = place_sublayer(parameters, sublayer, pass == 0, &placed, next);
         }
         parameters->decayed = pass == 0 ? next : parameters->decayed;
     }
@@ -206,8 +222,13 @@ void parameters_create(const struct model_config *config, struct parameters *par
 
 void parameters_release(struct parameters *parameters) {
     free(parameters->table);
+    free(parameters->in_arena);
     free(parameters->sublayers);
     memset(parameters, 0, sizeof *parameters);
+}
+
+bool parameter_is_alpha_res(const struct parameter *parameter) {
+    return strcmp(strrchr(parameter->name, '.'), ".alpha_res") == 0;
 }
 
 const struct parameter *parameters_find(const struct parameters *parameters, const char *name) {

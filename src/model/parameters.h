@@ -5,15 +5,20 @@
 #include "runtime/device/compute.h"
 #include "src/model/model_config.h"
 
+enum { PARAMETER_MOST_MATRICES = 3 };
+
 struct parameter {
     char name[96];                    /* as in checkpoints: "transformer.h.0.attn.c_attn.weight" */
     const struct residual_leaf *leaf; /* its row, for parameters of a hyper-connection; else NULL */
     unsigned rank;                    /* 0: scalar */
     uint64_t shape[2];
     uint64_t elements;
-    uint64_t offset;  /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
-    bool joined;      /* follows the parameter before it without a gap */
-    bool decayed;     /* takes weight decay */
+    uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
+    bool joined;     /* follows the parameter before it without a gap */
+    bool decayed;    /* takes weight decay */
+    /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
+     * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
+    uint64_t matrices[PARAMETER_MOST_MATRICES];
     double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
     double spread;    /* initial values are uniform in constant +- spread */
     float constant;
@@ -47,6 +52,7 @@ struct sublayer_offsets {
 struct parameters {
     struct parameter *table; /* in the order of checkpoint files */
     size_t count;
+    size_t *in_arena;                             /* [count] places in the table, by offset */
     uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
     uint64_t decayed;                             /* elements before this take weight decay */
     uint64_t total;                               /* parameters, without gaps */
@@ -86,6 +92,10 @@ enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
                            bool has_bias, enum linear_role role, struct linear *linear);
 
+/* Divides the rows of the linear layer's weight into matrices of their own: those of q, k and v. */
+void parameters_divide_linear(struct parameter_builder *builder, const struct linear *linear,
+                              const uint64_t rows[PARAMETER_MOST_MATRICES]);
+
 /* Adds another such weight and bias, of the same sizes and input, right behind those of `linear`, which become one
  * linear layer with twice the outputs. Nothing may have been added in between. */
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
@@ -105,6 +115,9 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
 /* Initialises all weights, and weights_lowp, on the device. */
 int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
                           uint64_t seed);
+
+/* Whether it is a leaf alpha_res of a hyper-connection. */
+bool parameter_is_alpha_res(const struct parameter *parameter);
 
 /* Returns the parameter of this name, or NULL. */
 const struct parameter *parameters_find(const struct parameters *parameters, const char *name);

@@ -105,7 +105,8 @@ enum need {
     COLLAPSE,
     CHANNEL_GATES,
     DEPTH,
-    MULTIWAY
+    MULTIWAY,
+    MUON
 };
 
 /* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
@@ -237,6 +238,11 @@ static const struct program {
      .constants = "VEC=arena_vector ACT",
      .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
     {.files = {"adamw.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(adamw)}},
+    {.files = {"muon.cl"},
+     .constants = "VEC=1 ACT=muon_type",
+     .need = MUON,
+     .kernels = {KERNEL(muon_momentum), KERNEL(muon_normalise), KERNEL(muon_polynomial)}},
+    {.files = {"muon.cl"}, .constants = "VEC=1 ACT", .need = MUON, .kernels = {KERNEL(muon_update)}},
 };
 
 static struct kernel *kernel_of(const struct operations *operations, const struct program *program, size_t i) {
@@ -297,6 +303,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"key_down", policy->attention_gpu[1].down},
         {"linear_vector", policy->linear_vector},
         {"loss_lanes", (int64_t)policy->loss_lanes},
+        {"muon_type", shape->muon_type},
         {"map_lanes", (int64_t)policy->map_lanes},
         {"projection_rows", (int64_t)policy->projection_rows},
         {"query_across", policy->attention_gpu[0].across},
@@ -441,6 +448,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
         [DEPTH] = residual_reads_depth(operations->shape.residual),
         [MULTIWAY] = residual_has_ways(operations->shape.residual),
+        [MUON] = operations->shape.muon,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };

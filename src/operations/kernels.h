@@ -28,6 +28,7 @@ struct operation_kernels {
     struct kernel gates_hidden_forward, gates_hidden_backward, gates_open, gates_forward, gates_backward;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
+    struct kernel muon_momentum, muon_normalise, muon_polynomial, muon_update;
 };
 
 /* ---- attention */

@@ -509,7 +509,7 @@ void norm_total(struct operations *operations, const struct buffer *x, size_t co
 void square_total(struct operations *operations, struct span x, size_t count, struct span out);
 
 struct adamw_settings {
-    float rate, beta1, beta2, decay;
+    float rate, beta1, beta2, decay, epsilon;
     float clip;    /* largest global norm; 0: none */
     int64_t step;  /* from 1, for bias correction */
     float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
@@ -525,13 +525,12 @@ struct adamw_arenas {
     size_t decayed;                                      /* weights before this one take weight decay */
 };
 
-/* Elements [first, first + count) of weights and gradients; their states begin at `state_first`. All multiples of
- * 64. */
+/* Elements [first, first + count) of weights and gradients; their states begin at `state_first`. */
 struct optimizer_range {
     uint64_t first, count, state_first;
 };
 
-/* One step on a part of the arenas. norm [1]: the gradients' global norm, unscaled. If it is not finite nothing
- * changes. */
+/* One step on a part of the arenas, fast if all numbers of its range are multiples of 64. norm [1]: the
+ * gradients' global norm, unscaled. If it is not finite nothing changes. */
 void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct optimizer_range range,
                 const struct adamw_settings *settings, const struct buffer *norm);

@@ -40,6 +40,8 @@ struct operation_shape {
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
     double norm_eps, softcap;            /* softcap of logits; 0: none */
     enum element_type type;              /* of activations */
+    bool muon;                           /* the optimizer is Muon */
+    enum element_type muon_type;         /* of its iterations' matrices */
     const struct residual_variant *residual;
     struct residual_settings settings;
 };

@@ -86,7 +86,7 @@ static enum program_status run(struct bench_settings *settings, const struct opt
     if (same_job_settings(ranks, &settings->train)) {
         return PROGRAM_FAILED;
     }
-    if (check_modes(settings)) {
+    if (check_modes(settings) || optimizer_check(&settings->train.optimizer)) {
         return PROGRAM_WRONG;
     }
     if (settings->roofline) {

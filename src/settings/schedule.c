@@ -67,12 +67,28 @@ static void print_unused(const struct option_spec *specs, size_t count, const st
     }
 }
 
+/* Says which options of other optimizers have no effect. */
+static void print_others(const struct option_spec *specs, size_t count, const struct optimizer_settings *settings,
+                         FILE *console) {
+    const struct optimizer *chosen = optimizer_at((size_t)settings->optimizer), *other;
+    for (size_t i = 0; console && i < count; i++) {
+        bool is_known = false;
+        for (size_t k = 0; specs[i].given > 0 && (other = optimizer_at(k)); k++) {
+            is_known |= optimizer_has_option(other, specs[i].name);
+        }
+        if (is_known && !optimizer_has_option(chosen, specs[i].name)) {
+            message_print(console, "optimizer %s does nothing with optimizer = %s\n", specs[i].name, chosen->name);
+        }
+    }
+}
+
 void schedule_complete(const struct option_spec *specs, size_t count, int64_t iterations,
                        struct optimizer_settings *optimizer, FILE *console) {
     const struct open_parts open = find_open(specs, count);
     const struct optimizer_settings before = *optimizer;
     FILE *const decay_console = optimizer->lr_schedule == LR_CONSTANT ? NULL : console;
     print_unused(specs, count, optimizer, console);
+    print_others(specs, count, optimizer, console);
     if (open.min_lr.followed) {
         optimizer->min_lr = tenth(optimizer->learning_rate);
         print_part(decay_console, "min_lr", optimizer->min_lr, "a tenth of learning_rate", open.min_lr,
@@ -100,7 +116,7 @@ void schedule_keep(const struct option_spec *specs, size_t count, const struct o
 
 int schedule_check(const struct optimizer_settings *optimizer) {
     if (optimizer->min_lr <= optimizer->learning_rate) {
-        return 0;
+        return optimizer_check(optimizer);
     }
     return error_set(
         "the learning rate would rise from learning_rate = %g to min_lr = %g: give a min_lr of at most "

@@ -13,7 +13,7 @@
 #include "src/model/optimizer.h"
 
 /* Works out the open parts and prints a line for each, and for each part that was given and has no effect with this
- * lr_schedule; console may be NULL. `specs` is the table that filled the
+ * lr_schedule, and each option of another optimizer; console may be NULL. `specs` is the table that filled the
  * settings. 0 iterations: lr_decay_iters stays. */
 void schedule_complete(const struct option_spec *specs, size_t count, int64_t iterations,
                        struct optimizer_settings *optimizer, FILE *console);
@@ -22,5 +22,5 @@ void schedule_complete(const struct option_spec *specs, size_t count, int64_t it
 void schedule_keep(const struct option_spec *specs, size_t count, const struct optimizer_settings *saved,
                    struct optimizer_settings *optimizer);
 
-/* An error if the learning rate would rise to min_lr. */
+/* An error if the learning rate would rise to min_lr, or settings of the optimizer cannot be. */
 int schedule_check(const struct optimizer_settings *optimizer);

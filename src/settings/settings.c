@@ -45,6 +45,8 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
                                 struct option_table *table) {
     const struct option_spec shared[] = {
         HEADING("Optimizer"),
+        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(),
+               "adamw: of all weights; muon: of matrices inside the model, with adamw for the others"),
         FLOAT("learning_rate", &settings->learning_rate, "6e-4", 0, 10, "highest learning rate, after warm-up"),
         FLOAT_FOLLOWING("a tenth of learning_rate", "min_lr", &settings->min_lr, "6e-5", 0, 10,
                         "learning rate at lr_decay_iters and after, not above learning_rate"),
@@ -62,17 +64,11 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         BOOL("freeze_alpha_res", &settings->freeze_alpha_res, "false",
              "keep alpha_res of hyper-connections as they are, outside the gradient norm"),
     };
-    const struct option_spec choice =
-        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), "of all weights");
     const struct optimizer *optimizer;
     options_append(table, shared, COUNT(shared));
-    options_append(table, &choice, optimizer_at(1) ? 1 : 0); /* one alone is no choice */
     for (size_t i = 0; (optimizer = optimizer_at(i)); i++) {
-        for (const struct optimizer_option *option = optimizer->options; option && option->name; option++) {
-            double *target = (double *)(void *)((char *)settings + option->offset);
-            const struct option_spec row =
-                FLOAT(option->name, target, option->initial, option->least, option->most, option->help);
-            options_append(table, &row, 1);
+        if (optimizer->options) {
+            optimizer->options(settings, table);
         }
     }
 }

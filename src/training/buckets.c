@@ -10,6 +10,12 @@
  * its own. */
 enum tensor_kind { KIND_TOKENS, KIND_EMBEDDINGS, KIND_FIRST_SUBLAYER, KIND_WEIGHTS, KIND_UNDECAYED };
 
+struct cut {
+    struct buckets *buckets;
+    uint64_t elements; /* of a bucket, at most */
+    bool matrices;     /* as in buckets_create */
+};
+
 static enum tensor_kind kind_of(const struct parameter *parameter, const struct parameters *parameters) {
     return !parameter->decayed                                ? KIND_UNDECAYED
            : parameter->offset == parameters->token_embedding ? KIND_TOKENS
@@ -18,44 +24,41 @@ static enum tensor_kind kind_of(const struct parameter *parameter, const struct 
                                                               : KIND_WEIGHTS;
 }
 
+static bool is_apart(const struct cut *cut, const struct parameter *parameter) {
+    return cut->matrices && parameter->matrices[0];
+}
+
 /* Adds buckets for [first, end): one, or several for a tensor that is larger than `elements`. */
-static void add(struct buckets *buckets, uint64_t first, uint64_t end, uint64_t elements,
-                const struct parameter *lowest, enum tensor_kind kind) {
+static void add(const struct cut *cut, uint64_t first, uint64_t end, const struct parameter *lowest,
+                enum tensor_kind kind) {
+    struct buckets *buckets = cut->buckets;
     while (end > first) {
-        const uint64_t count = end - first < elements ? end - first : elements;
+        const uint64_t count = end - first < cut->elements ? end - first : cut->elements;
         end -= count;
         buckets->table = memory_resize(buckets->table, buckets->count + 1, sizeof *buckets->table);
         buckets->table[buckets->count++] = (struct bucket){.range = {end, count},
                                                            .complete_after = lowest->sublayer,
+                                                           .of_matrices = is_apart(cut, lowest),
                                                            .of_tokens = kind == KIND_TOKENS};
     }
 }
 
-static int by_offset(const void *a, const void *b) {
-    const struct parameter *const *first = a, *const *second = b;
-    return (*first)->offset<(*second)->offset ? -1 : (*first)->offset>(*second)->offset;
-}
-
 /* Goes through the tensors from the arena's end on: those of higher sublayers, which are complete first, lie there.
  * A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. */
-static void cut(const struct parameters *parameters, struct buckets *buckets, uint64_t elements) {
-    const struct parameter **sorted = memory_allocate(parameters->count, sizeof(struct parameter *));
-    for (size_t i = 0; i < parameters->count; i++) {
-        sorted[i] = &parameters->table[i];
-    }
-    qsort(sorted, parameters->count, sizeof *sorted, by_offset);
+static void cut_arena(const struct parameters *parameters, const struct cut *cut) {
     uint64_t end = parameters->elements; /* of the next bucket */
     for (size_t i = parameters->count; i-- > 0;) {
-        const struct parameter *first = sorted[i], *below = i > 0 ? sorted[i - 1] : NULL;
+        const struct parameter *first = &parameters->table[parameters->in_arena[i]];
+        const struct parameter *below = i > 0 ? &parameters->table[parameters->in_arena[i - 1]] : NULL;
         const enum tensor_kind kind = kind_of(first, parameters);
         const bool may_end = first->offset % 64 == 0;
         const uint64_t with_below = below ? end - below->offset : 0;
-        if (may_end && (!below || kind_of(below, parameters) != kind || with_below > elements)) {
-            add(buckets, first->offset, end, elements, first, kind);
+        if (may_end && (!below || kind_of(below, parameters) != kind ||
+                        is_apart(cut, below) != is_apart(cut, first) || with_below > cut->elements)) {
+            add(cut, first->offset, end, first, kind);
             end = first->offset;
         }
     }
-    free(sorted);
 }
 
 /* Those of one sublayer in the order of the arena, so that the order is total. */
@@ -71,9 +74,10 @@ static int by_completion(const void *a, const void *b) {
 static void share(struct buckets *buckets, const struct ranks *ranks) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
-        bucket->own = ranks_own_shard(ranks, bucket->range);
+        bucket->own = bucket->of_matrices ? bucket->range : ranks_own_shard(ranks, bucket->range);
         bucket->state_first = buckets->share.elements;
-        buckets->share.elements += ranks_largest_shard(ranks, bucket->range);
+        buckets->share.elements +=
+            bucket->of_matrices ? bucket->range.count : ranks_largest_shard(ranks, bucket->range);
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
 }
@@ -140,10 +144,11 @@ static int write_own(const struct state_share *share, struct compute *compute, c
 
 /* ---- all of it */
 
-void buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
-                    struct buckets *buckets) {
+void buckets_create(const struct parameters *parameters, uint64_t elements, bool matrices,
+                    const struct ranks *ranks, struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
-    cut(parameters, buckets, elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST);
+    const uint64_t most = elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST;
+    cut_arena(parameters, &(struct cut){buckets, most, matrices});
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
     share(buckets, ranks);
 }

@@ -10,8 +10,11 @@ struct bucket {
     int64_t
         complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
     struct element_range own; /* this rank's shard of it */
-    bool of_tokens;           /* it is of the token embedding, and has nothing else */
-    uint64_t state_first;     /* where the shard's states begin in buffers that hold only own ones */
+    /* It has matrices that the optimizer updates whole, and nothing else: every rank keeps their states, and
+     * updates all of them */
+    bool of_matrices;
+    bool of_tokens;       /* it is of the token embedding, and has nothing else */
+    uint64_t state_first; /* where the shard's states begin in buffers that hold only own ones */
 };
 
 struct buckets {
@@ -23,8 +26,9 @@ struct buckets {
     uint64_t largest; /* elements of the largest bucket */
 };
 
-/* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
+/* `matrices`: matrices inside the model (parameter.matrices) have buckets of their own, of_matrices.
+ * Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
  * of collective_create), and of pieces of larger tensors. */
-void buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
-                    struct buckets *buckets);
+void buckets_create(const struct parameters *parameters, uint64_t elements, bool matrices,
+                    const struct ranks *ranks, struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

@@ -33,7 +33,8 @@ static void add_rows(struct data_parallel *parallel) {
 }
 
 /* Begins to exchange all buckets of an arena, in the order of their completion. If rows of the token embedding's
- * gradient are kept apart, its buckets are first, being complete with the head, and the rows are last. */
+ * gradient are kept apart, its buckets are first, being complete with the head, and the rows are last. Of matrices
+ * that every rank updates, every rank needs the gradients and none the weights. */
 static void begin_round(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
                         bool rows_apart) {
     const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
@@ -42,8 +43,10 @@ static void begin_round(struct data_parallel *parallel, enum collective_kind kin
         for (size_t i = 0; i < parallel->buckets.count; i++) {
             const struct bucket *bucket = &parallel->buckets.table[i];
             const bool is_first = rows_apart && bucket->of_tokens;
-            if (is_first == (pass == 0)) {
-                add_item(parallel, kind, buffer, bucket->range, is_first ? top : bucket->complete_after);
+            const bool is_everywhere = kind == COLLECTIVE_ALL_GATHER && bucket->of_matrices;
+            if (is_first == (pass == 0) && !is_everywhere) {
+                add_item(parallel, bucket->of_matrices ? COLLECTIVE_ALL_REDUCE : kind, buffer, bucket->range,
+                         is_first ? top : bucket->complete_after);
             }
         }
     }
@@ -107,17 +110,20 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
     struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
     parameters_create(config, &parameters);
-    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, ranks, &parallel->buckets);
+    const struct optimizer *optimizer = optimizer_at((size_t)settings->optimizer.optimizer);
+    const bool matrices = optimizer->matrix_state && parallel->shards_states;
+    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, matrices, ranks, &parallel->buckets);
     parameters_release(&parameters);
     const struct gpt_options options = {
         .batch = settings->batch_size,
         .sequence = config->block_size,
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
-        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
+        .optimizer = optimizer,
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
         .row_gradients = most_rows(settings, config, ranks),
         .shareable = ranks->node.count > 1,
+        .muon_dtype = settings->optimizer.muon_dtype,
         .freeze_alpha_res = settings->optimizer.freeze_alpha_res,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };
@@ -219,7 +225,7 @@ static int share_norm(struct data_parallel *parallel) {
     const size_t count = parallel->buckets.count;
     double square = 0.0;
     for (size_t i = 0; i < count; i++) {
-        const struct element_range own = parallel->buckets.table[i].own;
+        const struct element_range own = ranks_own_shard(parallel->ranks, parallel->buckets.table[i].range);
         square_total(&gpt->operations, (struct span){gpt->parameters.gradients, own.offset}, own.count,
                      (struct span){&parallel->squares, i});
     }
@@ -236,7 +242,20 @@ static int share_norm(struct data_parallel *parallel) {
     return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
 }
 
-/* Each rank steps its shards; the new weights of a bucket go out while the next one's are computed. */
+/* The bucket's range; if matrices are next to it in the next buckets, of which it may have a part, with those. */
+static struct optimizer_range own_range(const struct data_parallel *parallel, size_t first, size_t *end) {
+    const struct bucket *table = parallel->buckets.table;
+    struct optimizer_range range = {table[first].own.offset, table[first].own.count, table[first].state_first};
+    *end = first + 1;
+    while (table[first].of_matrices && *end < parallel->buckets.count && table[*end].of_matrices &&
+           table[*end].own.offset == range.first + range.count) {
+        range.count += table[(*end)++].own.count;
+    }
+    return range;
+}
+
+/* Each rank steps its shards, and all matrices that are updated whole; the new weights of a bucket go out while the
+ * next one's are computed. */
 static int step_shards(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration) {
     struct gpt *gpt = parallel->gpt;
@@ -244,11 +263,12 @@ static int step_shards(struct data_parallel *parallel, const struct optimizer_se
         return -1;
     }
     begin_round(parallel, COLLECTIVE_ALL_GATHER, gpt->parameters.weights, false);
-    for (size_t i = 0; i < parallel->buckets.count; i++) {
-        const struct bucket *bucket = &parallel->buckets.table[i];
-        optimizer_update(gpt, settings, iteration,
-                         (struct optimizer_range){bucket->own.offset, bucket->own.count, bucket->state_first});
-        collective_ready(parallel->collective, i + 1);
+    size_t sent = 0;
+    for (size_t i = 0, end; i < parallel->buckets.count; i = end) {
+        const struct optimizer_range range = own_range(parallel, i, &end);
+        optimizer_update(gpt, settings, iteration, range);
+        sent += !parallel->buckets.table[i].of_matrices;
+        collective_ready(parallel->collective, sent);
     }
     const int status = collective_finish(parallel->collective, &parallel->times);
     parameters_round(gpt->compute, &gpt->parameters); /* those that came from other ranks */

@@ -166,12 +166,21 @@ static enum program_status apply_all(struct option_table *table, struct train_se
         return PROGRAM_FAILED;
     }
     const struct train_settings before = *settings;
+    const int saved_optimizer = settings->optimizer.optimizer;
     if (apply_file(table, path.text)) {
         return PROGRAM_WRONG;
     }
     const int64_t planned = settings->max_iters;
     const struct optimizer_settings saved = settings->optimizer;
     if (options_apply_given(given)) {
+        return PROGRAM_WRONG;
+    }
+    if (saved_optimizer != settings->optimizer.optimizer) {
+        error_set(
+            "the run has optimizer = %s, whose states are in its checkpoints: begin another run with init_from = "
+            "%s for optimizer = %s",
+            optimizer_at((size_t)saved_optimizer)->name, settings->resumed_from,
+            optimizer_at((size_t)settings->optimizer.optimizer)->name);
         return PROGRAM_WRONG;
     }
     schedule_keep(table->rows, table->count, &saved, &settings->optimizer);

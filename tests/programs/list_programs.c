@@ -142,6 +142,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
             continue;
         }
         shape.type = (enum element_type)(i / SWITCHES);
+        shape.muon_type = shape.type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
         shape.bias = bits & BIAS;
         shape.norm_sum = bits & NORM_SUM;
         set_flags(&shape.settings, bits & FLAGS);
@@ -182,6 +183,7 @@ static int list_streams(struct list *list, struct compute *compute, const struct
                                               .vocabulary = model->vocabulary,
                                               .sublayers = 24,
                                               .hidden = 4 * model->channels,
+                                              .muon = true,
                                               .residual = residual,
                                               .settings = residual_settings_default()};
         if (list_switches(list, compute, shape)) {

@@ -97,6 +97,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .position = shape->position,
         .activation = shape->gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU,
         .type = shape->type,
+        .muon = true,
+        .muon_type = shape->type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32,
         .residual = residual_find(shape->residual),
         .settings = settings,
     };

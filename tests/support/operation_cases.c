@@ -61,7 +61,7 @@ const char *case_check_squares(const struct bench *bench, const char *streams) {
 const struct operation_case *operation_case_at(size_t number) {
     static const struct operation_case *const tables[] = {cases_embedding, cases_streams, cases_gates,
                                                           cases_depth,     cases_ways,    cases_attention,
-                                                          cases_elements,  cases_head};
+                                                          cases_elements,  cases_head,    cases_muon};
     for (size_t i = 0; i < COUNT(tables); i++) {
         for (const struct operation_case *one = tables[i]; one->test; one++) {
             if (number-- == 0) {

@@ -22,7 +22,7 @@ const struct operation_case *operation_case_at(size_t number);
  * with test NULL */
 
 extern const struct operation_case cases_embedding[], cases_streams[], cases_gates[], cases_depth[], cases_ways[],
-    cases_attention[], cases_elements[], cases_head[];
+    cases_muon[], cases_attention[], cases_elements[], cases_head[];
 
 /* Cases of every residual variant; NULL beyond the last. */
 const struct operation_case *case_of_variant(size_t number);

@@ -1,4 +1,5 @@
 #include "tests/support/reference.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/operations/policy.h"
 #include <math.h>
@@ -234,6 +235,40 @@ double reference_gelu_tanh(double x) {
 
 double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target) {
     return target < 0 ? 0.0 : reference_log_sum_exp(logits, vocabulary, 1) - logits[target];
+}
+
+/* y = x z for x [rows, inner], z [inner, columns]. */
+static double *reference_product(size_t rows, size_t inner, size_t columns, const double *x, const double *z) {
+    double *y = memory_zeroed(rows * columns, sizeof *y);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t k = 0; k < inner; k++) {
+            for (size_t j = 0; j < columns; j++) {
+                y[i * columns + j] += x[i * inner + k] * z[k * columns + j];
+            }
+        }
+    }
+    return y;
+}
+
+void reference_newton_schulz(size_t rows, size_t columns, int64_t steps, const float coefficients[3], double *x) {
+    for (int64_t step = 0; step < steps; step++) {
+        double *transposed = memory_allocate(rows * columns, sizeof *transposed);
+        for (size_t i = 0; i < rows * columns; i++) {
+            transposed[i % columns * rows + i / columns] = x[i];
+        }
+        double *gram = reference_product(rows, columns, rows, x, transposed);
+        double *square = reference_product(rows, rows, rows, gram, gram);
+        for (size_t i = 0; i < rows * rows; i++) {
+            gram[i] = (i / rows == i % rows ? (double)coefficients[0] : 0.0) + (double)coefficients[1] * gram[i] +
+                      (double)coefficients[2] * square[i];
+        }
+        double *next = reference_product(rows, rows, columns, gram, x);
+        memcpy(x, next, rows * columns * sizeof *x);
+        free(next);
+        free(square);
+        free(gram);
+        free(transposed);
+    }
 }
 
 void reference_adamw(const struct reference_adamw *settings, double gradient, double *weight, double *first,

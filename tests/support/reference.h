@@ -92,6 +92,9 @@ void reference_cache_attend(const struct reference_cache *cache, size_t row, siz
 
 /* The exact one, and the approximation by tanh. */
 double reference_gelu(double x);
+/* x [rows, columns] becomes (a I + b A + c A A) x with A = x x^T, so many times: coefficients are a, b, c. */
+void reference_newton_schulz(size_t rows, size_t columns, int64_t steps, const float coefficients[3], double *x);
+
 double reference_gelu_tanh(double x);
 double reference_silu(double x);
 double reference_relu2(double x);

@@ -70,10 +70,12 @@ static void mock_sign(struct gpt *gpt, const struct optimizer_settings *settings
                  ARG_F32((float)settings->mock_memory), ARG_IN(gpt->gradient_norm, 1));
 }
 
-static const struct optimizer_option mock_options[] = {
-    {"mock_memory", "0.5", offsetof(struct optimizer_settings, mock_memory), 0, 0.999, "mock_sign: what stays of the sum"},
-    {.name = NULL},
-};
+static void mock_options(struct optimizer_settings *settings, struct option_table *table) {
+    const struct option_spec rows[] = {
+        FLOAT("mock_memory", &settings->mock_memory, "0.5", 0, 0.999, "mock_sign: what stays of the sum"),
+    };
+    options_append(table, rows, COUNT(rows));
+}
 
 """
 
@@ -115,8 +117,8 @@ def add_optimizer(tree):
     insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* ---- attention */", "    struct kernel mock_sign;\n"))
     insert(os.path.join(tree, "src/operations/kernels.c"),
            ("};\n\nstatic struct kernel *kernel_of(", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
-    insert(os.path.join(tree, "src/model/optimizer.h"), ("    double grad_clip;", "    double mock_memory;\n"))
-    insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <math.h>", '#include "src/operations/kernels.h"\n'),
+    insert(os.path.join(tree, "src/model/optimizer_settings.h"), ("    double grad_clip;", "    double mock_memory;\n"))
+    insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <string.h>", '#include "src/operations/kernels.h"\n'),
            ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {"mock_sign", {"mock_sum"}, mock_options, mock_sign},\n'))
 
 
@@ -234,7 +236,7 @@ def try_frame(tree):
 
 def try_optimizer(tree):
     print("another optimizer")
-    expect(tree.program("hc_train", "--help"), "adamw, mock_sign;", "mock-memory")
+    expect(tree.program("hc_train", "--help"), "adamw, muon, mock_sign;", "mock-memory")
     expect(tree.program("hc_train", "--optimizer", "mock_sing", "--data-dir", "data", status=2), "mock_sign")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", *MODEL)
     mock = ("--optimizer", "mock_sign", "--mock-memory", "0.8")

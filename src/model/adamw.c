@@ -1,0 +1,112 @@
+#include "src/model/adamw.h"
+#include "runtime/options/option_rows.h"
+#include "runtime/system/array.h"
+
+/* ---- a step */
+
+/* The highest rate of a parameter; 0: learning_rate. */
+static double highest_rate(const struct parameters *parameters, const struct parameter *parameter,
+                           const struct optimizer_settings *settings) {
+    const bool is_embedding = parameter->sublayer < 0 && parameter->decayed; /* wte or wpe */
+    const bool is_head = parameter->offset == parameters->head && parameters->head != parameters->token_embedding;
+    return is_embedding          ? settings->embed_learning_rate
+           : is_head             ? settings->head_learning_rate
+           : parameter->rank < 2 ? settings->scalar_learning_rate
+                                 : 0.0;
+}
+
+/* Whether weight decay would move a parameter that is frozen. */
+static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
+                      const struct optimizer_settings *settings) {
+    return settings->decay_all && gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter);
+}
+
+/* The part of [first, end) in the range. */
+static struct optimizer_range part_of(struct optimizer_range range, uint64_t first, uint64_t end) {
+    const uint64_t range_end = range.first + range.count, low = first > range.first ? first : range.first,
+                   high = end < range_end ? end : range_end;
+    return (struct optimizer_range){low, high > low ? high - low : 0, range.state_first + low - range.first};
+}
+
+static void step_part(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration, double highest,
+                      struct optimizer_range part) {
+    const struct parameters *parameters = &gpt->parameters;
+    const struct adamw_settings step = {
+        .rate = (float)optimizer_rate_of(settings, iteration, highest),
+        .beta1 = (float)settings->beta1,
+        .beta2 = (float)settings->beta2,
+        .decay = (float)settings->weight_decay,
+        .epsilon = settings->adam_eps > 0.0 ? (float)settings->adam_eps : 1e-8f,
+        .clip = (float)settings->grad_clip,
+        .step = iteration + 1 - gpt->loss_scale.skipped,
+        .unscale = 1.0f / gpt->loss_scale.scale,
+    };
+    const struct adamw_arenas arenas = {
+        .weights = parameters->weights,
+        .gradients = parameters->gradients,
+        .weights_lowp = parameters->weights_lowp,
+        .first_moments = parameters->states[0],
+        .second_moments = parameters->states[1],
+        .decayed = settings->decay_all ? parameters->elements : parameters->decayed,
+    };
+    if (part.count > 0) {
+        adamw_step(&gpt->operations, &arenas, part, &step, gpt->gradient_norm);
+    }
+}
+
+/* Neighbours in the arena that have the same rate are one launch. */
+static void step_parts(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                       struct optimizer_range range, bool skips_matrices) {
+    const struct parameters *parameters = &gpt->parameters;
+    double run_rate = 0.0;  /* of [run_first, first) */
+    uint64_t run_first = 0; /* of the next launch */
+    bool is_running = false;
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
+        const double rate = highest_rate(parameters, parameter, settings);
+        const bool is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
+        const uint64_t first = i > 0 ? parameter->offset : 0; /* with the gap before it */
+        if (is_running && (!is_taken || rate < run_rate || rate > run_rate)) {
+            step_part(gpt, settings, iteration, run_rate, part_of(range, run_first, first));
+            is_running = false;
+        }
+        if (is_taken && !is_running) {
+            is_running = true;
+            run_first = first;
+            run_rate = rate;
+        }
+    }
+    if (is_running) {
+        step_part(gpt, settings, iteration, run_rate, part_of(range, run_first, parameters->elements));
+    }
+}
+
+void adamw(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+           struct optimizer_range range) {
+    step_parts(gpt, settings, iteration, range, false);
+}
+
+void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                  struct optimizer_range range) {
+    step_parts(gpt, settings, iteration, range, true);
+}
+
+/* ---- options */
+
+void adamw_options(struct optimizer_settings *settings, struct option_table *table) {
+    const struct option_spec rows[] = {
+        HEADING("AdamW, of all parameters or of those that another optimizer leaves to it"),
+        FLOAT("beta1", &settings->beta1, "0.9", 0, 0.999999, "decay of the first moment"),
+        FLOAT("beta2", &settings->beta2, "0.95", 0, 0.999999, "decay of the second moment"),
+        FLOAT("adam_eps", &settings->adam_eps, "1e-8", 1e-30, 1, "what is added to the root of the second moment"),
+        BOOL("decay_all", &settings->decay_all, "false",
+             "weight decay of all parameters, gains, biases and scalars too"),
+        FLOAT("embed_learning_rate", &settings->embed_learning_rate, "0", 0, 10,
+              "highest learning rate of wte and wpe; it has the same schedule. 0: learning_rate"),
+        FLOAT("head_learning_rate", &settings->head_learning_rate, "0", 0, 10,
+              "of lm_head, without tied embeddings. 0: learning_rate"),
+        FLOAT("scalar_learning_rate", &settings->scalar_learning_rate, "0", 0, 10,
+              "of parameters with fewer than two dimensions: gains, biases and scalars. 0: learning_rate"),
+    };
+    options_append(table, rows, COUNT(rows));
+}

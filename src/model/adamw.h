@@ -1,0 +1,16 @@
+/* The optimizer AdamW, for the table in optimizer.c and for optimizers that leave parameters to it. */
+#pragma once
+
+#include "runtime/options/options.h"
+#include "src/model/gpt.h"
+#include "src/model/optimizer_settings.h"
+
+void adamw_options(struct optimizer_settings *settings, struct option_table *table);
+
+/* Updates all parameters of a range. Launches. */
+void adamw(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+           struct optimizer_range range);
+
+/* The same, without parameters that are made of matrices (parameter.matrices). */
+void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                  struct optimizer_range range);

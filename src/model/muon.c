@@ -1,0 +1,133 @@
+#include "src/model/muon.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/options/option_rows.h"
+#include "runtime/system/array.h"
+#include "runtime/system/error.h"
+#include "runtime/system/sizes.h"
+#include "src/model/adamw.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- settings */
+
+#define USUAL_COEFFICIENTS "3.4445, -4.7750, 2.0315"
+
+void muon_options(struct optimizer_settings *settings, struct option_table *table) {
+    const struct option_spec rows[] = {
+        HEADING("Muon, of the matrices inside the model; AdamW takes the other parameters"),
+        FLOAT("muon_learning_rate", &settings->muon_learning_rate, "0", 0, 10,
+              "highest learning rate; it has the same schedule. 0: learning_rate"),
+        FLOAT("muon_weight_decay", &settings->muon_weight_decay, "-1", -1, 10, "-1: weight_decay"),
+        FLOAT("muon_momentum", &settings->muon_momentum, "0.95", 0, 0.999999, "decay of the momentum"),
+        CHOICE(
+            "muon_scale", &settings->muon_scale, "match_rms_adamw", MUON_SCALE_WORDS,
+            "factor of an update of R rows and C columns. match_rms_adamw: 0.2 sqrt(max(R, C)), which suits rates "
+            "of AdamW; original: sqrt(max(1, R / C)), which suits rates like 0.02"),
+        INT("muon_steps", &settings->muon_steps, "5", 1, 100, "Newton-Schulz iterations"),
+        TEXT("muon_coefficients", &settings->muon_coefficients, USUAL_COEFFICIENTS,
+             "a, b, c of the iteration X = (a I + b A + c A A) X with A = X X^T"),
+        CHOICE("muon_dtype", &settings->muon_dtype, "auto", MUON_DTYPE_WORDS,
+               "type of the iterations' matrices. bf16, with --dtype bf16, is fast on matrix cores and changes an "
+               "update by a few per cent; auto: bf16 there, else fp32"),
+    };
+    options_append(table, rows, COUNT(rows));
+}
+
+int muon_read_coefficients(const char *text, float coefficients[3]) {
+    const char *rest = text ? text : USUAL_COEFFICIENTS;
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        const double number = strtod(rest, &end);
+        if (end == rest || !isfinite(number) || fabs(number) > 1e6 || (i < 2 && *end != ',') || (i == 2 && *end)) {
+            return error_set(
+                "muon_coefficients = '%s': three numbers with commas are needed, like " USUAL_COEFFICIENTS, text);
+        }
+        coefficients[i] = (float)number;
+        rest = end + 1;
+    }
+    return 0;
+}
+
+enum element_type muon_type(const struct gpt *gpt) {
+    const bool bf16 = gpt->options.type == ELEMENT_BF16, fast = bf16 && gemm_uses_matrix_cores(gpt->compute);
+    const int asked = gpt->options.muon_dtype;
+    return asked == MUON_BF16 || (asked == MUON_AUTO && fast) ? ELEMENT_BF16 : ELEMENT_FP32;
+}
+
+/* ---- memory */
+
+void muon_plan(struct gpt *gpt) {
+    const char *const group = "Muon's matrices";
+    const enum element_type type = gpt->operations.shape.muon_type;
+    struct muon_scratch *scratch = &gpt->scratch.muon;
+    uint64_t elements = 0, side = 0;
+    for (size_t i = 0; i < gpt->parameters.count; i++) {
+        const struct parameter *parameter = &gpt->parameters.table[i];
+        for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {
+            const uint64_t rows = parameter->matrices[k], columns = parameter->shape[1];
+            elements = size_larger(elements, rows * columns);
+            side = size_larger(side, rows < columns ? rows : columns);
+        }
+    }
+    elements = (elements + 63) / 64 * 64;
+    scratch->x[0] = memory_plan_add(&gpt->plan, group, elements, type);
+    scratch->x[1] = memory_plan_add(&gpt->plan, group, elements, type);
+    scratch->update =
+        type == ELEMENT_FP32 ? scratch->x[1] : memory_plan_add(&gpt->plan, group, elements, ELEMENT_FP32);
+    scratch->gram = memory_plan_add(&gpt->plan, group, side * side, type);
+    scratch->square = memory_plan_add(&gpt->plan, group, side * side, ELEMENT_FP32);
+    scratch->norm = memory_plan_add(&gpt->plan, group, 1, ELEMENT_FP32);
+}
+
+/* ---- a step */
+
+static double scale_of(int rule, double rows, double columns) {
+    return rule == MUON_ORIGINAL ? sqrt(fmax(1.0, rows / columns)) : 0.2 * sqrt(fmax(rows, columns));
+}
+
+/* All matrices of a parameter. */
+static void step_parameter(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                           const struct parameter *parameter, uint64_t state_first) {
+    const struct parameters *parameters = &gpt->parameters;
+    const bool own_decay = settings->muon_weight_decay >= 0.0;
+    const struct muon_arenas arenas = {
+        .weights = parameters->weights,
+        .gradients = parameters->gradients,
+        .momentum = parameters->states[0],
+        .weights_lowp = parameters->weights_lowp,
+    };
+    struct muon_settings step = {
+        .momentum = (float)settings->muon_momentum,
+        .rate = (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
+        .decay = (float)(own_decay ? settings->muon_weight_decay : settings->weight_decay),
+        .clip = (float)settings->grad_clip,
+        .unscale = 1.0f / gpt->loss_scale.scale,
+    };
+    float coefficients[3];
+    muon_read_coefficients(settings->muon_coefficients, coefficients);
+    uint64_t done = 0;
+    for (int i = 0; i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
+        const uint64_t rows = parameter->matrices[i], columns = parameter->shape[1];
+        const struct muon_matrix matrix = {rows, columns, parameter->offset + done, state_first + done};
+        step.scale = (float)scale_of(settings->muon_scale, (double)rows, (double)columns);
+        muon_begin(&gpt->operations, &arenas, &matrix, &step, &gpt->scratch.muon, gpt->gradient_norm);
+        const struct buffer *x =
+            newton_schulz(&gpt->operations, rows, columns, settings->muon_steps, coefficients, &gpt->scratch.muon);
+        muon_end(&gpt->operations, &arenas, &matrix, &step, x, gpt->gradient_norm);
+        done += rows * columns;
+    }
+}
+
+void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+          struct optimizer_range range) {
+    const struct parameters *parameters = &gpt->parameters;
+    adamw_others(gpt, settings, iteration, range);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        if (parameter->matrices[0] && parameter->offset >= range.first &&
+            parameter->offset < range.first + range.count) {
+            step_parameter(gpt, settings, iteration, parameter,
+                           range.state_first + parameter->offset - range.first);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+/* Settings of all optimizers, and the learning rate's schedule. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How the learning rate falls after its linear warm-up; see optimizer_rate. */
+#define LR_SCHEDULE_WORDS "cosine|wsd|linear|constant"
+enum lr_schedule { LR_COSINE, LR_WSD, LR_LINEAR, LR_CONSTANT };
+
+struct optimizer_settings {
+    int optimizer; /* number of its row, see optimizer_at */
+    double learning_rate, min_lr;
+    int64_t warmup_iters, lr_decay_iters;
+    int lr_schedule;          /* enum lr_schedule */
+    double cooldown_fraction; /* of lr_decay_iters, at whose end the rate falls; of LR_WSD */
+    double weight_decay;
+    double grad_clip; /* largest global norm; 0: no clipping */
+    /* AdamW */
+    double beta1, beta2;
+    double adam_eps; /* 0: 1e-8 */
+    bool decay_all;  /* weight decay of biases, gains and other small parameters, too */
+    /* Highest rates of wte and wpe, of lm_head, and of parameters with fewer than two dimensions. 0:
+     * learning_rate */
+    double embed_learning_rate, head_learning_rate, scalar_learning_rate;
+    /* Muon */
+    double muon_momentum;
+    double muon_learning_rate; /* 0: learning_rate */
+    double muon_weight_decay;  /* negative: weight_decay */
+    int muon_scale;            /* enum muon_scale */
+    int muon_dtype;            /* enum muon_dtype */
+    int64_t muon_steps;
+    char *muon_coefficients; /* "a, b, c", see muon_read_coefficients; NULL: the default */
+    /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
+     * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
+     * states is dropped when it is loaded. */
+    bool freeze_alpha_res;
+};
+
+#define MUON_SCALE_WORDS "match_rms_adamw|original"
+enum muon_scale { MUON_MATCH_RMS_ADAMW, MUON_ORIGINAL };
+
+/* Type of the matrices of Newton-Schulz iterations. auto: bf16 if activations are bf16 on a GPU's matrix cores. */
+#define MUON_DTYPE_WORDS "auto|fp32|bf16"
+enum muon_dtype { MUON_AUTO, MUON_FP32, MUON_BF16 };
+
+/* Returns the learning rate of iteration 0, 1, ...: linear warm-up over warmup_iters to learning_rate, then
+ *   cosine    along a cosine to min_lr at lr_decay_iters;
+ *   linear    in a line to min_lr at lr_decay_iters;
+ *   wsd       constant, but over the last cooldown_fraction of lr_decay_iters in a line to min_lr;
+ *   constant  learning_rate for ever.
+ * After lr_decay_iters it stays at min_lr. */
+double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
+
+/* The learning rate of an iteration, of parameters whose highest rate is `highest` (0: learning_rate). */
+double optimizer_rate_of(const struct optimizer_settings *settings, int64_t iteration, double highest);

@@ -1,0 +1,177 @@
+/* Cases of test_operations: the optimizer Muon, on a matrix of shape.count rows and C columns. */
+#include "src/operations/muon.h"
+#include "tests/support/operation_cases.h"
+#include "tests/support/reference.h"
+#include "tests/support/rounding.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t size_of(const struct bench *bench) {
+    return (size_t)bench->shape.count * bench->channels;
+}
+
+static bool is_bf16(const struct bench *bench) {
+    return bench->operations->shape.muon_type == ELEMENT_BF16;
+}
+
+/* The buffers that the functions need, for this matrix; x[0] is the field x. */
+static struct muon_scratch scratch_of(struct bench *bench, const char *x) {
+    const size_t padded = (size_of(bench) + 63) / 64 * 64, rows = (size_t)bench->shape.count;
+    const size_t side = rows < bench->channels ? rows : bench->channels;
+    const bool bf16 = is_bf16(bench);
+    struct muon_scratch scratch = {.x = {bench_buffer(bench, x), bf16 ? bench_scratch_activation(bench, padded)
+                                                                      : bench_scratch(bench, padded)},
+                                   .gram = bf16 ? bench_scratch_activation(bench, side * side)
+                                                : bench_scratch(bench, side * side),
+                                   .square = bench_scratch(bench, side * side),
+                                   .norm = bench_scratch(bench, 1)};
+    scratch.update = bf16 ? bench_scratch(bench, padded) : scratch.x[1];
+    return scratch;
+}
+
+/* ---- what comes before and after the iterations. Variations: what is in the table below. */
+
+static const struct muon_case {
+    struct muon_settings settings;
+    float norm;
+} muon_cases[] = {
+    {{.momentum = 0.95f, .rate = 0.02f, .decay = 0.1f, .scale = 1.5f, .clip = 1.0f, .unscale = 0.125f}, 8.0f},
+    {{.momentum = 0.9f, .rate = 0.02f, .decay = 0.0f, .scale = 1.0f, .clip = 0.0f, .unscale = 1.0f}, 8.0f},
+    {{.momentum = 0.9f, .rate = 0.02f, .decay = 0.1f, .scale = 1.0f, .clip = 1.0f, .unscale = 1.0f}, NAN},
+    /* the norm of u is below its bound */
+    {{.momentum = 0.9f, .rate = 0.02f, .decay = 0.1f, .scale = 1.0f, .clip = 0.0f, .unscale = 1e-9f}, 1.0f},
+};
+
+enum { BEFORE = 5, STATE_BEFORE = 3, AROUND = 8 }; /* elements of the arena, and of the state, before the matrix */
+
+static void step_describe(struct bench *bench) {
+    const size_t count = size_of(bench);
+    bench_input(bench, "grad", count + AROUND, 0.0, 1.0);
+    bench_input(bench, "orthogonal", count, 0.0, 1.0);
+    bench_input(bench, "weights", count + AROUND, 0.0, 1.0);
+    bench_input(bench, "momentum", count + AROUND, 0.0, bench->shape.variation == 3 ? 0.0 : 1.0);
+    bench_output(bench, "new_weights", count + AROUND);
+    bench_output(bench, "new_momentum", count + AROUND);
+    struct field *x = bench_byproduct(bench, "x", count);
+    x->roundings = 1;
+    if (is_bf16(bench)) {
+        bench_activation(x);
+    }
+    if (bench->shape.type != ELEMENT_FP32) {
+        bench_activation(bench_byproduct(bench, "operands", count + AROUND))->roundings = 1;
+    }
+}
+
+static void step_reference(struct bench *bench) {
+    const struct muon_case *test = &muon_cases[bench->shape.variation];
+    const size_t count = size_of(bench);
+    const double mu = (double)test->settings.momentum, clip = (double)test->settings.clip,
+                 norm = (double)test->norm;
+    const double factor = (clip > 0.0 ? fmin(1.0, clip / (norm + 1e-6)) : 1.0) * (double)test->settings.unscale;
+    double *weights = bench_values(bench, "new_weights"), *momentum = bench_values(bench, "new_momentum");
+    double *x = bench_values(bench, "x"), squares = 0.0;
+    memcpy(weights, bench_values(bench, "weights"), (count + AROUND) * sizeof *weights);
+    memcpy(momentum, bench_values(bench, "momentum"), (count + AROUND) * sizeof *momentum);
+    memset(x, 0, count * sizeof *x);
+    for (size_t i = 0; i < count && isfinite(norm); i++) {
+        const double g = factor * bench_values(bench, "grad")[BEFORE + i];
+        double *m = &momentum[STATE_BEFORE + i], *w = &weights[BEFORE + i];
+        *m = mu * *m + (1.0 - mu) * g;
+        x[i] = (1.0 - mu) * g + mu * *m;
+        squares += x[i] * x[i];
+        *w -= (double)test->settings.rate * (double)test->settings.decay * *w;
+        *w -= (double)test->settings.rate * (double)test->settings.scale * bench_values(bench, "orthogonal")[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        x[i] /= fmax(sqrt(squares), 1e-7);
+    }
+    if (bench->shape.type != ELEMENT_FP32) {
+        memcpy(bench_values(bench, "operands"), weights, (count + AROUND) * sizeof *weights);
+    }
+}
+
+static void run_step(struct bench *bench) {
+    const struct muon_case *test = &muon_cases[bench->shape.variation];
+    const size_t count = size_of(bench);
+    const struct buffer *norm = bench_scratch(bench, 1), *weights = bench_buffer(bench, "new_weights");
+    const struct buffer *momentum = bench_buffer(bench, "new_momentum"), *operands = weights;
+    const double size = (double)test->norm;
+    bench->failed = bench->failed || support_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
+    bench_copy(bench, bench_buffer(bench, "weights"), 0, weights, 0, count + AROUND);
+    bench_copy(bench, bench_buffer(bench, "momentum"), 0, momentum, 0, count + AROUND);
+    if (bench->shape.type != ELEMENT_FP32) {
+        operands = bench_buffer(bench, "operands");
+        bench_copy(bench, weights, 0, operands, 0, count + AROUND);
+    }
+    const struct muon_scratch scratch = scratch_of(bench, "x");
+    const struct muon_arenas arenas = {weights, bench_buffer(bench, "grad"), momentum, operands};
+    const struct muon_matrix matrix = {(size_t)bench->shape.count, bench->channels, BEFORE, STATE_BEFORE};
+    muon_begin(bench->operations, &arenas, &matrix, &test->settings, &scratch, norm);
+    muon_end(bench->operations, &arenas, &matrix, &test->settings, bench_buffer(bench, "orthogonal"), norm);
+}
+
+OPERATION(step, "muon", "muon.cl", step_describe, .reference = step_reference, .forward = run_step);
+
+/* ---- the iterations */
+
+static const float usual[3] = {3.4445f, -4.7750f, 2.0315f}, of_track_3[3] = {2.0f, -1.5f, 0.5f};
+
+static int64_t steps_of(const struct bench *bench) {
+    return bench->shape.variation ? 12 : 5;
+}
+
+/* In bf16 each iteration rounds X, A and the polynomial of A, whose effects on X grow with a, 3.4, and cancel: 2
+ * to 3 per cent of the largest number, which is a few times larger than numbers are in general. */
+static void schulz_describe(struct bench *bench) {
+    struct field *from = bench_input(bench, "from", (size_of(bench) + 63) / 64 * 64, 0.0, 1.0);
+    struct field *x = bench_output(bench, "orthogonal", size_of(bench));
+    if (is_bf16(bench)) {
+        bench_activation(from);
+        x->roundings = 30;
+    }
+}
+
+/* Less than 1 in norm. */
+static void schulz_prepare(struct bench *bench) {
+    double *x = bench_values(bench, "from");
+    const size_t count = size_of(bench);
+    const double norm = sqrt(reference_dot(count, x, x));
+    for (size_t i = 0; i < count; i++) {
+        x[i] = rounding_nearest(is_bf16(bench) ? ELEMENT_BF16 : ELEMENT_FP32, x[i] / norm);
+    }
+}
+
+static void schulz_reference(struct bench *bench) {
+    const float *coefficients = bench->shape.variation ? of_track_3 : usual;
+    double *x = bench_values(bench, "orthogonal");
+    memcpy(x, bench_values(bench, "from"), size_of(bench) * sizeof *x);
+    reference_newton_schulz((size_t)bench->shape.count, bench->channels, steps_of(bench), coefficients, x);
+}
+
+static void run_schulz(struct bench *bench) {
+    const struct muon_scratch scratch = scratch_of(bench, "from");
+    const struct buffer *x = newton_schulz(bench->operations, (size_t)bench->shape.count, bench->channels,
+                                           steps_of(bench), bench->shape.variation ? of_track_3 : usual, &scratch);
+    bench_copy(bench, x, 0, bench_buffer(bench, "orthogonal"), 0, size_of(bench));
+}
+
+OPERATION(schulz, "newton_schulz", "muon.cl", schulz_describe, .prepare = schulz_prepare,
+          .reference = schulz_reference, .forward = run_schulz);
+
+/* ---- cases */
+
+const struct operation_case cases_muon[] = {
+    TINY(step, "clipped", 1, 1, TINY_RC, .count = 7),
+    TINY(step, "no clipping", 1, 1, TINY_RC, .count = 7, .variation = 1),
+    TINY(step, "norm NaN", 1, 1, TINY_RC, .count = 7, .variation = 2),
+    TINY(step, "almost no gradient", 1, 1, TINY_RC, .count = 7, .variation = 3),
+    CASE(schulz, "24 x 24", .residual = "rc", .count = 24),
+    CASE(schulz, "48 x 24", .residual = "rc", .count = 48),
+    CASE(schulz, "1 x 24", .residual = "rc", .count = 1),
+    CASE(schulz, "7 x 24", .residual = "rc", .count = 7),
+    CASE(schulz, "40 x 5", .residual = "rc", .channels = 5, .count = 40),
+    CASE(schulz, "100 x 33, 12 steps of other coefficients", .residual = "rc", .channels = 33, .count = 100,
+         .variation = 1),
+    {.test = NULL},
+};
