@@ -70,6 +70,9 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                         "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
         {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
                          "s: logits become s tanh(logits / s), so none is larger than s (0: they stay)")},
+        {.option = CHOICE("init", &config->init, "gpt2", "gpt2|track3",
+                          "first values of embeddings and linear layers: those of GPT-2; or those of "
+                          "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero")},
         {.option = FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
          .only_in_training = true},
     };

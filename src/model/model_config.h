@@ -8,6 +8,7 @@
 
 /* A switch that may follow another; model_config_check replaces SWITCH_FOLLOWS. In config.json it is a boolean. */
 enum switch_state { SWITCH_FOLLOWS, SWITCH_OFF, SWITCH_ON };
+enum first_weights { INIT_GPT2, INIT_TRACK3 };
 enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
 enum stream_reduce {
     STREAM_REDUCE_AUTO,
@@ -44,6 +45,7 @@ struct model_config {
     double hc_eps;        /* added to sigmoids of H_pre, and in mhc's iterations */
     bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
     double logit_softcap; /* s: logits become s tanh(logits / s); 0: they stay */
+    int init;             /* enum first_weights: what training begins with */
     double dropout;
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */
@@ -59,7 +61,7 @@ struct model_setting {
     bool only_in_training; /* what a model computes does not depend on it */
 };
 
-enum { MODEL_MOST_SETTINGS = 32 + RESIDUAL_MAX_SETTINGS };
+enum { MODEL_MOST_SETTINGS = 40 + RESIDUAL_MAX_SETTINGS };
 
 #define MODEL_CONFIG_MARK "exported_by" /* the key with which hc_export marks its folders */
 

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64   /* elements: every tensor starts on a vector of any width */
-#define DEVIATION 0.02 /* of initial weights */
+#define ALIGNMENT             64   /* elements: every tensor starts on a vector of any width */
+#define DEVIATION             0.02 /* of initial weights */
+#define TRACK3_INNER_VARIANCE 0.33 /* with init track3: of a linear layer's weights, times its inputs */
 
 /* ---- the table, in file order */
 
@@ -63,7 +64,14 @@ void parameters_add_norm(struct parameter_builder *builder, const char *name, st
     add_bias(builder, &norm->bias, name, width, builder->config->bias && norm_has_bias(builder->config->norm));
 }
 
-static double deviation_of(const struct parameter_builder *builder, enum linear_role role) {
+static bool is_track3(const struct parameter_builder *builder) {
+    return builder->config->init == INIT_TRACK3;
+}
+
+static double deviation_of(const struct parameter_builder *builder, size_t in, enum linear_role role) {
+    if (is_track3(builder)) {
+        return role == LINEAR_OUTPUT ? 0.0 : sqrt(TRACK3_INNER_VARIANCE / (double)in);
+    }
     return role == LINEAR_OUTPUT ? DEVIATION / sqrt(2.0 * (double)builder->config->n_layer) : DEVIATION;
 }
 
@@ -72,7 +80,7 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
     linear->has_bias = has_bias;
     linear->in = in;
     linear->out = out;
-    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, role))->matrices[0] = out;
+    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, in, role))->matrices[0] = out;
     add_bias(builder, &linear->bias_at, name, out, has_bias);
 }
 
@@ -88,7 +96,7 @@ void parameters_divide_linear(struct parameter_builder *builder, const struct li
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
                             struct linear *linear) {
     struct parameter *weight =
-        add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, role));
+        add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, linear->in, role));
     weight->joined = true;
     weight->matrices[0] = linear->out;
     struct parameter *bias = add_bias(builder, NULL, name, linear->out, linear->has_bias);
@@ -144,9 +152,10 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
     const size_t width = (size_t)config->n_embd;
     const int64_t top = BRANCHES * config->n_layer;
-    add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, DEVIATION);
+    const double of_embeddings = is_track3(&builder) ? 1.0 : DEVIATION;
+    add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, of_embeddings);
     if (config->position == POSITION_LEARNED) {
-        add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, DEVIATION);
+        add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, of_embeddings);
     }
     if (config->stream_expand == STREAM_EXPAND_SCALED) {
         add_stream_scale(&builder);
@@ -164,7 +173,7 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     add_norm(&builder, top);
     if (!config->tie_embeddings) {
         *builder.prefix = '\0';
-        add_weight(&builder, &parameters->head, "lm_head", tokens, width, DEVIATION);
+        add_weight(&builder, &parameters->head, "lm_head", tokens, width, is_track3(&builder) ? 0.0 : DEVIATION);
     }
     snprintf(builder.prefix, sizeof builder.prefix, "transformer.hc_head.");
     add_frame(&builder, top);

@@ -84,7 +84,7 @@ struct parameter *parameters_add(struct parameter_builder *builder, const char *
 /* Adds the gain [C] of one of the model's norms, and its bias if it has one. */
 void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm);
 
-/* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer). */
+/* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer), or with init track3 as zero. */
 enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
 
 /* Adds the weight [out, in] and, with has_bias, the bias [out] of a linear layer. *linear gets sizes and

@@ -530,6 +530,38 @@ UNIT_TEST(initial_weights_do_not_depend_on_the_variant) {
     }
 }
 
+/* The deviation of a parameter's first values, and what it is to be. */
+static void judge_deviation(const struct small_model *model, const float *weights, const char *name,
+                            double expected) {
+    const struct parameter *parameter = parameters_find(&model->gpt.parameters, name);
+    const double count = (double)parameter->elements;
+    const double deviation = tensors_norm(weights + parameter->offset, parameter->elements) / sqrt(count);
+    if (!(fabs(deviation - expected) <= 4.0 / sqrt(2.0 * count) * expected)) {
+        fail_msg("%s: deviation %g, expected %g", name, deviation, expected);
+    }
+}
+
+UNIT_TEST(track3_begins_with_zeros_and_wide_embeddings) {
+    struct model_config config = config_of(&plain_rc);
+    config.tie_embeddings = false;
+    config.mlp = MLP_SWIGLU;
+    config.init = INIT_TRACK3;
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    float *weights = small_model_read(&model, model.gpt.parameters.weights);
+    const double inner = sqrt(0.33 / (double)config.n_embd);
+    judge_deviation(&model, weights, "transformer.wte.weight", 1.0);
+    judge_deviation(&model, weights, "transformer.wpe.weight", 1.0);
+    judge_deviation(&model, weights, "transformer.h.1.attn.c_attn.weight", inner);
+    judge_deviation(&model, weights, "transformer.h.1.attn.c_proj.weight", 0.0);
+    judge_deviation(&model, weights, "transformer.h.1.mlp.c_gate.weight", inner);
+    judge_deviation(&model, weights, "transformer.h.1.mlp.c_fc.weight", inner);
+    judge_deviation(&model, weights, "transformer.h.1.mlp.c_proj.weight", 0.0);
+    judge_deviation(&model, weights, "lm_head.weight", 0.0);
+    free(weights);
+    small_model_release(&model);
+}
+
 static int begin(void **state) {
     return small_model_begin(state, &compute);
 }
@@ -617,6 +649,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(frozen_alpha_res_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
+        cmocka_unit_test(track3_begins_with_zeros_and_wide_embeddings),
     };
     size_t fixed = 0;
     while (tests[fixed].test_func) {
