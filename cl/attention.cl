@@ -1,4 +1,5 @@
-/* Causal attention without a T x T matrix (Dao et al. 2022), per head, with scale = 1/sqrt(HEAD_SIZE):
+/* Causal attention without a T x T matrix (Dao et al. 2022), per head, with scale = ATTN_SCALE, or if that is 0
+ * 1/sqrt(HEAD_SIZE):
  *
  *   s_qk = scale <q, k>  (k <= q)    p = softmax_k(s)    y_q = sum_k p_qk v_k     lse_q = log sum_k exp(s_qk)
  *
@@ -14,13 +15,14 @@
  * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs,
  * attention_matrix_cores.cl on matrix cores, and attention_step.cl where text is generated.
  *
- * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), KEY_VEC keys in a vector.
+ * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), ATTN_SCALE, KEY_VEC keys in a
+ * vector.
  */
 #define KV_GROUP    (HEADS / KV_HEADS)
 #define Y_ROW       (HEADS * HEAD_SIZE)    /* elements of a token in y, */
 #define KV_ROW      (KV_HEADS * HEAD_SIZE) /* in keys, and in values, */
 #define QKV_ROW     (Y_ROW + 2 * KV_ROW)   /* and in qkv: queries, then keys, then values */
-#define SCORE_SCALE rsqrt((float)HEAD_SIZE)
+#define SCORE_SCALE (ATTN_SCALE > 0.0f ? ATTN_SCALE : rsqrt((float)HEAD_SIZE))
 #define LOG2E       1.4426950408889634f
 #define LN2         0.6931471805599453f
 

@@ -90,6 +90,7 @@ class Attention(nn.Module):
         if config["position"] not in ("learned", "rope", "none"):
             raise ValueError("this file has no function for position '%s': add one beside rotate" % config["position"])
         self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None
+        self.scale = config.get("attn_scale", 0.0)                   # of scores; 0: 1 / sqrt(D)
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
 
     def project(self, inputs):
@@ -111,6 +112,8 @@ class Attention(nn.Module):
         if self.kv_heads != self.heads:                              # neighbouring query heads share one
             key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
         rate = self.dropout if self.training else 0.0
+        if self.scale:                                               # the function below has 1 / sqrt(D)
+            query = query * (self.scale * math.sqrt(self.size))
         y = functional.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)
         y = self.c_proj(y.transpose(1, 2).reshape(batch, length, -1))
         return functional.dropout(y, self.dropout, self.training)

@@ -279,6 +279,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .hc_eps = config->hc_eps,
         .mlp = config->mlp,
         .qk_norm = config->qk_norm,
+        .attn_scale = config->attn_scale,
         .activation = config->activation,
         .type = gpt->options.type,
         .muon = is_training(gpt) && gpt->options.optimizer->matrix_state,

@@ -53,6 +53,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                          "base of RoPE's wavelengths, which grow from 2 pi to 2 pi rope_theta tokens")},
         {.option = BOOL("qk_norm", &config->qk_norm, "false",
                         "RMSNorm of every query and key head, with gains of its own, before RoPE")},
+        {.option = FLOAT("attn_scale", &config->attn_scale, "0", 0, 1e6,
+                         "what scores of attention are multiplied by (0: 1 / sqrt(head_dim))")},
         {.option =
              CHOICE("norm", &config->norm, "layernorm", norm_names(),
                     "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},

@@ -36,6 +36,7 @@ struct model_config {
     int position;         /* place in position_names */
     double rope_theta;    /* of POSITION_ROPE */
     bool qk_norm;         /* an RMSNorm over each head of q and k, before RoPE */
+    double attn_scale;    /* of attention scores; 0: 1 / sqrt(head_dim) */
     int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */
     double norm_eps;      /* model_config_check replaces 0 by the norm's usual one */
     int mlp;              /* place in mlp_names */

@@ -305,6 +305,9 @@ static int check_once(struct operations *operations, const char *kernels) {
     snprintf(what, sizeof what,
              "attention by %s, %" PRId64 " heads, %" PRId64 " key heads, %" PRId64 " channels, %s", kernels,
              heads.heads, heads.kv_heads, heads.size, element_name(operations->shape.type));
+    if (operations->shape.attn_scale > 0.0) {
+        snprintf(what + strlen(what), sizeof what - strlen(what), ", scale %.9g", operations->shape.attn_scale);
+    }
     if (operations->compute->device.model || self_test_passed(operations->compute, what, key)) {
         return 0;
     }

@@ -1,8 +1,10 @@
 /* Compares attention on the device with sums on the host in double. Causal attention of sequences of T positions, H
  * query heads of D channels, of which H / K neighbours read the same of K key and value heads:
  *
- *   p = softmax(q k^T / sqrt(D)), y = (f p) v, dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp
- *   dv = (f p)^T dy, ds = p (f dy v^T - sum_d dy y) / sqrt(D), dq = ds k, dk = ds^T q */
+ *   p = softmax(scale q k^T), y = (f p) v, dropout's factors f (0 or 1 / (1 - rate)), lse = log sum exp
+ *   dv = (f p)^T dy, ds = scale p (f dy v^T - sum_d dy y), dq = ds k, dk = ds^T q
+ *
+ * scale is 1 / sqrt(D), or the attn_scale of the model. */
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
@@ -44,6 +46,7 @@ struct trial {
     struct token_shape tokens;
     struct dropout dropout;
     float spread;
+    double scale; /* of scores */
     size_t sequence, heads, kv_heads, head_size;
     size_t rows, qkv_rows;   /* of all heads, in y and in qkv */
     double *qkv, *d_y;       /* drawn: [N, H + 2 K, D], [N, H, D] */
@@ -96,11 +99,11 @@ static double dropout_factor(const struct trial *trial, size_t head, size_t quer
 
 /* The weights of a query, for the keys of tokens first .. query; returns its lse. */
 static double weigh(struct trial *trial, size_t head, size_t first, size_t query) {
-    const double scale = 1.0 / sqrt((double)trial->head_size), *q = trial->qkv + qkv_at(trial, query, 0, head);
+    const double *q = trial->qkv + qkv_at(trial, query, 0, head);
     const size_t keys = query - first + 1;
     double highest = -INFINITY, total = 0.0;
     for (size_t key = 0; key < keys; key++) {
-        trial->p[key] = scale * dot(q, trial->qkv + qkv_at(trial, first + key, 1, head), trial->head_size);
+        trial->p[key] = trial->scale * dot(q, trial->qkv + qkv_at(trial, first + key, 1, head), trial->head_size);
         highest = fmax(highest, trial->p[key]);
     }
     for (size_t key = 0; key < keys; key++) {
@@ -141,7 +144,7 @@ static void sum_backward(struct trial *trial) {
         for (size_t key = first; key <= query; key++) {
             const size_t k = qkv_at(trial, key, 1, head), v = qkv_at(trial, key, 2, head);
             const double p = trial->p[key - first], factor = trial->factor[key - first];
-            const double d_s = p * (factor * dot(d_y, trial->qkv + v, count) - delta) / sqrt((double)count);
+            const double d_s = trial->scale * p * (factor * dot(d_y, trial->qkv + v, count) - delta);
             add(d_s, trial->qkv + k, count, trial->d_qkv + q);
             add(d_s, trial->qkv + q, count, trial->d_qkv + k);
             add(factor * p, d_y, count, trial->d_qkv + v);
@@ -292,6 +295,7 @@ int attention_check_case(struct operations *operations, struct token_shape token
         .tokens = tokens,
         .dropout = dropout,
         .spread = spread,
+        .scale = attention_scale(&operations->shape),
         .sequence = sequence,
         .heads = (size_t)heads.heads,
         .kv_heads = (size_t)heads.kv_heads,
@@ -318,6 +322,13 @@ int attention_check_case(struct operations *operations, struct token_shape token
     return status;
 }
 
+/* With another scale than 1 / sqrt(D), q and k get a power of two that brings the scores, and so the roundings of
+ * their sums, near to what they are with that one. */
+static float check_spread(const struct operation_shape *shape) {
+    const double usual = 1.0 / sqrt((double)head_shape(shape).size);
+    return (float)exp2(fmax(-4.0, fmin(4.0, round(0.5 * log2(usual / attention_scale(shape))))));
+}
+
 /* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or
  * a whole one where heads are enough for its cores. Several blocks of rows, the last one not full. */
 int attention_check(struct operations *operations) {
@@ -325,10 +336,11 @@ int attention_check(struct operations *operations) {
     const struct token_shape tokens = {1, 83};
     const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
     const size_t chosen = *cores;
-    int status = attention_check_case(operations, tokens, (struct dropout){0}, 1.0f);
+    const float spread = check_spread(&operations->shape);
+    int status = attention_check_case(operations, tokens, (struct dropout){0}, spread);
     for (size_t i = 0; i <= (chosen ? 1 : 0) && status == 0; i++) {
         *cores = i;
-        status = attention_check_case(operations, tokens, dropout, 1.0f);
+        status = attention_check_case(operations, tokens, dropout, spread);
     }
     *cores = chosen;
     return status;

@@ -89,12 +89,12 @@ static int build(struct operations *operations) {
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DKEY_VEC=1 -DWARP_SIZE=%u -DFP16=%d -DC_TO_A_LOCAL=%d -DHEADS=%" PRId64
              " -DKV_HEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64
-             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
+             " -DATTN_SCALE=%.9ef -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
                                                        : "", /* three times as fast to compile */
              cores->unit.warp, operations->shape.type == ELEMENT_FP16,
              cores->unit.wide_fragments || cores->unit.transposed_load, heads.heads, heads.kv_heads, heads.size,
-             WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
+             operations->shape.attn_scale, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
     const struct {
         const char *name;

@@ -115,7 +115,7 @@ enum need {
  * things share the compiled program. "NAME" has the value of that name in number_of, "NAME=other" that of `other`,
  * which may also be a number; SETTINGS stands for what the residual variant's file reads. */
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
-#define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS KV_HEADS HEAD_SIZE ACT"
+#define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS KV_HEADS HEAD_SIZE ATTN_SCALE ACT"
 static const struct program {
     const char *files[5]; /* %s is the name of the residual variant, norm, kind of positions or activation */
     const char *constants;
@@ -327,7 +327,8 @@ static double real_of(const struct operations *operations, const char *name) {
         {"HC_EPS", shape->hc_eps},
         {"NORM_EPSILON", shape->norm_eps},
         {"SOFTCAP", shape->softcap > 0.0 ? shape->softcap : 1.0},
-        {"SCALE", 1.0 / sqrt((double)number_of(operations, "HEAD_SIZE"))},
+        {"SCALE", attention_scale(shape)},
+        {"ATTN_SCALE", shape->attn_scale},
     };
     for (size_t i = 0; i < COUNT(all); i++) {
         if (strcmp(all[i].name, name) == 0) {

@@ -2,6 +2,7 @@
 #include "runtime/system/array.h"
 #include "runtime/system/message.h"
 #include "runtime/system/sizes.h"
+#include <math.h>
 
 /* ---- the fused frame */
 
@@ -65,6 +66,10 @@ struct head_shape head_shape(const struct operation_shape *shape) {
     const int64_t heads = shape->heads, kv_heads = shape->kv_heads ? shape->kv_heads : heads;
     const int64_t size = shape->head_size ? shape->head_size : shape->channels / heads;
     return (struct head_shape){heads, kv_heads, size, heads * size, kv_heads * size, (heads + 2 * kv_heads) * size};
+}
+
+double attention_scale(const struct operation_shape *shape) {
+    return shape->attn_scale > 0.0 ? shape->attn_scale : 1.0 / sqrt((double)head_shape(shape).size);
 }
 
 /* The widest vector that divides rows of channels, and those inside attention and an MLP. */

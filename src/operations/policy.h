@@ -39,6 +39,7 @@ struct operation_shape {
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
     double norm_eps, softcap;            /* softcap of logits; 0: none */
+    double attn_scale;                   /* of attention scores; 0: 1 / sqrt(D) */
     enum element_type type;              /* of activations */
     bool muon;                           /* the optimizer is Muon */
     enum element_type muon_type;         /* of its iterations' matrices */
@@ -53,6 +54,9 @@ struct head_shape {
     int64_t y_row, kv_row, qkv_row;
 };
 struct head_shape head_shape(const struct operation_shape *shape);
+
+/* What scores are multiplied by. */
+double attention_scale(const struct operation_shape *shape);
 
 /* Of the residual connection `gated`: the inner size of its gates' matrices, which is the setting gated_rank, or if
  * that is 0 C / 8 rounded up; and elements of a token in `hidden` and in y, which has the same columns and then

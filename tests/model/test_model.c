@@ -281,7 +281,7 @@ UNIT_TEST(other_heads_agree_too) {
     }
 }
 
-/* RoPE in place and qk_norm, alone and together; grouped and odd heads. */
+/* RoPE in place and qk_norm, alone and together, then with a scale of scores; grouped and odd heads. */
 UNIT_TEST(changed_queries_and_keys_agree_too) {
     const struct model_case shapes[] = {{"shc", 5, .bias = true, .norm_sum = true},
                                         {"mudd", 1, .bias = true, .norm_sum = true}};
@@ -295,6 +295,7 @@ UNIT_TEST(changed_queries_and_keys_agree_too) {
         config.n_kv_head = 2;
         config.head_dim = i & 1 ? 6 : 5;
         config.qkv_bias = i == 1 ? SWITCH_OFF : SWITCH_FOLLOWS;
+        config.attn_scale = i == 3 ? 0.7 : 0.0;
         small_model_require(model_config_check(&config));
         compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
         compare_with_the_reference(&config, 3, ELEMENT_BF16, false);

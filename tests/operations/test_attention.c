@@ -51,8 +51,9 @@ static void build_attention(struct operations *operations) {
     require(operations_build(operations, "attention.cl"));
 }
 
-/* Query heads for each key head; of all cases that follow. */
+/* Query heads for each key head, and the scale of scores, 0 being 1 / sqrt(D); of all cases that follow. */
 static int64_t kv_group = 1;
+static double attn_scale;
 
 static struct operations describe_operations(size_t heads, size_t head_size, enum element_type type) {
     struct operations operations;
@@ -62,6 +63,7 @@ static struct operations describe_operations(size_t heads, size_t head_size, enu
         .heads = (int64_t)heads,
         .kv_heads = (int64_t)heads / kv_group,
         .head_size = (int64_t)head_size,
+        .attn_scale = attn_scale,
         .vocabulary = 8,
         .type = type,
         .residual = residual_find("rc"),
@@ -133,8 +135,10 @@ UNIT_TEST(test_head_80_wide_fragments) {
     check_cases(1, 80, ELEMENT_BF16, true, few_cases, COUNT(few_cases));
 }
 
-UNIT_TEST(test_head_128_bf16) {
+UNIT_TEST(test_head_128_bf16_with_a_scale) {
+    attn_scale = 0.12;
     check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
+    attn_scale = 0.0;
 }
 
 /* Query heads that share a key head. */
@@ -185,7 +189,9 @@ UNIT_TEST(test_cpu) {
         check_cpu(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
         check_cpu(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
         check_cpu(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        attn_scale = 0.12;
         check_cpu(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        attn_scale = 0.0;
         kv_group = 2;
         check_cpu(4, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
         kv_group = 1;
@@ -238,7 +244,9 @@ UNIT_TEST(test_gpu) {
     check_gpu(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
     check_gpu(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
     check_gpu(1, 96, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    attn_scale = 0.12;
     check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    attn_scale = 0.0;
     check_gpu(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
     check_gpu(2, 5, ELEMENT_BF16, few_cases, COUNT(few_cases));
     kv_group = 3;

@@ -61,7 +61,8 @@ enum {
     QK_NORM = 16384,
     COLLAPSED = 32768,
     READ_DELAY = 65536,
-    SWITCHES = 131072,
+    ATTN_SCALE = 131072,
+    SWITCHES = 262144,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -160,6 +161,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.position = bits & ROPE ? POSITION_ROPE : bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;
         shape.kv_heads = bits & GROUPED ? shape.heads / (shape.heads % 4 ? 3 : 4) : 0;
         shape.qk_norm = bits & QK_NORM;
+        shape.attn_scale = bits & ATTN_SCALE ? 0.12 : 0.0;
         struct operations operations;
         operations_describe(compute, &shape, &operations);
         const int status = operations_build(&operations, NULL);

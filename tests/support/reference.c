@@ -117,6 +117,11 @@ void reference_depth_mix(size_t streams, size_t channels, const double *x, const
 
 /* ---- branches and head */
 
+/* What scores are multiplied by; 0 stands for 1 / sqrt(D). */
+static double scale_of(double scale, size_t head_size) {
+    return scale > 0.0 ? scale : 1.0 / sqrt((double)head_size);
+}
+
 /* One query of one head: p = softmax over keys 0 .. query, then y = sum_k factor p_k v_k. Returns log sum exp. */
 static double attend(const struct reference_attention *shape, const double *qkv, size_t b, size_t head,
                      size_t query, double *p, double *y) {
@@ -126,8 +131,8 @@ static double attend(const struct reference_attention *shape, const double *qkv,
     const double *keys = rows + (shape->heads + key_head) * shape->head_size;
     const double *values = keys + shape->kv_heads * shape->head_size;
     for (size_t k = 0; k <= query; k++) {
-        p[k] = reference_dot(shape->head_size, rows + query * row + head * shape->head_size, keys + k * row) /
-               sqrt((double)shape->head_size);
+        p[k] = scale_of(shape->scale, shape->head_size) *
+               reference_dot(shape->head_size, rows + query * row + head * shape->head_size, keys + k * row);
     }
     const double normaliser = reference_log_sum_exp(p, query + 1, 1);
     for (size_t k = 0; k <= query; k++) {
@@ -201,9 +206,9 @@ void reference_cache_attend(const struct reference_cache *cache, size_t row, siz
     for (size_t head = 0; head < cache->heads; head++) {
         const size_t key_head = head * cache->kv_heads / cache->heads;
         for (size_t k = 0; k <= position; k++) {
-            p[k] = reference_dot(cache->head_size, qkv + head * cache->head_size,
-                                 cache->keys + cache_at(cache, row, key_head, k)) /
-                   sqrt((double)cache->head_size);
+            p[k] = scale_of(cache->scale, cache->head_size) *
+                   reference_dot(cache->head_size, qkv + head * cache->head_size,
+                                 cache->keys + cache_at(cache, row, key_head, k));
         }
         const double normaliser = reference_log_sum_exp(p, position + 1, 1);
         for (size_t d = 0; d < cache->head_size; d++) {

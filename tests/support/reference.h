@@ -59,6 +59,7 @@ double reference_dot(size_t count, const double *a, const double *b);
 
 struct reference_attention {
     size_t batch, sequence, heads, kv_heads, head_size;
+    double scale; /* of scores; 0: 1 / sqrt(D) */
     float dropout;
     uint64_t key, first_row;
 };
@@ -82,6 +83,7 @@ void reference_head_rows(const struct reference_head_rows *shape, size_t positio
 /* Keys and values [rows, kv_heads, capacity, head_size] of sequences that are generated. */
 struct reference_cache {
     size_t heads, kv_heads, head_size, capacity;
+    double scale; /* as above */
     double *keys, *values;
 };
 
