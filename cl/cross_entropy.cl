@@ -1,7 +1,8 @@
 /* Cross entropy of rows of logits x, and its gradient:
  *
  *   loss_t = log sum_v exp(l_tv) - l_t,target      0 where target = -1
- *   l = x, or with CAPPED l = SOFTCAP tanh(x / SOFTCAP), whose slope is 1 - (l / SOFTCAP)^2
+ *   l = x, or with CAPPED 1  l = s tanh(x / s), s = SOFTCAP, whose slope is 1 - (l / s)^2
+ *          or with CAPPED 2  l = s x / sqrt(x^2 + s^2), whose slope is (1 - (l / s)^2)^(3/2)
  *
  * A row is long and its lanes are many, see operations/head.c. On a GPU a lane keeps the highest logit that it has
  * met and the sum of exponentials relative to that, so that a row is read once for the loss. For the gradient it is
@@ -12,8 +13,14 @@
  *
  * Build constants: VOCABULARY (V), LANES of its own, CAPPED, SOFTCAP.
  */
+#if CAPPED == 2
+#define CAP(x)         (SOFTCAP * (x) * rsqrt((x) * (x) + SOFTCAP * SOFTCAP))
+#define BELOW_CAP(cap) fmax(1.0f - (cap) * (cap) * (1.0f / (SOFTCAP * SOFTCAP)), 0.0f)
+#define SLOPED(d, cap) ((d) * BELOW_CAP(cap) * sqrt(BELOW_CAP(cap)))
+#else
 #define CAP(x)         (CAPPED ? SOFTCAP * tanh((x) * (1.0f / SOFTCAP)) : (x))
 #define SLOPED(d, cap) (CAPPED ? (d) * (1.0f - (cap) * (cap) * (1.0f / (SOFTCAP * SOFTCAP))) : (d))
+#endif
 
 /* Rows may begin anywhere. On a GPU elements before the first and behind the last whole vector are taken one by
  * one. */

@@ -630,7 +630,11 @@ class GPT(nn.Module):
             top = parts.ln_f(streams.sum(-2))
         logits = functional.linear(top, parts.wte.weight if self.lm_head is None else self.lm_head.weight)
         if config["logit_softcap"]:
-            logits = config["logit_softcap"] * torch.tanh(logits / config["logit_softcap"])
+            ratio = logits / config["logit_softcap"]
+            if config.get("softcap_kind", "tanh") not in ("tanh", "rsqrt"):
+                raise ValueError("this file has no softcap of kind '%s'" % config["softcap_kind"])
+            by_rsqrt = config.get("softcap_kind") == "rsqrt"
+            logits = config["logit_softcap"] * (ratio * torch.rsqrt(ratio.square() + 1) if by_rsqrt else torch.tanh(ratio))
         if targets is None:
             return logits, None
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)

@@ -268,8 +268,10 @@ int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses) 
 
 static void cap_logits(const struct gpt *gpt, size_t count, float *logits) {
     const float cap = (float)gpt->config.logit_softcap;
+    const bool by_tanh = gpt->config.softcap_kind == SOFTCAP_TANH;
     for (size_t i = 0; cap > 0.0f && i < count; i++) {
-        logits[i] = cap * tanhf(logits[i] / cap);
+        const float ratio = logits[i] / cap;
+        logits[i] = by_tanh ? cap * tanhf(ratio) : cap * ratio / sqrtf(ratio * ratio + 1.0f);
     }
 }
 

@@ -270,6 +270,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm = config->norm,
         .norm_eps = config->norm_eps,
         .softcap = config->logit_softcap,
+        .softcap_kind = config->softcap_kind,
         .position = config->position,
         .collapsed = config->stream_reduce == STREAM_REDUCE_HEAD || config->stream_reduce == STREAM_REDUCE_READ,
         .fixed_top = config->stream_reduce == STREAM_REDUCE_READ,

@@ -72,6 +72,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                         "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
         {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
                          "s: logits become s tanh(logits / s), so none is larger than s (0: they stay)")},
+        {.option = CHOICE("softcap_kind", &config->softcap_kind, "tanh", "tanh|rsqrt",
+                          "function of logit_softcap: s tanh(logits / s), or s logits / sqrt(logits^2 + s^2)")},
         {.option = CHOICE("init", &config->init, "gpt2", "gpt2|track3",
                           "first values of embeddings and linear layers: those of GPT-2; or those of "
                           "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero")},

@@ -45,7 +45,8 @@ struct model_config {
     bool hc_norm_gain;    /* of the RMSNorm before the projections of hyper-connections */
     double hc_eps;        /* added to sigmoids of H_pre, and in mhc's iterations */
     bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
-    double logit_softcap; /* s: logits become s tanh(logits / s); 0: they stay */
+    double logit_softcap; /* s: logits become s tanh(logits / s), or what softcap_kind says; 0: they stay */
+    int softcap_kind;     /* enum softcap_kind */
     int init;             /* enum first_weights: what training begins with */
     double dropout;
     const struct residual_variant *residual;

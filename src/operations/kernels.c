@@ -265,7 +265,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
     } all[] = {
         {"ACT", shape->type},
         {"BIAS", has_norm_bias(operations)},
-        {"CAPPED", shape->softcap > 0.0},
+        {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
         {"CHANNELS", shape->channels},
         {"COLUMNS", (int64_t)operations->columns},
         {"EMULATED", operations->emulates_bf16},

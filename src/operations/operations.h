@@ -489,8 +489,8 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
                        const struct collapse_gradients *gradients, bool accumulate);
 
 /* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. The softmax is of the logits, or
- * with shape.softcap of softcap tanh(logits / softcap). d_logits [rows, V], of the activations' type, becomes scale
- * * (softmax - one-hot), times the slope of softcap tanh(...), unless it is NULL; if activations are fp32, it may
+ * with shape.softcap of softcap tanh(logits / softcap), or of what shape.softcap_kind says. d_logits [rows, V], of
+ * the activations' type, becomes scale * (softmax - one-hot), times the slope of that function, unless it is NULL; if activations are fp32, it may
  * be the same buffer as logits. A target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,

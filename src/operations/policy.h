@@ -22,6 +22,7 @@ const char *activation_names(void);
 enum norm { NORM_LAYER, NORM_RMS };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_NONE };
 enum mlp { MLP_GELU, MLP_SWIGLU, MLP_RELU2 }; /* of MLP_GELU the activation is one of those of models */
+enum softcap_kind { SOFTCAP_TANH, SOFTCAP_RSQRT };
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct operation_shape {
@@ -39,6 +40,7 @@ struct operation_shape {
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
     double norm_eps, softcap;            /* softcap of logits; 0: none */
+    int softcap_kind;                    /* enum softcap_kind */
     double attn_scale;                   /* of attention scores; 0: 1 / sqrt(D) */
     enum element_type type;              /* of activations */
     bool muon;                           /* the optimizer is Muon */

@@ -326,6 +326,8 @@ UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
     config.tie_embeddings = true;
     compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
+    config.softcap_kind = SOFTCAP_RSQRT;
+    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
 }
 
 /* Of all kinds, of usual and odd widths, with biases and without, with the activation's output kept or not. */

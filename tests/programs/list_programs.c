@@ -62,7 +62,8 @@ enum {
     COLLAPSED = 32768,
     READ_DELAY = 65536,
     ATTN_SCALE = 131072,
-    SWITCHES = 262144,
+    SOFTCAP_BY_RSQRT = 262144,
+    SWITCHES = 524288,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -155,7 +156,8 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.read_delay = bits & READ_DELAY && residual_has_matrices(shape.residual);
         shape.fixed_top = shape.collapsed && residual_is_fixed(shape.residual);
         shape.gainless = bits & GAINLESS;
-        shape.softcap = bits & CAPPED ? 15.0 : 0.0;
+        shape.softcap = bits & (CAPPED | SOFTCAP_BY_RSQRT) ? 15.0 : 0.0;
+        shape.softcap_kind = bits & SOFTCAP_BY_RSQRT ? SOFTCAP_RSQRT : SOFTCAP_TANH;
         shape.norm = bits & RMS_NORM ? NORM_RMS : NORM_LAYER;
         shape.norm_eps = norm_epsilon(shape.norm);
         shape.position = bits & ROPE ? POSITION_ROPE : bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;

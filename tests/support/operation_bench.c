@@ -87,6 +87,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .norm = shape->norm,
         .norm_eps = shape->norm_eps > 0.0 ? shape->norm_eps : norm_epsilon(shape->norm),
         .softcap = shape->softcap,
+        .softcap_kind = shape->softcap_kind,
         .attn_scale = shape->attn_scale,
         .hc_eps = shape->hc_eps,
         .gainless = shape->gainless,

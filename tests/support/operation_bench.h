@@ -14,9 +14,9 @@ struct case_shape {
         double value;
     } setting;
     bool bias, norm_sum, scaled, gelu_tanh, qk_norm;
-    int norm, position, mlp; /* enum norm, enum position, enum mlp */
-    int64_t hidden;          /* channels inside an MLP; 0: 4 C */
-    double norm_eps;         /* 0: the norm's usual one */
+    int norm, position, mlp, softcap_kind; /* enum norm, enum position, enum mlp, enum softcap_kind */
+    int64_t hidden;                        /* channels inside an MLP; 0: 4 C */
+    double norm_eps;                       /* 0: the norm's usual one */
     double softcap, hc_eps, attn_scale;
     bool gainless, collapsed, fixed_top, read_delay;
     int64_t apart; /* slots from one state to the next */

@@ -204,7 +204,7 @@ static void cross_entropy_reference(struct bench *bench) {
     for (size_t row = 0; row < bench->token_count; row++) {
         for (size_t i = 0; i < v; i++) {
             const double logit = bench_values(bench, "logits")[row * v + i];
-            logits[i] = cap > 0.0 ? cap * tanh(logit / cap) : logit;
+            logits[i] = reference_capped(cap, bench->shape.softcap_kind, logit);
         }
         bench_values(bench, "losses")[row] = reference_cross_entropy(v, logits, bench->ids[row]);
     }
@@ -452,6 +452,7 @@ const struct operation_case cases_head[] = {
     TINY(collapse, "mhc, fixed", 2, 3, TINY_MHC, .collapsed = true, .fixed_top = true),
     TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
     TINY(entropy, "mhc, V=33, softcap", 2, 3, TINY_MHC, .softcap = 1.5),
+    TINY(entropy, "mhc, V=33, softcap by rsqrt", 2, 3, TINY_MHC, .softcap = 1.5, .softcap_kind = SOFTCAP_RSQRT),
     TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
     TINY(adamw, "clipped", 2, 3, TINY_MHC, .count = 192),
     TINY(adamw, "scaled gradients", 2, 3, TINY_MHC, .count = 192, .variation = 5),
@@ -477,6 +478,8 @@ const struct operation_case cases_head[] = {
     /* 1 - tanh^2 loses digits where tanh is almost 1 */
     LOOSE(entropy, "V=256, softcap, large logits", 30, 0, .vocabulary = 256, .spread = 30.0, .softcap = 15.0),
     LOOSE(entropy, "V=50257, softcap", 30, 0, .vocabulary = 50257, .sequence = 3, .spread = 30.0, .softcap = 15.0),
+    LOOSE(entropy, "V=256, softcap by rsqrt, large logits", 30, 0, .vocabulary = 256, .spread = 30.0,
+          .softcap = 15.0, .softcap_kind = SOFTCAP_RSQRT),
     CASE(entropy, "V=50257", .vocabulary = 50257, .sequence = 3, .spread = 3.0),
     CASE(totals, "64 elements", .bias = true, .count = 64),
     CASE(totals, "1000000 elements", .bias = true, .count = 1000000),

@@ -238,6 +238,10 @@ double reference_gelu_tanh(double x) {
     return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
+double reference_capped(double s, int kind, double x) {
+    return !(s > 0.0) ? x : kind == SOFTCAP_RSQRT ? s * x / sqrt(x * x + s * s) : s * tanh(x / s);
+}
+
 double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target) {
     return target < 0 ? 0.0 : reference_log_sum_exp(logits, vocabulary, 1) - logits[target];
 }

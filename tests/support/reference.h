@@ -101,6 +101,9 @@ double reference_gelu_tanh(double x);
 double reference_silu(double x);
 double reference_relu2(double x);
 
+/* s tanh(x / s), or of kind SOFTCAP_RSQRT s x / sqrt(x^2 + s^2); x for s = 0. */
+double reference_capped(double s, int kind, double x);
+
 /* -log softmax(logits)[target]; 0 for target -1. */
 double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target);
 

@@ -549,7 +549,7 @@ static double head_loss(const struct place *place, const double *streams, double
         reduce(place, streams + token * place->streams * width, place->read + token * place->streams, normed, top);
         linear(1, width, vocabulary, top, head, NULL, row);
         for (size_t i = 0; cap > 0.0 && i < vocabulary; i++) {
-            row[i] = cap * tanh(row[i] / cap);
+            row[i] = reference_capped(cap, model->config->softcap_kind, row[i]);
         }
         sum += reference_cross_entropy(vocabulary, row, model->y[token]);
         valid += model->y[token] >= 0;
