@@ -67,11 +67,17 @@ def norm_of(config):
 
 # ---- branches: [B, T, C] -> [B, T, C]
 
-def rotate(x, theta):
-    """RoPE of x [B, heads, T, D]: component d < D/2 of position t turns with component d + D/2 by t theta^(-2d/D)."""
+def rotate(x, theta, fraction):
+    """RoPE of x [B, heads, T, D]: component d < D/2 of position t turns with component d + D/2 by t theta^(-2d/D). With fraction < 1
+    the first r = fraction D/2 pairs turn by t theta^(-d/(r-1)), and the others do not."""
     length, size = x.shape[-2:]
     exponents = torch.arange(0, size, 2, dtype=torch.float64, device=x.device) / size
-    angles = torch.arange(length, dtype=torch.float64, device=x.device).unsqueeze(1) * theta ** -exponents
+    frequencies = theta ** -exponents
+    if fraction < 1:
+        frequencies = torch.zeros_like(exponents)
+        turning = round(fraction * size / 2)
+        frequencies[:turning] = theta ** -torch.linspace(0, 1, turning, dtype=torch.float64, device=x.device)
+    angles = torch.arange(length, dtype=torch.float64, device=x.device).unsqueeze(1) * frequencies
     cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
@@ -90,6 +96,7 @@ class Attention(nn.Module):
         if config["position"] not in ("learned", "rope", "none"):
             raise ValueError("this file has no function for position '%s': add one beside rotate" % config["position"])
         self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None
+        self.fraction = config.get("rope_fraction", 1.0)             # of a head's pairs of channels, those that turn
         self.scale = config.get("attn_scale", 0.0)                   # of scores; 0: 1 / sqrt(D)
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
 
@@ -108,7 +115,7 @@ class Attention(nn.Module):
         if self.q_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if self.theta is not None:
-            query, key = rotate(query, self.theta), rotate(key, self.theta)
+            query, key = rotate(query, self.theta, self.fraction), rotate(key, self.theta, self.fraction)
         if self.kv_heads != self.heads:                              # neighbouring query heads share one
             key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
         rate = self.dropout if self.training else 0.0

@@ -334,8 +334,8 @@ int gpt_create(struct gpt *gpt) {
     gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
         operations_build(&gpt->operations, NULL) || (gpt->frame->create && gpt->frame->create(gpt)) ||
-        head_rows_fill_table(&gpt->operations, gpt->config.rope_theta, gpt->options.sequence,
-                             gpt->scratch.angles) ||
+        head_rows_fill_table(&gpt->operations, (struct rope){gpt->config.rope_theta, gpt->config.rope_fraction},
+                             gpt->options.sequence, gpt->scratch.angles) ||
         upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
         row_gradients_create(gpt) || attention_open(&gpt->operations)) {
         return -1;

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,9 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                           "all, but for its causal mask")},
         {.option = FLOAT("rope_theta", &config->rope_theta, "10000", 1, 1e12,
                          "base of RoPE's wavelengths, which grow from 2 pi to 2 pi rope_theta tokens")},
+        {.option = FLOAT("rope_fraction", &config->rope_fraction, "1", 0, 1,
+                         "share of a head's pairs of channels that turn, f: below 1 the first f head_dim / 2 turn, "
+                         "their wavelengths from 2 pi to 2 pi rope_theta with both ends, and the others do not")},
         {.option = BOOL("qk_norm", &config->qk_norm, "false",
                         "RMSNorm of every query and key head, with gains of its own, before RoPE")},
         {.option = FLOAT("attn_scale", &config->attn_scale, "0", 0, 1e6,
@@ -111,6 +115,7 @@ struct model_config model_config_default(void) {
     return (struct model_config){.n_streams = 1,
                                  .hc_norm_gain = true,
                                  .rope_theta = 10000.0,
+                                 .rope_fraction = 1.0,
                                  .tie_embeddings = true,
                                  .settings = residual_settings_default()};
 }
@@ -160,6 +165,18 @@ static int check_range(const struct model_setting *setting) {
                : error_set("%s = %.15g is out of range %g .. %.10g", option->name, number, least, option->maximum);
 }
 
+/* A decimal number such as 0.333333 stands for the nearest whole number of pairs. */
+static int check_turning_pairs(const struct model_config *config) {
+    const int64_t size = model_config_heads(config).size;
+    const double pairs = config->rope_fraction * (double)size / 2.0;
+    return pairs >= 0.5 && fabs(pairs - round(pairs)) <= 1e-5 * pairs
+               ? 0
+               : error_set("rope_fraction = %.15g of the %" PRId64
+                           " pairs of channels of a head is no whole number "
+                           "of at least 1",
+                           config->rope_fraction, size / 2);
+}
+
 static int check_heads(const struct model_config *config) {
     if (!config->head_dim && config->n_embd % config->n_head != 0) {
         return error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
@@ -175,7 +192,7 @@ static int check_heads(const struct model_config *config) {
         return error_set("head_dim = %" PRId64 " is odd: with position = rope a head's channels turn in pairs",
                          model_config_heads(config).size);
     }
-    return 0;
+    return config->position == POSITION_ROPE ? check_turning_pairs(config) : 0;
 }
 
 static void set_derived(struct model_config *config) {

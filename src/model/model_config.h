@@ -35,6 +35,7 @@ struct model_config {
     bool read_delay;      /* a sublayer reads with H_pre of the sublayer before */
     int position;         /* place in position_names */
     double rope_theta;    /* of POSITION_ROPE */
+    double rope_fraction; /* of the pairs of channels of a head, those that turn */
     bool qk_norm;         /* an RMSNorm over each head of q and k, before RoPE */
     double attn_scale;    /* of attention scores; 0: 1 / sqrt(head_dim) */
     int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */

@@ -4,11 +4,21 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* What the angle of pair d is multiplied by from one position to the next: theta^(-2d / D). If only the first r of
+ * the D/2 pairs turn, theta^(-d / (r - 1)), from 1 to 1 / theta, and 0 for the others. */
+static double pair_frequency(int64_t head_size, struct rope rope, int64_t d) {
+    const double turning = round(rope.fraction * (double)head_size / 2.0);
+    if (rope.fraction >= 1.0) {
+        return pow(rope.theta, -2.0 * (double)d / (double)head_size);
+    }
+    return (double)d >= turning ? 0.0 : d == 0 ? 1.0 : pow(rope.theta, -(double)d / (turning - 1.0));
+}
+
 /* A position's row: cosines [D/2], then sines [D/2]. */
-static void position_angles(int64_t head_size, double theta, int64_t position, float *row) {
+static void position_angles(int64_t head_size, struct rope rope, int64_t position, float *row) {
     const int64_t half = head_size / 2;
     for (int64_t d = 0; d < half; d++) {
-        const double angle = (double)position * pow(theta, -2.0 * (double)d / (double)head_size);
+        const double angle = (double)position * pair_frequency(head_size, rope, d);
         row[d] = (float)cos(angle);
         row[half + d] = (float)sin(angle);
     }
@@ -23,13 +33,13 @@ size_t head_rows_table(const struct operations *operations, int64_t positions) {
     return position_turns_heads(shape->position) ? (size_t)(positions * head_shape(shape).size) : 0;
 }
 
-int head_rows_fill_table(struct operations *operations, double theta, int64_t positions,
+int head_rows_fill_table(struct operations *operations, struct rope rope, int64_t positions,
                          const struct buffer *table) {
     const int64_t size = head_shape(&operations->shape).size;
     const size_t elements = head_rows_table(operations, positions);
     float *rows = memory_allocate(elements, sizeof *rows);
     for (int64_t i = 0; elements > 0 && i < positions; i++) {
-        position_angles(size, theta, i, rows + i * size);
+        position_angles(size, rope, i, rows + i * size);
     }
     const int status =
         elements > 0 ? buffer_write(operations->compute, table, 0, rows, elements * sizeof *rows) : 0;

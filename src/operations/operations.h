@@ -362,9 +362,13 @@ struct head_rows {
 bool head_rows_change(const struct operation_shape *shape);
 
 /* Floats of the table of cosines and sines of so many positions, 0 unless the kind of positions reads one; and
- * fills it. theta is RoPE's. */
+ * fills it. */
+struct rope {
+    double theta;    /* base of the wavelengths */
+    double fraction; /* of a head's pairs of channels, those that turn */
+};
 size_t head_rows_table(const struct operations *operations, int64_t positions);
-int head_rows_fill_table(struct operations *operations, double theta, int64_t positions,
+int head_rows_fill_table(struct operations *operations, struct rope rope, int64_t positions,
                          const struct buffer *table);
 
 /* raw -> qkv and scales; the first token of each sequence is at `position`. */

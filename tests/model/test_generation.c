@@ -41,6 +41,7 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     config.n_kv_head = shape->bias ? 1 : 2;
     config.head_dim = shape->bias ? 6 : 8;
     config.position = shape->bias ? POSITION_ROPE : POSITION_LEARNED;
+    config.rope_fraction = shape->norm_sum ? 1.0 : 2.0 / 3.0;
     config.attn_scale = shape->norm_sum ? 0.0 : 0.6;
     config.qk_norm = shape->bias && shape->norm_sum;
     config.settings.values[residual_setting_find("attnres_block")].number = shape->bias ? 3 : 1;

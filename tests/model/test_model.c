@@ -296,6 +296,7 @@ UNIT_TEST(changed_queries_and_keys_agree_too) {
         config.head_dim = i & 1 ? 6 : 5;
         config.qkv_bias = i == 1 ? SWITCH_OFF : SWITCH_FOLLOWS;
         config.attn_scale = i == 3 ? 0.7 : 0.0;
+        config.rope_fraction = i == 3 ? 2.0 / 3.0 : 1.0;
         small_model_require(model_config_check(&config));
         compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
         compare_with_the_reference(&config, 3, ELEMENT_BF16, false);

@@ -18,6 +18,7 @@ struct case_shape {
     int64_t hidden;                        /* channels inside an MLP; 0: 4 C */
     double norm_eps;                       /* 0: the norm's usual one */
     double softcap, hc_eps, attn_scale;
+    double rope_fraction; /* 0: 1 */
     bool gainless, collapsed, fixed_top, read_delay;
     int64_t apart; /* slots from one state to the next */
     float dropout;

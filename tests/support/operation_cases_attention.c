@@ -98,6 +98,7 @@ static void head_rows_reference(struct bench *bench) {
         .k_gain = bench_values_or_null(bench, "k_gain"),
         .epsilon = bench->operations->shape.norm_eps,
         .theta = bench->shape.position == POSITION_ROPE ? THETA : 0.0,
+        .fraction = bench->shape.rope_fraction,
     };
     for (size_t token = 0; token < bench->token_count; token++) {
         const size_t at = token * (size_t)heads.qkv_row;
@@ -121,7 +122,8 @@ static struct head_rows head_rows_of(struct bench *bench) {
     } else {
         bench_copy(bench, bench_buffer(bench, "raw"), 0, rows.qkv, 0, qkv_count(bench));
     }
-    bench->failed |= head_rows_fill_table(bench->operations, THETA, bench->tokens.sequence, rows.table) != 0;
+    const struct rope rope = {THETA, bench->shape.rope_fraction > 0.0 ? bench->shape.rope_fraction : 1.0};
+    bench->failed |= head_rows_fill_table(bench->operations, rope, bench->tokens.sequence, rows.table) != 0;
     head_rows_forward(bench->operations, bench->tokens, 0, &rows);
     return rows;
 }
@@ -301,6 +303,10 @@ const struct operation_case cases_attention[] = {
     CASE(head_rows, "rope D=8", .heads = 3, .batch = 2, .sequence = 37, .position = POSITION_ROPE),
     CASE(head_rows, "rope D=6 K=2", .heads = 4, .kv_heads = 2, .head_size = 6, .batch = 2, .sequence = 37,
          .position = POSITION_ROPE),
+    CASE(head_rows, "rope D=8, half of it", .heads = 3, .batch = 2, .sequence = 37, .position = POSITION_ROPE,
+         .rope_fraction = 0.5),
+    CASE(head_rows, "rope D=6 K=2, one pair", .heads = 4, .kv_heads = 2, .head_size = 6, .batch = 2, .sequence = 37,
+         .position = POSITION_ROPE, .rope_fraction = 0.333333),
     CASE(head_rows, "rope D=64 K=1", .heads = 3, .kv_heads = 1, .head_size = 64, .batch = 2, .sequence = 300,
          .position = POSITION_ROPE),
     CASE(head_rows, "qk_norm D=5 K=2", .heads = 4, .kv_heads = 2, .head_size = 5, .batch = 2, .sequence = 37,

@@ -164,6 +164,14 @@ void reference_attention(const struct reference_attention *shape, const double *
     free(p);
 }
 
+static double frequency(const struct reference_head_rows *shape, size_t d) {
+    const size_t turning = (size_t)round(shape->fraction * (double)shape->head_size / 2.0);
+    if (!(shape->fraction > 0.0 && shape->fraction < 1.0)) {
+        return 1.0 / pow(shape->theta, 2.0 * (double)d / (double)shape->head_size);
+    }
+    return d >= turning ? 0.0 : turning == 1 ? 1.0 : 1.0 / pow(shape->theta, (double)d / ((double)turning - 1.0));
+}
+
 void reference_head_rows(const struct reference_head_rows *shape, size_t position, const double *qkv,
                          double *changed) {
     const size_t size = shape->head_size, half = size / 2;
@@ -177,7 +185,7 @@ void reference_head_rows(const struct reference_head_rows *shape, size_t positio
             reference_norm(&norm, size, qkv + head * size, row, statistics);
         }
         for (size_t d = 0; shape->theta > 0.0 && d < half; d++) {
-            const double angle = (double)position / pow(shape->theta, 2.0 * (double)d / (double)size);
+            const double angle = (double)position * frequency(shape, d);
             const double u = row[d], w = row[half + d];
             row[d] = u * cos(angle) - w * sin(angle);
             row[half + d] = w * cos(angle) + u * sin(angle);

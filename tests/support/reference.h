@@ -74,6 +74,7 @@ struct reference_head_rows {
     size_t heads, kv_heads, head_size;
     const double *q_gain, *k_gain;
     double epsilon, theta;
+    double fraction; /* of the pairs, those that turn; 0: all */
 };
 
 /* One token at a position: qkv [(H + 2 K) D] -> changed, where v is as it was. */

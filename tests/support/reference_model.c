@@ -164,6 +164,7 @@ static void attend(const struct place *place, const double *q, const double *k, 
         .k_gain = find_leaf(place, "attn.k_norm", "", "weight"),
         .epsilon = model->config->norm_eps,
         .theta = model->config->position == POSITION_ROPE ? model->config->rope_theta : 0.0,
+        .fraction = model->config->rope_fraction,
     };
     double *changed = allocate(tokens * qkv_row);
     for (size_t token = 0; token < tokens; token++) {
