@@ -1,5 +1,5 @@
-/* Queries and keys before attention reads them: with NORMED an RMSNorm over each head of q and k, with gains that
- * all heads of a layer share; then what the kind of positions does, position_turn of position_<name>.cl.
+/* Queries and keys before attention reads them: with NORMED an RMSNorm over each head of q and k, with
+ * HEAD_GAINS times gains that all heads of a layer share; then what the kind of positions does, position_turn of position_<name>.cl.
  *
  *   n = x / sqrt(mean over D of x^2 + NORM_EPSILON)      q = turn(t, q_gain n), and k likewise     t: the position
  *   g = turn back(d_q)    d_gain = sum over tokens and heads of g n
@@ -8,7 +8,7 @@
  * A token has a row of qkv [N, (H + 2 K) D], see attention.cl. A work-item handles components d and d + HALF of a
  * head together.
  *
- * Build constants: HEADS (H), KV_HEADS (K), HEAD_SIZE (D), NORMED, NORM_EPSILON, VEC (divides D/2; 1 if D is odd).
+ * Build constants: HEADS (H), KV_HEADS (K), HEAD_SIZE (D), NORMED, HEAD_GAINS, NORM_EPSILON, VEC (divides D/2; 1 if D is odd).
  */
 #define TURNED_HEADS (HEADS + KV_HEADS) /* of q and k in a row */
 #define QKV_ROW      ((HEADS + 2 * KV_HEADS) * HEAD_SIZE)
@@ -16,9 +16,11 @@
 #define ROW_HEADS    (NORMED ? HEADS + 2 * KV_HEADS : TURNED_HEADS) /* work-items of a row; heads of v are copied */
 
 /* The second half of an odd head is one shorter. */
-#define HAS_SECOND(d)        (HEAD_SIZE % 2 == 0 || (d) + HALF < HEAD_SIZE)
-#define LOAD_SECOND(row, d)  (HAS_SECOND(d) ? ACT_LOAD((row) + HALF + (d)) : (vec_t)(0.0f))
-#define GAIN_SECOND(gain, d) (HAS_SECOND(d) ? VEC_LOAD((gain) + HALF + (d)) : (vec_t)(0.0f))
+#define HAS_SECOND(d)           (HEAD_SIZE % 2 == 0 || (d) + HALF < HEAD_SIZE)
+#define LOAD_SECOND(row, d)     (HAS_SECOND(d) ? ACT_LOAD((row) + HALF + (d)) : (vec_t)(0.0f))
+#define GAIN_FIRST(gain, d)     (HEAD_GAINS ? VEC_LOAD((gain) + (d)) : (vec_t)(1.0f))
+#define GAIN_OF_SECOND(gain, d) (HEAD_GAINS ? VEC_LOAD((gain) + HALF + (d)) : (vec_t)(1.0f))
+#define GAIN_SECOND(gain, d)    (HAS_SECOND(d) ? GAIN_OF_SECOND(gain, d) : (vec_t)(0.0f))
 #define STORE_SECOND(v, to, d)                                                                                     \
     if (HAS_SECOND(d))                                                                                             \
     ACT_STORE(v, (to) + HALF + (d))
@@ -32,8 +34,10 @@
 __kernel void head_rows_forward(__global const act_t *from, __global const float *table,
                                 __global const float *gains, ulong q_gain_at, ulong k_gain_at, ulong tokens,
                                 int sequence, int position, __global act_t *to, __global float *scales) {
-    if (!NORMED) {
+    if (!HEAD_GAINS) {
         UNUSED_POINTER(gains);
+    }
+    if (!NORMED) {
         UNUSED_POINTER(scales);
     }
     const size_t token = get_global_id(0) / ROW_HEADS;
@@ -59,7 +63,7 @@ __kernel void head_rows_forward(__global const act_t *from, __global const float
         vec_t u = ACT_LOAD(row + d), w = LOAD_SECOND(row, d);
         if (!is_value) {
             if (NORMED) {
-                u *= scale * VEC_LOAD(gain + d);
+                u *= scale * GAIN_FIRST(gain, d);
                 w *= scale * GAIN_SECOND(gain, d);
             }
             position_turn(TABLE_ROW(table, token, sequence, position), d, false, &u, &w);
@@ -74,9 +78,11 @@ __kernel void head_rows_forward(__global const act_t *from, __global const float
 __kernel void head_rows_backward(__global const act_t *from, __global const float *table,
                                  __global const float *gains, ulong q_gain_at, ulong k_gain_at,
                                  __global const float *scales, ulong tokens, int sequence, __global act_t *d_all) {
+    if (!HEAD_GAINS) {
+        UNUSED_POINTER(gains);
+    }
     if (!NORMED) {
         UNUSED_POINTER(from);
-        UNUSED_POINTER(gains);
         UNUSED_POINTER(scales);
     }
     const size_t token = get_global_id(0) / TURNED_HEADS;
@@ -95,7 +101,7 @@ __kernel void head_rows_backward(__global const act_t *from, __global const floa
         for (int d = 0; d < HALF; d += VEC) {
             vec_t u = ACT_LOAD(d_row + d), w = LOAD_SECOND(d_row, d);
             position_turn(turns, d, true, &u, &w);
-            sum += u * VEC_LOAD(gain + d) * ACT_LOAD(row + d) + w * GAIN_SECOND(gain, d) * LOAD_SECOND(row, d);
+            sum += u * GAIN_FIRST(gain, d) * ACT_LOAD(row + d) + w * GAIN_SECOND(gain, d) * LOAD_SECOND(row, d);
         }
         mean = scale * VEC_SUM(sum) / HEAD_SIZE;
     }
@@ -103,7 +109,7 @@ __kernel void head_rows_backward(__global const act_t *from, __global const floa
         vec_t u = ACT_LOAD(d_row + d), w = LOAD_SECOND(d_row, d);
         position_turn(turns, d, true, &u, &w);
         if (NORMED) {
-            u = scale * (u * VEC_LOAD(gain + d) - scale * mean * ACT_LOAD(row + d));
+            u = scale * (u * GAIN_FIRST(gain, d) - scale * mean * ACT_LOAD(row + d));
             w = scale * (w * GAIN_SECOND(gain, d) - scale * mean * LOAD_SECOND(row, d));
         }
         ACT_STORE(u, d_row + d);

@@ -43,7 +43,7 @@ static struct option_spec *find_row(const struct options_given *line, const char
     *negated = spec == NULL && strncmp(name, "no_", 3) == 0;
     if (*negated) {
         spec = option_find(line->specs, line->spec_count, name + 3);
-        spec = spec != NULL && spec->type == OPTION_BOOL ? spec : NULL;
+        spec = spec != NULL && option_is_switch(spec) ? spec : NULL;
     }
     return spec;
 }
@@ -75,7 +75,7 @@ static enum options_result take_option(struct options_given *line, char *const *
     if (asks) {
         return help ? OPTIONS_HELP : OPTIONS_VERSION;
     }
-    if (value == NULL && spec != NULL && spec->type == OPTION_BOOL) {
+    if (value == NULL && spec != NULL && option_is_switch(spec)) {
         value = negated ? "false" : "true";
     } else if (value == NULL) {
         value = arguments[1];

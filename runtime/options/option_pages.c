@@ -75,14 +75,15 @@ static void format_values(const struct option_spec *spec, char text[VALUES_BYTES
     }
 }
 
-/* What is typed: "--[no-]bias", "--n-layer N". */
+/* What is typed: "--[no-]bias", "--n-layer N", "--[no-]qk-norm[=WORD]". */
 static void format_left(const struct option_spec *spec, char left[LEFT_BYTES]) {
     /* in the order of enum option_type */
     static const char *const placeholders[] = {"", " N", " X", "", " TEXT", " WORD"};
     char name[MOST_NAME_BYTES];
     option_copy_name(name, sizeof name, spec->name, '_', '-');
-    snprintf(left, LEFT_BYTES, "--%s%s%s", spec->type == OPTION_BOOL ? "[no-]" : "", name,
-             placeholders[spec->type]);
+    const bool is_switch = option_is_switch(spec);
+    snprintf(left, LEFT_BYTES, "--%s%s%s", is_switch ? "[no-]" : "", name,
+             is_switch && spec->type == OPTION_CHOICE ? "[=WORD]" : placeholders[spec->type]);
 }
 
 static void print_spec(const struct option_spec *spec) {
@@ -221,7 +222,7 @@ static void print_bash(const struct option_spec *specs, size_t count, const stru
            "    COMPREPLY=()\n    case $before in\n",
            program->name, program->name);
     for (size_t i = 0; i < count; i++) {
-        if (specs[i].type == OPTION_CHOICE) {
+        if (specs[i].type == OPTION_CHOICE && !option_is_switch(&specs[i])) {
             print_word(&specs[i], "    --");
             format_choices(&specs[i], " ", words, sizeof words);
             printf(") mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$now\"); return ;;\n", words);
@@ -236,7 +237,7 @@ static void print_bash(const struct option_spec *specs, size_t count, const stru
         if (specs[i].type != OPTION_HEADING) {
             print_word(&specs[i], " --");
         }
-        if (specs[i].type == OPTION_BOOL) {
+        if (specs[i].type != OPTION_HEADING && option_is_switch(&specs[i])) {
             print_word(&specs[i], " --no-");
         }
     }

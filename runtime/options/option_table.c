@@ -153,8 +153,18 @@ const char *options_word(const char *choices, int place, char *word, size_t byte
     return word;
 }
 
+bool option_is_switch(const struct option_spec *spec) {
+    static const char words[] = "false|true|";
+    return spec->type == OPTION_BOOL ||
+           (spec->type == OPTION_CHOICE && strncmp(spec->choices, words, sizeof words - 1) == 0);
+}
+
 static int set_choice(struct option_spec *spec, const char *value, const char *where) {
     char word[MOST_NAME_BYTES];
+    if (option_is_switch(spec) && (strcmp(value, "True") == 0 || strcmp(value, "False") == 0)) {
+        *(int *)spec->target = *value == 'T'; /* as set_bool takes them */
+        return 0;
+    }
     for (int place = 0; *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
         if (strcmp(word, value) == 0) {
             *(int *)spec->target = place;

@@ -13,7 +13,8 @@ enum option_type {
     OPTION_FLOAT,   /* double */
     OPTION_BOOL,    /* bool: --bias, --bias=true, --no-bias, bias = false */
     OPTION_TEXT,    /* char *: heap string owned by the settings, freed by options_free */
-    OPTION_CHOICE,  /* int: the place of the word in `choices`, from 0, for which callers have an enum */
+    OPTION_CHOICE,  /* int: the place of the word in `choices`, from 0, for which callers have an enum. If the first
+                     * two words are false and true, it is typed as OPTION_BOOL: --x, --x=word, --no-x */
 };
 
 struct option_spec {

@@ -11,6 +11,9 @@ enum {
 /* The row with this name or former name, spelled as in the table; NULL if there is none. */
 struct option_spec *option_find(struct option_spec *specs, size_t count, const char *name);
 
+/* Whether it is typed as an option of yes or no: --x, --no-x, or with a value --x=VALUE. */
+bool option_is_switch(const struct option_spec *spec);
+
 /* The known name that is nearest to an unknown one, within two edits; NULL if there is none. `general` includes the
  * names of options that every program has. */
 const char *option_nearest(const struct option_spec *specs, size_t count, const char *name, bool general);

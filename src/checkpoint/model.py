@@ -91,8 +91,8 @@ class Attention(nn.Module):
         self.size = config.get("head_dim", width // self.heads)
         self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config.get("qkv_bias", config["bias"]))
         normed = config.get("qk_norm", False)                        # of each head of queries and of keys
-        self.q_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6)) if normed else None
-        self.k_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6)) if normed else None
+        self.q_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
+        self.k_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
         if config["position"] not in ("learned", "rope", "none"):
             raise ValueError("this file has no function for position '%s': add one beside rotate" % config["position"])
         self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None

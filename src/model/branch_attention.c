@@ -11,7 +11,7 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
                           model_config_has_qkv_bias(builder->config), LINEAR_INNER, &at->in);
     const uint64_t q = (uint64_t)heads.y_row, k = (uint64_t)heads.kv_row;
     parameters_divide_linear(builder, &at->in, (uint64_t[PARAMETER_MOST_MATRICES]){q, k, k});
-    if (builder->config->qk_norm) {
+    if (builder->config->qk_norm == QK_NORM_GAINED) {
         parameters_add_gain(builder, "attn.q_norm", (size_t)heads.size, &at->q_gain);
         parameters_add_gain(builder, "attn.k_norm", (size_t)heads.size, &at->k_gain);
     }
@@ -44,7 +44,7 @@ static void plan_scratch(struct gpt *gpt) {
     scratch->keys_t = memory_plan_add(&gpt->plan, group, keys, options->type);
     gpt->scratch.angles =
         memory_plan_add(&gpt->plan, group, head_rows_table(&gpt->operations, options->sequence), ELEMENT_FP32);
-    if (gpt->config.qk_norm) {
+    if (gpt->config.qk_norm != QK_NORM_NONE) {
         gpt->scratch.qkv = gpt_plan_activations(gpt, group, heads_of(gpt).qkv_row);
         gpt->scratch.head_scales = gpt_plan_floats(gpt, group, heads_of(gpt).heads + heads_of(gpt).kv_heads);
     }
@@ -110,7 +110,7 @@ static struct head_gains gains_of(const struct sublayer *sublayer, const struct 
 }
 
 static struct head_rows rows_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    const bool normed = gpt->config.qk_norm;
+    const bool normed = gpt->config.qk_norm != QK_NORM_NONE;
     return (struct head_rows){.raw = sublayer->in_proj_out,
                               .qkv = normed ? gpt->scratch.qkv : sublayer->in_proj_out,
                               .table = gpt->scratch.angles,
@@ -153,7 +153,7 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     linear_backward(operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->out_proj_in,
                     d_output, scratch->d_out_proj_in, NULL);
     compute_set_module(gpt->compute, "attention");
-    if (gpt->config.qk_norm) { /* all layers share these rows */
+    if (gpt->config.qk_norm != QK_NORM_NONE) { /* all layers share these rows */
         head_rows_forward(operations, gpt->shape, 0, &rows);
     }
     attention_backward(operations, gpt->shape, &values, &scratch->attention, dropout_of(gpt, sublayer),

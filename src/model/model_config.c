@@ -55,8 +55,10 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {.option = FLOAT("rope_fraction", &config->rope_fraction, "1", 0, 1,
                          "share of a head's pairs of channels that turn, f: below 1 the first f head_dim / 2 turn, "
                          "their wavelengths from 2 pi to 2 pi rope_theta with both ends, and the others do not")},
-        {.option = BOOL("qk_norm", &config->qk_norm, "false",
-                        "RMSNorm of every query and key head, with gains of its own, before RoPE")},
+        {.option = CHOICE("qk_norm", &config->qk_norm, "false", "false|true|plain",
+                          "RMSNorm of every query and key head, before RoPE: with gains of its own, or plain "
+                          "without"),
+         .may_be_boolean = true},
         {.option = FLOAT("attn_scale", &config->attn_scale, "0", 0, 1e6,
                          "what scores of attention are multiplied by (0: 1 / sqrt(head_dim))")},
         {.option =
@@ -247,8 +249,9 @@ static int read_setting(const json_t *json, struct model_setting *setting) {
     if (!given) {
         return setting->is_size ? error_set("'%s' is missing", option->name) : 0;
     }
-    if (json_is_string(given) != (option->type == OPTION_CHOICE && !setting->is_switch) ||
-        (setting->is_switch && !json_is_boolean(given))) {
+    if ((json_is_string(given) != (option->type == OPTION_CHOICE && !setting->is_switch) ||
+         (setting->is_switch && !json_is_boolean(given))) &&
+        !(setting->may_be_boolean && json_is_boolean(given))) {
         return error_set("'%s' is of another type", option->name);
     }
     char *value =
@@ -312,6 +315,9 @@ static json_t *setting_json(const struct model_setting *setting) {
     if (setting->is_switch) {
         const int state = *(const int *)option->target;
         return state == SWITCH_FOLLOWS ? NULL : json_boolean(state == SWITCH_ON);
+    }
+    if (setting->may_be_boolean && *(const int *)option->target <= 1) {
+        return json_boolean(*(const int *)option->target);
     }
     switch (option->type) {
     case OPTION_INT:

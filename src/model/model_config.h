@@ -36,7 +36,7 @@ struct model_config {
     int position;         /* place in position_names */
     double rope_theta;    /* of POSITION_ROPE */
     double rope_fraction; /* of the pairs of channels of a head, those that turn */
-    bool qk_norm;         /* an RMSNorm over each head of q and k, before RoPE */
+    int qk_norm;          /* enum qk_norm: an RMSNorm over each head of q and k, before RoPE */
     double attn_scale;    /* of attention scores; 0: 1 / sqrt(head_dim) */
     int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */
     double norm_eps;      /* model_config_check replaces 0 by the norm's usual one */
@@ -61,6 +61,7 @@ struct model_setting {
     struct option_spec option;
     bool is_size;          /* config.json must have it, and it is at least 1 */
     bool is_switch;        /* an enum switch_state */
+    bool may_be_boolean;   /* a choice whose first two words, false and true, are booleans in config.json */
     bool only_in_training; /* what a model computes does not depend on it */
 };
 

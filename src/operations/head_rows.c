@@ -25,7 +25,7 @@ static void position_angles(int64_t head_size, struct rope rope, int64_t positio
 }
 
 bool head_rows_change(const struct operation_shape *shape) {
-    return position_turns_heads(shape->position) || shape->qk_norm;
+    return position_turns_heads(shape->position) || shape->qk_norm != QK_NORM_NONE;
 }
 
 size_t head_rows_table(const struct operations *operations, int64_t positions) {
@@ -63,7 +63,7 @@ static struct sizes sizes_of(const struct operations *operations, struct token_s
         .turned = count * (size_t)(heads.y_row + heads.kv_row),
         .all = count * (size_t)heads.qkv_row,
         .table = head_rows_table(operations, tokens.sequence),
-        .gain = operations->shape.qk_norm ? (size_t)heads.size : 0,
+        .gain = operations->shape.qk_norm == QK_NORM_GAINED ? (size_t)heads.size : 0,
     };
 }
 
@@ -76,7 +76,7 @@ static struct sizes sizes_of(const struct operations *operations, struct token_s
 void head_rows_forward(struct operations *operations, struct token_shape tokens, int64_t position,
                        const struct head_rows *rows) {
     const struct sizes sizes = sizes_of(operations, tokens);
-    const bool normed = operations->shape.qk_norm;
+    const bool normed = operations->shape.qk_norm != QK_NORM_NONE;
     const size_t items = normed ? sizes.all / (size_t)head_shape(&operations->shape).size : sizes.heads;
     RUN_GROUPS(head_rows_forward, items, ELEMENT_GROUP, ARG_IN(rows->raw, normed ? sizes.all : sizes.turned),
                ARG_IN(rows->table, sizes.table), ARG_GAINS(rows->gains, sizes.gain), ARG_U64(sizes.tokens),
@@ -88,10 +88,10 @@ void head_rows_forward(struct operations *operations, struct token_shape tokens,
 void head_rows_backward(struct operations *operations, struct token_shape tokens, const struct head_rows *rows,
                         const struct buffer *d_qkv, struct head_gains gradients, bool accumulate) {
     const struct sizes sizes = sizes_of(operations, tokens);
-    const bool normed = operations->shape.qk_norm;
+    const bool normed = operations->shape.qk_norm != QK_NORM_NONE;
     const size_t width = 2 * sizes.gain, steps = (sizes.gain + 1) / 2 / operations->policy.half_head_vector;
     const struct chunking chunks = chunk_rows(sizes.tokens, operations->policy.row_chunks);
-    if (normed) {
+    if (sizes.gain) {
         RUN_GROUPS(head_gains_backward, chunks.chunks * steps, ELEMENT_GROUP, ARG_IN(rows->raw, sizes.turned),
                    ARG_IN(rows->table, sizes.table), ARG_IN(rows->scales, sizes.heads), ARG_IN(d_qkv, sizes.turned),
                    ARG_U64(sizes.tokens), ARG_U64(chunks.per_chunk), ARG_I32(tokens.sequence),

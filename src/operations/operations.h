@@ -344,7 +344,7 @@ void depth_read_backward(struct operations *operations, size_t tokens, const str
 
 /* ---- queries and keys before attention */
 
-/* Gains [D] of the norms of q and k, or their gradients; read and written with shape.qk_norm only. */
+/* Gains [D] of the norms of q and k, or their gradients; read and written where the norms have gains. */
 struct head_gains {
     struct span q, k;
 };

@@ -22,6 +22,7 @@ const char *activation_names(void);
 enum norm { NORM_LAYER, NORM_RMS };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_NONE };
 enum mlp { MLP_GELU, MLP_SWIGLU, MLP_RELU2 }; /* of MLP_GELU the activation is one of those of models */
+enum qk_norm { QK_NORM_NONE, QK_NORM_GAINED, QK_NORM_PLAIN };
 enum softcap_kind { SOFTCAP_TANH, SOFTCAP_RSQRT };
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
@@ -31,7 +32,7 @@ struct operation_shape {
     int64_t sublayers;           /* of the model, for variants that use the depth */
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
-    bool qk_norm;                        /* an RMSNorm over each head of q and k */
+    int qk_norm;                         /* enum qk_norm: an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights of their own */
     bool fixed_top;                      /* these do not depend on the streams */
     bool read_delay;                     /* the width mix takes H_pre of the sublayer before */

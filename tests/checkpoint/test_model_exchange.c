@@ -124,7 +124,7 @@ static struct model_config modern_config(int kind) {
     config.mlp = MLP_SWIGLU;
     config.mlp_width = 20;
     config.rope_theta = 500.0;
-    config.qk_norm = kind == 2;
+    config.qk_norm = kind == 2 ? QK_NORM_GAINED : QK_NORM_NONE;
     config.qkv_bias = kind == 3 ? SWITCH_ON : SWITCH_FOLLOWS;
     config.n_kv_head = kind == 0 ? 2 : 1;
     config.head_dim = kind == 0 ? 0 : 6;

@@ -43,7 +43,7 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     config.position = shape->bias ? POSITION_ROPE : POSITION_LEARNED;
     config.rope_fraction = shape->norm_sum ? 1.0 : 2.0 / 3.0;
     config.attn_scale = shape->norm_sum ? 0.0 : 0.6;
-    config.qk_norm = shape->bias && shape->norm_sum;
+    config.qk_norm = !shape->bias ? QK_NORM_NONE : shape->norm_sum ? QK_NORM_GAINED : QK_NORM_PLAIN;
     config.settings.values[residual_setting_find("attnres_block")].number = shape->bias ? 3 : 1;
     config.settings.values[residual_setting_find("mudd_round")].number = shape->bias ? 0 : 64;
     config.stream_reduce = shape->read_delay ? STREAM_REDUCE_LAST_PRE

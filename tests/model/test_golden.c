@@ -162,7 +162,7 @@ static void pass_agrees(void **state) {
 /* As test_model.c derives it: twice the root of the roundings on the way, 8 a sublayer and 4 outside, units of
  * roundoff. With qk_norm queries and keys are rounded once more, and a square doubles a number's error. */
 static double rounding_of(enum element_type type, const struct model_config *config) {
-    const double more = (config->qk_norm ? 1.0 : 0.0) + (config->mlp == MLP_RELU2 ? 1.0 : 0.0);
+    const double more = (config->qk_norm != QK_NORM_NONE ? 1.0 : 0.0) + (config->mlp == MLP_RELU2 ? 1.0 : 0.0);
     return 2.0 * sqrt((8.0 + more) * 2.0 * (double)config->n_layer + 4.0) * rounding_unit(type);
 }
 

@@ -262,7 +262,7 @@ static struct model_config modern_config_of(const char *residual) {
     struct model_config config = config_of(residual);
     config.norm = NORM_RMS;
     config.position = POSITION_ROPE;
-    config.qk_norm = true;
+    config.qk_norm = QK_NORM_GAINED;
     config.n_kv_head = 1;
     config.head_dim = 32;
     config.hc_norm_gain = false;

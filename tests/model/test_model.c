@@ -289,7 +289,7 @@ UNIT_TEST(changed_queries_and_keys_agree_too) {
         const int i = all / 2;
         struct model_config config = config_of(&shapes[all % 2]);
         config.position = i & 1 ? POSITION_ROPE : POSITION_LEARNED;
-        config.qk_norm = i & 2;
+        config.qk_norm = !(i & 2) ? QK_NORM_NONE : all == 7 ? QK_NORM_PLAIN : QK_NORM_GAINED;
         config.rope_theta = 30.0;
         config.n_head = 4;
         config.n_kv_head = 2;

@@ -86,7 +86,7 @@ static struct model_config config_with_heads(void) {
     struct model_config config = config_of("mudd");
     config.dropout = 0.1;
     config.position = POSITION_ROPE;
-    config.qk_norm = true;
+    config.qk_norm = QK_NORM_GAINED;
     require(model_config_check(&config));
     return config;
 }

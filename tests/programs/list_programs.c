@@ -63,7 +63,8 @@ enum {
     READ_DELAY = 65536,
     ATTN_SCALE = 131072,
     SOFTCAP_BY_RSQRT = 262144,
-    SWITCHES = 524288,
+    PLAIN_QK_NORM = 524288,
+    SWITCHES = 1048576,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -162,7 +163,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.norm_eps = norm_epsilon(shape.norm);
         shape.position = bits & ROPE ? POSITION_ROPE : bits & NO_POSITIONS ? POSITION_NONE : POSITION_LEARNED;
         shape.kv_heads = bits & GROUPED ? shape.heads / (shape.heads % 4 ? 3 : 4) : 0;
-        shape.qk_norm = bits & QK_NORM;
+        shape.qk_norm = bits & QK_NORM ? QK_NORM_GAINED : bits & PLAIN_QK_NORM ? QK_NORM_PLAIN : QK_NORM_NONE;
         shape.attn_scale = bits & ATTN_SCALE ? 0.12 : 0.0;
         struct operations operations;
         operations_describe(compute, &shape, &operations);

@@ -80,7 +80,7 @@ static size_t qkv_count(const struct bench *bench) {
 static void head_rows_describe(struct bench *bench) {
     bench_activation(bench_input(bench, "raw", qkv_count(bench), 0.1, bench->shape.spread));
     bench_activation(bench_output(bench, "qkv", qkv_count(bench)));
-    if (bench->shape.qk_norm) {
+    if (bench->shape.qk_norm == QK_NORM_GAINED) {
         bench_parameter(bench, "q_gain", (size_t)heads_of(bench).size, 1.0, 0.5);
         bench_gap(bench);
         bench_parameter(bench, "k_gain", (size_t)heads_of(bench).size, 0.0, 0.5);
@@ -94,6 +94,7 @@ static void head_rows_reference(struct bench *bench) {
         .heads = (size_t)heads.heads,
         .kv_heads = (size_t)heads.kv_heads,
         .head_size = (size_t)heads.size,
+        .normed = bench->shape.qk_norm != QK_NORM_NONE,
         .q_gain = bench_values_or_null(bench, "q_gain"),
         .k_gain = bench_values_or_null(bench, "k_gain"),
         .epsilon = bench->operations->shape.norm_eps,
@@ -117,9 +118,10 @@ static struct head_rows head_rows_of(struct bench *bench) {
                                  bench_scratch(bench, head_rows_table(bench->operations, bench->tokens.sequence)),
                              .scales = bench_scratch(bench, scales),
                              .gains = {{unused, 0}, {unused, 0}}};
-    if (bench->shape.qk_norm) {
+    if (bench->shape.qk_norm == QK_NORM_GAINED) {
         rows.gains = (struct head_gains){case_weights(bench, "q_gain"), case_weights(bench, "k_gain")};
-    } else {
+    }
+    if (bench->shape.qk_norm == QK_NORM_NONE) {
         bench_copy(bench, bench_buffer(bench, "raw"), 0, rows.qkv, 0, qkv_count(bench));
     }
     const struct rope rope = {THETA, bench->shape.rope_fraction > 0.0 ? bench->shape.rope_fraction : 1.0};
@@ -135,7 +137,7 @@ static void run_head_rows_forward(struct bench *bench) {
 static void run_head_rows_backward(struct bench *bench) {
     const struct head_rows rows = head_rows_of(bench);
     struct head_gains gradients = {{&bench->gradients, 0}, {&bench->gradients, 0}};
-    if (bench->shape.qk_norm) {
+    if (bench->shape.qk_norm == QK_NORM_GAINED) {
         gradients = (struct head_gains){case_gradients(bench, "q_gain"), case_gradients(bench, "k_gain")};
     }
     bench_copy(bench, bench_derivative(bench, "qkv"), 0, bench_derivative(bench, "raw"), 0, qkv_count(bench));
@@ -250,7 +252,10 @@ const struct operation_case cases_attention[] = {
     TINY(attention, "rc, K=1, scale, heads", 1, 19, TINY_RC, .kv_heads = 1, .attn_scale = 0.8,
          .variation = WHOLE_HEADS),
     TINY(head_rows, "rope", 2, 3, TINY_RC, .position = POSITION_ROPE, .kv_heads = 1),
-    TINY(head_rows, "rope, qk_norm", 2, 3, TINY_RC, .position = POSITION_ROPE, .kv_heads = 1, .qk_norm = true),
+    TINY(head_rows, "rope, qk_norm", 2, 3, TINY_RC, .position = POSITION_ROPE, .kv_heads = 1,
+         .qk_norm = QK_NORM_GAINED),
+    TINY(head_rows, "rope, plain qk_norm", 2, 3, TINY_RC, .position = POSITION_ROPE, .kv_heads = 1,
+         .qk_norm = QK_NORM_PLAIN),
     TINY(attention_one, "mhc", 2, 3, TINY_MHC),
     TINY(attention_one, "rc, K=1, scale", 2, 19, TINY_RC, .kv_heads = 1, .attn_scale = 0.8),
     TINY(cache_fill, "rc, K=1", 2, 3, TINY_RC, .kv_heads = 1),
@@ -310,12 +315,15 @@ const struct operation_case cases_attention[] = {
     CASE(head_rows, "rope D=64 K=1", .heads = 3, .kv_heads = 1, .head_size = 64, .batch = 2, .sequence = 300,
          .position = POSITION_ROPE),
     CASE(head_rows, "qk_norm D=5 K=2", .heads = 4, .kv_heads = 2, .head_size = 5, .batch = 2, .sequence = 37,
-         .position = POSITION_NONE, .qk_norm = true),
-    CASE(head_rows, "qk_norm D=1", .heads = 3, .head_size = 1, .sequence = 37, .qk_norm = true, .norm_eps = 0.1),
+         .position = POSITION_NONE, .qk_norm = QK_NORM_GAINED),
+    CASE(head_rows, "plain qk_norm D=5 K=2", .heads = 4, .kv_heads = 2, .head_size = 5, .batch = 2, .sequence = 37,
+         .position = POSITION_NONE, .qk_norm = QK_NORM_PLAIN),
+    CASE(head_rows, "qk_norm D=1", .heads = 3, .head_size = 1, .sequence = 37, .qk_norm = QK_NORM_GAINED,
+         .norm_eps = 0.1),
     CASE(head_rows, "rope, qk_norm D=10 K=1", .heads = 4, .kv_heads = 1, .head_size = 10, .batch = 2,
-         .sequence = 37, .position = POSITION_ROPE, .qk_norm = true),
+         .sequence = 37, .position = POSITION_ROPE, .qk_norm = QK_NORM_GAINED),
     CASE(head_rows, "rope, qk_norm D=64 K=2", .heads = 6, .kv_heads = 2, .head_size = 64, .batch = 2,
-         .sequence = 70, .position = POSITION_ROPE, .qk_norm = true),
+         .sequence = 70, .position = POSITION_ROPE, .qk_norm = QK_NORM_GAINED),
     CASE(attention_one, "D=6 K=1", .heads = 4, .kv_heads = 1, .head_size = 6, .batch = 3, .sequence = 37),
     CASE(attention_one, "D=64 K=2", .heads = 6, .kv_heads = 2, .head_size = 64, .batch = 2, .sequence = 100),
     CASE(attention_one, "D=8 K=1 T=1", .heads = 3, .kv_heads = 1, .head_size = 8, .sequence = 1),

@@ -181,7 +181,7 @@ void reference_head_rows(const struct reference_head_rows *shape, size_t positio
         const struct reference_norm norm = {.kind = NORM_RMS,
                                             .epsilon = shape->epsilon,
                                             .gain = head < shape->heads ? shape->q_gain : shape->k_gain};
-        if (norm.gain) {
+        if (shape->normed) {
             reference_norm(&norm, size, qkv + head * size, row, statistics);
         }
         for (size_t d = 0; shape->theta > 0.0 && d < half; d++) {

@@ -68,10 +68,11 @@ struct reference_attention {
  * reads key head h K / H, K = kv_heads. */
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse);
 
-/* What q and k become before attention: an RMSNorm with gains [D] unless they are NULL; then RoPE unless theta is
- * 0. */
+/* What q and k become before attention: with `normed` an RMSNorm with gains [D], or NULL for 1; then RoPE unless
+ * theta is 0. */
 struct reference_head_rows {
     size_t heads, kv_heads, head_size;
+    bool normed;
     const double *q_gain, *k_gain;
     double epsilon, theta;
     double fraction; /* of the pairs, those that turn; 0: all */
