@@ -591,6 +591,19 @@ class Transformer(nn.Module):
             self.hc_head = Gated(config, top=True)
 
 
+class Head(nn.Module):
+    """What logits are made with. Without weights of its own it takes those of the token embedding."""
+
+    def __init__(self, config):
+        super().__init__()
+        vocabulary = config["vocab_size"]
+        self.weight = None if config["tie_embeddings"] else nn.Parameter(0.02 * torch.randn(vocabulary, config["n_embd"]))
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if config["head_bias"] else None
+
+    def forward(self, x, embedding):
+        return functional.linear(x, embedding if self.weight is None else self.weight, self.bias)
+
+
 class GPT(nn.Module):
     """The language model; config is the content of config.json. A new one has PyTorch's initial weights, which are not those of
     hc_train: see load."""
@@ -598,11 +611,10 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "head_bias": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "read" if config["residual"] == "wide" else "norm_sum")
         self.transformer = Transformer(self.config)
-        tied = self.config["tie_embeddings"]
-        self.lm_head = None if tied else nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
+        self.lm_head = Head(self.config)
 
     def forward(self, tokens, targets=None):
         parts, config = self.transformer, self.config
@@ -635,7 +647,7 @@ class GPT(nn.Module):
             top = parts.ln_f(streams).sum(-2)
         else:
             top = parts.ln_f(streams.sum(-2))
-        logits = functional.linear(top, parts.wte.weight if self.lm_head is None else self.lm_head.weight)
+        logits = self.lm_head(top, parts.wte.weight)
         if config["logit_softcap"]:
             ratio = logits / config["logit_softcap"]
             if config.get("softcap_kind", "tanh") not in ("tanh", "rsqrt"):

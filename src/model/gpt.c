@@ -89,19 +89,24 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     frame->top(gpt);
 }
 
-/* logits [rows, V] of tokens first .. = final W^T, before they are capped; W is wte or lm_head */
+/* logits [rows, V] of tokens first .. = final W^T + bias, before they are capped; W is wte or lm_head */
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd;
     linear_multiply(&gpt->operations, rows, gpt->vocabulary, width, (struct span){gpt->final, first * width},
                     (struct span){gpt->parameters.weights_lowp, gpt->parameters.head}, gpt->logits);
+    if (gpt->config.head_bias) {
+        head_bias_forward(&gpt->operations, rows, (struct span){gpt->parameters.weights, gpt->parameters.head_bias},
+                          gpt->logits);
+    }
 }
 
-/* Computes d_final from d_logits, and the gradient of the head's weights, which may be those of the token
+/* Computes d_final from d_logits, and the gradients of the head's bias and weights, which may be those of the token
  * embedding. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     const struct matrix d_logits = matrix_of(gpt->d_logits, 0, rows, vocabulary);
     const size_t head = gpt->parameters.head;
+    const bool adds = first > 0 || gpt->parameters.accumulate;
     gemm_run(gpt->compute,
              &(struct gemm_call){.a = d_logits,
                                  .b = matrix_of(gpt->parameters.weights_lowp, head, vocabulary, width),
@@ -110,7 +115,11 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
                                                .a = d_logits,
                                                .b = matrix_of(gpt->final, first * width, rows, width),
                                                .c = matrix_of(gpt->parameters.gradients, head, vocabulary, width),
-                                               .beta = first > 0 || gpt->parameters.accumulate});
+                                               .beta = adds});
+    if (gpt->config.head_bias) {
+        head_bias_backward(&gpt->operations, rows, gpt->d_logits,
+                           (struct span){gpt->parameters.gradients, gpt->parameters.head_bias}, adds);
+    }
 }
 
 /* Sets rows [first, rows) of an embedding's gradient to zero. */
@@ -121,13 +130,17 @@ static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_
 }
 
 /* Sets to zero the gradients that a first backward pass does not write: rows of the head's weights for ids >= V,
- * which are not scored, of the token embedding if its weights are others, and of the position embedding for
- * positions past the batch's sequences. */
+ * which are not scored, and its bias for these, of the token embedding if its weights are others, and of the position
+ * embedding for positions past the batch's sequences. */
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     clear_rows(gpt, parameters->head, gpt->vocabulary, gpt->config.vocab_size);
     if (!gpt->config.tie_embeddings) {
         clear_rows(gpt, parameters->token_embedding, 0, gpt->config.vocab_size);
+    }
+    if (gpt->config.head_bias) {
+        buffer_zero(gpt->compute, parameters->gradients, (parameters->head_bias + gpt->vocabulary) * sizeof(float),
+                    ((size_t)gpt->config.vocab_size - gpt->vocabulary) * sizeof(float));
     }
     if (gpt->config.position == POSITION_LEARNED) {
         clear_rows(gpt, parameters->position_embedding, (size_t)gpt->shape.sequence, gpt->config.block_size);

@@ -265,6 +265,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .sublayers = BRANCHES * config->n_layer,
         .hidden = config->mlp_width,
         .bias = config->bias,
+        .head_bias = config->head_bias,
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
         .norm = config->norm,

@@ -76,6 +76,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                           "of MLPs of kind gelu: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
         {.option = BOOL("tie_embeddings", &config->tie_embeddings, "true",
                         "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
+        {.option = BOOL("head_bias", &config->head_bias, "false", "a bias of the logits, before logit_softcap")},
         {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
                          "s: logits become s tanh(logits / s), so none is larger than s (0: they stay)")},
         {.option = CHOICE("softcap_kind", &config->softcap_kind, "tanh", "tanh|rsqrt",

@@ -46,6 +46,7 @@ struct model_config {
     bool hc_norm_gain;    /* of the RMSNorm before the projections of hyper-connections */
     double hc_eps;        /* added to sigmoids of H_pre, and in mhc's iterations */
     bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
+    bool head_bias;       /* a bias of the logits, lm_head.bias */
     double logit_softcap; /* s: logits become s tanh(logits / s), or what softcap_kind says; 0: they stay */
     int softcap_kind;     /* enum softcap_kind */
     int init;             /* enum first_weights: what training begins with */

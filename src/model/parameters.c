@@ -171,10 +171,11 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     }
     builder = (struct parameter_builder){parameters, config, top, "transformer."};
     add_norm(&builder, top);
+    *builder.prefix = '\0';
     if (!config->tie_embeddings) {
-        *builder.prefix = '\0';
         add_weight(&builder, &parameters->head, "lm_head", tokens, width, is_track3(&builder) ? 0.0 : DEVIATION);
     }
+    add_bias(&builder, &parameters->head_bias, "lm_head", tokens, config->head_bias);
     snprintf(builder.prefix, sizeof builder.prefix, "transformer.hc_head.");
     add_frame(&builder, top);
 }

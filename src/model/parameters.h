@@ -60,6 +60,7 @@ struct parameters {
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
+    uint64_t head_bias;                           /* offset of lm_head.bias [V], with head_bias */
     struct sublayer_offsets *sublayers;           /* 2 n_layer + 1: the last is the top's */
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
     const struct buffer *weights, *gradients,

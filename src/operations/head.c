@@ -56,6 +56,27 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
                  (struct partial_target[PARTIAL_TARGETS]){{0, small, gradients->d_small}}, accumulate);
 }
 
+/* A work-item of the forward pass adds to so many rows, which is enough for its division by V not to count. */
+#define BIAS_ROWS 16
+
+void head_bias_forward(struct operations *operations, size_t rows, struct span bias, const struct buffer *logits) {
+    const size_t vocabulary = (size_t)operations->shape.vocabulary;
+    RUN_GROUPS(head_bias_forward, groups_for(rows, BIAS_ROWS) * vocabulary, ELEMENT_GROUP,
+               ARG_SPAN_IN(bias, vocabulary), ARG_U64(rows), ARG_U64(BIAS_ROWS),
+               ARG_IN_OUT(logits, rows * vocabulary));
+}
+
+void head_bias_backward(struct operations *operations, size_t rows, const struct buffer *d_logits,
+                        struct span d_bias, bool accumulate) {
+    const size_t vocabulary = (size_t)operations->shape.vocabulary;
+    const struct chunking chunks = chunk_rows(rows, HEAD_BIAS_CHUNKS);
+    RUN_GROUPS(head_bias_backward, chunks.chunks * vocabulary, ELEMENT_GROUP, ARG_IN(d_logits, rows * vocabulary),
+               ARG_U64(rows), ARG_U64(chunks.per_chunk),
+               ARG_OUT(&operations->partials, chunks.chunks * vocabulary));
+    add_partials(operations, chunks.chunks, vocabulary,
+                 (struct partial_target[PARTIAL_TARGETS]){{0, vocabulary, d_bias}}, accumulate);
+}
+
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses) {

@@ -19,7 +19,9 @@ size_t operations_scratch_bytes(const struct operations *operations) {
     const size_t rows =
         policy->row_chunks * size_larger(size_larger(widest * (size_t)shape->channels, linear), ways);
     const size_t theta = policy->map_chunks * operations->theta;
-    return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)), policy->square_chunks) *
+    const size_t logits = shape->head_bias ? HEAD_BIAS_CHUNKS * (size_t)shape->vocabulary : 0;
+    return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)),
+                       size_larger(policy->square_chunks, logits)) *
            sizeof(float);
 }
 
@@ -101,6 +103,7 @@ enum need {
     READ_AHEAD_APART,
     FUSED_FRAME,
     GATED_MLPS,
+    HEAD_BIAS,
     HEAD_ROWS,
     COLLAPSE,
     CHANNEL_GATES,
@@ -177,6 +180,10 @@ static const struct program {
     {.files = {"cross_entropy.cl"},
      .constants = "VEC LANES=loss_lanes VOCABULARY CAPPED SOFTCAP ACT",
      .kernels = {KERNEL(cross_entropy)}},
+    {.files = {"head_bias.cl"},
+     .constants = "VEC=1 VOCABULARY ACT",
+     .need = HEAD_BIAS,
+     .kernels = {KERNEL(head_bias_forward), KERNEL(head_bias_backward)}},
     {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "hc_map.cl"},
      .constants = "VEC=1 LANES=map_lanes STREAMS CHANNELS PLAIN RMS_GROUPS MAP_LOCAL=0 SETTINGS", /* always fp32 */
      .need = HYPER_CONNECTIONS,
@@ -452,6 +459,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [MULTIWAY] = residual_has_ways(operations->shape.residual),
         [MUON] = operations->shape.muon,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
+        [HEAD_BIAS] = operations->shape.head_bias,
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };
     bool wanted = !file;

@@ -26,7 +26,7 @@ struct operation_kernels {
     struct kernel collapse_forward, collapse_backward;
     struct kernel gates_pack, gates_unpack, gates_begin, gates_leave, gates_leave_backward, gates_streams_backward;
     struct kernel gates_hidden_forward, gates_hidden_backward, gates_open, gates_forward, gates_backward;
-    struct kernel final_norm_forward, final_norm_backward, cross_entropy;
+    struct kernel final_norm_forward, final_norm_backward, cross_entropy, head_bias_forward, head_bias_backward;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
     struct kernel muon_momentum, muon_normalise, muon_polynomial, muon_update;
 };
@@ -49,6 +49,8 @@ void attention_matrix_cores_close(struct operations *operations);
 /* ---- sizes */
 
 #define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose dot products few_rows_multiply has in registers */
+
+#define HEAD_BIAS_CHUNKS 32 /* of rows of logits, at most, for the gradient of their bias */
 
 /* ---- launching */
 

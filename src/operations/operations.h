@@ -492,6 +492,12 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
                        const struct buffer *d_u, const struct buffer *d_h,
                        const struct collapse_gradients *gradients, bool accumulate);
 
+/* logits [rows, V], float, += bias [V]; its gradient from d_logits [rows, V], of the activations' type. With
+ * shape.head_bias. */
+void head_bias_forward(struct operations *operations, size_t rows, struct span bias, const struct buffer *logits);
+void head_bias_backward(struct operations *operations, size_t rows, const struct buffer *d_logits,
+                        struct span d_bias, bool accumulate);
+
 /* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. The softmax is of the logits, or
  * with shape.softcap of softcap tanh(logits / softcap), or of what shape.softcap_kind says. d_logits [rows, V], of
  * the activations' type, becomes scale * (softmax - one-hot), times the slope of that function, unless it is NULL; if activations are fp32, it may

@@ -319,12 +319,14 @@ UNIT_TEST(other_norms_agree_too) {
     }
 }
 
+/* Their own weights, then those of the token embedding with a bias, in 16 bits and bounded in another way. */
 UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
     struct model_config config = config_of(&plain_rc);
     config.qkv_bias = SWITCH_ON;
     config.tie_embeddings = false;
     config.logit_softcap = 0.7;
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
+    config.head_bias = true;
     config.tie_embeddings = true;
     compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
     config.softcap_kind = SOFTCAP_RSQRT;

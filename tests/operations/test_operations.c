@@ -284,12 +284,13 @@ static void check_backward(struct bench *bench, const struct operation_case *tes
 static bool same_shape(const struct operation_shape *a, const struct operation_shape *b) {
     return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
            a->kv_heads == b->kv_heads && a->qk_norm == b->qk_norm && a->head_size == b->head_size &&
-           a->vocabulary == b->vocabulary && a->bias == b->bias && a->norm_sum == b->norm_sum &&
-           a->scaled == b->scaled && a->activation == b->activation && a->type == b->type && a->norm == b->norm &&
-           a->norm_eps == b->norm_eps && a->softcap == b->softcap && a->softcap_kind == b->softcap_kind &&
-           a->hc_eps == b->hc_eps && a->gainless == b->gainless && a->collapsed == b->collapsed &&
-           a->read_delay == b->read_delay && a->fixed_top == b->fixed_top && a->attn_scale == b->attn_scale &&
-           a->position == b->position && a->mlp == b->mlp && a->hidden == b->hidden && a->residual == b->residual &&
+           a->vocabulary == b->vocabulary && a->bias == b->bias && a->head_bias == b->head_bias &&
+           a->norm_sum == b->norm_sum && a->scaled == b->scaled && a->activation == b->activation &&
+           a->type == b->type && a->norm == b->norm && a->norm_eps == b->norm_eps && a->softcap == b->softcap &&
+           a->softcap_kind == b->softcap_kind && a->hc_eps == b->hc_eps && a->gainless == b->gainless &&
+           a->collapsed == b->collapsed && a->read_delay == b->read_delay && a->fixed_top == b->fixed_top &&
+           a->attn_scale == b->attn_scale && a->position == b->position && a->mlp == b->mlp &&
+           a->hidden == b->hidden && a->residual == b->residual &&
            memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 

@@ -64,7 +64,8 @@ enum {
     ATTN_SCALE = 131072,
     SOFTCAP_BY_RSQRT = 262144,
     PLAIN_QK_NORM = 524288,
-    SWITCHES = 1048576,
+    HEAD_BIAS = 1048576,
+    SWITCHES = 2097152,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -147,6 +148,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.type = (enum element_type)(i / SWITCHES);
         shape.muon_type = shape.type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
         shape.bias = bits & BIAS;
+        shape.head_bias = bits & HEAD_BIAS;
         shape.norm_sum = bits & NORM_SUM;
         set_flags(&shape.settings, bits & FLAGS);
         shape.activation = bits & GELU_TANH ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;

@@ -82,6 +82,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .vocabulary = shape->vocabulary,
         .sublayers = 6,
         .bias = shape->bias,
+        .head_bias = shape->head_bias,
         .norm_sum = shape->norm_sum,
         .scaled = shape->scaled,
         .norm = shape->norm,

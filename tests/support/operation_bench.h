@@ -13,7 +13,7 @@ struct case_shape {
         const char *name; /* NULL: all settings of variants have their defaults */
         double value;
     } setting;
-    bool bias, norm_sum, scaled, gelu_tanh;
+    bool bias, norm_sum, scaled, gelu_tanh, head_bias;
     int qk_norm;                           /* enum qk_norm */
     int norm, position, mlp, softcap_kind; /* enum norm, enum position, enum mlp, enum softcap_kind */
     int64_t hidden;                        /* channels inside an MLP; 0: 4 C */

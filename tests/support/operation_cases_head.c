@@ -239,6 +239,39 @@ OPERATION(entropy, "cross_entropy", "cross_entropy.cl", cross_entropy_describe, 
           .reference = cross_entropy_reference, .forward = run_cross_entropy_forward,
           .backward = run_cross_entropy_backward);
 
+/* ---- the bias of logits */
+
+static void head_bias_describe(struct bench *bench) {
+    const size_t count = bench->token_count * bench->vocabulary;
+    bench_input(bench, "products", count, 0.0, 1.0)->d_activation = true;
+    bench_parameter(bench, "bias", bench->vocabulary, 0.0, 1.0);
+    bench_output(bench, "logits", count)->d_activation = true;
+}
+
+static void head_bias_reference(struct bench *bench) {
+    for (size_t i = 0; i < bench->token_count * bench->vocabulary; i++) {
+        bench_values(bench, "logits")[i] =
+            bench_values(bench, "products")[i] + bench_values(bench, "bias")[i % bench->vocabulary];
+    }
+}
+
+static void run_head_bias_forward(struct bench *bench) {
+    bench_copy(bench, bench_buffer(bench, "products"), 0, bench_buffer(bench, "logits"), 0,
+               bench->token_count * bench->vocabulary);
+    head_bias_forward(bench->operations, bench->token_count, case_weights(bench, "bias"),
+                      bench_buffer(bench, "logits"));
+}
+
+static void run_head_bias_backward(struct bench *bench) {
+    bench_copy(bench, bench_derivative(bench, "logits"), 0, bench_derivative(bench, "products"), 0,
+               bench->token_count * bench->vocabulary);
+    head_bias_backward(bench->operations, bench->token_count, bench_derivative(bench, "logits"),
+                       case_gradients(bench, "bias"), bench->accumulate);
+}
+
+OPERATION(head_bias, "head_bias", "head_bias.cl", head_bias_describe, .reference = head_bias_reference,
+          .forward = run_head_bias_forward, .backward = run_head_bias_backward);
+
 /* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm scaled, the squares of a
  * part */
 
@@ -453,6 +486,7 @@ const struct operation_case cases_head[] = {
     TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
     TINY(entropy, "mhc, V=33, softcap", 2, 3, TINY_MHC, .softcap = 1.5),
     TINY(entropy, "mhc, V=33, softcap by rsqrt", 2, 3, TINY_MHC, .softcap = 1.5, .softcap_kind = SOFTCAP_RSQRT),
+    TINY(head_bias, "mhc, V=33", 2, 3, TINY_MHC, .head_bias = true),
     TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
     TINY(adamw, "clipped", 2, 3, TINY_MHC, .count = 192),
     TINY(adamw, "scaled gradients", 2, 3, TINY_MHC, .count = 192, .variation = 5),
@@ -481,6 +515,8 @@ const struct operation_case cases_head[] = {
     LOOSE(entropy, "V=256, softcap by rsqrt, large logits", 30, 0, .vocabulary = 256, .spread = 30.0,
           .softcap = 15.0, .softcap_kind = SOFTCAP_RSQRT),
     CASE(entropy, "V=50257", .vocabulary = 50257, .sequence = 3, .spread = 3.0),
+    CASE(head_bias, "V=50257", .vocabulary = 50257, .sequence = 3, .head_bias = true),
+    CASE(head_bias, "V=33, many rows", .sequence = 1000, .head_bias = true),
     CASE(totals, "64 elements", .bias = true, .count = 64),
     CASE(totals, "1000000 elements", .bias = true, .count = 1000000),
     CASE(adamw, "clipped", .bias = true, .count = 4096),

@@ -545,11 +545,12 @@ static double head_loss(const struct place *place, const double *streams, double
     const struct reference_model *model = place->model;
     const size_t vocabulary = (size_t)model->config->vocab_size, width = place->width;
     const double *head = model->values + model->parameters->head, cap = model->config->logit_softcap;
+    const double *bias = model->config->head_bias ? model->values + model->parameters->head_bias : NULL;
     double *top = allocate(width), *normed = allocate(width), *row = allocate(vocabulary), sum = 0.0;
     size_t valid = 0;
     for (size_t token = 0; token < place->tokens; token++) {
         reduce(place, streams + token * place->streams * width, place->read + token * place->streams, normed, top);
-        linear(1, width, vocabulary, top, head, NULL, row);
+        linear(1, width, vocabulary, top, head, bias, row);
         for (size_t i = 0; cap > 0.0 && i < vocabulary; i++) {
             row[i] = reference_capped(cap, model->config->softcap_kind, row[i]);
         }
