@@ -43,7 +43,7 @@ NOT_HOT = ("attention.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
-SWITCHES = r" (?:BIAS|NORM_SUM|FREEZE_GAMMA|SCALED|CAPPED|GAINED|POSITIONS)=\d| (?:HC_EPS|NORM_EPSILON|SOFTCAP|ATTN_SCALE)=\S+"  # in a program's label
+SWITCHES = r" (?:BIAS|NORM_SUM|FREEZE_GAMMA|SCALED|CAPPED|GAINED|POSITIONS|EMBED_NORM)=\d| (?:HC_EPS|NORM_EPSILON|SOFTCAP|ATTN_SCALE|EMBED_EPSILON)=\S+"  # in a program's label
 
 # A target; `clang` is the oldest that knows it, None where the compiler is another. `addresses`: clspv's kernels get buffers so. `matrix`:
 # whose programs for matrix cores it gets, None: those that are for a target of its own name.

@@ -1,20 +1,25 @@
 /* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with
- * SCALED  x_s = scale_s e, a scale for each stream and channel. Without POSITIONS there is no wpe.
+ * SCALED  x_s = scale_s e, a scale for each stream and channel. Without POSITIONS there is no wpe. With EMBED_NORM
+ * e = dropout(gain (wte[token] + wpe[position]) / sqrt(mean over C of its square + EMBED_EPSILON)); the backward pass
+ * of this norm is in embedding_norm.cl.
  *
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *
- * Build constants: STREAMS (S), CHANNELS (C), SCALED, POSITIONS (there is a wpe).
+ * Build constants: STREAMS (S), CHANNELS (C), SCALED, POSITIONS (there is a wpe), EMBED_NORM,
+ * EMBED_EPSILON.
  */
 #define ROW_LENGTH            (STREAMS * CHANNELS)
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
 #define EMBEDDED(word, place) (POSITIONS ? VEC_LOAD(word) + VEC_LOAD(place) : VEC_LOAD(word))
+#define NORMED(x, norm, gain) (EMBED_NORM ? (x) * (norm) * VEC_LOAD(gain) : (x))
 #define DISTINCT              (SCALED ? STREAMS : 1) /* streams that differ */
 
 /* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl;
- * scale [S, C]. */
+ * scale [S, C]; gain [C]; scales [N] become the tokens' 1 / sqrt(...) with EMBED_NORM. */
 ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                  ulong wpe_at, ulong scale_at, int sequence, int first, float dropout, ulong key,
-                                  ulong first_row, __global act_t *streams, __global float *squares) {
+                                  ulong wpe_at, ulong scale_at, ulong gain_at, int sequence, int first,
+                                  float dropout, ulong key, ulong first_row, __global act_t *streams,
+                                  __global float *squares, __global float *scales) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
     const size_t position = first + token % sequence;
@@ -23,8 +28,23 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
     __global act_t *row = streams + token * ROW_LENGTH;
     vec_t sums[DISTINCT];
     CLEAR(vec_t, sums, DISTINCT);
+    float norm = 1.0f;
+#if EMBED_NORM
+    vec_t of_row = (vec_t)(0.0f);
     for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC) {
-        const vec_t x = dropout_vector(EMBEDDED(word + c, place + c), key, first_row + token, c, dropout);
+        const vec_t x = EMBEDDED(word + c, place + c);
+        of_row += x * x;
+    }
+    norm = rsqrt(GROUP_SUM(VEC_SUM(of_row), scratch) / CHANNELS + EMBED_EPSILON);
+    if (LANE == 0) {
+        scales[token] = norm;
+    }
+#else
+    UNUSED_POINTER(scales);
+#endif
+    for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC) {
+        const vec_t e = NORMED(EMBEDDED(word + c, place + c), norm, parameters + gain_at + c);
+        const vec_t x = dropout_vector(e, key, first_row + token, c, dropout);
         for (int s = 0; s < STREAMS; s++) {
             ACT_STORE(SCALE(x, parameters + scale_at, s, c), row + s * CHANNELS + c);
         }
@@ -98,9 +118,13 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
 /* Gradient of the scales: d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials
  * [chunks, S, C], its part of the sum. */
 ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                      ulong wpe_at, int sequence, float dropout, ulong key, ulong first_row,
-                                      __global const act_t *d_streams, ulong count, ulong per_chunk,
+                                      ulong wpe_at, ulong gain_at, int sequence, float dropout, ulong key,
+                                      ulong first_row, __global const act_t *d_streams,
+                                      __global const float *scales, ulong count, ulong per_chunk,
                                       __global float *partials) {
+    if (!EMBED_NORM) {
+        UNUSED_POINTER(scales);
+    }
     const size_t first = get_group_id(0) * per_chunk;
     const size_t last = min((ulong)(first + per_chunk), count);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
@@ -109,7 +133,9 @@ ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const
         for (size_t token = first; token < last; token++) {
             __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS + c;
             __global const float *place = parameters + wpe_at + token % sequence * CHANNELS + c;
-            const vec_t x = dropout_vector(EMBEDDED(word, place), key, first_row + token, c, dropout);
+            const float norm = EMBED_NORM ? scales[token] : 1.0f;
+            const vec_t e = NORMED(EMBEDDED(word, place), norm, parameters + gain_at + c);
+            const vec_t x = dropout_vector(e, key, first_row + token, c, dropout);
             UNROLL(STREAMS) for (int s = 0; s < STREAMS; s++) {
                 sums[s] += ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c) * x;
             }

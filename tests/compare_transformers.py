@@ -85,6 +85,8 @@ def gradients_off_by(ours, theirs):
     return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-3 * whole)).item() for name in ours)
 
 
+TRACK3 = ("--bias", "--norm", "rmsnorm", "--position", "rope", "--rope-theta", 1024, "--rope-fraction", 0.5, "--qk-norm=plain", "--attn-scale", 0.4,
+          "--mlp", "relu2", "--tie-embeddings=false", "--head-bias", "--embed-norm", "--logit-softcap", 15, "--softcap-kind", "rsqrt", "--init", "track3")
 SHAPE = ("--n-layer", 3, "--n-head", 4, "--n-embd", 48, "--block-size", CONTEXT, "--max-iters", 3)
 
 
@@ -243,9 +245,10 @@ def to_torch(bench):
              ("hc", 3, ("--bias", "--stream-reduce", "sum_norm")), ("mhc", 4, ()), ("mhc", 5, ("--sinkhorn-iters", 3)),
              ("mhc_lite", 4, ()), ("mhc_lite", 3, ("--bias",)), ("shc", 4, ()), ("shc", 2, ()), ("shc", 3, ("--bias",)),
              ("shc", 8, ("--stream-reduce", "sum_norm")), ("shc", 4, ("--stream-expand", "scaled")),
-             ("mhc", 3, ("--bias", "--stream-expand", "scaled"))]
+             ("mhc", 3, ("--bias", "--stream-expand", "scaled")), ("rc", 1, TRACK3), ("mhc", 4, TRACK3), ("mudd", 1, TRACK3),
+             ("rc", 1, ("--head-bias", "--embed-norm")), ("gated", 2, ("--embed-norm", "--qk-norm"))]
     known = load_program(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "checkpoint"))
-    cases += [(residual, 4, ()) for residual in known.CONNECTIONS if residual not in {case[0] for case in cases}]
+    cases += [(residual, 4, ()) for residual in known.CONNECTIONS if residual not in {case[0] for case in cases if case[2] != TRACK3}]
     for residual, streams, options in cases:
         checkpoint = bench.train(data, *SHAPE, "--residual", residual, "--n-streams", streams, *options)
         shake(checkpoint)

@@ -154,9 +154,10 @@ static const struct family families[] = {
 enum { GPT2, LLAMA, QWEN2, QWEN3, FAMILIES = sizeof families / sizeof *families };
 
 /* Keys of ours that a model of theirs has with this value, unless its row says otherwise. */
-static const char usual[] = "{\"logit_softcap\": 0.0, \"attn_scale\": 0.0, \"rope_fraction\": 1.0, \"head_bias\": "
-                            "false, \"qk_norm\": false, \"mlp\": \"gelu\", "
-                            "\"tie_embeddings\": true}";
+static const char usual[] =
+    "{\"logit_softcap\": 0.0, \"attn_scale\": 0.0, \"rope_fraction\": 1.0, \"embed_norm\": false, \"head_bias\": "
+    "false, \"qk_norm\": false, \"mlp\": \"gelu\", "
+    "\"tie_embeddings\": true}";
 
 /* Its names for the activations of ours that GPT-2 has. The first of each is written. */
 static const struct {

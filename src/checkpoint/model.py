@@ -575,6 +575,7 @@ class Transformer(nn.Module):
         width = config["n_embd"]
         self.wte = nn.Embedding(config["vocab_size"], width)
         self.wpe = nn.Embedding(config["block_size"], width) if config["position"] == "learned" else None
+        self.ln_e = RMSNorm(width, norm_epsilon(config)) if config["embed_norm"] else None
         scaled = config["stream_expand"] == "scaled" and config["residual"] not in SINGLE
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         multiway = config["residual"] == "mudd"
@@ -611,7 +612,7 @@ class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "head_bias": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "read" if config["residual"] == "wide" else "norm_sum")
         self.transformer = Transformer(self.config)
         self.lm_head = Head(self.config)
@@ -623,6 +624,8 @@ class GPT(nn.Module):
         embedded = parts.wte(tokens)
         if parts.wpe is not None:
             embedded = embedded + parts.wpe.weight[:tokens.shape[1]]
+        if parts.ln_e is not None:
+            embedded = parts.ln_e(embedded)
         embedded = functional.dropout(embedded, config["dropout"], self.training)
         count = 1 if config["residual"] in SINGLE else config["n_streams"]
         streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)

@@ -34,7 +34,13 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
     return (struct embedding){{arena, gpt->parameters.token_embedding},
                               {arena, gpt->parameters.position_embedding},
-                              {arena, gpt->parameters.stream_scale}};
+                              {arena, gpt->parameters.stream_scale},
+                              {arena, gpt->parameters.embed_gain}};
+}
+
+static struct embedding_input embedding_input_of(const struct gpt *gpt) {
+    return (struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding"),
+                                    gpt->scratch.embedding_scales};
 }
 
 /* The dropout of a branch's output [N, C], or of its gradient, in place. */
@@ -72,10 +78,9 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct frame *frame = gpt->frame;
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
-    embedding_forward(&gpt->operations,
-                      &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding")},
-                      pass.position, embedding_of(gpt, parameters->weights), sublayer->mix.streams,
-                      sublayer->mix.squares);
+    const struct embedding_input input = embedding_input_of(gpt);
+    embedding_forward(&gpt->operations, &input, pass.position, embedding_of(gpt, parameters->weights),
+                      sublayer->mix.streams, sublayer->mix.squares);
     if (frame->begin) {
         frame->begin(gpt);
     }
@@ -228,10 +233,9 @@ static void embedding_part_backward(struct gpt *gpt) {
         groups.ids = rows->places;
     }
     const struct embedding weights = embedding_of(gpt, gpt->parameters.weights);
-    embedding_backward(&gpt->operations,
-                       &(struct embedding_input){gpt->shape, gpt->tokens, gpt_dropout(gpt, -1, "embedding")},
-                       groups, weights, gpt->scratch.d_streams, gpt->scratch.d_embedding, gradients,
-                       gpt->parameters.accumulate);
+    const struct embedding_input input = embedding_input_of(gpt);
+    embedding_backward(&gpt->operations, &input, groups, weights, gpt->scratch.d_streams, gpt->scratch.d_embedding,
+                       gradients, gpt->parameters.accumulate);
 }
 
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {

@@ -131,6 +131,9 @@ static void plan_scratch(struct gpt *gpt) {
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, out_proj_channels(gpt));
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
     }
+    if (gpt->config.embed_norm) {
+        scratch->embedding_scales = gpt_plan_floats(gpt, group, 1);
+    }
     if (gpt->frame->plan_scratch) {
         gpt->frame->plan_scratch(gpt);
     }
@@ -265,6 +268,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .sublayers = BRANCHES * config->n_layer,
         .hidden = config->mlp_width,
         .bias = config->bias,
+        .embed_norm = config->embed_norm,
         .head_bias = config->head_bias,
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,

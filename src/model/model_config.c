@@ -12,6 +12,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
     const struct model_setting own[] = {
         {.option =
              INT("n_streams", &config->n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)")},
+        {.option = BOOL("embed_norm", &config->embed_norm, "false",
+                        "RMSNorm of the embedding of tokens and positions, before the streams")},
         {.option = CHOICE(
              "stream_expand", &config->stream_expand, "copy", "copy|scaled",
              "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "

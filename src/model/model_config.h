@@ -30,6 +30,7 @@ struct model_config {
     int64_t n_streams;    /* 1 for rc */
     bool bias;            /* of layer norms and linear layers */
     int qkv_bias;         /* enum switch_state: of c_attn alone; follows `bias` */
+    bool embed_norm;      /* an RMSNorm of the embedding, ln_e, before the streams */
     int stream_expand;    /* enum stream_expand; STREAM_EXPAND_COPY for rc */
     int stream_reduce;    /* enum stream_reduce; model_config_check replaces STREAM_REDUCE_AUTO */
     bool read_delay;      /* a sublayer reads with H_pre of the sublayer before */

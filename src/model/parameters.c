@@ -157,6 +157,9 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     if (config->position == POSITION_LEARNED) {
         add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, of_embeddings);
     }
+    if (config->embed_norm) {
+        parameters_add_gain(&builder, "ln_e", width, &parameters->embed_gain);
+    }
     if (config->stream_expand == STREAM_EXPAND_SCALED) {
         add_stream_scale(&builder);
     }

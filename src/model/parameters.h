@@ -58,6 +58,7 @@ struct parameters {
     uint64_t total;                               /* parameters, without gaps */
     uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
+    uint64_t embed_gain;                          /* offset of the gain of ln_e [C], with embed_norm */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
     uint64_t head_bias;                           /* offset of lm_head.bias [V], with head_bias */

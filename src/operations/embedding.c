@@ -10,11 +10,12 @@ void embedding_forward(struct operations *operations, const struct embedding_inp
                        struct embedding weights, const struct buffer *streams, const struct buffer *squares) {
     const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
     const size_t copies = (size_t)operations->shape.streams;
+    const bool normed = operations->shape.embed_norm;
     RUN_ROWS(embedding_forward, count, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_U64(weights.scale.offset), ARG_I32(input->tokens.sequence), ARG_I32(first),
-             ARG_DROPOUT(input->dropout), ARG_OUT(streams, count * copies * channels),
-             ARG_OUT(squares, count * copies));
+             ARG_U64(weights.scale.offset), ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence),
+             ARG_I32(first), ARG_DROPOUT(input->dropout), ARG_OUT(streams, count * copies * channels),
+             ARG_OUT(squares, count * copies), ARG_OUT(normed ? input->scales : squares, normed ? count : 0));
 }
 
 static void scale_backward(struct operations *operations, const struct embedding_input *input,
@@ -23,12 +24,29 @@ static void scale_backward(struct operations *operations, const struct embedding
     const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
     const size_t width = (size_t)operations->shape.streams * channels;
     const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
+    const bool normed = operations->shape.embed_norm;
     RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_I32(input->tokens.sequence), ARG_DROPOUT(input->dropout), ARG_IN(d_streams, count * width),
+             ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence), ARG_DROPOUT(input->dropout),
+             ARG_IN(d_streams, count * width), ARG_IN(normed ? input->scales : d_streams, normed ? count : 0),
              ARG_U64(count), ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}},
                  accumulate);
+}
+
+/* d_embedding [N, C], the gradient behind the norm, becomes the one before it. */
+static void norm_backward(struct operations *operations, const struct embedding_input *input,
+                          struct embedding weights, const struct buffer *d_embedding, struct span d_gain,
+                          bool accumulate) {
+    const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
+    const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
+    RUN_ROWS(embedding_norm_backward, chunks.chunks, ARG_IN(input->ids, count),
+             ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
+             ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence), ARG_IN(input->scales, count),
+             ARG_U64(count), ARG_U64(chunks.per_chunk), ARG_IN_OUT(d_embedding, count * channels),
+             ARG_OUT(&operations->partials, chunks.chunks * channels));
+    add_partials(operations, chunks.chunks, channels,
+                 (struct partial_target[PARTIAL_TARGETS]){{0, channels, d_gain}}, accumulate);
 }
 
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
@@ -40,6 +58,9 @@ void embedding_backward(struct operations *operations, const struct embedding_in
     RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels),
              ARG_SPAN_IN(weights.scale, scaled ? copies * channels : 0), ARG_DROPOUT(input->dropout),
              ARG_OUT(d_embedding, count * channels));
+    if (operations->shape.embed_norm) {
+        norm_backward(operations, input, weights, d_embedding, gradients.gain, accumulate);
+    }
     RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
              ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
              ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));

@@ -103,6 +103,7 @@ enum need {
     READ_AHEAD_APART,
     FUSED_FRAME,
     GATED_MLPS,
+    EMBED_NORM,
     HEAD_BIAS,
     HEAD_ROWS,
     COLLAPSE,
@@ -130,9 +131,13 @@ static const struct program {
     } kernels[11];
 } programs[] = {
     {.files = {"embedding.cl"},
-     .constants = "VEC STREAMS CHANNELS SCALED POSITIONS ACT",
+     .constants = "VEC STREAMS CHANNELS SCALED POSITIONS EMBED_NORM EMBED_EPSILON ACT",
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
+    {.files = {"embedding_norm.cl"}, /* of floats */
+     .constants = "VEC CHANNELS POSITIONS ACT=0",
+     .need = EMBED_NORM,
+     .kernels = {KERNEL(embedding_norm_backward)}},
     {.files = {"norm_%s.cl", "mix_parts.cl", "stream_mix.cl"},
      .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
@@ -275,6 +280,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
         {"CHANNELS", shape->channels},
         {"COLUMNS", (int64_t)operations->columns},
+        {"EMBED_NORM", shape->embed_norm},
         {"EMULATED", operations->emulates_bf16},
         {"GAINED", !shape->gainless},
         {"GROUP_ROWS", (int64_t)policy->frame_rows},
@@ -334,6 +340,7 @@ static double real_of(const struct operations *operations, const char *name) {
     } all[] = {
         {"HC_EPS", shape->hc_eps},
         {"NORM_EPSILON", shape->norm_eps},
+        {"EMBED_EPSILON", shape->embed_norm ? shape->norm_eps : 1.0},
         {"SOFTCAP", shape->softcap > 0.0 ? shape->softcap : 1.0},
         {"SCALE", attention_scale(shape)},
         {"ATTN_SCALE", shape->attn_scale},
@@ -459,6 +466,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [MULTIWAY] = residual_has_ways(operations->shape.residual),
         [MUON] = operations->shape.muon,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
+        [EMBED_NORM] = operations->shape.embed_norm,
         [HEAD_BIAS] = operations->shape.head_bias,
         [HEAD_ROWS] = head_rows_change(&operations->shape),
     };

@@ -8,7 +8,7 @@
 
 struct operation_kernels {
     struct kernel embedding_forward, embedding_backward_sum, embedding_backward_tokens,
-        embedding_backward_positions, stream_scale_backward;
+        embedding_backward_positions, stream_scale_backward, embedding_norm_backward;
     struct kernel projections_pack, projections_unpack, projections_multiply, projections_gradient;
     struct kernel hc_map_forward, hc_map_backward;
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;

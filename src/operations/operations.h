@@ -96,20 +96,21 @@ size_t norm_length(const struct operations *operations);
 
 /* ---- embedding */
 
-/* wte [vocab_size, C], wpe [block_size, C] where positions are learned, and, where streams are scaled, their scales
- * [S, C]; or their gradients. */
+/* wte [vocab_size, C], wpe [block_size, C] where positions are learned, where streams are scaled their scales [S, C],
+ * and with shape.embed_norm the gain of the norm [C]; or their gradients. */
 struct embedding {
-    struct span tokens, positions, scale;
+    struct span tokens, positions, scale, gain;
 };
 
-/* A batch of tokens, and dropout after their embedding. */
+/* A batch of tokens, dropout after their embedding, and what the forward pass keeps for the backward pass. */
 struct embedding_input {
     struct token_shape tokens;
     const struct buffer *ids; /* [N] int */
     struct dropout dropout;
+    const struct buffer *scales; /* [N] 1 / rms of embeddings, with shape.embed_norm; else not touched */
 };
 
-/* Streams [N, S, C] = scale (wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each
+/* Streams [N, S, C] = scale (wte + wpe), with shape.embed_norm scale RMSNorm(wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each
  * sequence. */
 void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
                        struct embedding weights, const struct buffer *streams, const struct buffer *squares);
@@ -122,8 +123,7 @@ struct token_groups {
     size_t distinct;
 };
 
-/* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and, where streams are scaled, of their
- * scales, for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always
+/* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and of scales and gain where there are any, for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always
  * added to, whatever `accumulate` is: if the head shares its weights with wte, its GEMM has written rows [0, V)
  * before, and gpt.c clears all others. */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,

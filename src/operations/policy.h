@@ -32,6 +32,7 @@ struct operation_shape {
     int64_t sublayers;           /* of the model, for variants that use the depth */
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
+    bool embed_norm;                     /* an RMSNorm of the embedding */
     bool head_bias;                      /* logits have a bias */
     int qk_norm;                         /* enum qk_norm: an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights of their own */

@@ -151,6 +151,7 @@ UNIT_TEST(ours_that_none_of_theirs_computes_are_refused) {
          "residual = \"mhc\", which Hugging Face's llama cannot compute: give --format torch"},
         {"{\"logit_softcap\": 15.0}", "logit_softcap = 15.0"},
         {"{\"qk_norm\": \"plain\"}", "qk_norm = \"plain\", which Hugging Face's llama"},
+        {"{\"embed_norm\": true}", "embed_norm = true, which Hugging Face's llama"},
         {"{\"head_bias\": true}", "head_bias = true, which Hugging Face's llama"},
         {"{\"rope_fraction\": 0.5}", "rope_fraction = 0.5"},
         {"{\"attn_scale\": 0.12}", "attn_scale = 0.12"},

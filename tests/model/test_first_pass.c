@@ -49,6 +49,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.read_delay = residual_has_matrices(variant) && residual_number(variant) % 4 >= 2;
     config.stream_reduce = bias ? STREAM_REDUCE_AUTO : STREAM_REDUCE_HEAD;
     config.tie_embeddings = bias;
+    config.embed_norm = residual_number(variant) % 3 == 0;
     config.head_bias = residual_number(variant) % 2;
     config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_single(variant);

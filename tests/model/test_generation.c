@@ -37,6 +37,7 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     config.bias = shape->bias;
     config.mlp = shape->bias ? MLP_SWIGLU : MLP_RELU2;
     config.mlp_width = 36;
+    config.embed_norm = shape->bias;
     config.head_bias = shape->bias;
     config.logit_softcap = shape->bias ? 2.0 : 0.0;
     config.n_kv_head = shape->bias ? 1 : 2;

@@ -269,6 +269,7 @@ static struct model_config modern_config_of(const char *residual) {
     config.stream_reduce = STREAM_REDUCE_HEAD;
     config.hc_eps = 1e-6;
     config.tie_embeddings = false;
+    config.embed_norm = true;
     config.head_bias = true;
     config.mlp = MLP_SWIGLU;
     config.mlp_width = 40;

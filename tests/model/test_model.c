@@ -319,6 +319,22 @@ UNIT_TEST(other_norms_agree_too) {
     }
 }
 
+/* Before all kinds of connections, with learned positions and without, with streams that are scaled. */
+UNIT_TEST(normed_embeddings_agree_too) {
+    static const struct model_case shapes[] = {{"shc", 5, .bias = true, .dropout = true, .scaled = true},
+                                               {"gated", 2, .dropout = true, .type = ELEMENT_FP16},
+                                               {"attnres", 1, .bias = true},
+                                               {"mudd", 1, .bias = true, .dropout = true, .type = ELEMENT_BF16},
+                                               {"rc", 1, .bias = false}};
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct model_config config = config_of(&shapes[i]);
+        config.embed_norm = true;
+        config.norm_eps = 0.03;
+        config.position = i % 2 ? POSITION_NONE : POSITION_LEARNED;
+        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
+    }
+}
+
 /* Their own weights, then those of the token embedding with a bias, in 16 bits and bounded in another way. */
 UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
     struct model_config config = config_of(&plain_rc);
@@ -645,6 +661,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(other_heads_agree_too),
         cmocka_unit_test(changed_queries_and_keys_agree_too),
         cmocka_unit_test(other_norms_agree_too),
+        cmocka_unit_test(normed_embeddings_agree_too),
         cmocka_unit_test(other_mlps_agree_too),
         cmocka_unit_test(collapsed_streams_agree_too),
         cmocka_unit_test(delayed_reads_agree_too),

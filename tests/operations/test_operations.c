@@ -285,12 +285,12 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
     return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
            a->kv_heads == b->kv_heads && a->qk_norm == b->qk_norm && a->head_size == b->head_size &&
            a->vocabulary == b->vocabulary && a->bias == b->bias && a->head_bias == b->head_bias &&
-           a->norm_sum == b->norm_sum && a->scaled == b->scaled && a->activation == b->activation &&
-           a->type == b->type && a->norm == b->norm && a->norm_eps == b->norm_eps && a->softcap == b->softcap &&
-           a->softcap_kind == b->softcap_kind && a->hc_eps == b->hc_eps && a->gainless == b->gainless &&
-           a->collapsed == b->collapsed && a->read_delay == b->read_delay && a->fixed_top == b->fixed_top &&
-           a->attn_scale == b->attn_scale && a->position == b->position && a->mlp == b->mlp &&
-           a->hidden == b->hidden && a->residual == b->residual &&
+           a->embed_norm == b->embed_norm && a->norm_sum == b->norm_sum && a->scaled == b->scaled &&
+           a->activation == b->activation && a->type == b->type && a->norm == b->norm &&
+           a->norm_eps == b->norm_eps && a->softcap == b->softcap && a->softcap_kind == b->softcap_kind &&
+           a->hc_eps == b->hc_eps && a->gainless == b->gainless && a->collapsed == b->collapsed &&
+           a->read_delay == b->read_delay && a->fixed_top == b->fixed_top && a->attn_scale == b->attn_scale &&
+           a->position == b->position && a->mlp == b->mlp && a->hidden == b->hidden && a->residual == b->residual &&
            memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 
@@ -314,7 +314,8 @@ static struct operations *shape_operations(struct shape_cache *cache, struct com
 static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
                                         const struct operation_shape *shape, const struct operation_test *test) {
     struct operations *operations = shape_operations(cache, compute, shape);
-    if (!operations || operations_build(operations, test->file) || operations_build(operations, "reduce.cl")) {
+    if (!operations || operations_build(operations, test->file) || operations_build(operations, "reduce.cl") ||
+        (test->other_file && operations_build(operations, test->other_file))) {
         return NULL;
     }
     if (!strcmp(test->file, "attention.cl") && !operations->attention_matrix_cores && attention_open(operations)) {

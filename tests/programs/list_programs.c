@@ -65,7 +65,8 @@ enum {
     SOFTCAP_BY_RSQRT = 262144,
     PLAIN_QK_NORM = 524288,
     HEAD_BIAS = 1048576,
-    SWITCHES = 2097152,
+    EMBED_NORM = 2097152,
+    SWITCHES = 4194304,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -148,6 +149,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.type = (enum element_type)(i / SWITCHES);
         shape.muon_type = shape.type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
         shape.bias = bits & BIAS;
+        shape.embed_norm = bits & EMBED_NORM;
         shape.head_bias = bits & HEAD_BIAS;
         shape.norm_sum = bits & NORM_SUM;
         set_flags(&shape.settings, bits & FLAGS);

@@ -13,7 +13,7 @@ struct case_shape {
         const char *name; /* NULL: all settings of variants have their defaults */
         double value;
     } setting;
-    bool bias, norm_sum, scaled, gelu_tanh, head_bias;
+    bool bias, norm_sum, scaled, gelu_tanh, head_bias, embed_norm;
     int qk_norm;                           /* enum qk_norm */
     int norm, position, mlp, softcap_kind; /* enum norm, enum position, enum mlp, enum softcap_kind */
     int64_t hidden;                        /* channels inside an MLP; 0: 4 C */
@@ -82,6 +82,7 @@ struct operation_test {
     void (*backward)(struct bench *bench);  /* NULL: none */
     const char *(*check)(
         const struct bench *bench); /* NULL, or what is wrong with the device's outputs (in values) */
+    const char *other_file;         /* NULL, or a second file of cl/ */
 };
 
 /* Fills in what a case leaves 0. */

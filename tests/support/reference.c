@@ -83,7 +83,7 @@ void reference_norm(const struct reference_norm *norm, size_t width, const doubl
     }
     const double scale = 1.0 / sqrt(variance + norm->epsilon);
     for (size_t i = 0; i < width; i++) {
-        y[i] = (x[i] - mean) * scale * norm->gain[i] + (norm->bias ? norm->bias[i] : 0.0);
+        y[i] = (x[i] - mean) * scale * (norm->gain ? norm->gain[i] : 1.0) + (norm->bias ? norm->bias[i] : 0.0);
     }
     statistics[0] = mean;
     statistics[1] = scale;

@@ -15,7 +15,7 @@ double reference_dropout(float rate, uint64_t key, uint64_t row, uint32_t elemen
 struct reference_norm {
     int kind;
     double epsilon;
-    const double *gain, *bias; /* bias NULL: none */
+    const double *gain, *bias; /* NULL: 1, and none */
 };
 
 /* y = (x - mean) / sqrt(variance + epsilon) * gain + bias; of an RMSNorm x / sqrt(mean square + epsilon) * gain.

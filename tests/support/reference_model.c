@@ -478,17 +478,25 @@ static void embed(const struct place *place, double *streams) {
     const struct reference_model *model = place->model;
     const double *wte = find(model, "wte.weight"), *wpe = find(model, "wpe.weight");
     const double *scale = model->config->stream_expand == STREAM_EXPAND_SCALED ? find(model, "stream_scale") : NULL;
+    const struct reference_norm norm = {NORM_RMS, model->config->norm_eps, find(model, "ln_e.weight"), NULL};
     const size_t width = place->width;
+    double *row = allocate(width), statistics[2];
     for (size_t token = 0; token < place->tokens; token++) {
         const size_t id = (size_t)model->x[token], position = token % (size_t)model->shape.sequence;
         for (size_t c = 0; c < width; c++) {
-            const double value = (wte[id * width + c] + (wpe ? wpe[position * width + c] : 0.0)) *
-                                 dropped(model, "embedding", token, c);
+            row[c] = wte[id * width + c] + (wpe ? wpe[position * width + c] : 0.0);
+        }
+        if (norm.gain) {
+            reference_norm(&norm, width, row, row, statistics);
+        }
+        for (size_t c = 0; c < width; c++) {
+            const double value = row[c] * dropped(model, "embedding", token, c);
             for (size_t s = 0; s < place->streams; s++) {
                 streams[(token * place->streams + s) * width + c] = value * (scale ? scale[s * width + c] : 1.0);
             }
         }
     }
+    free(row);
 }
 
 /* The weight of stream s in the sum with stream_reduce = head or read. */

@@ -374,4 +374,21 @@ UNIT_TEST(test_wrong_tables) {
     assert_error_text("the table of options has 'other' twice");
 }
 
+/* A choice that begins with false and true is typed as an option of yes or no, and has more words. */
+UNIT_TEST(test_choices_of_yes_no_and_more) {
+    static const struct {
+        const char *typed;
+        int choice; /* -1: wrong */
+    } cases[] = {{"--qk-norm", 1},       {"--no-qk-norm", 0},       {"--qk-norm=plain", 2}, {"--qk-norm=true", 1},
+                 {"--qk-norm=False", 0}, {"--no-qk-norm=true", -1}, {"--qk-norm=both", -1}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        int choice = 0, first_free;
+        struct option_spec spec = CHOICE("qk_norm", &choice, "false", "false|true|plain", NULL);
+        char *arguments[] = {(char *)(uintptr_t)"hc_test", (char *)(uintptr_t)cases[i].typed, NULL};
+        const enum options_result result = parse_table(&spec, 1, 2, arguments, &first_free);
+        assert_int_equal(result, cases[i].choice < 0 ? OPTIONS_WRONG : OPTIONS_OK);
+        assert_true(cases[i].choice < 0 || choice == cases[i].choice);
+    }
+}
+
 UNIT_TEST_MAIN(scratch_begin, scratch_end)
