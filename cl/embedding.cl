@@ -1,7 +1,7 @@
 /* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with
  * SCALED  x_s = scale_s e, a scale for each stream and channel. Without POSITIONS there is no wpe. With EMBED_NORM
- * e = dropout(gain (wte[token] + wpe[position]) / sqrt(mean over C of its square + EMBED_EPSILON)); the backward pass
- * of this norm is in embedding_norm.cl.
+ * e = dropout(gain n), n = (wte[token] + wpe[position]) / sqrt(mean over C of its square + EMBED_EPSILON); the
+ * backward pass of this norm is in embedding_norm.cl.
  *
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *

@@ -1,5 +1,6 @@
 /* Queries and keys before attention reads them: with NORMED an RMSNorm over each head of q and k, with
- * HEAD_GAINS times gains that all heads of a layer share; then what the kind of positions does, position_turn of position_<name>.cl.
+ * HEAD_GAINS times gains that all heads of a layer share; then what the kind of positions does, position_turn of
+ * position_<name>.cl.
  *
  *   n = x / sqrt(mean over D of x^2 + NORM_EPSILON)      q = turn(t, q_gain n), and k likewise     t: the position
  *   g = turn back(d_q)    d_gain = sum over tokens and heads of g n
@@ -8,7 +9,8 @@
  * A token has a row of qkv [N, (H + 2 K) D], see attention.cl. A work-item handles components d and d + HALF of a
  * head together.
  *
- * Build constants: HEADS (H), KV_HEADS (K), HEAD_SIZE (D), NORMED, HEAD_GAINS, NORM_EPSILON, VEC (divides D/2; 1 if D is odd).
+ * Build constants: HEADS (H), KV_HEADS (K), HEAD_SIZE (D), NORMED, HEAD_GAINS, NORM_EPSILON, VEC (divides
+ * D/2; 1 if D is odd).
  */
 #define TURNED_HEADS (HEADS + KV_HEADS) /* of q and k in a row */
 #define QKV_ROW      ((HEADS + 2 * KV_HEADS) * HEAD_SIZE)

@@ -135,8 +135,8 @@ static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_
 }
 
 /* Sets to zero the gradients that a first backward pass does not write: rows of the head's weights for ids >= V,
- * which are not scored, and its bias for these, of the token embedding if its weights are others, and of the position
- * embedding for positions past the batch's sequences. */
+ * which are not scored, and its bias for these; of the token embedding if its weights are others; and of the
+ * position embedding for positions past the batch's sequences. */
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     clear_rows(gpt, parameters->head, gpt->vocabulary, gpt->config.vocab_size);

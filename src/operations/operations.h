@@ -96,8 +96,8 @@ size_t norm_length(const struct operations *operations);
 
 /* ---- embedding */
 
-/* wte [vocab_size, C], wpe [block_size, C] where positions are learned, where streams are scaled their scales [S, C],
- * and with shape.embed_norm the gain of the norm [C]; or their gradients. */
+/* wte [vocab_size, C], wpe [block_size, C] where positions are learned, where streams are scaled their scales
+ * [S, C], and with shape.embed_norm the gain of the norm [C]; or their gradients. */
 struct embedding {
     struct span tokens, positions, scale, gain;
 };
@@ -110,8 +110,8 @@ struct embedding_input {
     const struct buffer *scales; /* [N] 1 / rms of embeddings, with shape.embed_norm; else not touched */
 };
 
-/* Streams [N, S, C] = scale (wte + wpe), with shape.embed_norm scale RMSNorm(wte + wpe), and their squares [N, S], at positions `first`, first + 1, ... in each
- * sequence. */
+/* Streams [N, S, C] = scale (wte + wpe), with shape.embed_norm scale RMSNorm(wte + wpe), and their squares [N, S],
+ * at positions `first`, first + 1, ... in each sequence. */
 void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
                        struct embedding weights, const struct buffer *streams, const struct buffer *squares);
 
@@ -123,9 +123,10 @@ struct token_groups {
     size_t distinct;
 };
 
-/* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and of scales and gain where there are any, for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always
- * added to, whatever `accumulate` is: if the head shares its weights with wte, its GEMM has written rows [0, V)
- * before, and gpt.c clears all others. */
+/* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and of scales and gain where there are any,
+ * for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always added to,
+ * whatever `accumulate` is: if the head shares its weights with wte, its GEMM has written rows [0, V) before, and
+ * gpt.c clears all others. */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate);
@@ -500,8 +501,8 @@ void head_bias_backward(struct operations *operations, size_t rows, const struct
 
 /* losses[first + r] from row r of logits [rows, V], float, and targets[first + r]. The softmax is of the logits, or
  * with shape.softcap of softcap tanh(logits / softcap), or of what shape.softcap_kind says. d_logits [rows, V], of
- * the activations' type, becomes scale * (softmax - one-hot), times the slope of that function, unless it is NULL; if activations are fp32, it may
- * be the same buffer as logits. A target of -1 gives loss 0 and no gradient. */
+ * the activations' type, becomes scale * (softmax - one-hot), times the slope of that function, unless it is NULL;
+ * if activations are fp32, it may be the same buffer as logits. A target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses);
