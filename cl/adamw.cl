@@ -9,28 +9,28 @@
  * finite leaves everything as it was, so that the host, which reads the norm later, can stop with sound weights.
  */
 
-/* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `moment_first` on of the
- * moments. settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t), clip (<= 0:
- * no clipping), unscale. Without ACT weights_lowp is not touched. */
+/* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `first_at` on of the first
+ * moments, `second_at` on of the second. settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t),
+ * 1 / sqrt(1 - beta2^t), clip (<= 0: no clipping), unscale. Without ACT weights_lowp is not touched. */
 __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __global const float *gradients,
-                    __global float *first_moments, __global float *second_moments, ulong first, ulong moment_first,
-                    ulong count, ulong decayed, float4 settings, float4 corrections, float epsilon,
+                    __global float *first_moments, __global float *second_moments, ulong first, ulong first_at,
+                    ulong second_at, ulong count, ulong decayed, float4 settings, float4 corrections, float epsilon,
                     __global const float *norm) {
     const float clip = corrections.z, unscale = corrections.w;
     const float rate = settings.x, beta1 = settings.y, beta2 = settings.z, decay = settings.w;
-    const size_t item = get_global_id(0) * VEC, i = first + item, moment = moment_first + item;
+    const size_t item = get_global_id(0) * VEC, i = first + item, m_at = first_at + item, v_at = second_at + item;
     const float size = norm[0];
     if (item >= count || !isfinite(size)) {
         return;
     }
     const float factor = clip > 0.0f && size + 1e-6f > clip ? clip / (size + 1e-6f) : 1.0f;
     const vec_t g = factor * unscale * VEC_LOAD(gradients + i);
-    const vec_t m = beta1 * VEC_LOAD(first_moments + moment) + (1.0f - beta1) * g;
-    const vec_t v = beta2 * VEC_LOAD(second_moments + moment) + (1.0f - beta2) * g * g;
+    const vec_t m = beta1 * VEC_LOAD(first_moments + m_at) + (1.0f - beta1) * g;
+    const vec_t v = beta2 * VEC_LOAD(second_moments + v_at) + (1.0f - beta2) * g * g;
     const float keep = i < decayed ? 1.0f - rate * decay : 1.0f;
     const vec_t w = VEC_LOAD(weights + i) * keep;
-    VEC_STORE(m, first_moments + moment);
-    VEC_STORE(v, second_moments + moment);
+    VEC_STORE(m, first_moments + m_at);
+    VEC_STORE(v, second_moments + v_at);
     const vec_t updated = w - rate * corrections.x * m / (sqrt(v) * corrections.y + epsilon);
     VEC_STORE(updated, weights + i);
     if (ACT) {

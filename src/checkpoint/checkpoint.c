@@ -67,13 +67,16 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
     const struct parameters *parameters = &tensors->gpt->parameters;
     const struct tensor_place place = tensors->places[tensor];
     const size_t bytes = count * sizeof *values;
-    const uint64_t at = parameters->table[place.parameter].offset + first;
+    const uint64_t in_arena = parameters->table[place.parameter].offset + first;
+    const uint64_t at = tensors->of_optimizer ? optimizer_state_place(tensors->gpt->options.optimizer, parameters,
+                                                                      place.state, in_arena)
+                                              : in_arena;
     const struct buffer *arena = tensors->of_optimizer ? parameters->states[place.state] : parameters->weights;
     const struct state_share *share = tensors->of_optimizer ? tensors->gpt->options.state_share : NULL;
     struct compute *compute = tensors->gpt->compute;
     if (share) {
-        return (to_device ? share->write(share, compute, arena, at, count, values)
-                          : share->read(share, compute, arena, at, count, values));
+        return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
+                         : share->read(share, compute, parameters, place.state, in_arena, count, values);
     }
     return to_device ? buffer_write(compute, arena, at * sizeof *values, values, bytes)
                      : buffer_read(compute, arena, at * sizeof *values, values, bytes);

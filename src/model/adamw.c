@@ -21,11 +21,18 @@ static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
     return settings->decay_all && gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter);
 }
 
-/* The part of [first, end) in the range. */
-static struct optimizer_range part_of(struct optimizer_range range, uint64_t first, uint64_t end) {
+/* The part of [first, end) in the range. The second state of a step that leaves matrices out has no place for
+ * them. */
+static struct optimizer_range part_of(const struct parameters *parameters, struct optimizer_range range,
+                                      bool compact, uint64_t first, uint64_t end) {
     const uint64_t range_end = range.first + range.count, low = first > range.first ? first : range.first,
-                   high = end < range_end ? end : range_end;
-    return (struct optimizer_range){low, high > low ? high - low : 0, range.state_first + low - range.first};
+                   high = end < range_end ? end : range_end, before = low - range.first;
+    const uint64_t second = compact ? parameters_outside_matrices(parameters, low) -
+                                          parameters_outside_matrices(parameters, range.first)
+                                    : before;
+    return (struct optimizer_range){low,
+                                    high > low ? high - low : 0,
+                                    {range.states_first[0] + before, range.states_first[1] + second}};
 }
 
 static void step_part(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration, double highest,
@@ -67,7 +74,8 @@ static void step_parts(struct gpt *gpt, const struct optimizer_settings *setting
         const bool is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
         const uint64_t first = i > 0 ? parameter->offset : 0; /* with the gap before it */
         if (is_running && (!is_taken || rate < run_rate || rate > run_rate)) {
-            step_part(gpt, settings, iteration, run_rate, part_of(range, run_first, first));
+            step_part(gpt, settings, iteration, run_rate,
+                      part_of(parameters, range, skips_matrices, run_first, first));
             is_running = false;
         }
         if (is_taken && !is_running) {
@@ -77,7 +85,8 @@ static void step_parts(struct gpt *gpt, const struct optimizer_settings *setting
         }
     }
     if (is_running) {
-        step_part(gpt, settings, iteration, run_rate, part_of(range, run_first, parameters->elements));
+        step_part(gpt, settings, iteration, run_rate,
+                  part_of(parameters, range, skips_matrices, run_first, parameters->elements));
     }
 }
 

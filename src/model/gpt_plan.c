@@ -63,8 +63,11 @@ static void plan_parameters(struct gpt *gpt) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
-        const uint64_t kept = gpt->options.state_share ? gpt->options.state_share->elements : elements;
-        for (int i = 0; i < OPTIMIZER_MOST_STATES && gpt->options.optimizer->states[i]; i++) {
+        const struct optimizer *optimizer = gpt->options.optimizer;
+        const struct state_share *share = gpt->options.state_share;
+        for (size_t i = 0; i < OPTIMIZER_MOST_STATES && optimizer->states[i]; i++) {
+            const uint64_t kept =
+                share ? share->elements[i] : optimizer_state_place(optimizer, parameters, i, elements);
             parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, ELEMENT_FP32);
         }
     }

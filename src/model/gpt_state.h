@@ -20,14 +20,15 @@ enum gpt_mode {
 };
 
 /* This rank's share of the optimizer's states where the ranks divide them (--shard-optimizer). `read` copies
- * elements [first, first + count) of a whole state to host memory; it is collective, and rank 0 alone receives
- * them. `write` copies from host memory the part of that range which this rank keeps. */
+ * what belongs to elements [first, first + count) of the arena from a whole state to host memory; it is
+ * collective, and rank 0 alone receives them. `write` copies from host memory the part of that range which this
+ * rank keeps. */
 struct state_share {
-    uint64_t elements; /* of each state that this rank keeps */
-    int (*read)(const struct state_share *share, struct compute *compute, const struct buffer *state,
-                uint64_t first, uint64_t count, float *values);
-    int (*write)(const struct state_share *share, struct compute *compute, const struct buffer *state,
-                 uint64_t first, uint64_t count, const float *values);
+    uint64_t elements[2]; /* of each state that this rank keeps */
+    int (*read)(const struct state_share *share, struct compute *compute, const struct parameters *parameters,
+                size_t state, uint64_t first, uint64_t count, float *values);
+    int (*write)(const struct state_share *share, struct compute *compute, const struct parameters *parameters,
+                 size_t state, uint64_t first, uint64_t count, const float *values);
 };
 
 struct optimizer; /* optimizer.h */

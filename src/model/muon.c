@@ -127,7 +127,7 @@ void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t it
         if (parameter->matrices[0] && parameter->offset >= range.first &&
             parameter->offset < range.first + range.count) {
             step_parameter(gpt, settings, iteration, parameter,
-                           range.state_first + parameter->offset - range.first);
+                           range.states_first[0] + parameter->offset - range.first);
         }
     }
 }

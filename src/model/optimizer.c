@@ -38,6 +38,11 @@ const char *optimizer_state(const struct optimizer *optimizer, const struct para
                                           : NULL;
 }
 
+uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct parameters *parameters, size_t state,
+                               uint64_t place) {
+    return optimizer->matrix_state && state > 0 ? parameters_outside_matrices(parameters, place) : place;
+}
+
 bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
     static struct option_table table;
     struct optimizer_settings settings;
@@ -72,5 +77,5 @@ void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, 
     compute_set_module(gpt->compute, "optimizer");
     norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f / gpt->loss_scale.scale,
                (struct span){gpt->gradient_norm, 0});
-    optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->elements, 0});
+    optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->elements, {0}});
 }

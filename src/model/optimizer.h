@@ -34,6 +34,10 @@ const char *optimizer_names(void);
 /* The prefix of a state's tensor in checkpoints: state 0, 1 of this parameter. NULL: it has no such state. */
 const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state);
 
+/* Where the state has what belongs to this place of the arena. A state that matrices lack has no place for them. */
+uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct parameters *parameters, size_t state,
+                               uint64_t place);
+
 /* Whether the optimizer has the option, itself or by `others`. */
 bool optimizer_has_option(const struct optimizer *optimizer, const char *name);
 

@@ -240,6 +240,19 @@ void parameters_release(struct parameters *parameters) {
     memset(parameters, 0, sizeof *parameters);
 }
 
+uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t place) {
+    uint64_t outside = 0;
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
+        const uint64_t first = i > 0 ? parameter->offset : 0,
+                       next = i + 1 < parameters->count ? parameters->table[parameters->in_arena[i + 1]].offset
+                                                        : parameters->elements,
+                       end = next < place ? next : place;
+        outside += parameter->matrices[0] || end <= first ? 0 : end - first;
+    }
+    return outside;
+}
+
 bool parameter_is_alpha_res(const struct parameter *parameter) {
     return strcmp(strrchr(parameter->name, '.'), ".alpha_res") == 0;
 }

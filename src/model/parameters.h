@@ -65,7 +65,8 @@ struct parameters {
     struct sublayer_offsets *sublayers;           /* 2 n_layer + 1: the last is the top's */
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
     const struct buffer *weights, *gradients,
-        *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer */
+        *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer; see
+                                          optimizer_state_place */
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
 };
@@ -117,6 +118,9 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
 /* Initialises all weights, and weights_lowp, on the device. */
 int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
                           uint64_t seed);
+
+/* Elements of the arena before this place, without those of matrices (parameter.matrices). */
+uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t place);
 
 /* Whether it is a leaf alpha_res of a hyper-connection. */
 bool parameter_is_alpha_res(const struct parameter *parameter);

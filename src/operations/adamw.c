@@ -41,14 +41,14 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
     const size_t count = range.count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
-    const bool aligned = (range.first | range.count | range.state_first) % 64 == 0;
+    const bool aligned = (range.first | range.count | range.states_first[0] | range.states_first[1]) % 64 == 0;
     const size_t vector = aligned ? operations->policy.arena_vector : 1;
     const struct kernel *kernel = aligned ? &operations->kernels->adamw : any_place_kernel(operations);
     KERNEL_RUN(operations->compute, kernel, groups_for(count / vector, ELEMENT_GROUP), ELEMENT_GROUP,
                ARG_IN_OUT(arenas->weights, count), ARG_OUT(arenas->weights_lowp, rounded),
                ARG_IN(arenas->gradients, count), ARG_IN_OUT(arenas->first_moments, count),
-               ARG_IN_OUT(arenas->second_moments, count), ARG_U64(range.first), ARG_U64(range.state_first),
-               ARG_U64(count), ARG_U64(arenas->decayed),
+               ARG_IN_OUT(arenas->second_moments, count), ARG_U64(range.first), ARG_U64(range.states_first[0]),
+               ARG_U64(range.states_first[1]), ARG_U64(count), ARG_U64(arenas->decayed),
                ARG_F32X4(settings->rate, settings->beta1, settings->beta2, settings->decay),
                ARG_F32X4((float)correction1, (float)correction2, settings->clip, settings->unscale),
                ARG_F32(settings->epsilon), ARG_IN(norm, 1));

@@ -536,9 +536,9 @@ struct adamw_arenas {
     size_t decayed;                                      /* weights before this one take weight decay */
 };
 
-/* Elements [first, first + count) of weights and gradients; their states begin at `state_first`. */
+/* Elements [first, first + count) of weights and gradients; their states begin at these places. */
 struct optimizer_range {
-    uint64_t first, count, state_first;
+    uint64_t first, count, states_first[2];
 };
 
 /* One step on a part of the arenas, fast if all numbers of its range are multiples of 64. norm [1]: the

@@ -1,4 +1,5 @@
 #include "src/training/buckets.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <stdlib.h>
@@ -75,9 +76,11 @@ static void share(struct buckets *buckets, const struct ranks *ranks) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
         bucket->own = bucket->of_matrices ? bucket->range : ranks_own_shard(ranks, bucket->range);
-        bucket->state_first = buckets->share.elements;
-        buckets->share.elements +=
-            bucket->of_matrices ? bucket->range.count : ranks_largest_shard(ranks, bucket->range);
+        const uint64_t kept = bucket->of_matrices ? bucket->range.count : ranks_largest_shard(ranks, bucket->range);
+        for (size_t state = 0; state < COUNT(bucket->states_first); state++) {
+            bucket->states_first[state] = buckets->share.elements[state];
+            buckets->share.elements[state] += bucket->of_matrices && state > 0 ? 0 : kept;
+        }
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
 }
@@ -92,20 +95,21 @@ static struct element_range owned_shard(const struct bucket *bucket, uint64_t fi
     return (struct element_range){low, high > low ? high - low : 0};
 }
 
-/* Elements [first, first + count) of a state, as far as this rank has them: read to `into`, or written from
+/* What belongs to a range of the arena of a state, as far as this rank has it: read to `into`, or written from
  * `from`. */
-static int move(const struct buckets *buckets, struct compute *compute, const struct buffer *state, uint64_t first,
-                uint64_t count, float *into, const float *from) {
+static int move(const struct buckets *buckets, struct compute *compute, const struct parameters *parameters,
+                size_t state, struct element_range range, float *into, const float *from) {
+    const struct buffer *buffer = parameters->states[state];
     int status = 0;
     for (size_t i = 0; i < buckets->count && status == 0; i++) {
         const struct bucket *bucket = &buckets->table[i];
-        const struct element_range part = owned_shard(bucket, first, count);
-        const size_t place = (bucket->state_first + part.offset - bucket->own.offset) * sizeof(float);
-        const size_t bytes = part.count * sizeof(float);
+        const struct element_range part = owned_shard(bucket, range.offset, range.count);
+        const size_t place = (bucket->states_first[state] + part.offset - bucket->own.offset) * sizeof(float);
+        const size_t bytes = part.count * sizeof(float), at = part.offset - range.offset;
         if (part.count && into) {
-            status = buffer_read(compute, state, place, into + (part.offset - first), bytes);
+            status = buffer_read(compute, buffer, place, into + at, bytes);
         } else if (part.count) {
-            status = buffer_write(compute, state, place, from + (part.offset - first), bytes);
+            status = buffer_write(compute, buffer, place, from + at, bytes);
         }
     }
     return status;
@@ -124,11 +128,13 @@ static int find_broken(const struct ranks *ranks, const float *values, uint64_t 
     return 0;
 }
 
-static int read_merged(const struct state_share *share, struct compute *compute, const struct buffer *state,
-                       uint64_t first, uint64_t count, float *values) {
+static int read_merged(const struct state_share *share, struct compute *compute,
+                       const struct parameters *parameters, size_t state, uint64_t first, uint64_t count,
+                       float *values) {
     const struct buckets *buckets = (const struct buckets *)share;
     memset(values, 0, count * sizeof *values);
-    const int status = move(buckets, compute, state, first, count, values, NULL);
+    const int status =
+        move(buckets, compute, parameters, state, (struct element_range){first, count}, values, NULL);
     if (status) { /* the others expect this rank all the same; rank 0 must not take its shard for zeros */
         memset(values, 0xff, count * sizeof *values);
     }
@@ -137,9 +143,10 @@ static int read_merged(const struct state_share *share, struct compute *compute,
                : 0;
 }
 
-static int write_own(const struct state_share *share, struct compute *compute, const struct buffer *state,
-                     uint64_t first, uint64_t count, const float *values) {
-    return move((const struct buckets *)share, compute, state, first, count, NULL, values);
+static int write_own(const struct state_share *share, struct compute *compute, const struct parameters *parameters,
+                     size_t state, uint64_t first, uint64_t count, const float *values) {
+    return move((const struct buckets *)share, compute, parameters, state, (struct element_range){first, count},
+                NULL, values);
 }
 
 /* ---- all of it */

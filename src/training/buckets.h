@@ -13,8 +13,8 @@ struct bucket {
     /* It has matrices that the optimizer updates whole, and nothing else: every rank keeps their states, and
      * updates all of them */
     bool of_matrices;
-    bool of_tokens;       /* it is of the token embedding, and has nothing else */
-    uint64_t state_first; /* where the shard's states begin in buffers that hold only own ones */
+    bool of_tokens;           /* it is of the token embedding, and has nothing else */
+    uint64_t states_first[2]; /* where the shard's states begin in buffers that hold only own ones */
 };
 
 struct buckets {

@@ -245,7 +245,8 @@ static int share_norm(struct data_parallel *parallel) {
 /* The bucket's range; if matrices are next to it in the next buckets, of which it may have a part, with those. */
 static struct optimizer_range own_range(const struct data_parallel *parallel, size_t first, size_t *end) {
     const struct bucket *table = parallel->buckets.table;
-    struct optimizer_range range = {table[first].own.offset, table[first].own.count, table[first].state_first};
+    const uint64_t *states = table[first].states_first;
+    struct optimizer_range range = {table[first].own.offset, table[first].own.count, {states[0], states[1]}};
     *end = first + 1;
     while (table[first].of_matrices && *end < parallel->buckets.count && table[*end].of_matrices &&
            table[*end].own.offset == range.first + range.count) {

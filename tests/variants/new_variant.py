@@ -65,7 +65,7 @@ static void mock_sign(struct gpt *gpt, const struct optimizer_settings *settings
     const size_t count = range.count, lowp = parameters->weights_lowp == parameters->weights ? 0 : count;
     RUN_ELEMENTS(mock_sign, count, operations->policy.arena_vector, ARG_IN_OUT(parameters->weights, count),
                  ARG_OUT(parameters->weights_lowp, lowp), ARG_IN(parameters->gradients, count),
-                 ARG_IN_OUT(parameters->states[0], count), ARG_U64(range.first), ARG_U64(range.state_first),
+                 ARG_IN_OUT(parameters->states[0], count), ARG_U64(range.first), ARG_U64(range.states_first[0]),
                  ARG_U64(count), ARG_F32((float)optimizer_rate(settings, iteration)),
                  ARG_F32((float)settings->mock_memory), ARG_IN(gpt->gradient_norm, 1));
 }
