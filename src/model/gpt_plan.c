@@ -212,6 +212,10 @@ static void plan_copies(struct gpt *gpt) {
         a = size_larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
         b = size_larger(b, hidden);
     }
+    if (gpt->operations.shape.muon && gpt->operations.shape.muon_type != ELEMENT_FP32) {
+        a = size_larger(a, width * channels); /* matrices of the optimizer */
+        c = size_larger(c, width * channels);
+    }
     const uint64_t elements[] = {a, b, c};
     for (size_t i = 0; i < COUNT(elements); i++) {
         memory_plan_count_buffer(&gpt->plan, "fp32 copies for GEMMs", elements[i], ELEMENT_FP32);

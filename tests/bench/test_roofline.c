@@ -18,9 +18,9 @@ enum { HEADS = 2, CHANNELS = 64, TOKENS = 2 * 32, VOCABULARY = 96, STREAMS = 4, 
     "--n-layer", "1", "--n-head", "2", "--n-embd", "64", "--block-size", "32", "--batch-size", "2",                \
         "--vocab-size", "96", "--n-streams", "4", "--gradient-accumulation-steps", "2"
 
-/* What is measured: a residual variant, the type of activations, and what computes products. */
+/* What is measured: a residual variant, the type of activations, what computes products, and the optimizer. */
 struct model {
-    const char *residual, *type, *gemm;
+    const char *residual, *type, *gemm, *optimizer;
 };
 
 static const char *text(const json_t *json, const char *name) {
@@ -50,7 +50,8 @@ static void check_same(json_t *dry, json_t *ran) {
 static json_t *count(const struct model *model) {
     const char *path = scratch_path("dry.json");
     assert_done(CHILD_RUN(program, SHAPE, "--roofline", "--as", "emulation", "--residual", model->residual,
-                          "--dtype", model->type, "--gemm", model->gemm, "--json", path));
+                          "--dtype", model->type, "--gemm", model->gemm, "--optimizer", model->optimizer, "--json",
+                          path));
     return read_roofline(path);
 }
 
@@ -58,8 +59,8 @@ static void check_model(const struct model *model) {
     const char *path = scratch_path("ran.json");
     json_t *dry = count(model);
     assert_done(CHILD_RUN(program, SHAPE, "--roofline", "--roofline-run", "--device", "pocl", "--as", "emulation",
-                          "--residual", model->residual, "--dtype", model->type, "--gemm", model->gemm, "--json",
-                          path));
+                          "--residual", model->residual, "--dtype", model->type, "--gemm", model->gemm,
+                          "--optimizer", model->optimizer, "--json", path));
     json_t *ran = read_roofline(path);
     check_same(dry, ran);
     json_decref(dry);
@@ -67,8 +68,8 @@ static void check_model(const struct model *model) {
 }
 
 UNIT_TEST(test_a_dry_step_launches_what_runs) {
-    check_model(&(struct model){"shc", "bf16", "auto"});
-    check_model(&(struct model){"rc", "fp32", "portable"});
+    check_model(&(struct model){"shc", "bf16", "auto", "adamw"});
+    check_model(&(struct model){"rc", "fp32", "portable", "muon"});
 }
 
 /* ---- bytes and FLOPs by hand */
@@ -115,7 +116,7 @@ static void check_adamw(const json_t *roofline) {
 }
 
 UNIT_TEST(test_bytes_by_hand) {
-    json_t *roofline = count(&(struct model){"shc", "bf16", "auto"});
+    json_t *roofline = count(&(struct model){"shc", "bf16", "auto", "adamw"});
     const double values = TOKENS * CHANNELS, size = 2.0, h = STREAMS * (STREAMS + 2);
     /* behind the topmost branch; the others' is in the fused frame */
     check_kernel(roofline, "depth_mix_forward", 1, (STREAMS + 1) * values * size + TOKENS * h * 4.0,

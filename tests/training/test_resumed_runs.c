@@ -36,6 +36,21 @@ RUN_TEST(run_without_any_settings_is_refused) {
     assert_failed(TRAIN("unset", "--init-from", "resume"), 1, "neither state.json nor settings.conf");
 }
 
+/* With the same bits, by Muon with settings of its own. */
+RUN_TEST(another_optimizer_is_refused) {
+#define MUON                                                                                                       \
+    "--optimizer", "muon", "--muon-learning-rate", "0.02", "--muon-scale", "original", "--muon-coefficients",      \
+        "2, -1.5, 0.5", "--scalar-learning-rate", "1e-3"
+    assert_done(TRAIN("by-muon", MUON, "--max-iters", "6"));
+    assert_done(TRAIN("by-muon-parted", MUON, "--max-iters", "3"));
+    assert_failed(RESUME("by-muon-parted", "--optimizer", "adamw", "--max-iters", "6"), 2,
+                  "the run has optimizer = muon");
+    assert_done(RESUME("by-muon-parted", "--max-iters", "6"));
+    assert_same_run("by-muon-parted", "by-muon", "ckpt-6");
+    assert_failed(TRAIN("by-two", "--optimizer", "muon", "--muon-coefficients", "2, -1.5"), 2,
+                  "three numbers with commas");
+}
+
 RUN_TEST(first_evaluation_outlives_an_interruption) {
     assert_done(TRAIN("begun", "--max-iters", "0", "--eval-interval", "5", "--eval-iters", "2"));
     assert_true(has("begun", "ckpt-0"));
