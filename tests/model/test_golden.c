@@ -208,30 +208,51 @@ static void pass_in_16_bits_agrees(void **state) {
 
 /* ---- optimizer steps */
 
+static double number_or(const json_t *train, const char *name, double otherwise) {
+    return json_object_get(train, name) ? number_in(train, name) : otherwise;
+}
+
+static bool is_word(const json_t *train, const char *name, const char *word) {
+    const json_t *text = json_object_get(train, name);
+    return text && strcmp(json_string_value(text), word) == 0;
+}
+
+/* As the option has them; NULL: the default. Valid until the next call. */
+static char *coefficients_of(const json_t *train) {
+    static char text[128];
+    const json_t *list = json_object_get(train, "muon_coefficients");
+    snprintf(text, sizeof text, "%.9g, %.9g, %.9g", json_number_value(json_array_get(list, 0)),
+             json_number_value(json_array_get(list, 1)), json_number_value(json_array_get(list, 2)));
+    return list ? text : NULL;
+}
+
 static struct optimizer_settings optimizer_of(const json_t *json) {
-    const json_t *train = json_object_get(json, "train"), *schedule = json_object_get(train, "lr_schedule");
-    const bool is_wsd = schedule && !strcmp(json_string_value(schedule), "wsd");
-    const json_t *optimizer = json_object_get(train, "optimizer");
-    const bool is_muon = optimizer && !strcmp(json_string_value(optimizer), "muon"),
-               has_rate = json_object_get(train, "muon_learning_rate");
-    assert_true(is_wsd || !schedule); /* the cases have no other */
+    const json_t *train = json_object_get(json, "train");
+    const bool is_wsd = is_word(train, "lr_schedule", "wsd");
+    assert_true(is_wsd || !json_object_get(train, "lr_schedule")); /* the cases have no other */
     return (struct optimizer_settings){
+        .optimizer = is_word(train, "optimizer", "muon"),
         .learning_rate = number_in(train, "learning_rate"),
         .min_lr = number_in(train, "min_lr"),
         .warmup_iters = (int64_t)number_in(train, "warmup_iters"),
         .lr_decay_iters = (int64_t)number_in(train, "lr_decay_iters"),
-        .optimizer = is_muon,
-        .muon_scale = is_muon && !strcmp(json_string_value(json_object_get(train, "muon_scale")), "original"),
-        .muon_momentum = is_muon ? number_in(train, "muon_momentum") : 0.0,
-        .muon_learning_rate = has_rate ? number_in(train, "muon_learning_rate") : 0.0,
-        .muon_weight_decay = -1.0,
-        .muon_steps = 5,
         .lr_schedule = is_wsd ? LR_WSD : LR_COSINE,
-        .cooldown_fraction = is_wsd ? number_in(train, "cooldown_fraction") : 0.0,
+        .cooldown_fraction = number_or(train, "cooldown_fraction", 0.0),
         .weight_decay = number_in(train, "weight_decay"),
+        .grad_clip = number_in(train, "grad_clip"),
         .beta1 = number_in(train, "beta1"),
         .beta2 = number_in(train, "beta2"),
-        .grad_clip = number_in(train, "grad_clip"),
+        .adam_eps = number_or(train, "adam_eps", 0.0),
+        .decay_all = json_is_true(json_object_get(train, "decay_all")),
+        .embed_learning_rate = number_or(train, "embed_learning_rate", 0.0),
+        .head_learning_rate = number_or(train, "head_learning_rate", 0.0),
+        .scalar_learning_rate = number_or(train, "scalar_learning_rate", 0.0),
+        .muon_momentum = number_or(train, "muon_momentum", 0.0),
+        .muon_learning_rate = number_or(train, "muon_learning_rate", 0.0),
+        .muon_weight_decay = number_or(train, "muon_weight_decay", -1.0),
+        .muon_scale = is_word(train, "muon_scale", "original") ? MUON_ORIGINAL : MUON_MATCH_RMS_ADAMW,
+        .muon_steps = (int64_t)number_or(train, "muon_steps", 5.0),
+        .muon_coefficients = coefficients_of(train),
         .freeze_alpha_res = json_is_true(json_object_get(train, "freeze_alpha_res")),
     };
 }
