@@ -443,7 +443,8 @@ static void run_adamw(struct bench *bench) {
     for (size_t i = 0; i < 3; i++) {
         bench_copy(bench, bench_buffer(bench, adamw_names[i]), 0, bench_buffer(bench, adamw_results[i]), 0, count);
     }
-    /* in two parts, of one case at any place; the moments of the second one lie elsewhere, as a rank's share does */
+    /* in two parts, of one case at any place; the moments of the second one lie elsewhere, as a rank's share
+     * does */
     const uint64_t part = bench->shape.variation == 1 ? 37 : 64, rest = count - part, places[2] = {128, 64};
     const struct buffer *weights = bench_buffer(bench, "new_weights");
     const struct buffer *moments[2] = {bench_buffer(bench, "new_first"), bench_buffer(bench, "new_second")};
