@@ -261,7 +261,8 @@ def to_torch(bench):
         ours = bench.probe(checkpoint, tokens, targets)
         # with two streams shc has no angles, so that their gates change nothing
         gradients = {name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in model.named_parameters()}
-        report(" ".join([residual, "of", str(streams), *map(str, options)]), logits.abs().max().item(), off_by(ours[0], logits),
+        words = ("with track 3's parts",) if options == TRACK3 else options
+        report(" ".join([residual, "of", str(streams), *map(str, words)]), logits.abs().max().item(), off_by(ours[0], logits),
                abs(ours[1] - loss.item()), gradients_off_by(ours[2], gradients))
 
 
