@@ -42,13 +42,13 @@
 /* Packed matrices are the transposed ones with zeros behind their rows and columns, as GEMMs read them. */
 __kernel void ways_pack(__global const act_t *weights, __global const ulong *table, __global act_t *packed) {
     __global const ulong *matrix = table + get_group_id(0) / PACK_GROUPS * TABLE_ROW;
-    const uint rows = matrix[ROWS], columns = matrix[COLUMNS], row = matrix[PACKED_ROW];
-    const uint count = row * (uint)matrix[PACKED_ROWS];
+    const ulong rows = matrix[ROWS], columns = matrix[COLUMNS], row = matrix[PACKED_ROW];
+    const ulong count = row * matrix[PACKED_ROWS];
     __global const act_t *from = weights + matrix[WEIGHT_AT];
     __global act_t *to = packed + matrix[PACKED_AT];
-    uint i = get_group_id(0) % PACK_GROUPS * PACK_GROUP + get_local_id(0);
+    ulong i = get_group_id(0) % PACK_GROUPS * PACK_GROUP + get_local_id(0);
     for (; i < count; i += PACK_GROUPS * PACK_GROUP) {
-        const uint column = i / row, k = i % row;
+        const ulong column = i / row, k = i % row;
         float number = 0.0f;
         if (column < columns && k < rows) {
             number = ACT_LOAD_SCALAR(from + k * columns + column);
@@ -88,7 +88,7 @@ __kernel void ways_state_backward(__global const act_t *states, __global const a
     }
 }
 
-/* ---- hidden numbers */
+/* ---- hidden channels */
 
 /* hidden = gelu(scale raw) [N, row], count = N row */
 __kernel void ways_hidden_forward(__global const act_t *raw, __global const float *scales, ulong count, int row,

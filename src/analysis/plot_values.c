@@ -48,7 +48,7 @@ static size_t find_panels(const json_t *values, struct panel panels[PANELS]) {
 
 /* In a panel's title, and how its values are drawn. */
 static const char *title_of(const struct panel *panel) {
-    static const char *const ways[] = {"q reads", "k reads", "v reads", "residual reads"};
+    static const char *const ways[] = {"q reads (last: top)", "k reads", "v reads", "residual reads"};
     static const char *const titles[][2] = {{"h_pre.", "reads"},
                                             {"h_gate.", "reads (gates)"},
                                             {"h_post.", "writes"},

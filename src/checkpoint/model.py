@@ -478,7 +478,7 @@ class Ways(nn.Module):
         return (weights @ torch.stack(states, -2)).unbind(-2)
 
 
-SINGLE = ("rc", "attnres", "mudd")                                           # connections with one stream
+SINGLE = ("rc", "attnres", "mudd")  # connections with one stream
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
                "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead, "mudd": None, "wide": Wide}
 

@@ -149,13 +149,17 @@ static void plan(struct gpt *gpt) {
     }
 }
 
-/* What an attention sublayer behind the first reads: mixtures, and their norms. */
+/* What an attention sublayer behind the first reads: mixtures, and their norms. No backward pass reads the mixture
+ * of the stream, so layers share it. */
 static void plan_inputs(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const group = "streams";
     struct layer *layer = layer_before(gpt, sublayer->index);
-    for (int way = QUERIES; way <= STREAM; way++) {
+    const bool is_first = sublayer->index == BRANCHES;
+    for (int way = QUERIES; way < NORMED_WAYS; way++) {
         layer->values.mixed[way] = gpt_plan_activations(gpt, group, gpt->config.n_embd);
     }
+    layer->values.mixed[STREAM] =
+        is_first ? gpt_plan_activations(gpt, group, gpt->config.n_embd) : layer[-1].values.mixed[STREAM];
     layer->statistics[KEYS] = gpt_plan_floats(gpt, group, 2);
     layer->statistics[VALUES] = gpt_plan_floats(gpt, group, 2);
     sublayer->key_input = gpt_plan_activations(gpt, "branch activations", gpt->config.n_embd);
@@ -165,7 +169,7 @@ static void plan_inputs(struct gpt *gpt, struct sublayer *sublayer) {
 
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const int64_t index = sublayer->index;
-    const bool shares = gpt_shares_streams(gpt) || gpt->options.recompute;
+    const bool shares = gpt->options.mode != GPT_TRAINING || gpt->options.recompute;
     if (index == 0) {
         sublayer->mix.streams = mudd_of(gpt)->states;
         sublayer->mix.squares = gpt_plan_floats(gpt, "streams", 1); /* which nobody reads, as z and H */
@@ -341,8 +345,8 @@ static void weights_backward(struct gpt *gpt, const struct layer *layer, const s
     const size_t tokens = gpt_tokens(gpt);
     const struct span w_2 = packed_2(gpt, layer);
     ways_hidden_forward(&gpt->operations, tokens, &layer->values); /* all layers share it */
-    ways_bias_backward(&gpt->operations, tokens, &layer->values, state->d_weights,
-                       (struct span){gradients, at->theta}, gpt->parameters.accumulate);
+    bias_backward(&gpt->operations, tokens, sizes.weights_row, sizes.weights, state->d_weights,
+                  (struct span){gradients, at->theta}, gpt->parameters.accumulate);
     gemm_run(gpt->compute,
              &(struct gemm_call){.transpose_a = true,
                                  .a = {layer->values.hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
@@ -374,8 +378,8 @@ static void hidden_backward(struct gpt *gpt, const struct layer *layer, const st
                                                .c = matrix_of(gpt->scratch.d_normed, 0, tokens, width)});
 }
 
-/* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of states.
- * */
+/* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of
+ * states. */
 static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *const d_inputs[]) {
     const struct mudd *state = mudd_of(gpt);
     const struct layer *layer = layer_before(gpt, sublayer->index);
@@ -400,35 +404,15 @@ static void top_backward(struct gpt *gpt) {
     read_backward(gpt, top_of(gpt), d_inputs);
 }
 
-/* Behind a layer d_stream begins as the gradient of its state. Dropout writes to a copy. */
+/* Behind a layer d_stream begins as the gradient of its state. */
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct mudd *state = mudd_of(gpt);
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt), row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
     set_module(gpt);
     if (!is_attention(sublayer->index)) {
-        ways_state_backward(&gpt->operations, tokens, &state->layers[sublayer->index / BRANCHES].values,
-                            scratch->d_streams, scratch->d_normed, state->along, state->d_stream);
+        ways_state_backward(&gpt->operations, gpt_tokens(gpt), &state->layers[sublayer->index / BRANCHES].values,
+                            gpt->scratch.d_streams, gpt->scratch.d_normed, state->along, state->d_stream);
     }
-    if (!gpt_drops(gpt)) {
-        return state->d_stream;
-    }
-    buffer_copy(gpt->compute, state->d_stream, 0, scratch->d_output, 0, tokens * row);
-    return scratch->d_output;
-}
-
-/* A branch that reads the stream: d_streams += d_stream + the gradient through the norm for the first, else the
- * latter is added to d_stream. */
-static void stream_read_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct buffer *d_stream = mudd_of(gpt)->d_stream, *unread = scratch->d_normed;
-    const size_t tokens = gpt_tokens(gpt);
-    width_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, unread,
-                       gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
-    stream_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_normed, unread, d_stream);
-    if (sublayer->index == 0) {
-        stream_backward(&gpt->operations, tokens, &sublayer->mix, d_stream, unread, scratch->d_streams);
-    }
+    return frame_single_leave_backward(gpt, state->d_stream);
 }
 
 static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
@@ -439,7 +423,11 @@ static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_attention(sublayer->index) && sublayer->index > 0) {
         read_backward(gpt, sublayer, d_inputs);
     } else {
-        stream_read_backward(gpt, sublayer);
+        frame_single_enter_backward(gpt, sublayer, mudd_of(gpt)->d_stream);
+    }
+    if (sublayer->index == 0) { /* what reads the embedding along the stream, beside the mixtures that read it */
+        stream_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, mudd_of(gpt)->d_stream,
+                        scratch->d_normed, scratch->d_streams);
     }
 }
 

@@ -19,3 +19,20 @@ bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer) {
     sublayer->mix.squares = gpt_plan_floats(gpt, "streams", streams);
     return true;
 }
+
+const struct buffer *frame_single_leave_backward(struct gpt *gpt, const struct buffer *d_stream) {
+    const size_t row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
+    if (!gpt_drops(gpt)) {
+        return d_stream;
+    }
+    buffer_copy(gpt->compute, d_stream, 0, gpt->scratch.d_output, 0, gpt_tokens(gpt) * row);
+    return gpt->scratch.d_output;
+}
+
+void frame_single_enter_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_stream) {
+    const struct buffer *d_normed = gpt->scratch.d_normed, *unread = d_normed;
+    const size_t tokens = gpt_tokens(gpt);
+    width_mix_backward(&gpt->operations, tokens, &sublayer->mix, d_normed, d_normed, unread,
+                       gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
+    stream_backward(&gpt->operations, tokens, &sublayer->mix, d_normed, unread, d_stream);
+}

@@ -10,3 +10,9 @@ void frame_add_norm(struct parameter_builder *builder, int64_t sublayer);
  * recompute, the streams inside of layers are shared. True if mix.squares is new, so that other values of the same
  * life are, too. */
 bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer);
+
+/* Backward passes around a branch that reads a single stream x through its norm and is added to it, with d_stream
+ * [N, C], the gradient of the sum. The first returns d_output, a copy where dropout will write to it; the second
+ * adds what comes through the norm to d_stream, which then is the gradient of x. */
+const struct buffer *frame_single_leave_backward(struct gpt *gpt, const struct buffer *d_stream);
+void frame_single_enter_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_stream);

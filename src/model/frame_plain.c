@@ -20,25 +20,14 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
     (void)sublayer;
-    if (!gpt_drops(gpt)) {
-        return scratch->d_streams;
-    }
-    const size_t row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
     compute_set_module(gpt->compute, "hyper-connections");
-    buffer_copy(gpt->compute, scratch->d_streams, 0, scratch->d_output, 0, gpt_tokens(gpt) * row);
-    return scratch->d_output; /* dropout will write to it */
+    return frame_single_leave_backward(gpt, gpt->scratch.d_streams);
 }
 
 static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct buffer *unread = scratch->d_normed;
     compute_set_module(gpt->compute, "hyper-connections");
-    width_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_normed, scratch->d_normed,
-                       unread, gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
-    stream_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_normed, unread,
-                    scratch->d_streams);
+    frame_single_enter_backward(gpt, sublayer, gpt->scratch.d_streams);
 }
 
 const struct frame frame_plain = {

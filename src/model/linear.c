@@ -10,14 +10,20 @@ static struct gemm_call forward_call(size_t rows, size_t out, size_t in, struct 
                               .c = matrix_of(y, 0, rows, out)};
 }
 
+static void multiply(struct operations *operations, const struct gemm_call *call) {
+    const struct matrix *x = &call->a, *w = &call->b, *y = &call->c;
+    if (x->rows <= FEW_ROWS) {
+        few_rows_multiply(operations, x->rows, w->rows, w->columns, (struct span){x->buffer, x->offset},
+                          (struct span){w->buffer, w->offset}, (struct span){y->buffer, y->offset}, y->stride);
+    } else {
+        gemm_run(operations->compute, call);
+    }
+}
+
 void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                      struct span w, const struct buffer *y) {
     const struct gemm_call call = forward_call(rows, out, in, x, w, y);
-    if (rows <= FEW_ROWS) {
-        few_rows_multiply(operations, rows, out, in, x, w, (struct span){y, 0}, out);
-    } else {
-        gemm_run(operations->compute, &call);
-    }
+    multiply(operations, &call);
 }
 
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
@@ -84,8 +90,8 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                  .c = matrix_of(parameters->gradients, layer.weight_at, layer.out, layer.in),
                                  .beta = parameters->accumulate});
     if (layer.has_bias) {
-        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
-                      parameters->accumulate);
+        bias_backward(operations, rows, layer.out, layer.out, d_y,
+                      (struct span){parameters->gradients, layer.bias_at}, parameters->accumulate);
     }
     struct gemm_call call = {.a = output,
                              .b = matrix_of(parameters->weights_lowp, layer.weight_at, layer.out, layer.in),
@@ -116,17 +122,10 @@ void linear_forward_parts(struct operations *operations, const struct parameters
                           size_t rows, const struct linear_part *parts, size_t count, const struct buffer *y) {
     compute_set_module(operations->compute, "GEMMs of layers");
     for (const struct linear_part *part = parts; part < parts + count; part++) {
-        const struct matrix weights = weights_of(part, layer, parameters->weights_lowp);
-        if (rows <= FEW_ROWS) {
-            few_rows_multiply(operations, rows, part->count, layer.in, (struct span){part->x, 0},
-                              (struct span){weights.buffer, weights.offset}, (struct span){y, part->first},
-                              layer.out);
-        } else {
-            gemm_run(operations->compute, &(struct gemm_call){.transpose_b = true,
-                                                              .a = matrix_of(part->x, 0, rows, layer.in),
-                                                              .b = weights,
-                                                              .c = outputs_of(part, layer, rows, y)});
-        }
+        multiply(operations, &(struct gemm_call){.transpose_b = true,
+                                                 .a = matrix_of(part->x, 0, rows, layer.in),
+                                                 .b = weights_of(part, layer, parameters->weights_lowp),
+                                                 .c = outputs_of(part, layer, rows, y)});
     }
     if (layer.has_bias) {
         bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
@@ -147,7 +146,7 @@ void linear_backward_parts(struct operations *operations, const struct parameter
                                                           .c = matrix_of(part->d_x, 0, rows, layer.in)});
     }
     if (layer.has_bias) {
-        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at},
-                      parameters->accumulate);
+        bias_backward(operations, rows, layer.out, layer.out, d_y,
+                      (struct span){parameters->gradients, layer.bias_at}, parameters->accumulate);
     }
 }

@@ -444,10 +444,11 @@ void activation_backward(struct operations *operations, size_t count, const stru
 void gated_forward(struct operations *operations, size_t rows, const struct buffer *x, const struct buffer *y);
 void gated_backward(struct operations *operations, size_t rows, const struct buffer *d_y, const struct buffer *x);
 
-/* x [rows, width] += bias; its gradient from d [rows, width]. width a multiple of C or M. */
+/* x [rows, width] += bias; its gradient from the first `count` columns of d [rows, width]. width a multiple of C,
+ * of M or of 16. */
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
                   const struct buffer *x);
-void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
+void bias_backward(struct operations *operations, size_t rows, size_t width, size_t count, const struct buffer *d,
                    struct span d_bias, bool accumulate);
 
 /* x [rows, width] in place, forward and backward alike. rate 0 launches nothing. */

@@ -98,16 +98,6 @@ void ways_bias_forward(struct operations *operations, size_t tokens, const struc
                  ARG_I32(row), ARG_IN_OUT(values->weights, count));
 }
 
-void ways_bias_backward(struct operations *operations, size_t tokens, const struct way_values *values,
-                        const struct buffer *d_weights, struct span d_bias, bool accumulate) {
-    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
-    const size_t row = values->sizes.weights_row;
-    RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d_weights, tokens * row), ARG_U64(tokens),
-             ARG_U64(chunks.per_chunk), ARG_I32(row), ARG_OUT(&operations->partials, chunks.chunks * row));
-    add_partials(operations, chunks.chunks, row,
-                 (struct partial_target[PARTIAL_TARGETS]){{0, values->sizes.weights, d_bias}}, accumulate);
-}
-
 /* ---- mixtures: at the top a kernel of its own, built for one of them */
 
 static const struct kernel *choose(const struct way_values *values, const struct kernel *all,

@@ -50,7 +50,7 @@ void ways_state_forward(struct operations *operations, size_t tokens, const stru
 /* raw -> hidden */
 void ways_hidden_forward(struct operations *operations, size_t tokens, const struct way_values *values);
 
-/* weights += b */
+/* weights += b; bias_backward is its backward pass. */
 void ways_bias_forward(struct operations *operations, size_t tokens, const struct way_values *values,
                        struct span bias);
 
@@ -62,10 +62,6 @@ void ways_mix_forward(struct operations *operations, size_t tokens, const struct
 void ways_mix_backward(struct operations *operations, size_t tokens, const struct way_values *values,
                        const struct buffer *const d_mixed[MOST_WAYS], bool adds, const struct buffer *d_states,
                        const struct buffer *d_weights);
-
-/* The gradient of b. */
-void ways_bias_backward(struct operations *operations, size_t tokens, const struct way_values *values,
-                        const struct buffer *d_weights, struct span d_bias, bool accumulate);
 
 /* d_hidden [N, hidden_row] becomes that of raw, in place; along [N] float is what it adds to the gradient of the
  * newest state, as a factor of that state. */

@@ -242,7 +242,9 @@ static const struct residual_setting attnres_settings[] = {
 
 static const struct residual_setting mudd_settings[] = {
     {"mudd_round", RESIDUAL_INT, "64", 0, 65536,
-     "mudd: hidden numbers of a layer's mixtures are the next multiple of it (0: not rounded)", NULL, false},
+     "mudd: hidden channels of the MLP that weighs a layer's mixtures are the next larger multiple of it (0: not "
+     "rounded)",
+     NULL, false},
     {.name = NULL},
 };
 

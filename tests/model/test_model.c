@@ -47,7 +47,7 @@ static bool is_large(const struct model_case *shape) {
 
 static struct model_config config_of(const struct model_case *shape) {
     struct model_config config = small_model_config(shape->residual, shape->streams);
-    config.n_layer = is_large(shape) ? 1 : 2;
+    config.n_layer = is_large(shape) ? 1 : residual_has_ways(residual_find(shape->residual)) ? 3 : 2;
     config.n_head = is_large(shape) ? 1 : 3;
     config.n_embd = is_large(shape) ? 8 : 12;
     config.block_size = is_large(shape) ? 3 : 7; /* the reference takes seconds a token there */
@@ -288,6 +288,7 @@ UNIT_TEST(changed_queries_and_keys_agree_too) {
     for (int all = 2; all < 8; all++) {
         const int i = all / 2;
         struct model_config config = config_of(&shapes[all % 2]);
+        config.n_layer = 2; /* mudd amplifies the rounding of 16 bits from layer to layer */
         config.position = i & 1 ? POSITION_ROPE : POSITION_LEARNED;
         config.qk_norm = !(i & 2) ? QK_NORM_NONE : all == 7 ? QK_NORM_PLAIN : QK_NORM_GAINED;
         config.rope_theta = 30.0;

@@ -153,8 +153,8 @@ static void run_bias_forward(struct bench *bench) {
 
 static void run_bias_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
-    bias_backward(bench->operations, bench->token_count, 2 * bench->channels, bench_derivative(bench, "x"),
-                  case_gradients(bench, "bias"), bench->accumulate);
+    bias_backward(bench->operations, bench->token_count, 2 * bench->channels, 2 * bench->channels,
+                  bench_derivative(bench, "x"), case_gradients(bench, "bias"), bench->accumulate);
 }
 
 OPERATION(bias, "bias", "elementwise.cl", bias_describe, .reference = bias_reference, .forward = run_bias_forward,

@@ -164,12 +164,11 @@ static void run_bias_forward(struct bench *bench) {
 }
 
 static void run_bias_backward(struct bench *bench) {
-    const struct way_values values = {.sizes = sizes_of(bench)};
+    const struct way_sizes sizes = sizes_of(bench);
     const struct buffer *d_sums = bench_derivative(bench, "sums");
-    bench_copy(bench, d_sums, 0, bench_derivative(bench, "weights"), 0,
-               bench->token_count * values.sizes.weights_row);
-    ways_bias_backward(bench->operations, bench->token_count, &values, d_sums, case_gradients(bench, "b"),
-                       bench->accumulate);
+    bench_copy(bench, d_sums, 0, bench_derivative(bench, "weights"), 0, bench->token_count * sizes.weights_row);
+    bias_backward(bench->operations, bench->token_count, sizes.weights_row, sizes.weights, d_sums,
+                  case_gradients(bench, "b"), bench->accumulate);
 }
 
 OPERATION(bias, "ways_bias", "elementwise.cl", bias_describe, .reference = bias_reference,
