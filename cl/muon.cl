@@ -43,9 +43,9 @@ __kernel void muon_normalise(__global const float *update, __global const float 
 
 /* gram [side, side], A, becomes a I + b A + c square, square being A A. */
 __kernel void muon_polynomial(__global act_t *gram, __global const float *square, int side, float4 coefficients) {
-    const int i = get_global_id(0);
-    if (i < side * side) {
-        const float diagonal = i / side == i % side ? coefficients.x : 0.0f;
+    const size_t i = get_global_id(0), row = side;
+    if (i < row * row) {
+        const float diagonal = i / row == i % row ? coefficients.x : 0.0f;
         ACT_STORE(diagonal + (coefficients.y * ACT_LOAD(gram + i) + coefficients.z * square[i]), gram + i);
     }
 }

@@ -85,7 +85,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                           "function of logit_softcap: s tanh(logits / s), or s logits / sqrt(logits^2 + s^2)")},
         {.option = CHOICE("init", &config->init, "gpt2", "gpt2|track3",
                           "first values of embeddings and linear layers: those of GPT-2; or those of "
-                          "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero")},
+                          "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero"),
+         .only_in_training = true},
         {.option = FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
          .only_in_training = true},
     };
@@ -174,7 +175,8 @@ static int check_range(const struct model_setting *setting) {
 static int check_turning_pairs(const struct model_config *config) {
     const int64_t size = model_config_heads(config).size;
     const double pairs = config->rope_fraction * (double)size / 2.0;
-    return pairs >= 0.5 && fabs(pairs - round(pairs)) <= 1e-5 * pairs
+    const bool nearly_all = config->rope_fraction < 1.0 && pairs > (double)(size / 2) - 0.5;
+    return pairs >= 0.5 && !nearly_all && fabs(pairs - round(pairs)) <= 1e-5 * pairs
                ? 0
                : error_set("rope_fraction = %.15g of the %" PRId64
                            " pairs of channels of a head is no whole number "

@@ -5,12 +5,14 @@
 #include "runtime/system/error.h"
 #include "runtime/system/sizes.h"
 #include "src/model/adamw.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 /* ---- settings */
 
-#define USUAL_COEFFICIENTS "3.4445, -4.7750, 2.0315"
+#define USUAL_COEFFICIENTS "3.4445, -4.7750, 2.0315" /* singular values come to 0.68 .. 1.13 */
+#define LARGEST_ITERATED   4.0
 
 void muon_options(struct optimizer_settings *settings, struct option_table *table) {
     const struct option_spec rows[] = {
@@ -33,7 +35,8 @@ void muon_options(struct optimizer_settings *settings, struct option_table *tabl
     options_append(table, rows, COUNT(rows));
 }
 
-int muon_read_coefficients(const char *text, float coefficients[3]) {
+/* The three numbers of muon_coefficients; NULL: the usual ones. */
+static int read_coefficients(const char *text, float coefficients[3]) {
     const char *rest = text ? text : USUAL_COEFFICIENTS;
     for (int i = 0; i < 3; i++) {
         char *end;
@@ -44,6 +47,32 @@ int muon_read_coefficients(const char *text, float coefficients[3]) {
         }
         coefficients[i] = (float)number;
         rest = end + 1;
+    }
+    return 0;
+}
+
+/* What a singular value becomes, from 0 .. 1, by as many iterations. */
+static double iterated(double value, const float coefficients[3], int64_t steps) {
+    for (int64_t step = 0; step < steps; step++) {
+        const double square = value * value;
+        value *= coefficients[0] + square * (coefficients[1] + square * coefficients[2]);
+    }
+    return value;
+}
+
+int muon_check(const struct optimizer_settings *settings) {
+    enum { VALUES = 1000 };
+    float coefficients[3];
+    if (read_coefficients(settings->muon_coefficients, coefficients)) {
+        return -1;
+    }
+    for (int i = 1; i <= VALUES; i++) {
+        if (!(fabs(iterated((double)i / VALUES, coefficients, settings->muon_steps)) <= LARGEST_ITERATED)) {
+            return error_set("muon_coefficients = '%s' with muon_steps = %" PRId64
+                             ": singular values of a matrix would grow from at most 1 to more than %g",
+                             settings->muon_coefficients ? settings->muon_coefficients : USUAL_COEFFICIENTS,
+                             settings->muon_steps, LARGEST_ITERATED);
+        }
     }
     return 0;
 }
@@ -104,7 +133,7 @@ static void step_parameter(struct gpt *gpt, const struct optimizer_settings *set
         .unscale = 1.0f / gpt->loss_scale.scale,
     };
     float coefficients[3];
-    muon_read_coefficients(settings->muon_coefficients, coefficients);
+    read_coefficients(settings->muon_coefficients, coefficients);
     uint64_t done = 0;
     for (int i = 0; i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
         const uint64_t rows = parameter->matrices[i], columns = parameter->shape[1];

@@ -11,8 +11,8 @@ void muon_plan(struct gpt *gpt);
 void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
           struct optimizer_range range);
 
-/* The three numbers of muon_coefficients; NULL: the usual ones. An error if there are not three finite ones. */
-int muon_read_coefficients(const char *text, float coefficients[3]);
+/* An error if muon_coefficients are not three numbers, or if matrices would grow by as many iterations. */
+int muon_check(const struct optimizer_settings *settings);
 
 /* The type of the iterations' matrices, by gpt->options. */
 enum element_type muon_type(const struct gpt *gpt);

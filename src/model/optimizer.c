@@ -60,8 +60,7 @@ bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
 }
 
 int optimizer_check(const struct optimizer_settings *settings) {
-    float coefficients[3];
-    return muon_read_coefficients(settings->muon_coefficients, coefficients);
+    return muon_check(settings);
 }
 
 /* ---- a step */

@@ -30,7 +30,7 @@ struct optimizer_settings {
     int muon_scale;            /* enum muon_scale */
     int muon_dtype;            /* enum muon_dtype */
     int64_t muon_steps;
-    char *muon_coefficients; /* "a, b, c", see muon_read_coefficients; NULL: the default */
+    char *muon_coefficients; /* "a, b, c"; NULL: the usual ones */
     /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
      * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
      * states is dropped when it is loaded. */

@@ -347,8 +347,11 @@ int data_parallel_check_weights(const struct data_parallel *parallel) {
     if (status == 0 && own != first) {
         status =
             error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
-                      "device and driver? --shard-optimizer keeps different devices together",
-                      ranks->index);
+                      "device and driver?%s",
+                      ranks->index,
+                      parallel->gpt->options.optimizer->matrix_state
+                          ? " Muon needs that"
+                          : " --shard-optimizer keeps different devices together");
     }
     return ranks_agree(ranks, status); /* which names the first that differs, or could not read them: rank 0 */
 }

@@ -184,8 +184,8 @@ static enum program_status apply_all(struct option_table *table, struct train_se
         return PROGRAM_WRONG;
     }
     schedule_keep(table->rows, table->count, &saved, &settings->optimizer);
-    if (saved.min_lr <= saved.learning_rate &&
-        schedule_check(&settings->optimizer)) { /* what has risen before may go on */
+    const bool has_risen = saved.min_lr > saved.learning_rate; /* which may go on */
+    if ((!has_risen && schedule_check(&settings->optimizer)) || optimizer_check(&settings->optimizer)) {
         return PROGRAM_WRONG;
     }
     settings->extended = settings->max_iters > planned;

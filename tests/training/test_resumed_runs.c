@@ -49,6 +49,15 @@ RUN_TEST(another_optimizer_is_refused) {
     assert_same_run("by-muon-parted", "by-muon", "ckpt-6");
     assert_failed(TRAIN("by-two", "--optimizer", "muon", "--muon-coefficients", "2, -1.5"), 2,
                   "three numbers with commas");
+    assert_failed(TRAIN("by-growth", "--optimizer", "muon", "--muon-coefficients", "3.4445, 4.7750, 2.0315"), 2,
+                  "singular values of a matrix would grow");
+    assert_failed(RESUME("by-muon-parted", "--muon-steps", "2", "--muon-coefficients", "9, 0, 0"), 2,
+                  "singular values of a matrix would grow");
+}
+
+RUN_TEST(rope_fraction_of_nearly_one_is_refused) {
+    assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.9999999"), 2, "no whole number");
+    assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.3"), 2, "no whole number");
 }
 
 RUN_TEST(first_evaluation_outlives_an_interruption) {
