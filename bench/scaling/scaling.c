@@ -155,13 +155,13 @@ static void read_plan(const json_t *schedule, const struct buffer *buffer, uint6
         const uint64_t elements = (uint64_t)json_integer_value(json_array_get(row, 0));
         const bool waits = rows == 0 && json_is_true(json_array_get(row, 2));
         const double lead = waits ? 0.0 : json_number_value(json_array_get(row, 1));
-        plan->items[plan->count++] = (struct item){lead, {COLLECTIVE_ALL_REDUCE, buffer, {0, elements}}};
+        plan->items[plan->count++] = (struct item){lead, {COLLECTIVE_ALL_REDUCE, buffer, {0, elements}, 0}};
         plan->largest = elements > plan->largest ? elements : plan->largest;
     }
     for (uint64_t done = 0; done < rows && plan->count < json_array_size(schedule) + 64; done += plan->largest) {
         const uint64_t left = rows - done;
-        plan->items[plan->count++] =
-            (struct item){0.0, {COLLECTIVE_ALL_REDUCE, buffer, {0, left < plan->largest ? left : plan->largest}}};
+        const uint64_t elements = left < plan->largest ? left : plan->largest;
+        plan->items[plan->count++] = (struct item){0.0, {COLLECTIVE_ALL_REDUCE, buffer, {0, elements}, 0}};
     }
     qsort(plan->items, plan->count, sizeof *plan->items, by_lead);
 }

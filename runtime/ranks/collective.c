@@ -274,8 +274,21 @@ static bool uses_slots(const struct collective *collective) {
     return collective->staged || collective->ranks->cross_node.count > 1;
 }
 
-static struct element_range node_shard(const struct collective *collective, const struct item *item, int peer) {
-    return range_shard(item->what.range, collective->ranks->node.count, peer);
+/* Returns whether values are sent as they are, instead of sums. */
+static bool is_gather(enum collective_kind kind) {
+    return kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_BROADCAST;
+}
+
+/* Returns the shard of a range that rank `peer` of the node has. */
+static struct element_range shard_in_node(const struct ranks *ranks, const struct collective_item *what, int peer) {
+    const int count = ranks->node.count;
+    return what->kind == COLLECTIVE_BROADCAST ? range_of_root(what->range, what->root % count, peer)
+                                              : range_shard(what->range, count, peer);
+}
+
+static struct element_range own_shard(const struct ranks *ranks, const struct collective_item *what) {
+    return what->kind == COLLECTIVE_BROADCAST ? range_of_root(what->range, what->root, ranks_place(ranks))
+                                              : ranks_own_shard(ranks, what->range);
 }
 
 static size_t element_bytes(const struct item *item) {
@@ -350,7 +363,7 @@ static int add_targets(struct collective *collective, const struct item *item, i
 
 static void add_node(struct collective *collective, const struct item *item) {
     const struct ranks *ranks = collective->ranks;
-    if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->node.count == 1 && !item->packed)) {
+    if (is_gather(item->what.kind) || (ranks->node.count == 1 && !item->packed)) {
         return;
     }
     for (int i = 0; i < ranks->node.count; i++) {
@@ -362,7 +375,7 @@ static void add_node(struct collective *collective, const struct item *item) {
 }
 
 /* Publishes this rank's sums once they are complete: rounds them where the others read them, or writes them, or
- * weights of an all-gather, into the others' memory, unless add_node has done so. */
+ * weights of an all-gather or broadcast, into the others' memory, unless add_node has done so. */
 static void publish(struct collective *collective, const struct item *item) {
     const bool reduces = item->what.kind == COLLECTIVE_ALL_REDUCE;
     if (item->packed && reduces) {
@@ -379,8 +392,7 @@ static void publish(struct collective *collective, const struct item *item) {
 
 /* The shard of a range that is copied from the device: all of it, or the shard that this rank owns. */
 static struct element_range wanted_of(const struct collective *collective, const struct item *item) {
-    return item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_shard(collective->ranks, item->what.range)
-                                                    : item->what.range;
+    return is_gather(item->what.kind) ? own_shard(collective->ranks, &item->what) : item->what.range;
 }
 
 /* The address that the driver copies an element from or to: in a rank's shared memory, or in the bounce buffer. */
@@ -390,7 +402,7 @@ static void *copied_at(const struct collective *collective, const struct item *i
                   : place_at(collective, item, peer, element);
 }
 
-/* Starts to copy the range from the device: all of it, or of an all-gather the shard that this rank owns. */
+/* Starts to copy wanted_of the range from the device. */
 static void start_reading(struct collective *collective, struct item *item) {
     const struct element_range wanted = wanted_of(collective, item);
     const struct buffer *from = item->packed ? &item->slot->packed : item->what.buffer;
@@ -436,7 +448,7 @@ static void write_all(struct collective *collective, const struct item *item) {
     const struct element_range range = item->what.range;
     const struct buffer *to = item->packed ? &item->slot->packed : item->what.buffer;
     for (int i = 0; i < collective->ranks->node.count; i++) {
-        const struct element_range shard = node_shard(collective, item, i);
+        const struct element_range shard = shard_in_node(collective->ranks, &item->what, i);
         bounce(collective, item, i, shard, false);
         write_shard(collective, to, (shard.offset - (item->packed ? range.offset : 0)) * element_bytes(item),
                     copied_at(collective, item, i, shard.offset), shard.count * element_bytes(item));
@@ -458,7 +470,8 @@ static void start_messages(struct collective *collective, const struct item *ite
     struct range_messages *messages = &item->slot->messages;
     messages->range = item->shard;
     messages->data = own_sums(collective, item);
-    messages->bf16 = collective->bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights are not rounded */
+    messages->bf16 = collective->bf16 && !is_gather(item->what.kind); /* weights are not rounded */
+    messages->root = item->what.kind == COLLECTIVE_BROADCAST ? item->what.root / collective->ranks->node.count : -1;
     messages->tag = (int)(item->number % TAGS);
     collective->failed |=
         range_messages_start(messages, item->stage == STAGE_GATHERING, &collective->times.sent) != 0;
@@ -471,7 +484,7 @@ static bool is_left_out(const struct collective *collective, const struct item *
     case STAGE_WRITING:
         return !collective->staged;
     case STAGE_ADDING: /* add_node completed the sums at the end of STAGE_FILLED */
-        return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->cross_node.count == 1;
+        return is_gather(item->what.kind) || collective->ranks->cross_node.count == 1;
     case STAGE_GATHERING:
         return item->what.kind == COLLECTIVE_REDUCE_SCATTER || collective->ranks->cross_node.count == 1;
     default:
@@ -623,8 +636,8 @@ static struct item begin_item(struct collective *collective, const struct collec
         .data = staged ? slot->data : what->buffer->host,
         .others = staged ? slot->others : shared->others,
         .origin = staged ? what->range.offset : 0,
-        .shard = range_shard(what->range, collective->ranks->node.count, collective->ranks->node.index),
-        .packed = collective->bf16 && staged && what->kind != COLLECTIVE_ALL_GATHER,
+        .shard = shard_in_node(collective->ranks, what, collective->ranks->node.index),
+        .packed = collective->bf16 && staged && !is_gather(what->kind),
     };
 }
 

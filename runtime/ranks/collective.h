@@ -1,5 +1,5 @@
-/* Collective operations (all-reduce, reduce-scatter, all-gather) on ranges of buffers, which run while the device
- * still computes the ranges that follow.
+/* Collective operations (all-reduce, reduce-scatter, all-gather, broadcast) on ranges of buffers, which run while
+ * the device still computes the ranges that follow.
  *
  * A range is divided into one shard for each rank of a node (ranks that share memory, see ranks.h), and each of
  * these into one shard for each rank of the group across nodes. A range goes through these steps:
@@ -8,6 +8,8 @@
  *   add: each rank sums its shard over the ranks of its node, reading their addends in shared memory;
  *   exchange: the ranks across nodes send each other these sums by messages (range_messages.h);
  *   return: each rank copies the sums of the other shards from shared memory, or their owners write them there.
+ *
+ * A broadcast is an all-gather of which one rank, the root, owns the whole range.
  *
  * Within a node only the addends and the sums are copied. The order of additions depends on the groups alone
  * (pairwise_sum.h). */
@@ -20,6 +22,7 @@ enum collective_kind {
     COLLECTIVE_ALL_REDUCE,     /* all ranks get the sums */
     COLLECTIVE_REDUCE_SCATTER, /* owners (ranks_own_shard) get the sums; the rest of the range becomes undefined */
     COLLECTIVE_ALL_GATHER,     /* all ranks get every owner's shard */
+    COLLECTIVE_BROADCAST,      /* all ranks get the root's range */
 };
 
 /* An operation on one range of floats. */
@@ -27,6 +30,7 @@ struct collective_item {
     enum collective_kind kind;
     const struct buffer *buffer;
     struct element_range range;
+    int root; /* of a broadcast: its place, see ranks_place */
 };
 
 struct collective_settings {

@@ -52,7 +52,8 @@ void range_messages_release(struct range_messages *messages) {
 /* ---- shards of a range */
 
 static struct element_range shard_of(const struct range_messages *messages, int index) {
-    return range_shard(messages->range, messages->ranks->cross_node.count, index);
+    return messages->root >= 0 ? range_of_root(messages->range, messages->root, index)
+                               : range_shard(messages->range, messages->ranks->cross_node.count, index);
 }
 
 static struct element_range own_shard(const struct range_messages *messages) {

@@ -2,7 +2,7 @@
  * a shard. An all-reduce is a reduce-scatter followed by an all-gather:
  *
  *   reduce-scatter: every rank sends each shard to its owner, which adds them in the order of pairwise_sum.h;
- *   all-gather: every owner sends its shard to all. */
+ *   all-gather: every owner sends its shard to all. In a broadcast one rank owns the whole range. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -13,6 +13,7 @@ struct range_messages {
     struct element_range range;
     float *data; /* the range on the host */
     bool bf16;   /* it travels in bfloat16 */
+    int root;    /* of a broadcast: index of the rank that owns the range; -1: each owns a shard */
     int tag;     /* below 2^14, different for each range under way */
     /* owned */
     char *received;           /* [count - 1] others' addends for this rank's shard; float or bfloat16 */
@@ -30,7 +31,8 @@ void range_messages_release(struct range_messages *messages);
 /* Returns the bytes of host memory that range_messages_create allocates. */
 uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool bf16);
 
-/* Starts an all-gather if `gathers`, else a reduce-scatter. Adds the bytes that this rank sends to *bytes. */
+/* Starts an all-gather or broadcast if `gathers`, else a reduce-scatter. Adds the bytes that this rank sends to
+ * *bytes. */
 int range_messages_start(struct range_messages *messages, bool gathers, double *bytes);
 
 /* Processes what has arrived. *done returns whether the operation is complete: then `data` has its result; after a

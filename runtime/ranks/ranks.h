@@ -105,6 +105,16 @@ static inline struct element_range ranks_own_shard(const struct ranks *ranks, st
     return range_shard(shard, ranks->cross_node.count, ranks->cross_node.index);
 }
 
+/* Returns the whole range for the owner at place `root`, and an empty range for the others. */
+static inline struct element_range range_of_root(struct element_range range, int root, int place) {
+    return (struct element_range){range.offset, place == root ? range.count : 0};
+}
+
+/* Returns this rank's place in the table of nodes, 0 .. count - 1: row by row, each row a node. */
+static inline int ranks_place(const struct ranks *ranks) {
+    return ranks->cross_node.index * ranks->node.count + ranks->node.index;
+}
+
 /* Returns the elements of the largest shard that a rank owns. */
 static inline uint64_t ranks_largest_shard(const struct ranks *ranks, struct element_range range) {
     return range_shard(range_shard(range, ranks->node.count, 0), ranks->cross_node.count, 0).count;

@@ -110,6 +110,11 @@ void muon_plan(struct gpt *gpt) {
 
 /* ---- a step */
 
+double muon_cost(uint64_t rows, uint64_t columns) {
+    const double smaller = (double)size_smaller(rows, columns), larger = (double)size_larger(rows, columns);
+    return 2.0 * smaller * smaller * (2.0 * larger + smaller);
+}
+
 static double scale_of(int rule, double rows, double columns) {
     return rule == MUON_ORIGINAL ? sqrt(fmax(1.0, rows / columns)) : 0.2 * sqrt(fmax(rows, columns));
 }

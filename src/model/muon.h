@@ -14,5 +14,8 @@ void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t it
 /* An error if muon_coefficients are not three numbers, or if matrices would grow by as many iterations. */
 int muon_check(const struct optimizer_settings *settings);
 
+/* FLOPs of an iteration on a matrix. */
+double muon_cost(uint64_t rows, uint64_t columns);
+
 /* The type of the iterations' matrices, by gpt->options. */
 enum element_type muon_type(const struct gpt *gpt);

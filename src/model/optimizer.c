@@ -14,6 +14,7 @@ static const struct optimizer optimizers[] = {
      .options = muon_options,
      .step = muon,
      .matrix_state = "momentum_buffer",
+     .matrix_cost = muon_cost,
      .others = &optimizers[0],
      .plan = muon_plan},
 };

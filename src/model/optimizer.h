@@ -20,9 +20,10 @@ struct optimizer {
     void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                  struct optimizer_range range);
     /* The state that it keeps instead of states[0] and [1] for parameters that are made of matrices
-     * (parameter.matrices), which it updates whole: ranges of `step` divide none of them. NULL: it treats all
-     * weights alike. */
+     * (parameter.matrices), which it updates whole: `step` updates those that begin in its range. NULL: it treats
+     * all weights alike. */
     const char *matrix_state;
+    double (*matrix_cost)(uint64_t rows, uint64_t columns); /* FLOPs of the update of a matrix; NULL: as above */
     const struct optimizer *others; /* whose step updates other parameters; it has options, too. NULL: its own */
     void (*plan)(struct gpt *gpt);  /* plans buffers of its own; NULL: none */
 };

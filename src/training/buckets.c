@@ -11,10 +11,19 @@
  * its own. */
 enum tensor_kind { KIND_TOKENS, KIND_EMBEDDINGS, KIND_FIRST_SUBLAYER, KIND_WEIGHTS, KIND_UNDECAYED };
 
+/* A tensor of matrices, or several without a gap between them, whose buckets have one owner. */
+struct owned_tensor {
+    size_t bucket, buckets; /* the first of its buckets in the table, and their number */
+    uint64_t elements;
+    double cost;
+};
+
 struct cut {
     struct buckets *buckets;
-    uint64_t elements; /* of a bucket, at most */
-    bool matrices;     /* as in buckets_create */
+    uint64_t elements;            /* of a bucket, at most */
+    matrix_cost *cost;            /* as in buckets_create */
+    struct owned_tensor *tensors; /* [tensor_count] */
+    size_t tensor_count;
 };
 
 static enum tensor_kind kind_of(const struct parameter *parameter, const struct parameters *parameters) {
@@ -26,13 +35,24 @@ static enum tensor_kind kind_of(const struct parameter *parameter, const struct 
 }
 
 static bool is_apart(const struct cut *cut, const struct parameter *parameter) {
-    return cut->matrices && parameter->matrices[0];
+    return cut->cost && parameter->matrices[0];
 }
 
-/* Adds buckets for [first, end): one, or several for a tensor that is larger than `elements`. */
-static void add(const struct cut *cut, uint64_t first, uint64_t end, const struct parameter *lowest,
-                enum tensor_kind kind) {
+/* The cost of a tensor's matrices; 0 if it has none. */
+static double cost_of(const struct cut *cut, const struct parameter *parameter) {
+    double cost = 0.0;
+    for (int i = 0; cut->cost && i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
+        cost += cut->cost(parameter->matrices[i], parameter->shape[1]);
+    }
+    return cost;
+}
+
+/* Adds buckets for [first, end): one, or several for a tensor that is larger than `elements`. cost: of its
+ * matrices. */
+static void add(struct cut *cut, uint64_t first, uint64_t end, const struct parameter *lowest,
+                enum tensor_kind kind, double cost) {
     struct buckets *buckets = cut->buckets;
+    const struct owned_tensor tensor = {buckets->count, 0, end - first, cost};
     while (end > first) {
         const uint64_t count = end - first < cut->elements ? end - first : cut->elements;
         end -= count;
@@ -42,22 +62,30 @@ static void add(const struct cut *cut, uint64_t first, uint64_t end, const struc
                                                            .of_matrices = is_apart(cut, lowest),
                                                            .of_tokens = kind == KIND_TOKENS};
     }
+    if (is_apart(cut, lowest)) {
+        cut->tensors = memory_resize(cut->tensors, cut->tensor_count + 1, sizeof *cut->tensors);
+        cut->tensors[cut->tensor_count] = tensor;
+        cut->tensors[cut->tensor_count++].buckets = buckets->count - tensor.bucket;
+    }
 }
 
 /* Goes through the tensors from the arena's end on: those of higher sublayers, which are complete first, lie there.
  * A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. */
-static void cut_arena(const struct parameters *parameters, const struct cut *cut) {
+static void cut_arena(const struct parameters *parameters, struct cut *cut) {
     uint64_t end = parameters->elements; /* of the next bucket */
+    double cost = 0.0;
     for (size_t i = parameters->count; i-- > 0;) {
         const struct parameter *first = &parameters->table[parameters->in_arena[i]];
         const struct parameter *below = i > 0 ? &parameters->table[parameters->in_arena[i - 1]] : NULL;
         const enum tensor_kind kind = kind_of(first, parameters);
         const bool may_end = first->offset % 64 == 0;
         const uint64_t with_below = below ? end - below->offset : 0;
-        if (may_end && (!below || kind_of(below, parameters) != kind ||
-                        is_apart(cut, below) != is_apart(cut, first) || with_below > cut->elements)) {
-            add(cut, first->offset, end, first, kind);
+        cost += cost_of(cut, first);
+        if (may_end && (!below || kind_of(below, parameters) != kind || is_apart(cut, first) ||
+                        is_apart(cut, below) || with_below > cut->elements)) {
+            add(cut, first->offset, end, first, kind, cost);
             end = first->offset;
+            cost = 0.0;
         }
     }
 }
@@ -71,18 +99,57 @@ static int by_completion(const void *a, const void *b) {
     return first->range.offset < second->range.offset ? -1 : 1;
 }
 
-/* Space for the largest shard is enough on all ranks. */
-static void share(struct buckets *buckets, const struct ranks *ranks) {
+/* The most expensive first; those of one cost in the order of the table, so that the order is total. */
+static int by_cost(const void *a, const void *b) {
+    const struct owned_tensor *first = a, *second = b;
+    if (first->cost > second->cost || first->cost < second->cost) {
+        return first->cost > second->cost ? -1 : 1;
+    }
+    return first->bucket < second->bucket ? -1 : 1;
+}
+
+/* Gives each tensor of matrices to the rank that has least to do so far. Returns the most elements that a rank
+ * owns. */
+static uint64_t choose_owners(const struct cut *cut, const struct ranks *ranks) {
+    struct owned_tensor *loads = memory_zeroed((size_t)ranks->count, sizeof *loads);
+    uint64_t most = 0;
+    if (cut->tensor_count > 0) {
+        qsort(cut->tensors, cut->tensor_count, sizeof *cut->tensors, by_cost);
+    }
+    for (size_t i = 0; i < cut->tensor_count; i++) {
+        const struct owned_tensor *tensor = &cut->tensors[i];
+        int least = 0;
+        for (int rank = 1; rank < ranks->count; rank++) {
+            least = loads[rank].cost < loads[least].cost ? rank : least;
+        }
+        for (size_t k = 0; k < tensor->buckets; k++) {
+            cut->buckets->table[tensor->bucket + k].owner = least;
+        }
+        loads[least].cost += tensor->cost;
+        loads[least].elements += tensor->elements;
+        most = loads[least].elements > most ? loads[least].elements : most;
+    }
+    free(loads);
+    return most;
+}
+
+/* Space for the largest shard, and for the matrices of the rank with most of them, is enough on all ranks. */
+static void share(struct buckets *buckets, uint64_t most_matrices, const struct ranks *ranks) {
+    uint64_t next[2] = {0}, matrices = 0;
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
-        bucket->own = bucket->of_matrices ? bucket->range : ranks_own_shard(ranks, bucket->range);
-        const uint64_t kept = bucket->of_matrices ? bucket->range.count : ranks_largest_shard(ranks, bucket->range);
-        for (size_t state = 0; state < COUNT(bucket->states_first); state++) {
-            bucket->states_first[state] = buckets->share.elements[state];
-            buckets->share.elements[state] += bucket->of_matrices && state > 0 ? 0 : kept;
+        bucket->own = bucket->of_matrices ? range_of_root(bucket->range, bucket->owner, ranks_place(ranks))
+                                          : ranks_own_shard(ranks, bucket->range);
+        const uint64_t kept = bucket->of_matrices ? bucket->own.count : ranks_largest_shard(ranks, bucket->range);
+        matrices += bucket->of_matrices ? kept : 0;
+        for (size_t state = 0; state < COUNT(next); state++) {
+            bucket->states_first[state] = next[state];
+            next[state] += bucket->of_matrices && state > 0 ? 0 : kept;
         }
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
+    buckets->share.elements[0] = next[0] - matrices + most_matrices;
+    buckets->share.elements[1] = next[1];
 }
 
 /* ---- states of own shards (ZeRO stage 1) */
@@ -151,13 +218,16 @@ static int write_own(const struct state_share *share, struct compute *compute, c
 
 /* ---- all of it */
 
-void buckets_create(const struct parameters *parameters, uint64_t elements, bool matrices,
+void buckets_create(const struct parameters *parameters, uint64_t elements, matrix_cost *cost,
                     const struct ranks *ranks, struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
     const uint64_t most = elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST;
-    cut_arena(parameters, &(struct cut){buckets, most, matrices});
+    struct cut cut = {.buckets = buckets, .elements = most, .cost = cost};
+    cut_arena(parameters, &cut);
+    const uint64_t most_matrices = choose_owners(&cut, ranks);
+    free(cut.tensors);
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
-    share(buckets, ranks);
+    share(buckets, most_matrices, ranks);
 }
 
 void buckets_release(struct buckets *buckets) {

@@ -10,9 +10,10 @@ struct bucket {
     int64_t
         complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
     struct element_range own; /* this rank's shard of it */
-    /* It has matrices that the optimizer updates whole, and nothing else: every rank keeps their states, and
-     * updates all of them */
+    /* It has matrices that the optimizer updates whole, and nothing else: the owner keeps their states and updates
+     * them, so `own` is the whole range there and empty elsewhere */
     bool of_matrices;
+    int owner;                /* of matrices: its place, see ranks_place */
     bool of_tokens;           /* it is of the token embedding, and has nothing else */
     uint64_t states_first[2]; /* where the shard's states begin in buffers that hold only own ones */
 };
@@ -26,9 +27,12 @@ struct buckets {
     uint64_t largest; /* elements of the largest bucket */
 };
 
-/* `matrices`: matrices inside the model (parameter.matrices) have buckets of their own, of_matrices.
- * Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
- * of collective_create), and of pieces of larger tensors. */
-void buckets_create(const struct parameters *parameters, uint64_t elements, bool matrices,
+/* FLOPs of the update of a matrix. */
+typedef double matrix_cost(uint64_t rows, uint64_t columns);
+
+/* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
+ * of collective_create), and of pieces of larger tensors. With `cost`, each tensor of matrices inside the model
+ * (parameter.matrices) has buckets of its own, of_matrices, and the ranks own tensors of about the same cost. */
+void buckets_create(const struct parameters *parameters, uint64_t elements, matrix_cost *cost,
                     const struct ranks *ranks, struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

@@ -16,7 +16,7 @@
 
 static void add_item(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
                      struct element_range range, int64_t complete_after) {
-    parallel->items[parallel->item_count] = (struct collective_item){kind, buffer, range};
+    parallel->items[parallel->item_count] = (struct collective_item){kind, buffer, range, 0};
     parallel->complete_after[parallel->item_count++] = complete_after;
 }
 
@@ -32,21 +32,21 @@ static void add_rows(struct data_parallel *parallel) {
     }
 }
 
-/* Begins to exchange all buckets of an arena, in the order of their completion. If rows of the token embedding's
- * gradient are kept apart, its buckets are first, being complete with the head, and the rows are last. Of matrices
- * that every rank updates, every rank needs the gradients and none the weights. */
-static void begin_round(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
-                        bool rows_apart) {
+/* Begins to add up the gradients of all buckets, in the order of their completion. If rows of the token embedding's
+ * gradient are kept apart, its buckets are first, being complete with the head, and the rows are last. With shards,
+ * ranks get the sums of their own; those of matrices go to all. */
+static void begin_sums(struct data_parallel *parallel, bool shards, bool rows_apart) {
+    const struct buffer *gradients = parallel->gpt->parameters.gradients;
     const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
     parallel->item_count = 0;
     for (int pass = rows_apart ? 0 : 1; pass < 2; pass++) {
         for (size_t i = 0; i < parallel->buckets.count; i++) {
             const struct bucket *bucket = &parallel->buckets.table[i];
             const bool is_first = rows_apart && bucket->of_tokens;
-            const bool is_everywhere = kind == COLLECTIVE_ALL_GATHER && bucket->of_matrices;
-            if (is_first == (pass == 0) && !is_everywhere) {
-                add_item(parallel, bucket->of_matrices ? COLLECTIVE_ALL_REDUCE : kind, buffer, bucket->range,
-                         is_first ? top : bucket->complete_after);
+            const bool scatters = shards && !bucket->of_matrices;
+            if (is_first == (pass == 0)) {
+                add_item(parallel, scatters ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, gradients,
+                         bucket->range, is_first ? top : bucket->complete_after);
             }
         }
     }
@@ -111,8 +111,8 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
     struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
     parameters_create(config, &parameters);
     const struct optimizer *optimizer = optimizer_at((size_t)settings->optimizer.optimizer);
-    const bool matrices = optimizer->matrix_state && parallel->shards_states;
-    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, matrices, ranks, &parallel->buckets);
+    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements,
+                   parallel->shards_states ? optimizer->matrix_cost : NULL, ranks, &parallel->buckets);
     parameters_release(&parameters);
     const struct gpt_options options = {
         .batch = settings->batch_size,
@@ -213,8 +213,7 @@ int data_parallel_backward(struct data_parallel *parallel, bool last) {
     if (separate_rows(parallel)) {
         return -1;
     }
-    begin_round(parallel, parallel->shards_states ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                parallel->gpt->parameters.gradients, parallel->gpt->row_gradients.count > 0);
+    begin_sums(parallel, parallel->shards_states, parallel->gpt->row_gradients.count > 0);
     gpt_backward(parallel->gpt, &listener);
     return compute_check(parallel->gpt->compute);
 }
@@ -242,34 +241,45 @@ static int share_norm(struct data_parallel *parallel) {
     return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
 }
 
-/* The bucket's range; if matrices are next to it in the next buckets, of which it may have a part, with those. */
-static struct optimizer_range own_range(const struct data_parallel *parallel, size_t first, size_t *end) {
-    const struct bucket *table = parallel->buckets.table;
-    const uint64_t *states = table[first].states_first;
-    struct optimizer_range range = {table[first].own.offset, table[first].own.count, {states[0], states[1]}};
-    *end = first + 1;
-    while (table[first].of_matrices && *end < parallel->buckets.count && table[*end].of_matrices &&
-           table[*end].own.offset == range.first + range.count) {
-        range.count += table[(*end)++].own.count;
+/* Begins to send the new weights of all buckets: matrices last, since they take longest. */
+static void begin_weights(struct data_parallel *parallel) {
+    const struct buffer *weights = parallel->gpt->parameters.weights;
+    parallel->item_count = 0;
+    for (int matrices = 0; matrices < 2; matrices++) {
+        for (size_t i = 0; i < parallel->buckets.count; i++) {
+            const struct bucket *bucket = &parallel->buckets.table[i];
+            if (bucket->of_matrices == (matrices != 0)) {
+                add_item(parallel, matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER, weights, bucket->range,
+                         bucket->complete_after);
+                parallel->items[parallel->item_count - 1].root = bucket->owner;
+            }
+        }
     }
-    return range;
+    collective_begin(parallel->collective, parallel->items, parallel->item_count);
 }
 
-/* Each rank steps its shards, and all matrices that are updated whole; the new weights of a bucket go out while the
- * next one's are computed. */
+/* Each rank steps its shards and the matrices that it owns; the new weights of a bucket go out while the next one's
+ * are computed. */
 static int step_shards(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration) {
     struct gpt *gpt = parallel->gpt;
     if (share_norm(parallel)) {
         return -1;
     }
-    begin_round(parallel, COLLECTIVE_ALL_GATHER, gpt->parameters.weights, false);
+    begin_weights(parallel);
     size_t sent = 0;
-    for (size_t i = 0, end; i < parallel->buckets.count; i = end) {
-        const struct optimizer_range range = own_range(parallel, i, &end);
-        optimizer_update(gpt, settings, iteration, range);
-        sent += !parallel->buckets.table[i].of_matrices;
-        collective_ready(parallel->collective, sent);
+    for (int matrices = 0; matrices < 2; matrices++) {
+        for (size_t i = 0; i < parallel->buckets.count; i++) {
+            const struct bucket *bucket = &parallel->buckets.table[i];
+            const uint64_t *states = bucket->states_first;
+            if (bucket->of_matrices == (matrices != 0)) {
+                optimizer_update(gpt, settings, iteration,
+                                 (struct optimizer_range){bucket->own.offset,
+                                                          bucket->own.count,
+                                                          {states[0], states[1]}});
+                collective_ready(parallel->collective, ++sent);
+            }
+        }
     }
     const int status = collective_finish(parallel->collective, &parallel->times);
     parameters_round(gpt->compute, &gpt->parameters); /* those that came from other ranks */
@@ -294,7 +304,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
 }
 
 int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times) {
-    begin_round(parallel, COLLECTIVE_ALL_REDUCE, parallel->gpt->parameters.gradients, false);
+    begin_sums(parallel, false, false);
     return collective_finish(parallel->collective, times);
 }
 
@@ -347,11 +357,8 @@ int data_parallel_check_weights(const struct data_parallel *parallel) {
     if (status == 0 && own != first) {
         status =
             error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
-                      "device and driver?%s",
-                      ranks->index,
-                      parallel->gpt->options.optimizer->matrix_state
-                          ? " Muon needs that"
-                          : " --shard-optimizer keeps different devices together");
+                      "device and driver? --shard-optimizer keeps different devices together",
+                      ranks->index);
     }
     return ranks_agree(ranks, status); /* which names the first that differs, or could not read them: rank 0 */
 }

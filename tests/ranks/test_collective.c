@@ -1,5 +1,5 @@
-/* collective: all-reduce, reduce-scatter and all-gather of ranges, against what they must be. Run by mpirun with
- * any number of ranks, on the device that the first argument names. */
+/* collective: all-reduce, reduce-scatter, all-gather and broadcast of ranges, against what they must be. Run by
+ * mpirun with any number of ranks, on the device that the first argument names. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
 #include "runtime/ranks/job.h"
@@ -17,7 +17,7 @@
  * directly, more ranges than are under way at a time. */
 static const struct element_range ranges[] = {{704, 6400}, {640, 64}, {0, 577},     {7168, 1088},  {8256, 1},
                                               {8320, 64},  {8384, 2}, {8448, 2048}, {10496, 3000}, {13504, 140032}};
-enum { RANGES = COUNT(ranges), ELEMENTS = 153536, LARGEST = 140032, ROUNDS = 8 };
+enum { RANGES = COUNT(ranges), ELEMENTS = 153536, LARGEST = 140032, ROUNDS = 8, KINDS = 4 };
 
 static struct ranks ranks;
 static struct compute *compute;
@@ -112,16 +112,21 @@ static void fill(const struct buffer *buffer, uint64_t round) {
 
 static float expected(enum collective_kind kind, int owner, uint64_t element, uint64_t round,
                       struct rounding rounding) {
-    if (kind == COLLECTIVE_ALL_GATHER) {
+    if (kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_BROADCAST) {
         return value_of(table[owner], element, round);
     }
     const float sum = sum_at(element, round, owner / ranks.node.count, rounding);
     return (rounding.addends || rounding.sums) && kind == COLLECTIVE_ALL_REDUCE ? bf16(sum) : sum;
 }
 
-/* Every other range is in a second buffer, and every fourth round has ranges of all kinds. */
+/* Every other range is in a second buffer, and every fifth round has ranges of all kinds. */
 static enum collective_kind kind_of(size_t range, uint64_t round) {
-    return (enum collective_kind)(round % 4 < 3 ? round % 4 : range % 3);
+    return (enum collective_kind)(round % (KINDS + 1) < KINDS ? round % (KINDS + 1) : range % KINDS);
+}
+
+/* The place of the rank that broadcasts a range. */
+static int root_of(size_t range, uint64_t round) {
+    return (int)((range + round) % (uint64_t)ranks.count);
 }
 
 static void check_range(const float *values, size_t which, uint64_t round, struct rounding rounding) {
@@ -130,7 +135,7 @@ static void check_range(const float *values, size_t which, uint64_t round, struc
     struct element_range owned[64];
     gather_owners(range, owned);
     for (uint64_t at = range.offset; at < range.offset + range.count; at++) {
-        const int owner = owner_of(owned, at);
+        const int owner = kind == COLLECTIVE_BROADCAST ? root_of(which, round) : owner_of(owned, at);
         if (kind == COLLECTIVE_REDUCE_SCATTER && table[owner] != ranks.index) {
             continue;
         }
@@ -174,7 +179,7 @@ static void run_round(struct collective *collective, const struct buffer *buffer
     fill(&buffers[0], round);
     fill(&buffers[1], round);
     for (size_t i = 0; i < RANGES; i++) {
-        items[i] = (struct collective_item){kind_of(i, round), &buffers[i % 2], ranges[i]};
+        items[i] = (struct collective_item){kind_of(i, round), &buffers[i % 2], ranges[i], root_of(i, round)};
     }
     collective_begin(collective, items, RANGES);
     for (size_t ready = 0; ready < RANGES && round % 2 == 0; ready += 2) { /* or all at once, by finish */
