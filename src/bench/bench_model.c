@@ -110,20 +110,24 @@ int bench_model_check(struct bench_model *bench, const struct train_settings *tr
                : 0;
 }
 
-static int plan(struct bench_model *bench) {
+static int plan(struct bench_model *bench, const struct optimizer_settings *optimizer) {
     const struct train_settings *train = bench->train;
     bench->tokens =
         memory_allocate(2 * (size_t)(train->batch_size * bench->config.block_size), sizeof *bench->tokens);
     struct train_settings chosen = *train;
     chosen.dtype = (int)bench->choice.type;
+    chosen.optimizer = *optimizer;
     return data_parallel_plan(&bench->parallel, bench->ranks, &chosen, &bench->config, bench->compute, &bench->gpt);
 }
 
 int bench_model_set_up(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
+    struct optimizer_settings optimizer = train->optimizer;
     if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
                          &bench->choice) ||
-        ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
+        type_choice_muon(bench->compute, bench->choice.type, bench->ranks, &optimizer) ||
+        ranks_agree(bench->ranks, plan(bench, &optimizer)) ||
+        data_parallel_create_model(&bench->gpt, bench->ranks)) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;

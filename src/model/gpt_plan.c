@@ -258,7 +258,7 @@ static int check_options(const struct gpt *gpt) {
     }
     if (options->muon_dtype == MUON_BF16 && options->type != ELEMENT_BF16 && is_training(gpt) &&
         gpt->options.optimizer->matrix_state) {
-        return error_set("muon_dtype = bf16 needs dtype = bf16");
+        return error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32");
     }
     return 0;
 }

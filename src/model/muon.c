@@ -77,10 +77,14 @@ int muon_check(const struct optimizer_settings *settings) {
     return 0;
 }
 
+bool muon_prefers_bf16(const struct compute *compute, enum element_type type) {
+    return type == ELEMENT_BF16 && gemm_uses_matrix_cores(compute);
+}
+
 enum element_type muon_type(const struct gpt *gpt) {
-    const bool bf16 = gpt->options.type == ELEMENT_BF16, fast = bf16 && gemm_uses_matrix_cores(gpt->compute);
     const int asked = gpt->options.muon_dtype;
-    return asked == MUON_BF16 || (asked == MUON_AUTO && fast) ? ELEMENT_BF16 : ELEMENT_FP32;
+    const bool bf16 = asked == MUON_AUTO ? muon_prefers_bf16(gpt->compute, gpt->options.type) : asked == MUON_BF16;
+    return bf16 ? ELEMENT_BF16 : ELEMENT_FP32;
 }
 
 /* ---- memory */

@@ -17,5 +17,8 @@ int muon_check(const struct optimizer_settings *settings);
 /* FLOPs of an iteration on a matrix. */
 double muon_cost(uint64_t rows, uint64_t columns);
 
+/* Whether `auto` of muon_dtype stands for bf16 with activations of this type. */
+bool muon_prefers_bf16(const struct compute *compute, enum element_type type);
+
 /* The type of the iterations' matrices, by gpt->options. */
 enum element_type muon_type(const struct gpt *gpt);

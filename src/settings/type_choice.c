@@ -4,6 +4,8 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
+#include "src/model/muon.h"
+#include "src/model/optimizer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +173,19 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
         return -1;
     }
     return ranks->count > 1 ? exchange(ranks, *compute, true, choice) : 0;
+}
+
+int type_choice_muon(const struct compute *compute, enum element_type type, struct ranks *ranks,
+                     struct optimizer_settings *optimizer) {
+    double others = muon_prefers_bf16(compute, type) ? 0.0 : 1.0; /* ranks that prefer fp32 */
+    if (!optimizer_at((size_t)optimizer->optimizer)->matrix_state || optimizer->muon_dtype != MUON_AUTO) {
+        return 0;
+    }
+    if (ranks_sum(ranks, &others, 1)) {
+        return -1;
+    }
+    optimizer->muon_dtype = others > 0.0 ? MUON_FP32 : MUON_BF16;
+    return 0;
 }
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {

@@ -181,8 +181,8 @@ static void print_ranks(const struct trainer *trainer) {
     }
 }
 
-/* From here on the settings have the type of activations that was chosen: a resumed run goes on with that one.
- * Collective. */
+/* From here on the settings have the types of activations and of Muon's iterations that were chosen: a resumed run
+ * goes on with these. Collective. */
 static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
@@ -192,6 +192,9 @@ static int open_device(struct trainer *trainer) {
         return -1;
     }
     settings->dtype = (int)choice.type;
+    if (type_choice_muon(trainer->compute, choice.type, trainer->ranks, &settings->optimizer)) {
+        return -1;
+    }
     if (trainer_is_first(trainer)) {
         PRINT(trainer, "device   %s (%s), GEMMs by %s\n", trainer->compute->device.name,
               trainer->compute->device.platform_name, gemm_description(trainer->compute));

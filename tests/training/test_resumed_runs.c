@@ -42,6 +42,7 @@ RUN_TEST(another_optimizer_is_refused) {
     "--optimizer", "muon", "--muon-learning-rate", "0.02", "--muon-scale", "original", "--muon-coefficients",      \
         "2, -1.5, 0.5", "--scalar-learning-rate", "1e-3"
     assert_done(TRAIN("by-muon", MUON, "--max-iters", "6"));
+    assert_has("by-muon/settings.conf", "muon_dtype = \"fp32\"\n");
     assert_done(TRAIN("by-muon-parted", MUON, "--max-iters", "3"));
     assert_failed(RESUME("by-muon-parted", "--optimizer", "adamw", "--max-iters", "6"), 2,
                   "the run has optimizer = muon");
