@@ -4,7 +4,7 @@
 
 /* ---- a step */
 
-/* The highest rate of a parameter; 0: learning_rate. */
+/* The highest rate of a parameter; negative: learning_rate. */
 static double highest_rate(const struct parameters *parameters, const struct parameter *parameter,
                            const struct optimizer_settings *settings) {
     const bool is_embedding = parameter->sublayer < 0 && parameter->decayed; /* wte or wpe */
@@ -12,7 +12,7 @@ static double highest_rate(const struct parameters *parameters, const struct par
     return is_embedding          ? settings->embed_learning_rate
            : is_head             ? settings->head_learning_rate
            : parameter->rank < 2 ? settings->scalar_learning_rate
-                                 : 0.0;
+                                 : -1.0;
 }
 
 /* Whether weight decay would move a parameter that is frozen. */
@@ -43,7 +43,7 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
         .beta1 = (float)settings->beta1,
         .beta2 = (float)settings->beta2,
         .decay = (float)settings->weight_decay,
-        .epsilon = settings->adam_eps > 0.0 ? (float)settings->adam_eps : 1e-8f,
+        .epsilon = (float)settings->adam_eps,
         .clip = (float)settings->grad_clip,
         .step = iteration + 1 - gpt->loss_scale.skipped,
         .unscale = 1.0f / gpt->loss_scale.scale,
@@ -110,12 +110,14 @@ void adamw_options(struct optimizer_settings *settings, struct option_table *tab
         FLOAT("adam_eps", &settings->adam_eps, "1e-8", 1e-30, 1, "what is added to the root of the second moment"),
         BOOL("decay_all", &settings->decay_all, "false",
              "weight decay of all parameters, gains, biases and scalars too"),
-        FLOAT("embed_learning_rate", &settings->embed_learning_rate, "0", 0, 10,
-              "highest learning rate of wte and wpe; it has the same schedule. 0: learning_rate"),
-        FLOAT("head_learning_rate", &settings->head_learning_rate, "0", 0, 10,
-              "of lm_head, without tied embeddings. 0: learning_rate"),
-        FLOAT("scalar_learning_rate", &settings->scalar_learning_rate, "0", 0, 10,
-              "of parameters with fewer than two dimensions: gains, biases and scalars. 0: learning_rate"),
+        FLOAT("embed_learning_rate", &settings->embed_learning_rate, "-1", -1, 10,
+              "highest learning rate of wte and wpe, with the same schedule (-1: learning_rate; 0: they stay)"),
+        FLOAT("head_learning_rate", &settings->head_learning_rate, "-1", -1, 10,
+              "highest learning rate of lm_head, which is there with tie_embeddings = false (-1: learning_rate; 0: "
+              "it stays)"),
+        FLOAT("scalar_learning_rate", &settings->scalar_learning_rate, "-1", -1, 10,
+              "highest learning rate of parameters with fewer than two dimensions: gains, biases and scalars (-1: "
+              "learning_rate; 0: they stay)"),
     };
     options_append(table, rows, COUNT(rows));
 }

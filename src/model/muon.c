@@ -17,9 +17,10 @@
 void muon_options(struct optimizer_settings *settings, struct option_table *table) {
     const struct option_spec rows[] = {
         HEADING("Muon, of the matrices inside the model; AdamW takes the other parameters"),
-        FLOAT("muon_learning_rate", &settings->muon_learning_rate, "0", 0, 10,
-              "highest learning rate; it has the same schedule. 0: learning_rate"),
-        FLOAT("muon_weight_decay", &settings->muon_weight_decay, "-1", -1, 10, "-1: weight_decay"),
+        FLOAT("muon_learning_rate", &settings->muon_learning_rate, "-1", -1, 10,
+              "highest learning rate of the matrices, with the same schedule (-1: learning_rate; 0: they stay)"),
+        FLOAT("muon_weight_decay", &settings->muon_weight_decay, "-1", -1, 10,
+              "weight decay of the matrices (-1: weight_decay)"),
         FLOAT("muon_momentum", &settings->muon_momentum, "0.95", 0, 0.999999, "decay of the momentum"),
         CHOICE(
             "muon_scale", &settings->muon_scale, "match_rms_adamw", MUON_SCALE_WORDS,
@@ -149,9 +150,11 @@ static void step_parameter(struct gpt *gpt, const struct optimizer_settings *set
         const struct muon_matrix matrix = {rows, columns, parameter->offset + done, state_first + done};
         step.scale = (float)scale_of(settings->muon_scale, (double)rows, (double)columns);
         muon_begin(&gpt->operations, &arenas, &matrix, &step, &gpt->scratch.muon, gpt->gradient_norm);
-        const struct buffer *x =
-            newton_schulz(&gpt->operations, rows, columns, settings->muon_steps, coefficients, &gpt->scratch.muon);
-        muon_end(&gpt->operations, &arenas, &matrix, &step, x, gpt->gradient_norm);
+        if (settings->muon_learning_rate < 0.0 || settings->muon_learning_rate > 0.0) { /* else weights stay */
+            const struct buffer *x = newton_schulz(&gpt->operations, rows, columns, settings->muon_steps,
+                                                   coefficients, &gpt->scratch.muon);
+            muon_end(&gpt->operations, &arenas, &matrix, &step, x, gpt->gradient_norm);
+        }
         done += rows * columns;
     }
 }

@@ -32,6 +32,13 @@ double optimizer_rate(const struct optimizer_settings *settings, int64_t iterati
 }
 
 double optimizer_rate_of(const struct optimizer_settings *settings, int64_t iteration, double highest) {
-    const double rate = optimizer_rate(settings, iteration);
-    return highest > 0.0 && settings->learning_rate > 0.0 ? rate * highest / settings->learning_rate : rate;
+    struct optimizer_settings shape = *settings;
+    if (highest < 0.0) {
+        return optimizer_rate(settings, iteration);
+    }
+    if (settings->learning_rate <= 0.0) {
+        shape.learning_rate = 1.0;
+        shape.min_lr = 0.0;
+    }
+    return optimizer_rate(&shape, iteration) * highest / shape.learning_rate;
 }

@@ -18,14 +18,14 @@ struct optimizer_settings {
     double grad_clip; /* largest global norm; 0: no clipping */
     /* AdamW */
     double beta1, beta2;
-    double adam_eps; /* 0: 1e-8 */
-    bool decay_all;  /* weight decay of biases, gains and other small parameters, too */
-    /* Highest rates of wte and wpe, of lm_head, and of parameters with fewer than two dimensions. 0:
+    double adam_eps;
+    bool decay_all; /* weight decay of biases, gains and other small parameters, too */
+    /* Highest rates of wte and wpe, of lm_head, and of parameters with fewer than two dimensions. Negative:
      * learning_rate */
     double embed_learning_rate, head_learning_rate, scalar_learning_rate;
     /* Muon */
     double muon_momentum;
-    double muon_learning_rate; /* 0: learning_rate */
+    double muon_learning_rate; /* negative: learning_rate */
     double muon_weight_decay;  /* negative: weight_decay */
     int muon_scale;            /* enum muon_scale */
     int muon_dtype;            /* enum muon_dtype */
@@ -52,5 +52,6 @@ enum muon_dtype { MUON_AUTO, MUON_FP32, MUON_BF16 };
  * After lr_decay_iters it stays at min_lr. */
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
 
-/* The learning rate of an iteration, of parameters whose highest rate is `highest` (0: learning_rate). */
+/* The learning rate of an iteration, of parameters whose highest rate is `highest` (negative: learning_rate):
+ * optimizer_rate * highest / learning_rate. With a learning_rate of 0 the schedule falls from 1 to 0 instead. */
 double optimizer_rate_of(const struct optimizer_settings *settings, int64_t iteration, double highest);

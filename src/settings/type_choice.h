@@ -20,8 +20,8 @@ struct type_choice {
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 
-/* Decides what muon_dtype = auto stands for, if the optimizer has it: bf16 if every rank prefers that with activations
- * of this type. Collective. */
+/* Decides what muon_dtype = auto stands for, if the optimizer has it: bf16 if every rank prefers that with
+ * activations of this type. Collective. */
 int type_choice_muon(const struct compute *compute, enum element_type type, struct ranks *ranks,
                      struct optimizer_settings *optimizer);
 

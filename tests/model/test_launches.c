@@ -304,7 +304,8 @@ static void train(const char *as, const char *gemm, struct model_config config, 
     small_model_require(gpt_set_batch(&model.gpt, model.gpt.shape, model.x, model.y));
     small_model_backward(&model, (struct gpt_pass){.dropout = true});
     small_model_accumulate(&model, (struct gpt_pass){.dropout = true, .iteration = 1});
-    optimizer_step(&model.gpt, &(struct optimizer_settings){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9}, 0);
+    optimizer_step(&model.gpt,
+                   &(struct optimizer_settings){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9, USUAL_RATES}, 0);
     small_model_require(compute_finish(compute));
     counting = false;
     check_log(compute->launch_log, first);

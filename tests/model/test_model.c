@@ -496,7 +496,7 @@ static float *gradients_of(const struct residual_variant *variant, bool frozen, 
     small_model_randomise(model, 2);
     small_model_backward(model, (struct gpt_pass){.dropout = false});
     float *gradients = small_model_read(model, model->gpt.parameters.gradients);
-    optimizer_step(&model->gpt, &(struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95}, 0);
+    optimizer_step(&model->gpt, &(struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, USUAL_RATES}, 0);
     small_model_require(buffer_read(compute, model->gpt.gradient_norm, 0, norm, sizeof *norm));
     return gradients;
 }

@@ -85,8 +85,13 @@ UNIT_TEST(damaged_scales_are_not_valid) {
 
 /* ---- on a model */
 
-static const struct optimizer_settings optimizer = {
-    .learning_rate = 1e-2, .min_lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .grad_clip = 1.0, .lr_decay_iters = 1000};
+static const struct optimizer_settings optimizer = {.learning_rate = 1e-2,
+                                                    .min_lr = 1e-2,
+                                                    .beta1 = 0.9,
+                                                    .beta2 = 0.95,
+                                                    USUAL_RATES,
+                                                    .grad_clip = 1.0,
+                                                    .lr_decay_iters = 1000};
 
 /* One step with a loss scaled so: the gradient norm. */
 static float step_scaled(struct small_model *model, float scale, int64_t iteration) {

@@ -187,6 +187,18 @@ UNIT_TEST(test_schedules_of_nothing) {
     assert_true(optimizer_rate(&wsd, 0) == 1.0 && optimizer_rate(&wsd, 1) == 0.75);
 }
 
+/* A rate of a group of parameters has the schedule's shape, also where learning_rate is 0. */
+UNIT_TEST(test_rates_of_groups) {
+    struct optimizer_settings settings = {
+        .learning_rate = 0.5, .min_lr = 0.25, .warmup_iters = 1, .lr_decay_iters = 5, .lr_schedule = LR_LINEAR};
+    assert_true(optimizer_rate_of(&settings, 3, -1.0) == optimizer_rate(&settings, 3));
+    assert_true(optimizer_rate_of(&settings, 3, 2.0) == 1.5 && optimizer_rate_of(&settings, 0, 2.0) == 1.0);
+    assert_true(optimizer_rate_of(&settings, 3, 0.0) == 0.0);
+    settings.learning_rate = settings.min_lr = 0.0;
+    assert_true(optimizer_rate_of(&settings, 3, -1.0) == 0.0);
+    assert_true(optimizer_rate_of(&settings, 3, 2.0) == 1.0 && optimizer_rate_of(&settings, 0, 2.0) == 1.0);
+}
+
 UNIT_TEST(test_parts_without_effect) {
     CHECK(2e-4, 2000, 200,
           "schedule min_lr does nothing with lr_schedule = constant\n"

@@ -130,6 +130,7 @@ float small_model_train(struct small_model *model, int64_t steps, double rate) {
                                                  .min_lr = rate,
                                                  .beta1 = 0.9,
                                                  .beta2 = 0.95,
+                                                 USUAL_RATES,
                                                  .grad_clip = 1.0,
                                                  .lr_decay_iters = 1000};
     float loss = 0.0f;
