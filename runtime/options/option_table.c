@@ -191,6 +191,35 @@ int option_set(struct option_spec *spec, const char *value, const char *where) {
     return set[spec->type](spec, value, where);
 }
 
+bool options_is_default(const struct option_spec *spec) {
+    union {
+        int64_t integer;
+        double number;
+        bool truth;
+        int word;
+        char *text;
+    } usual = {0};
+    struct option_spec copy = *spec;
+    copy.target = &usual;
+    const bool is_set = spec->default_value && option_set(&copy, spec->default_value, "") == 0;
+    switch (spec->type) {
+    case OPTION_INT:
+        return *(const int64_t *)spec->target == usual.integer;
+    case OPTION_FLOAT:
+        return !(*(const double *)spec->target < usual.number || *(const double *)spec->target > usual.number);
+    case OPTION_BOOL:
+        return *(const bool *)spec->target == usual.truth;
+    case OPTION_CHOICE:
+        return *(const int *)spec->target == usual.word;
+    default:
+        break;
+    }
+    const char *text = *(char *const *)spec->target;
+    const bool same = is_set && text ? strcmp(text, usual.text) == 0 : is_set == (text != NULL);
+    free(usual.text);
+    return same;
+}
+
 unsigned options_source(const struct option_spec *specs, size_t count, const char *name) {
     const struct option_spec *spec = option_find((struct option_spec *)specs, count, name);
     return spec != NULL ? spec->given : 0;

@@ -104,6 +104,9 @@ char *options_text(const struct option_spec *specs, size_t count);
  * n_layer = ". */
 int option_set(struct option_spec *spec, const char *value, const char *where);
 
+/* Returns whether the variable of a row that is no heading has the row's default. */
+bool options_is_default(const struct option_spec *spec);
+
 /* Returns the source that set the option of this name (option_spec.given); 0: none, or there is no such option. */
 unsigned options_source(const struct option_spec *specs, size_t count, const char *name);
 

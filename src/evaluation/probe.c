@@ -10,6 +10,7 @@
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/perplexity.h"
 #include "src/settings/schedule.h"
+#include "src/settings/unused_options.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -248,6 +249,7 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
     json_t *json = json_pack("{s:o, s:o}", "losses", losses, "grad_norms", norms);
     struct optimizer_settings optimizer = settings->optimizer;
     if (settings->specs) {
+        unused_options_print(settings->specs, settings->spec_count, &gpt->config, &optimizer, stderr);
         schedule_complete(settings->specs, settings->spec_count, batches->iterations, &optimizer, stderr);
     }
     int status = files_make_folder(settings->out);

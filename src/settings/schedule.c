@@ -1,5 +1,4 @@
 #include "src/settings/schedule.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/message.h"
 #include <stdlib.h>
@@ -50,45 +49,11 @@ static void print_part(FILE *console, const char *name, double value, const char
     }
 }
 
-/* Says which settings have no effect. */
-static void print_unused(const struct option_spec *specs, size_t count, const struct optimizer_settings *optimizer,
-                         FILE *console) {
-    const bool constant = optimizer->lr_schedule == LR_CONSTANT, wsd = optimizer->lr_schedule == LR_WSD;
-    const struct {
-        const char *name;
-        bool unused;
-    } all[] = {{"min_lr", constant}, {"lr_decay_iters", constant}, {"cooldown_fraction", !wsd}};
-    char word[32];
-    for (size_t i = 0; console && i < COUNT(all); i++) {
-        if (all[i].unused && options_source(specs, count, all[i].name) > 0) {
-            message_print(console, "schedule %s does nothing with lr_schedule = %s\n", all[i].name,
-                          options_word(LR_SCHEDULE_WORDS, optimizer->lr_schedule, word, sizeof word));
-        }
-    }
-}
-
-/* Says which options of other optimizers have no effect. */
-static void print_others(const struct option_spec *specs, size_t count, const struct optimizer_settings *settings,
-                         FILE *console) {
-    const struct optimizer *chosen = optimizer_at((size_t)settings->optimizer), *other;
-    for (size_t i = 0; console && i < count; i++) {
-        bool is_known = false;
-        for (size_t k = 0; specs[i].given > 0 && (other = optimizer_at(k)); k++) {
-            is_known |= optimizer_has_option(other, specs[i].name);
-        }
-        if (is_known && !optimizer_has_option(chosen, specs[i].name)) {
-            message_print(console, "optimizer %s does nothing with optimizer = %s\n", specs[i].name, chosen->name);
-        }
-    }
-}
-
 void schedule_complete(const struct option_spec *specs, size_t count, int64_t iterations,
                        struct optimizer_settings *optimizer, FILE *console) {
     const struct open_parts open = find_open(specs, count);
     const struct optimizer_settings before = *optimizer;
     FILE *const decay_console = optimizer->lr_schedule == LR_CONSTANT ? NULL : console;
-    print_unused(specs, count, optimizer, console);
-    print_others(specs, count, optimizer, console);
     if (open.min_lr.followed) {
         optimizer->min_lr = tenth(optimizer->learning_rate);
         print_part(decay_console, "min_lr", optimizer->min_lr, "a tenth of learning_rate", open.min_lr,

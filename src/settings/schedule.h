@@ -12,8 +12,7 @@
 #include "runtime/options/options.h"
 #include "src/model/optimizer.h"
 
-/* Works out the open parts and prints a line for each, and for each part that was given and has no effect with this
- * lr_schedule, and each option of another optimizer; console may be NULL. `specs` is the table that filled the
+/* Works out the open parts and prints a line for each; console may be NULL. `specs` is the table that filled the
  * settings. 0 iterations: lr_decay_iters stays. */
 void schedule_complete(const struct option_spec *specs, size_t count, int64_t iterations,
                        struct optimizer_settings *optimizer, FILE *console);

@@ -7,6 +7,7 @@
 #include "src/checkpoint/deepseek_v4.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
+#include "src/settings/unused_options.h"
 #include "src/training/same_job.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
@@ -484,6 +485,8 @@ static int read_inputs(struct trainer *trainer, char **folder) {
         (*folder && take_model_of(*folder, settings))) {
         return -1;
     }
+    unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer,
+                         trainer->console);
     if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
         return fail_usage(trainer);
     }

@@ -5,6 +5,7 @@
 #include "runtime/system/memory.h"
 #include "src/settings/schedule.h"
 #include "src/settings/settings.h"
+#include "src/settings/unused_options.h"
 #include "tests/support/child.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
@@ -15,6 +16,7 @@
 
 struct fixture {
     struct optimizer_settings optimizer;
+    struct model_config model;
     int64_t max_iters;
     struct option_table table;
 };
@@ -24,6 +26,11 @@ static void begin(struct fixture *fixture, const char *const *texts) {
     const struct option_spec row = INT("max_iters", &fixture->max_iters, "1000", 0, 1e12, "iterations");
     memset(fixture, 0, sizeof *fixture);
     settings_optimizer_options(&fixture->optimizer, "max_iters", &fixture->table);
+    struct model_setting settings[MODEL_MOST_SETTINGS];
+    const size_t count = model_config_settings(&fixture->model, settings);
+    for (size_t i = 0; i < count; i++) {
+        options_append(&fixture->table, &settings[i].option, 1);
+    }
     options_append(&fixture->table, &row, 1);
     assert_int_equal(options_set_defaults(fixture->table.rows, fixture->table.count), 0);
     for (; *texts; texts++) {
@@ -38,6 +45,7 @@ static char *complete(struct fixture *fixture) {
     char *said = NULL;
     size_t bytes;
     FILE *console = memory_open_stream(&said, &bytes);
+    unused_options_print(fixture->table.rows, fixture->table.count, &fixture->model, &fixture->optimizer, console);
     schedule_complete(fixture->table.rows, fixture->table.count, fixture->max_iters, &fixture->optimizer, console);
     memory_close_stream(console);
     return said;
@@ -209,6 +217,24 @@ UNIT_TEST(test_parts_without_effect) {
     CHECK(2e-4, 2000, 200, "", "learning_rate = 2e-3\nmin_lr = 2e-4\nmax_iters = 2000\nlr_decay_iters = 2000",
           "lr_schedule = wsd\ncooldown_fraction = 0.5");
     CHECK(6e-5, 3000, 200, "", "max_iters = 3000\nlr_schedule = constant");
+}
+
+/* Defaults, which settings.conf lists, are not mentioned. */
+UNIT_TEST(test_options_without_effect) {
+#define SHORT "learning_rate = 6e-4\nmin_lr = 6e-5\nmax_iters = 2000\nlr_decay_iters = 2000\n"
+    CHECK(6e-5, 2000, 200,
+          "optimizer muon_steps does nothing with optimizer = adamw\n"
+          "optimizer muon_coefficients does nothing with optimizer = adamw\n",
+          SHORT,
+          "muon_steps = 4\nmuon_momentum = 0.95\nmuon_coefficients = \"2, -1.5, 0.5\"\ncooldown_fraction = 0.7");
+    CHECK(6e-5, 2000, 200,
+          "optimizer head_learning_rate does nothing with tie_embeddings = true\n"
+          "model    rope_fraction does nothing with position = learned\n"
+          "model    softcap_kind does nothing with logit_softcap = 0\n",
+          SHORT, "head_learning_rate = 0\nrope_theta = 10000\nrope_fraction = 0.5\nsoftcap_kind = rsqrt");
+    CHECK(6e-5, 2000, 200, "", SHORT, "optimizer = muon\nmuon_steps = 4\nposition = rope\nrope_fraction = 0.5\n",
+          "tie_embeddings = false\nhead_learning_rate = 0\nlogit_softcap = 15\nsoftcap_kind = rsqrt");
+#undef SHORT
 }
 
 /* ---- hc_probe, whose iterations are those of its batches */

@@ -108,7 +108,9 @@ RUN_TEST(smaller_end_holds_once_a_larger_one_for_good) {
     assert_int_equal(newest("goal", 0), 7);
     assert_done(RESUME("goal"));
     assert_int_equal(newest("goal", 0), 20);
-    assert_done(RESUME("goal", "--max-iters", "25"));
+    assert_done(RESUME("goal", "--max-iters", "25", "--muon-steps", "4"));
+    assert_non_null(strstr(child_message(), "optimizer muon_steps does nothing with optimizer = adamw"));
+    assert_null(strstr(child_message(), "muon_momentum"));
     remove_checkpoint("goal", 25);
     assert_done(RESUME("goal"));
     assert_int_equal(newest("goal", 0), 25);
