@@ -23,7 +23,7 @@ __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __glo
     if (item >= count || !isfinite(size)) {
         return;
     }
-    const float factor = clip > 0.0f && size + 1e-6f > clip ? clip / (size + 1e-6f) : 1.0f;
+    const float factor = clip_factor(size, clip);
     const vec_t g = factor * unscale * VEC_LOAD(gradients + i);
     const vec_t m = beta1 * VEC_LOAD(first_moments + m_at) + (1.0f - beta1) * g;
     const vec_t v = beta2 * VEC_LOAD(second_moments + v_at) + (1.0f - beta2) * g * g;

@@ -55,6 +55,14 @@
         *(__private kept_t *)(p) = (v);                                                                            \
     } while (0)
 
+/* What gradients with this norm are multiplied by, so that it is at most `clip`; clip <= 0: no clipping. */
+static inline float clip_factor(float norm, float clip) {
+    return clip > 0.0f && norm + 1e-6f > clip ? clip / (norm + 1e-6f) : 1.0f;
+}
+
+/* A vector of the embedding, wte's + wpe's; without POSITIONS there is no wpe. */
+#define EMBEDDED(word, place) (POSITIONS ? VEC_LOAD(word) + VEC_LOAD(place) : VEC_LOAD(word))
+
 /* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get
  * local memory: where all calls of a function pass the same array, LLVM writes its address into the function, and
  * there PoCL 3.1 does not find it: all threads share it then. */

@@ -10,7 +10,6 @@
  */
 #define ROW_LENGTH            (STREAMS * CHANNELS)
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
-#define EMBEDDED(word, place) (POSITIONS ? VEC_LOAD(word) + VEC_LOAD(place) : VEC_LOAD(word))
 #define NORMED(x, norm, gain) (EMBED_NORM ? (x) * (norm) * VEC_LOAD(gain) : (x))
 #define DISTINCT              (SCALED ? STREAMS : 1) /* streams that differ */
 

@@ -5,7 +5,6 @@
  *
  * Build constants: CHANNELS (C), POSITIONS.
  */
-#define EMBEDDED(word, place) (POSITIONS ? VEC_LOAD(word) + VEC_LOAD(place) : VEC_LOAD(word))
 
 /* One work-group a chunk of tokens [N]: d_embedding [N, C], which is d_e, becomes d_x; partials [chunks, C] are the
  * chunks' parts of d_g. */

@@ -23,7 +23,7 @@ __kernel void muon_momentum(__global const float *gradients, ulong first, __glob
     }
     float u = 0.0f;
     if (i < count && isfinite(size)) {
-        const float factor = clip > 0.0f && size + 1e-6f > clip ? clip / (size + 1e-6f) : 1.0f;
+        const float factor = clip_factor(size, clip);
         const float g = (1.0f - mu) * (factor * unscale * gradients[first + i]);
         const float m = mu * momentum[momentum_first + i] + g;
         momentum[momentum_first + i] = m;

@@ -61,8 +61,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                           "RMSNorm of every query and key head, before RoPE: with gains of its own, or plain "
                           "without"),
          .may_be_boolean = true},
-        {.option = FLOAT("attn_scale", &config->attn_scale, "0", 0, 1e6,
-                         "what scores of attention are multiplied by (0: 1 / sqrt(head_dim))")},
+        {.option = FLOAT("attn_scale", &config->attn_scale, "0", 0, 100,
+                         "what scores of attention are multiplied by, at least 1e-6 (0: 1 / sqrt(head_dim))")},
         {.option =
              CHOICE("norm", &config->norm, "layernorm", norm_names(),
                     "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
@@ -80,7 +80,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                         "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
         {.option = BOOL("head_bias", &config->head_bias, "false", "a bias of the logits, before logit_softcap")},
         {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
-                         "s: logits become s tanh(logits / s), so none is larger than s (0: they stay)")},
+                         "largest logit s: logits become s tanh(logits / s), or as softcap_kind says (0: they stay "
+                         "as they are)")},
         {.option = CHOICE("softcap_kind", &config->softcap_kind, "tanh", "tanh|rsqrt",
                           "function of logit_softcap: s tanh(logits / s), or s logits / sqrt(logits^2 + s^2)")},
         {.option = CHOICE("init", &config->init, "gpt2", "gpt2|track3",
@@ -185,6 +186,10 @@ static int check_turning_pairs(const struct model_config *config) {
 }
 
 static int check_heads(const struct model_config *config) {
+    if (config->attn_scale > 0.0 && config->attn_scale < 1e-6) {
+        return error_set("attn_scale = %.15g is too small: give at least 1e-6, or 0 for 1 / sqrt(head_dim)",
+                         config->attn_scale);
+    }
     if (!config->head_dim && config->n_embd % config->n_head != 0) {
         return error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
                          ": every head needs the same whole number of channels, unless head_dim gives another",

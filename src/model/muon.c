@@ -124,36 +124,53 @@ static double scale_of(int rule, double rows, double columns) {
     return rule == MUON_ORIGINAL ? sqrt(fmax(1.0, rows / columns)) : 0.2 * sqrt(fmax(rows, columns));
 }
 
-/* All matrices of a parameter. */
-static void step_parameter(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                           const struct parameter *parameter, uint64_t state_first) {
+/* What all matrices of a step have in common. */
+struct muon_step {
+    struct muon_arenas arenas;
+    struct muon_settings settings; /* but for the scale */
+    float coefficients[3];
+    int rule; /* enum muon_scale */
+    int64_t iterations;
+    bool moves; /* weights; else only the momentum changes */
+};
+
+static struct muon_step make_step(const struct gpt *gpt, const struct optimizer_settings *settings,
+                                  int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
     const bool own_decay = settings->muon_weight_decay >= 0.0;
-    const struct muon_arenas arenas = {
-        .weights = parameters->weights,
-        .gradients = parameters->gradients,
-        .momentum = parameters->states[0],
-        .weights_lowp = parameters->weights_lowp,
+    struct muon_step step = {
+        .arenas = {.weights = parameters->weights,
+                   .gradients = parameters->gradients,
+                   .momentum = parameters->states[0],
+                   .weights_lowp = parameters->weights_lowp},
+        .settings = {.momentum = (float)settings->muon_momentum,
+                     .rate = (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
+                     .decay = (float)(own_decay ? settings->muon_weight_decay : settings->weight_decay),
+                     .clip = (float)settings->grad_clip,
+                     .unscale = 1.0f / gpt->loss_scale.scale},
+        .rule = settings->muon_scale,
+        .iterations = settings->muon_steps,
+        .moves = settings->muon_learning_rate < 0.0 || settings->muon_learning_rate > 0.0,
     };
-    struct muon_settings step = {
-        .momentum = (float)settings->muon_momentum,
-        .rate = (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
-        .decay = (float)(own_decay ? settings->muon_weight_decay : settings->weight_decay),
-        .clip = (float)settings->grad_clip,
-        .unscale = 1.0f / gpt->loss_scale.scale,
-    };
-    float coefficients[3];
-    read_coefficients(settings->muon_coefficients, coefficients);
+    read_coefficients(settings->muon_coefficients, step.coefficients);
+    return step;
+}
+
+/* All matrices of a parameter. */
+static void step_parameter(struct gpt *gpt, struct muon_step *step, const struct parameter *parameter,
+                           uint64_t state_first) {
+    struct operations *operations = &gpt->operations;
+    const struct muon_scratch *scratch = &gpt->scratch.muon;
     uint64_t done = 0;
     for (int i = 0; i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
         const uint64_t rows = parameter->matrices[i], columns = parameter->shape[1];
         const struct muon_matrix matrix = {rows, columns, parameter->offset + done, state_first + done};
-        step.scale = (float)scale_of(settings->muon_scale, (double)rows, (double)columns);
-        muon_begin(&gpt->operations, &arenas, &matrix, &step, &gpt->scratch.muon, gpt->gradient_norm);
-        if (settings->muon_learning_rate < 0.0 || settings->muon_learning_rate > 0.0) { /* else weights stay */
-            const struct buffer *x = newton_schulz(&gpt->operations, rows, columns, settings->muon_steps,
-                                                   coefficients, &gpt->scratch.muon);
-            muon_end(&gpt->operations, &arenas, &matrix, &step, x, gpt->gradient_norm);
+        step->settings.scale = (float)scale_of(step->rule, (double)rows, (double)columns);
+        muon_begin(operations, &step->arenas, &matrix, &step->settings, scratch, gpt->gradient_norm);
+        if (step->moves) {
+            const struct buffer *x =
+                newton_schulz(operations, rows, columns, step->iterations, step->coefficients, scratch);
+            muon_end(operations, &step->arenas, &matrix, &step->settings, x, gpt->gradient_norm);
         }
         done += rows * columns;
     }
@@ -162,13 +179,13 @@ static void step_parameter(struct gpt *gpt, const struct optimizer_settings *set
 void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
           struct optimizer_range range) {
     const struct parameters *parameters = &gpt->parameters;
+    struct muon_step step = make_step(gpt, settings, iteration);
     adamw_others(gpt, settings, iteration, range);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         if (parameter->matrices[0] && parameter->offset >= range.first &&
             parameter->offset < range.first + range.count) {
-            step_parameter(gpt, settings, iteration, parameter,
-                           range.states_first[0] + parameter->offset - range.first);
+            step_parameter(gpt, &step, parameter, range.states_first[0] + parameter->offset - range.first);
         }
     }
 }
