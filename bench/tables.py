@@ -5,6 +5,7 @@
   bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
   bench/tables.py variants               docs/variants.md: cost, exactness, speed and losses of each residual variant. Needs ci/study.sh's
                                          runs (--study, out/study)
+  bench/tables.py fair                   docs/study.md: what ci/study.sh --budget fair has found (out/fair); also nanogpt and modern
   bench/tables.py variants --measure     also measures the speeds (speed.json in --study), some minutes on an idle machine
 
 Prints the tables; with --write puts them into the document. BUILD (build) in the environment names the folder with the programs.
@@ -14,6 +15,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -23,9 +25,6 @@ from family import FAMILY
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 END = "<!-- to here -->\n"
-
-
-# ---- shared with bench/budgets.py
 
 
 def split(document, script):
@@ -231,9 +230,23 @@ def measure(study):
     (study / "speed.json").write_text(json.dumps(bench(*TIMED, "--compare", ",".join(wanted)), indent=1) + "\n")
 
 
+# ---- sweeps
+
+SWEEPS = ("nanogpt", "modern", "fair")
+
+
+def sweep(name):
+    """hc_sweep's table with what each residual connection is. It writes fair's picture beside the document's, too."""
+    heads, rule, *rows = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in (ROOT / "out" / name / "table.md").read_text().splitlines()]
+    known = connections(BUILD)
+    lines = [[first.strip(), known[first.strip(" `")].summary, *others] for first, *others in rows]
+    text = table(["connection", "", *heads[1:]], lines, "---:", 2)
+    return text + "\n![Differences to rc and identity with their intervals](images/fair.svg)\n" * (name == "fair")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["roofline", "family", "variants"])
+    parser.add_argument("table", choices=["roofline", "family", "variants", *SWEEPS])
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
     parser.add_argument("--measure", action="store_true", help="measure speeds first")
     parser.add_argument("--write", action="store_true", help="write the tables into the document")
@@ -242,10 +255,14 @@ def main():
         document, text = ROOT / "docs" / "notes" / "gpu.md", roofline()
     elif arguments.table == "family":
         document, text = ROOT / "docs" / "variants.md", family()
+    elif arguments.table in SWEEPS:
+        document, text = ROOT / "docs" / "study.md", sweep(arguments.table)
     else:
         if arguments.measure:
             measure(arguments.study)
         document, text = ROOT / "docs" / "variants.md", costs() + measured(arguments.study) + speeds(arguments.study) + "\n"
+    if arguments.write and arguments.table == "fair":
+        shutil.copy(ROOT / "out" / "fair" / "differences.svg", ROOT / "docs" / "images" / "fair.svg")
     if arguments.write:
         write_between(document, f"bench/tables.py {arguments.table}", text)
     else:

@@ -2,17 +2,14 @@
 # Trains every variant on the dictionary GCIDE with several seeds, and writes hc_analyze's report:
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
-#   ci/study.sh --budget fair          another budget: a block of today, 20 tokens per parameter, and a learning rate for each connection; see bench/budgets.py
+#   ci/study.sh --budget fair          hc_sweep with configs/fair.sweep, and the losses of its runs in bench/fair.tsv; also nanogpt and modern.
+#                                      Other options go to hc_sweep (--jobs, --seeds, --table); bench/tables.py fair --write puts the
+#                                      table into docs/study.md
 #
 # Settings in the environment, with their defaults: ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all of hc_train --list-residuals), DEVICE (pocl). With
-# --budget only DEVICE is used, and options go to bench/budgets.py (--jobs, --seeds, --write). Complete runs are not repeated, interrupted ones are resumed. Run
-# ci/demo.sh first, which builds the programs.
+# --budget only DEVICE is used. Complete runs are not repeated, interrupted ones are resumed. Run ci/demo.sh first, which builds the programs.
 set -eu
 cd "$(dirname "$0")/.."
-if [ "${1:-}" = --budget ]; then
-    shift
-    exec python3 bench/budgets.py --device "${DEVICE:-pocl}" "$@"
-fi
 out=${1:-out/study}
 iterations=${ITERATIONS:-2000}
 seeds=${SEEDS:-1 2 3}
@@ -24,6 +21,18 @@ fail() {
 }
 
 [ -x build/hc_train ] || fail "build first: sh ci/build.sh"
+if [ "${1:-}" = --budget ]; then
+    budget=${2:-}
+    case $budget in
+    nanogpt | modern) corpus=shakespeare ;;
+    fair) corpus=gcide ;;
+    *) fail "--budget needs nanogpt, modern or fair" ;;
+    esac
+    shift 2
+    sh "data/$corpus/prepare.sh" "data/corpus/$corpus" build/hc_prepare
+    exec nice -n 19 build/hc_sweep --sweep "configs/$budget.sweep" --data-dir "data/corpus/$corpus" --device "$device" --out "out/$budget" \
+        --runs "bench/$budget.tsv" --note "$(git describe --always --exclude '*' --dirty=+ 2>/dev/null || echo unknown)" "$@"
+fi
 variants=${VARIANTS:-$(build/hc_train --list-residuals | cut -d " " -f 1)}
 sh data/gcide/prepare.sh data/corpus/gcide build/hc_prepare
 mkdir -p "$out"

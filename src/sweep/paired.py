@@ -1,7 +1,7 @@
-"""Paired comparisons of variants that were trained with the same seeds: Student's t intervals and p values, corrected for the number of
+"""Paired comparisons of settings that were trained with the same seeds: Student's t intervals and p values, corrected for the number of
 comparisons.
 
-A variant's losses are {seed: loss}. The difference of two variants is the mean over the seeds that both have; its interval and p value are
+A setting's losses are {seed: loss}. The difference of two settings is the mean over the seeds that both have; its interval and p value are
 those of the paired t test, which asks no more than that differences of different seeds are independent and normally distributed.
 Losses of the same seed share initial weights and batches, so their differences deviate less than the losses do.
 """
@@ -72,27 +72,15 @@ def holm(p_values):
     return corrected
 
 
-def to_bases(all_losses, bases):
-    """{(variant, base): Difference} of {variant: losses}, where two variants are compared at most once: of two bases the earlier is the
-    base."""
-    found = {}
-    for base, name in itertools.product(bases, all_losses):
-        if base in all_losses and name != base and (base, name) not in found:
-            one = difference(all_losses[name], all_losses[base])
-            if one:
-                found[name, base] = one
-    return found
-
-
 class Pair(NamedTuple):
-    better: str
-    worse: str
+    better: object  # a key of all_losses
+    worse: object
     difference: Difference
     p: float  # corrected by Holm
 
 
 def all_pairs(all_losses):
-    """All pairs of variants with their corrected p values, the smallest first."""
+    """All pairs of settings with their corrected p values, the smallest first."""
     found = {}
     for a, b in itertools.combinations(all_losses, 2):
         one = difference(all_losses[a], all_losses[b])

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""hc_sweep: trains a model for each of several settings and seeds, and compares their losses. Needs nothing but Python 3.9."""
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from plan import fail, printable, read_arguments
+from report import Report
+from runs import Needs, Sweep, Table, cores, lock, uses_cpu
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def find_programs():
+    """The folder of hc_train: this program's own, or one of PATH."""
+    beside = Path(os.path.abspath(sys.argv[0])).parent
+    found = beside / "hc_train" if (beside / "hc_train").exists() else shutil.which("hc_train")
+    return Path(found).parent if found else fail("hc_train is neither beside this program nor in a folder of PATH")
+
+
+def print_version(programs):
+    words = subprocess.run([programs / "hc_train", "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    print("hc_sweep", *words[1:])
+
+
+def train(plan, table, options):
+    """Returns the Sweep after all that could run has run."""
+    programs = find_programs()
+    sweep = Sweep(plan, table, options.out, programs, options.note or "")
+    sweep.adopt()
+    if sweep.needs.missing()[0]:
+        sweep.check(options.device[0])
+        table.write()  # the settings, before any run has them
+        count = options.jobs or (cores() if len(options.device) == 1 and uses_cpu(programs, options.device[0]) else len(options.device))
+        sweep.train([options.device[i % len(options.device)] for i in range(count)])
+    return sweep
+
+
+def run(words):
+    plan, options = read_arguments(words)
+    if plan is None:
+        print_version(find_programs())
+        return DONE
+    descriptor = lock(options.out)
+    table = Table(options.runs or options.out / "runs.tsv", plan)
+    sweep = None if options.table else train(plan, table, options)
+    report = Report(plan, Needs(plan, table), options.correct)
+    report.write(options.out)
+    os.close(descriptor)
+    print(report.table(), report.sentences(), report.ends_of_lists(), sep="\n", end="")
+    if report.missing():
+        print("Runs are missing of:", printable("; ".join(report.missing())))
+    if sweep and sweep.stopped:
+        print("hc_sweep: interrupted; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+    for failed, why in sweep.failed.items() if sweep else ():
+        print(f"hc_sweep: {printable(sweep.folder(failed))} failed: {printable(why)}", file=sys.stderr)
+    return FAILED if sweep and report.missing() else DONE
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except OSError as error:
+        fail(error)

@@ -1,0 +1,228 @@
+"""What a sweep shall run: hc_sweep's options, and those of hc_train, which it passes on."""
+import argparse
+import itertools
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+LARGEST_FILE = 16 << 20  # bytes of a config, a sweep file or a table of runs
+SET_HERE = ("seed", "out_dir", "device", "start_over", "plan_only")  # options of hc_train that users cannot pass on
+
+
+def printable(text):
+    """The text with control characters as \\xHH, so that no name or log writes to the terminal as it likes."""
+    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in one.encode(errors="surrogateescape")) for one in str(text))
+
+
+def fail(text, status=1):
+    print("hc_sweep:", printable(text), file=sys.stderr)
+    sys.exit(status)
+
+
+def read_file(path):
+    """Its text; ends the program if it cannot be read."""
+    try:
+        if not Path(path).is_file() or Path(path).stat().st_size > LARGEST_FILE:
+            fail(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB")
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        return fail(f"cannot read {path}: {error}")
+
+
+def read_lines(path):
+    """(name, value) of each line `name = value` of a config or sweep file; hc_train itself checks those of configs."""
+    for number, line in enumerate(read_file(path).splitlines(), 1):
+        name, found, value = (part.strip() for part in line.partition("="))
+        if not name or name.startswith("#"):
+            continue
+        if not found or "#" in name:
+            fail(f"{path}:{number}: this is not of the form name = value", 2)
+        yield name.replace("-", "_"), value[1:value.rfind('"')] if value.startswith('"') else value.partition("#")[0].strip()
+
+
+class Plan(NamedTuple):
+    configs: tuple  # paths
+    settings: dict  # of hc_train, for all runs, beside those of the configs
+    vary: dict  # {name: values}; a value may bring other settings along: "mhc+read_delay=true"
+    best: dict  # {name: values to choose from}; only one: the first of a search by factors of two
+    seeds: tuple
+    best_seed: int  # of the runs that choose the best value
+    bases: tuple  # {name: value} of what the table compares with
+
+    def all_choices(self):
+        """Of each setting that is compared: a value for every --vary."""
+        return list(itertools.product(*self.vary.values()))
+
+    def common(self):
+        """{name: value} of everything that all runs share."""
+        found = {}
+        for path in self.configs:
+            found.update(read_lines(path))
+        return found | self.settings
+
+    def base_of(self, choices, base):
+        """The choices with what the base says instead."""
+        return tuple(base.get(name, value) for name, value in zip(self.vary, choices))
+
+    def assignments(self, choices):
+        """[(name, value)] of the choices."""
+        found = []
+        for name, text in zip(self.vary, choices):
+            value, *more = re.split(r"\+(?=\w+=)", text)
+            found += [(name, value), *(tuple(one.split("=", 1)) for one in more)]
+        return found
+
+
+def label(choice):
+    """A value of --vary as reports name it."""
+    return " + ".join(part.removesuffix("=true") for part in re.split(r"\+(?=\w+=)", choice))
+
+
+# ---- options
+
+HELP = """Trains a model for each of several settings and seeds, and compares their validation losses.
+
+Every option that is not listed here is one of hc_train's, for all runs. Each run is a folder in --out. The same command goes on
+where it was stopped: complete runs are kept and interrupted ones resumed. Ctrl-C stops the runs, which save checkpoints first.
+--out gets table.md, table.tsv and differences.svg, and hc_analyze takes it as a folder of runs."""
+
+EXAMPLES = """examples:
+  hc_sweep --config configs/tiny.conf --data-dir data/mine --vary residual=rc,mhc,shc --out out/residuals
+  hc_sweep --config configs/tiny.conf --data-dir data/mine --vary optimizer=adamw,muon --best learning_rate=1e-3 --out out/optimizers
+  hc_sweep --config configs/M.conf --data-dir data/owt --vary residual=rc,shc --vary n_layer=6,12 --device 0,1,2,3 --out out/depth
+  hc_sweep --sweep configs/fair.sweep --data-dir data/mine --out out/fair
+
+Exit status: 0 done, 1 runs failed or are missing, 2 wrong usage, 130 interrupted."""
+
+
+def name_and_values(text):
+    """(name, values) of NAME=VALUE,..."""
+    name, found, values = text.partition("=")
+    values = values.split(",")
+    if not name or not found or not all(values) or len(set(values)) < len(values):
+        raise argparse.ArgumentTypeError(f"'{printable(text)}' is not of the form NAME=VALUE,... with different values")
+    return name.replace("-", "_"), tuple(values)
+
+
+def positive_numbers(text):
+    """(name, numbers) of NAME=NUMBER,..."""
+    name, values = name_and_values(text)
+    try:
+        numbers = tuple(float(f"{float(value):g}") for value in values)
+    except ValueError:
+        numbers = (0,)
+    if not all(0 < number < 1e30 for number in numbers):
+        raise argparse.ArgumentTypeError(f"'{printable(text)}' needs numbers above 0")
+    return name, numbers
+
+
+def assignments(text):
+    """{name: value} of NAME=VALUE[,NAME=VALUE]..."""
+    found = dict(part.partition("=")[::2] for part in text.split(","))
+    return {name.replace("-", "_"): value for name, value in found.items()}
+
+
+def seeds(text):
+    found = tuple(int(word) for word in text.split(","))
+    if len(set(found)) < len(found) or min(found) < 0:
+        raise ValueError
+    return found
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(prog="hc_sweep", description=HELP, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     usage="hc_sweep --vary NAME=VALUE,... --out DIR [OPTIONS] [OPTIONS OF hc_train]", allow_abbrev=False)
+    add = parser.add_argument
+    add("--sweep", type=Path, help="file of options: a line `name = value` for each; options of the command line replace them")
+    add("--config", type=Path, action="append", metavar="FILE", help="hc_train's config; may be repeated")
+    add("--vary", type=name_and_values, action="append", metavar="NAME=VALUE,...", help="a setting and its values; may be repeated, for all "
+        "combinations. A value may bring others along: residual=rc,mhc+read_delay=true")
+    add("--best", type=positive_numbers, action="append", metavar="NAME=NUMBER,...", help="a setting that each combination has at its best value, "
+        "by runs with --best-seed: the best of a list, or with one number a search by factors of two from there until both neighbours are worse. May be "
+        "repeated: the next one is then chosen at the best of those before it")
+    add("--best-seed", type=int, metavar="N", help="seed of the runs that choose it (100)")
+    add("--seeds", type=seeds, metavar="N,...", help="seeds of the runs that are compared (1,2,3)")
+    add("--base", type=assignments, action="append", metavar="NAME=VALUE", help="a value of --vary that the others are compared with, may be repeated (the "
+        "first value of each --vary)")
+    add("--correct", action=argparse.BooleanOptionalAction, help="correct intervals for their number, and name the pairs that can be told apart "
+        "(default: yes)")
+    add("--device", metavar="WORD,...", help="as hc_train's --device; several: runs take turns on them (auto)")
+    add("--jobs", type=int, metavar="N", help="runs side by side (one a device; on a CPU one a core)")
+    add("--out", type=Path, metavar="DIR", help="folder of the runs and results")
+    add("--runs", type=Path, metavar="FILE", help="table of the runs that are complete (runs.tsv in --out)")
+    add("--note", metavar="TEXT", help="kept in the table with each new run, such as a commit")
+    add("--table", action="store_true", default=None, help="train nothing: write the table of the runs that are there")
+    add("--version", action="store_true", help="print the version, and stop")
+    return parser
+
+
+def sweep_file(parser, path):
+    """Options of a sweep file as arguments; its configs are found beside it."""
+    flags = {"correct": ("--no-correct", "--correct"), "table": (None, "--table")}
+    for name, value in read_lines(path):
+        if name in flags and value in ("true", "false"):
+            value = flags[name][value == "true"]
+            yield from [value] if value else []
+        elif name in ("sweep", "version"):
+            parser.error(f"{printable(path)} has {name}, which is for the command line")
+        else:
+            yield f"--{name.replace('_', '-')}={Path(path).parent / value if name == 'config' else value}"
+
+
+def training_settings(parser, words):
+    """{name: value} of options that hc_sweep does not know: --name value, --name=value, --name, --no-name."""
+    found = {}
+    words = list(words)
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if not name.startswith("--") or name == "--":
+            parser.error(f"there is no option before '{printable(name)}'")
+        name = name[2:].replace("-", "_")
+        if not equals:
+            negated = name.startswith("no_")
+            name = name[3:] if negated else name
+            value = "false" if negated else words.pop(0) if words and not words[0].startswith("--") else "true"
+        if name in SET_HERE:
+            parser.error(f"hc_sweep chooses --{name.replace('_', '-')} itself")
+        found[name] = value
+    return found
+
+
+def read_arguments(words):
+    """(Plan, options) of the command line."""
+    parser = make_parser()
+    options, rest = parser.parse_known_args(words)
+    if options.version:
+        return None, options
+    if options.sweep:
+        defaults, rest_of_file = parser.parse_known_args(list(sweep_file(parser, options.sweep)))
+        rest = rest_of_file + rest
+        for name, value in vars(defaults).items():
+            if getattr(options, name) is None:
+                setattr(options, name, value)
+    vary, best = dict(options.vary or ()), dict(options.best or ())
+    plan = Plan(tuple(options.config or ()), training_settings(parser, rest), vary, best, options.seeds or (1, 2, 3),
+                100 if options.best_seed is None else options.best_seed, tuple(options.base or ({name: values[0]} for name, values in vary.items())))
+    options.correct = options.correct is not False
+    options.device = (options.device or "auto").split(",")
+    check(parser, plan, options)
+    return plan, options
+
+
+def check(parser, plan, options):
+    """Ends the program if options are missing or contradict one another."""
+    everywhere = [*plan.best, *plan.settings, *SET_HERE]
+    twice = any(len(set(names)) < len(names) for names in ([name for name, _ in plan.assignments(choices)] + everywhere for choices in plan.all_choices()))
+    if not plan.vary or not options.out:
+        parser.error("--vary and --out are needed")
+    if twice or len(plan.vary) < len(options.vary) or len(plan.best) < len(options.best or ()):
+        parser.error("each setting can be given once: for all runs, by --vary, or by --best")
+    if plan.best and plan.best_seed in plan.seeds:
+        parser.error(f"--best-seed {plan.best_seed} is one of --seeds: values chosen by a seed look better with it than they are")
+    if options.jobs is not None and options.jobs < 1:
+        parser.error("--jobs needs a number of at least 1")
+    for base in plan.bases:
+        for name, value in base.items():
+            if value not in plan.vary.get(name, ()):
+                parser.error(f"--base {printable(name)}={printable(value)} is no value of --vary")

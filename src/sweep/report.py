@@ -1,0 +1,128 @@
+"""What a sweep has found: a table with paired differences, a sentence for each base, and a picture."""
+import math
+import statistics
+
+import intervals
+import paired
+from plan import label, printable
+
+
+def cell(text):
+    """Text in a cell of a Markdown table."""
+    return printable(text).replace("|", "\\|")
+
+
+class Report:
+    def __init__(self, plan, needs, correct):
+        """correct: intervals hold all together (Bonferroni), and pairs are named by Holm's procedure."""
+        self.plan, self.correct = plan, correct
+        self.losses, self.best = {}, {}  # by choices
+        for choices in plan.all_choices():
+            self.best[choices], runs = needs.compared(choices)
+            self.losses[choices] = {run.seed: needs.table.loss(run) for run in runs if needs.table.loss(run) is not None}
+        self.compared = {choices: losses for choices, losses in self.losses.items() if losses and all(map(math.isfinite, losses.values()))}
+        self.differences = self.to_bases()
+        self.comparisons = len(self.differences) if correct else 1
+        self.pairs = paired.all_pairs(self.compared)
+
+    def to_bases(self):
+        """{(choices, those of a base): Difference}, where two settings are compared at most once: of two bases the earlier is the base."""
+        found = {}
+        for base in self.plan.bases:
+            for choices, losses in self.compared.items():
+                other = self.plan.base_of(choices, base)
+                one = paired.difference(losses, self.compared[other]) if other in self.compared and other != choices and (other, choices) not in found else None
+                if one:
+                    found[choices, other] = one
+        return found
+
+    def interval(self, choices, base):
+        """Of the difference to a base, or None."""
+        found = self.differences.get((choices, self.plan.base_of(choices, base)))
+        return found and intervals.Interval(found.mean, found.half_width(self.comparisons))
+
+    def base_name(self, base):
+        return ", ".join(label(value) for value in base.values())
+
+    def name(self, choices):
+        return ", ".join(map(label, choices))
+
+    def rows(self, choices):
+        """Of one setting: seeds, mean and deviation as text."""
+        losses = self.losses[choices]
+        if choices not in self.compared:
+            return [len(losses), "diverged", ""]
+        return [len(losses), f"{statistics.fmean(losses.values()):.4f}", f"{statistics.stdev(losses.values()):.4f}" if len(losses) > 1 else ""]
+
+    def table(self):
+        """In Markdown."""
+        heads = [*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation", *(f"to {self.base_name(base)}" for base in self.plan.bases)]
+        rows = []
+        for choices in (choices for choices, losses in self.losses.items() if losses):
+            found = [self.interval(choices, base) for base in self.plan.bases]
+            better_than = [", ".join(f"`{self.name(pair.worse)}`" for pair in self.pairs if pair.better == choices and pair.p < 0.05)] * self.correct
+            rows.append([*(f"`{label(choice)}`" for choice in choices), *(f"{value:g}" for value in self.best[choices]), *self.rows(choices),
+                         *(f"{one.mean:+.4f} ± {one.half_width:.4f}" if one else "" for one in found), *better_than])
+        heads += ["better than"] * self.correct
+        texts = len(self.plan.vary)
+        lines = [heads, ["---"] * texts + ["---:"] * (len(heads) - texts), *rows]
+        lines = ["| " + " | ".join(cell(one) for one in line) + " |" for line in lines]
+        return "".join(line + "\n" for line in lines)
+
+    def tsv(self):
+        """The table's numbers in columns, for programs."""
+        heads = [*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation"]
+        for base in self.plan.bases:
+            heads += [f"to {self.base_name(base)}", "half width"]
+        rows = [heads]
+        for choices in (choices for choices, losses in self.losses.items() if losses):
+            found = [self.interval(choices, base) for base in self.plan.bases]
+            numbers = [text for one in found for text in ((f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", ""))]
+            rows.append([*choices, *(f"{value:g}" for value in self.best[choices]), *self.rows(choices), *numbers])
+        return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+    def pairs_text(self):
+        """All pairs, the clearest first."""
+        return "better\tworse\tpairs\tdifference\tp\tp by Holm\n" + "".join(
+            f"{self.name(pair.better)}\t{self.name(pair.worse)}\t{pair.difference.pairs}\t{pair.difference.mean:+.4f}\t{pair.difference.p:.2g}\t{pair.p:.2g}\n"
+            for pair in self.pairs)
+
+    def sentences(self):
+        """What can be told apart from each base."""
+        if not self.differences:
+            return "Nothing can be compared yet: two settings need two seeds in common.\n"
+        text = ""
+        for base in self.plan.bases:
+            lower, higher, neither = [], [], []
+            for choices in self.compared:
+                one = self.interval(choices, base)
+                if one:
+                    (neither if abs(one.mean) <= one.half_width else lower if one.mean < 0 else higher).append(self.name(choices))
+            for what, names in (("Lower loss than", lower), ("Higher loss than", higher), ("Cannot be told apart from", neither)):
+                text += printable(f"{what} {self.base_name(base)}: {', '.join(names)}.") + "\n" if names else ""
+        count = len(self.differences)
+        return text + (f"(95 % intervals by Student's t over seeds, which hold for all {count} differences together)\n" if self.correct and count > 1 else
+                       "(95 % intervals by Student's t over seeds, each by itself)\n")
+
+    def ends_of_lists(self):
+        """A line for each best value that is the smallest or largest of its list, where a better one may lie beyond."""
+        text = ""
+        for choices, best in self.best.items():
+            for (name, listed), value in zip(self.plan.best.items(), best or ()):
+                if len(listed) > 1 and value in (min(listed), max(listed)):
+                    text += printable(f"The best {name} of {self.name(choices)}, {value:g}, is at the end of the list: a better one may lie beyond.") + "\n"
+        return text
+
+    def missing(self):
+        """Names of settings that lack seeds."""
+        return [self.name(choices) for choices, losses in self.losses.items() if len(losses) < len(self.plan.seeds)]
+
+    def picture(self):
+        """SVG."""
+        order = sorted(self.compared, key=lambda choices: statistics.fmean(self.compared[choices].values()))
+        panels = [(f"difference to {self.base_name(base)}", [self.interval(choices, base) for choices in order]) for base in self.plan.bases]
+        return intervals.draw([self.name(choices) for choices in order], panels, "nats a token, 95 % " + ("for all together" if self.correct else "each"))
+
+    def write(self, folder):
+        for name, text in (("table.md", self.table()), ("table.tsv", self.tsv()), ("pairs.tsv", self.pairs_text()), ("differences.svg", self.picture())):
+            (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,327 @@
+"""Runs of a sweep: their folders, the table of those that are complete, and the processes that train them."""
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from plan import fail, label, printable, read_file, read_lines
+
+LOG = "train.log"  # what hc_train prints, in the folder of its run
+FREE = {"log_interval", "keep_checkpoints", "tensorboard"}  # settings that may change between runs of a table
+
+
+class Run(NamedTuple):
+    choices: tuple  # a value for each --vary
+    best: tuple  # a number for each --best
+    seed: int
+
+
+class Table:
+    """Losses of complete runs, and the settings that all share: a text file with tabs."""
+
+    def __init__(self, path, plan):
+        """Reads it, if it exists; ends the program if its runs had other settings."""
+        self.path, self.plan, self.rows = path, plan, {}
+        self.shared = {name: value for name, value in sorted(plan.common().items()) if name not in FREE}
+        self.columns = [*plan.vary, *plan.best, "seed", "val_loss", "note", "device"]
+        if path.exists():
+            self.read(read_file(path).splitlines())
+
+    def read(self, lines):
+        head = dict(line[2:].split(" = ", 1) for line in lines if line.startswith("# ") and " = " in line)
+        for name in sorted(self.shared.keys() | head.keys()):
+            before, now = head.get(name, "not given"), self.shared.get(name, "not given")
+            if before != now:
+                fail(f"the runs of {self.path} have another {name}: {before}, and now {now}. Give other runs another --out (and --runs)", 2)
+        columns, *rows = [line for line in lines if not line.startswith("# ")] or [""]
+        if columns.split("\t") != self.columns:
+            fail(f"{self.path} has the columns {columns.split()}, and this command makes {self.columns}: give other runs another --out (and --runs)", 2)
+        for row in rows:
+            words, varied, chosen = row.split("\t"), len(self.plan.vary), len(self.plan.vary) + len(self.plan.best)
+            try:
+                run = Run(tuple(words[:varied]), tuple(map(float, words[varied:chosen])), int(words[chosen]))
+                loss, note, device = words[chosen + 1:]
+                self.rows[run] = (float(loss), note, device)
+            except ValueError:
+                fail(f"{self.path}: this is no row of the table: {row[:200]}")
+
+    def write(self):
+        lines = [f"# {name} = {value}" for name, value in self.shared.items()] + ["\t".join(self.columns)]
+        for run, (loss, note, device) in sorted(self.rows.items()):
+            lines.append("\t".join([*run.choices, *(f"{value:g}" for value in run.best), str(run.seed), f"{loss:.6f}", note, device]))
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        new.replace(self.path)
+
+    def loss(self, run):
+        """None: not there; infinite: it diverged."""
+        row = self.rows.get(run)
+        return row and row[0]
+
+    def add(self, run, loss, note, device):
+        self.rows[run] = (loss, " ".join(note.split()), " ".join(device.split()))
+        self.write()
+
+
+# ---- what must run
+
+
+class Needs:
+    """The runs that a plan needs, as far as losses that are there tell."""
+
+    def __init__(self, plan, table):
+        self.plan, self.table = plan, table
+
+    def choose(self, choices):
+        """(The best value of each --best, or None; the runs that choose them)"""
+        values, runs = [candidates[0] for candidates in self.plan.best.values()], {}
+        for place, candidates in enumerate(self.plan.best.values()):
+            while True:
+                first = values[place]
+                tried = candidates if len(candidates) > 1 else [float(f"{value:g}") for value in (first, first / 2, first * 2)]
+                losses = {value: Run(choices, (*values[:place], value, *values[place + 1:]), self.plan.best_seed) for value in tried}
+                runs |= dict.fromkeys(losses.values())
+                losses = {value: self.table.loss(run) for value, run in losses.items()}
+                if None in losses.values():
+                    return None, list(runs)
+                values[place] = min(losses, key=losses.get)
+                if len(candidates) > 1 or values[place] == first:
+                    break
+        return tuple(values), list(runs)
+
+    def compared(self, choices):
+        """(The best values or None, the runs of all seeds)"""
+        best, _ = self.choose(choices)
+        return best, [] if best is None else [Run(choices, best, seed) for seed in self.plan.seeds]
+
+    def missing(self):
+        """(Runs that can begin, those that choose a value first; how many runs are done; how many there will be, as far as is known)"""
+        choosing, comparing, total = [], [], 0
+        for choices in self.plan.all_choices():
+            choosing += self.choose(choices)[1]
+            comparing += self.compared(choices)[1]
+            total += len(self.plan.seeds)
+        total += len(choosing)
+        missing = [run for run in choosing + comparing if self.table.loss(run) is None]
+        return missing, len(choosing) + len(comparing) - len(missing), total
+
+
+# ---- folders of runs
+
+
+def tail(path, most=1 << 16):
+    """The last lines of a file that may grow; none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+            return file.read(most).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def last_message(folder):
+    """The last line of its log that hc_train wrote as an error, or ""."""
+    return next((line for line in reversed(tail(folder / LOG)) if line.startswith("hc_train: ")), "")
+
+
+def records(folder):
+    """The last lines of metrics.jsonl, the newest first."""
+    for line in reversed(tail(folder / "metrics.jsonl")):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                yield record
+
+
+def iterations(folder):
+    """How many a run makes in all; 0 if it has not begun."""
+    path = folder / "settings.conf"
+    return int(dict(read_lines(path)).get("max_iters", 0)) if path.is_file() else 0
+
+
+def final_loss(folder):
+    """The last validation loss of a complete run; infinite: it diverged; None: it is not complete."""
+    if "the loss is not finite" in last_message(folder):
+        return math.inf
+    last = iterations(folder)
+    for record in records(folder):
+        if record.get("iter") == last and (folder / f"ckpt-{last}").is_dir() and isinstance(record.get("val_loss"), float):
+            return record["val_loss"]
+    return None
+
+
+# ---- training
+
+
+class Progress:
+    """A line on stderr: rewritten on a terminal, a new one every half minute elsewhere."""
+
+    def __init__(self):
+        self.terminal, self.shown, self.open = sys.stderr.isatty(), time.monotonic(), False
+
+    def show(self, text):
+        now = time.monotonic()
+        if now - self.shown < (0.5 if self.terminal else 30):
+            return
+        self.shown, self.open = now, self.terminal
+        if self.terminal:
+            text = "\r\033[K" + printable(text)[:shutil.get_terminal_size().columns - 1]
+            print(text, end="", file=sys.stderr, flush=True)
+        else:
+            self.say(text)
+
+    def say(self, text):
+        if self.open:
+            print("\r\033[K", end="", file=sys.stderr)
+            self.open = False
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def uses_cpu(programs, device):
+    """Whether this word of --device means a CPU."""
+    if device != "auto":
+        return device in ("cpu", "pocl")
+    picks = dict(re.findall(r"--device (\w+) +(.*)", subprocess.run([programs / "hc_devices"], stdout=subprocess.PIPE, text=True, check=False).stdout))
+    return "auto" in picks and picks["auto"] == picks.get("cpu")
+
+
+class Process(NamedTuple):
+    handle: subprocess.Popen
+    slot: str  # the device's word
+    began: int  # at which iteration
+
+
+class Sweep:
+    def __init__(self, plan, table, out, programs, note=""):
+        self.plan, self.table, self.out, self.programs, self.note = plan, table, out, programs, note
+        self.needs, self.progress = Needs(plan, table), Progress()
+        self.running, self.failed = {}, {}  # {Run: Process}, {Run: why}
+        self.stopped = False
+
+    def folder(self, run):
+        values = [*zip(self.plan.vary, run.choices), *zip(self.plan.best, (f"{value:g}" for value in run.best)), ("seed", run.seed)]
+        name = re.sub(r"[^\w.+=,-]", "_", ",".join(f"{name}={value}" for name, value in values))
+        return self.out / "search" / name if self.plan.best and run.seed == self.plan.best_seed else self.out / name
+
+    def settings(self, run):
+        """hc_train's options for it."""
+        values = [*self.plan.settings.items(), *self.plan.assignments(run.choices), *((name, f"{value:g}") for name, value in zip(self.plan.best, run.best)),
+                  ("seed", run.seed)]
+        return [f"--config={path}" for path in self.plan.configs] + [f"--{name.replace('_', '-')}={value}" for name, value in values]
+
+    def check(self, device):
+        """Ends the program if hc_train refuses the settings of a run that is missing: before hours of training."""
+        runs = {run.choices: run for run in reversed(self.needs.missing()[0])}
+        folders = {self.folder(run) for run in runs.values()}
+        if len(folders) < len(runs):
+            fail("two settings would have the same folder, since other characters than letters, digits and .+=,-_ become _", 2)
+        for run in reversed(runs.values()):
+            done = subprocess.run([self.programs / "hc_train", *self.settings(run), f"--device={device}", "--plan-only"], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+            if done.returncode:
+                last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+                fail(f"{self.folder(run).name}: {last[0]}", done.returncode if done.returncode > 0 else 1)
+
+    def start(self, run, slot, environment):
+        folder = self.folder(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.glob("ckpt-[0-9]*")):
+            options, record = ["--init-from=resume"], next(records(folder), {})
+        else:
+            options, record = [*self.settings(run), "--start-over"], {}
+        with open(folder / LOG, "ab") as log:  # a session of its own: Ctrl-C on a terminal reaches it once, by stop()
+            handle = subprocess.Popen([self.programs / "hc_train", *options, f"--device={slot}", f"--out-dir={folder}"], env=environment,
+                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.running[run] = Process(handle, slot, record.get("iter", 0))
+
+    def stop(self, *_):
+        """Asks all runs to save and end; a second time: to end at once."""
+        self.stopped = True
+        for process in self.running.values():
+            process.handle.terminate()
+
+    def collect(self):
+        """Takes the runs that have ended out of those that are running."""
+        for run, process in list(self.running.items()):
+            status = process.handle.poll()
+            if status is None:
+                continue
+            del self.running[run]
+            folder = self.folder(run)
+            loss = final_loss(folder)
+            if loss is not None:
+                self.table.add(run, loss, self.note, process.slot)
+                self.progress.say(f"{folder}: " + (f"validation loss {loss:.4f}" if math.isfinite(loss) else "diverged"))
+            elif not self.stopped:
+                why = last_message(folder) or ("no validation loss (eval_iters = 0)" if status == 0 else f"exit status {status}")
+                self.failed[run] = why
+                self.progress.say(f"{folder}: failed: {why}; {folder / LOG} has more")
+
+    def adopt(self):
+        """Enters runs that are complete in their folders, such as those that ended after this program was killed."""
+        found = True
+        while found:
+            losses = {run: final_loss(self.folder(run)) for run in self.needs.missing()[0]}
+            found = {run: loss for run, loss in losses.items() if loss is not None}
+            for run, loss in found.items():
+                self.table.add(run, loss, self.note, dict(read_lines(self.folder(run) / "settings.conf")).get("device", ""))
+
+    def describe(self, done, total, began):
+        """The line of progress."""
+        texts, work, passed = [], float(total - done), 0.0
+        for run, process in self.running.items():
+            record, last = next(records(self.folder(run)), {}), iterations(self.folder(run)) or 1
+            at = record.get("iter", 0)
+            passed += max(0, at - process.began) / last
+            work -= at / last
+            value = record.get("loss", record.get("val_loss"))
+            texts.append(" ".join(map(label, run.choices)) + f" seed {run.seed} {at}/{last}" + (f" loss {value:.3f}" if isinstance(value, float) else ""))
+        passed += done - began[1]
+        left = (time.monotonic() - began[0]) / passed * work if passed > 0.02 else None
+        return f"runs {done}/{total}" + (f", left {int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d}" if left else "") + " | " + " | ".join(texts)
+
+    def train(self, slots):
+        """Runs what is missing, one run at a time on each slot (a word of --device). Returns when nothing can go on."""
+        share = str(max(1, cores() // len(slots)))  # processors of a run, unless the user has set these
+        environment = {"OMP_NUM_THREADS": share, "POCL_MAX_PTHREAD_COUNT": share} | os.environ if len(slots) > 1 else None
+        began = time.monotonic(), self.needs.missing()[1]
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.stop)
+        while True:
+            self.collect()
+            missing, done, total = self.needs.missing()
+            free = list(slots)
+            for process in self.running.values():
+                free.remove(process.slot)
+            if not self.stopped:
+                waiting = [run for run in missing if run not in self.running and run not in self.failed]
+                for run, slot in zip(waiting, free):
+                    self.start(run, slot, environment)
+            if not self.running:
+                return
+            self.progress.show(self.describe(done, total, began))
+            time.sleep(0.05)
+
+
+def lock(folder):
+    """Keeps other sweeps out of the folder while the returned descriptor is open; ends the program if there is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail(f"another hc_sweep is at work in {folder}")
+    return descriptor

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""hc_sweep with a mock of hc_train, whose loss is a function of residual connection, learning rate and seed."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MOCK = """#!%s -IS
+import json, math, os, sys
+options = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
+if options.get("residual") == "unknown":
+    sys.exit("hc_train: there is no such residual connection") or sys.exit(2)
+if "--plan-only" in sys.argv:
+    sys.exit()
+run = options["out-dir"]
+open(os.path.dirname(sys.argv[0]) + "/calls", "a").write(os.path.basename(run) + (" resumed" if options.get("init-from") else "") + "\\n")
+values = dict(part.split("=", 1) for part in os.path.basename(run).split(","))
+open(run + "/settings.conf", "w").write("max_iters = 20\\n")
+name, rate, seed = values["residual"], float(values.get("learning_rate", 0.008)), int(values["seed"])
+if name == "hc":
+    sys.exit("hc_train: the loss is not finite at iteration 3")
+if name == "wide":
+    sys.exit("hc_train: out of memory \\x1b[31m")
+best, base = {"rc": (0.008, 2.0), "shc": (0.002, 1.5), "mhc": (0.032, 1.7), "mhc+read_delay=true": (0.008, 1.6)}[name]
+loss = base + 0.01 * math.log2(rate / best) ** 2 + 1e-3 * (seed %% 3) + 1e-4 * (seed * len(name) %% 5)
+open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": 20, "val_loss": loss}) + "\\n")
+os.makedirs(run + "/ckpt-20", exist_ok=True)
+""" % sys.executable
+
+
+class Sweeps(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        (self.folder / "hc_train").write_text(MOCK)
+        (self.folder / "hc_train").chmod(0o755)
+        (self.folder / "hc_sweep").symlink_to(ROOT / "src" / "sweep" / "hc_sweep.py")
+        self.out = self.folder / "out"
+
+    def sweep(self, *words, residual="rc,shc,mhc", status=0):
+        """Standard output and standard error of a sweep with the exit status."""
+        done = subprocess.run([self.folder / "hc_sweep", "--vary", f"residual={residual}", "--out", self.out, "--device", "mock", "--jobs", "2", *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout, done.stderr
+
+    def calls(self):
+        """Runs of the mock since this was asked before."""
+        path = self.folder / "calls"
+        found = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return sorted(found)
+
+    def test_best_values(self):
+        """Each setting gets its own, also beyond the first three that are tried; no run is made twice; all are kept."""
+        table, _ = self.sweep("--best", "learning_rate=4e-3")
+        rows = {line.split("`")[1]: line.split(" | ")[1] for line in table.splitlines() if line.startswith("| `")}
+        self.assertEqual(rows, {"rc": "0.008", "shc": "0.002", "mhc": "0.032"})
+        calls = self.calls()
+        self.assertEqual(len(calls), len(set(calls)))
+        self.assertEqual([call for call in calls if "=shc" in call], sorted([f"residual=shc,learning_rate={rate},seed=100" for rate in (0.008, 0.004, 0.002, 0.001)] +
+                                                                           [f"residual=shc,learning_rate=0.002,seed={seed}" for seed in (1, 2, 3)]))
+        self.assertEqual(self.sweep("--best", "learning_rate=4e-3")[0], table)
+        self.assertEqual(self.calls(), [])
+        self.assertIn("end of the list", self.sweep("--best", "learning_rate=8e-3,4e-3", residual="shc")[0])
+
+    def test_runs_are_kept(self):
+        """By the table or by their folders; more seeds are only those; an interrupted run is resumed."""
+        table, _ = self.sweep()
+        (self.out / "runs.tsv").unlink()
+        self.calls()
+        self.assertEqual(self.sweep()[0], table)
+        self.assertEqual(self.calls(), [])
+        self.sweep("--seeds", "1,2,3,4", residual="rc,shc")
+        self.assertEqual(self.calls(), ["residual=rc,seed=4", "residual=shc,seed=4"])
+        self.assertIn("Runs are missing of: rc", self.sweep("--seeds", "1,9", "--table", residual="rc")[0])
+        (self.out / "residual=rc,seed=5" / "ckpt-10").mkdir(parents=True)
+        self.sweep("--seeds", "5", residual="rc")
+        self.assertEqual(self.calls(), ["residual=rc,seed=5 resumed"])
+
+    def test_diverged_and_failed(self):
+        table, errors = self.sweep(residual="rc,hc,wide,mhc+read_delay=true", status=1)
+        self.assertIn("| `hc` | 3 | diverged |", table)
+        self.assertIn("`mhc + read_delay`", table)
+        self.assertIn("out of memory \\x1b[31m", errors)
+        self.assertNotIn("\x1b", errors)
+        self.assertIn("Runs are missing of: wide", table)
+        self.calls()
+        self.sweep(residual="rc,hc,wide,mhc+read_delay=true", status=1)
+        self.assertEqual(set(self.calls()), {f"residual=wide,seed={seed}" for seed in (1, 2, 3)})
+
+    def test_refused(self):
+        self.sweep("--n-layer", "2", "--no-bias")
+        _, errors = self.sweep("--n-layer=3", "--bias=false", status=2)
+        self.assertIn("another n_layer: 2, and now 3", errors)
+        for words, text in ((("--seed", "3"), "chooses --seed itself"), (("--residual", "rc"), "can be given once"), (("--base", "residual=no"), "no value of"),
+                            (("--best", "x=1", "--best-seed", "1"), "is one of --seeds"), (("--best", "x=-1"), "above 0"), (("word",), "no option before")):
+            self.assertIn(text, self.sweep(*words, status=2)[1])
+        self.calls()
+        self.assertIn("no such residual", self.sweep("--n-layer", "2", "--no-bias", residual="rc,unknown", status=1)[1])
+        self.assertEqual(self.calls(), [])
+
+    def test_results(self):
+        """Two bases, a sweep file, and files for other programs."""
+        config, sweep = self.folder / "a.conf", self.folder / "a.sweep"
+        config.write_text("n_layer = 2 # layers\n")
+        sweep.write_text("config = a.conf\nseeds = 1,2,3,4\nbase = residual=rc\nbase = residual=mhc\ncorrect = false\n")
+        table, _ = self.sweep("--sweep", str(sweep))
+        losses = [1.5 + 0.04 + 1e-3 * (seed % 3) + 1e-4 * (seed * 3 % 5) for seed in (1, 2, 3, 4)]
+        self.assertIn(f"| `shc` | 4 | {sum(losses) / 4:.4f} |", table)
+        self.assertIn("Lower loss than rc: shc, mhc.", table)
+        self.assertIn("# n_layer = 2\n", (self.out / "runs.tsv").read_text())
+        self.assertEqual(len((self.out / "pairs.tsv").read_text().splitlines()), 4)
+        picture = xml.etree.ElementTree.parse(self.out / "differences.svg")
+        self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 3)  # mhc to rc stands there once
+
+
+class Committed(unittest.TestCase):
+    def test_studies(self):
+        """The runs that are committed are complete and belong to the configs of today."""
+        with tempfile.TemporaryDirectory() as out:
+            for name, corpus in (("nanogpt", "shakespeare"), ("modern", "shakespeare"), ("fair", "gcide")):
+                done = subprocess.run([sys.executable, ROOT / "src/sweep/hc_sweep.py", "--sweep", f"configs/{name}.sweep", "--data-dir", f"data/corpus/{corpus}",
+                                       "--out", out, "--runs", f"bench/{name}.tsv", "--table"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+                self.assertNotIn("missing", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
