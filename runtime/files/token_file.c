@@ -1,6 +1,7 @@
 #include "runtime/files/token_file.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
@@ -13,14 +14,21 @@
 
 #define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go */
 #define BLOCKS 256
-#define WHOLE  ((uint64_t)BLOCKS * BLOCK) /* tokens of a file that is examined as a whole */
+
+/* A file of a split: all of it, or one shard. */
+struct token_part {
+    char *path;
+    int descriptor;
+    uint64_t header_bytes;
+    uint64_t first, count; /* tokens of the split */
+    struct stat before;    /* size and times as they were when the content was last known */
+};
 
 struct token_file {
-    struct path path;
-    int descriptor;
+    struct token_part *parts;
+    size_t part_count, capacity;
     unsigned token_bytes;
     uint64_t count;             /* tokens */
-    struct stat before;         /* size and times as they were when the content was last known */
     char digest[CHECKSUM_SIZE]; /* of token_file_examine, for this vocabulary; "" before */
     uint32_t vocab_size;
 };
@@ -42,29 +50,65 @@ int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes) {
                : 0;
 }
 
-int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
-    *opened = NULL;
-    uint64_t bytes = 0;
-    struct token_file *file = memory_zeroed(1, sizeof *file);
-    file->path = path_of("%s", path);
-    file->descriptor = files_open(path, path_of("token file %s", path).text, &bytes);
-    file->token_bytes = token_bytes;
-    file->count = bytes / token_bytes;
-    if (file->descriptor >= 0 && bytes == 0) {
-        error_set("token file %s is empty; prepare it again with hc_prepare", path);
-    } else if (bytes % token_bytes != 0) {
-        error_set("token file %s has %s size (%" PRIu64
-                  " bytes), but tokens are %u-bit numbers: it is cut short or not a "
-                  "token file; prepare it again with hc_prepare",
-                  path, bytes % 2 ? "an odd" : "a wrong", bytes, 8 * token_bytes);
-    } else if (file->descriptor >= 0 && fstat(file->descriptor, &file->before) != 0) {
+/* Opens the next file of the split, without looking at its content. */
+static struct token_part *add_part(struct token_file *file, const char *path, uint64_t *bytes) {
+    memory_reserve((void **)&file->parts, &file->capacity, file->part_count + 1, sizeof *file->parts);
+    struct token_part *part = &file->parts[file->part_count++];
+    *part = (struct token_part){.path = memory_string(path), .first = file->count};
+    part->descriptor = files_open(path, path_of("token file %s", path).text, bytes);
+    if (part->descriptor >= 0 && fstat(part->descriptor, &part->before) != 0) {
         error_set_errno("cannot read token file %s", path);
-    } else if (file->descriptor >= 0) {
-        *opened = file;
-        return 0;
+        return NULL;
     }
-    token_file_close(file);
-    return -1;
+    return part->descriptor >= 0 ? part : NULL;
+}
+
+static int add_plain(struct token_file *file, const char *path, unsigned token_bytes) {
+    uint64_t bytes = 0;
+    struct token_part *part = add_part(file, path, &bytes);
+    if (!part) {
+        return -1;
+    }
+    if (bytes == 0) {
+        return error_set("token file %s is empty; prepare it again with hc_prepare", path);
+    }
+    if (bytes % token_bytes != 0) {
+        return error_set("token file %s has %s size (%" PRIu64
+                         " bytes), but tokens are %u-bit numbers: it is cut short or not a "
+                         "token file; prepare it again with hc_prepare",
+                         path, bytes % 2 ? "an odd" : "a wrong", bytes, 8 * token_bytes);
+    }
+    file->token_bytes = token_bytes;
+    file->count = part->count = bytes / token_bytes;
+    return 0;
+}
+
+static int add_shard(struct token_file *file, const char *path) {
+    uint64_t bytes = 0;
+    const struct token_shard_kind *kind;
+    struct token_part *part = add_part(file, path, &bytes);
+    if (!part || token_shard_read_header(part->descriptor, path, bytes, &kind, &part->count)) {
+        return -1;
+    }
+    if (file->token_bytes != 0 && file->token_bytes != kind->token_bytes) {
+        return error_set("token shard %s has tokens of %u bits, and those before it have %u: shards of two "
+                         "tokenizers need folders of their own",
+                         path, 8 * kind->token_bytes, 8 * file->token_bytes);
+    }
+    part->header_bytes = TOKEN_SHARD_HEADER_BYTES;
+    file->token_bytes = kind->token_bytes;
+    file->count += part->count;
+    return 0;
+}
+
+int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
+    struct token_file *file = memory_zeroed(1, sizeof *file);
+    const int status = add_plain(file, path, token_bytes);
+    *opened = status ? NULL : file;
+    if (status) {
+        token_file_close(file);
+    }
+    return status;
 }
 
 static int read_token_bytes(const char *folder, unsigned *token_bytes) {
@@ -78,23 +122,59 @@ static int read_token_bytes(const char *folder, unsigned *token_bytes) {
     return status ? error_prefix("%s", path.text) : 0;
 }
 
+static int open_shards(const char *folder, int split, const struct token_shard_names *list,
+                       struct token_file **opened) {
+    struct token_file *file = memory_zeroed(1, sizeof *file);
+    const bool has_meta = files_exist(path_of("%s/meta.json", folder).text);
+    unsigned token_bytes = 0;
+    int status = has_meta ? read_token_bytes(folder, &token_bytes) : 0;
+    for (size_t i = 0; status == 0 && i < list->count; i++) {
+        status = add_shard(file, path_of("%s/%s", folder, list->names[i]).text);
+    }
+    if (status == 0 && has_meta && file->token_bytes != token_bytes) {
+        status =
+            error_set("%s/meta.json is of tokens of %u bits, but the token shards (*%s*.bin) have %u: set "
+                      "\"token_bytes\" to %u",
+                      folder, 8 * token_bytes, token_split_name(split), 8 * file->token_bytes, file->token_bytes);
+    }
+    *opened = status ? NULL : file;
+    if (status) {
+        token_file_close(file);
+    }
+    return status;
+}
+
 int token_file_open_split(const char *folder, int split, struct token_file **opened) {
     const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
+    struct token_shard_names list;
     unsigned token_bytes;
     *opened = NULL;
-    if (!files_exist(path.text)) {
-        return error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path.text, folder);
+    if (files_exist(path.text)) {
+        return token_shards_refuse_beside(folder, split) || read_token_bytes(folder, &token_bytes)
+                   ? -1
+                   : token_file_open(path.text, token_bytes, opened);
     }
-    return read_token_bytes(folder, &token_bytes) ? -1 : token_file_open(path.text, token_bytes, opened);
+    if (token_shards_list(folder, split, &list)) {
+        return -1;
+    }
+    const int status = list.count > 0 ? open_shards(folder, split, &list, opened)
+                                      : error_set("%s does not exist: make it with hc_prepare --out %s FILE...",
+                                                  path.text, folder);
+    token_shards_free(&list);
+    return status;
 }
 
 void token_file_close(struct token_file *file) {
     if (file == NULL) {
         return;
     }
-    if (file->descriptor >= 0) {
-        close(file->descriptor);
+    for (size_t i = 0; i < file->part_count; i++) {
+        if (file->parts[i].descriptor >= 0) {
+            close(file->parts[i].descriptor);
+        }
+        free(file->parts[i].path);
     }
+    free(file->parts);
     free(file);
 }
 
@@ -102,49 +182,97 @@ uint64_t token_file_count(const struct token_file *file) {
     return file->count;
 }
 
-static int fail_shorter(const struct token_file *file) {
-    return error_set("token file %s became shorter while it was in use: it had %" PRIu64
-                     " tokens; put the whole file back",
-                     file->path.text, file->count);
+size_t token_file_parts(const struct token_file *file) {
+    return file->part_count;
 }
 
-/* Reads tokens [first, first + count) of the file as they are stored. All must be in the vocabulary. */
-static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
-                       unsigned char *bytes) {
+uint64_t token_file_part(const struct token_file *file, size_t index, uint64_t *first) {
+    *first = file->parts[index].first;
+    return file->parts[index].count;
+}
+
+static int fail_shorter(const struct token_part *part) {
+    return error_set("token file %s became shorter while it was in use: it had %" PRIu64
+                     " tokens; put the whole file back",
+                     part->path, part->count);
+}
+
+/* Reads tokens [first, first + count) of one file as they are stored. */
+static int read_part(const struct token_file *file, const struct token_part *part, uint64_t first, uint64_t count,
+                     uint32_t vocab_size, unsigned char *bytes) {
     const unsigned token_bytes = file->token_bytes;
     const size_t wanted = (size_t)(token_bytes * count);
-    const ssize_t got = files_read_all(file->descriptor, bytes, wanted, (int64_t)(token_bytes * first));
+    const ssize_t got =
+        files_read_all(part->descriptor, bytes, wanted, (int64_t)(part->header_bytes + token_bytes * first));
     if (got < (ssize_t)wanted) {
-        return got < 0 ? error_set_errno("cannot read token file %s", file->path.text) : fail_shorter(file);
+        return got < 0 ? error_set_errno("cannot read token file %s", part->path) : fail_shorter(part);
     }
     for (uint64_t i = 0; i < count; i++, bytes += token_bytes) {
         const uint32_t token = token_load(bytes, token_bytes);
         if (token >= vocab_size) {
             return error_set("%s: token %" PRIu32 " at position %" PRIu64 " does not fit a vocabulary of %" PRIu32
                              "; is vocab_size that of meta.json?",
-                             file->path.text, token, first + i, vocab_size);
+                             part->path, token, first + i, vocab_size);
         }
     }
     return 0;
 }
 
+/* The file that has a token of the split: the last one that begins at or before it. */
+static size_t find_part(const struct token_file *file, uint64_t token) {
+    size_t low = 0, high = file->part_count;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        *(file->parts[middle].first <= token ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Reads tokens [first, first + count) of the split as they are stored. All must be in the vocabulary. */
+static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                       unsigned char *bytes) {
+    for (size_t index = find_part(file, first); count > 0; index++) {
+        const struct token_part *part = &file->parts[index];
+        const uint64_t begin = first - part->first, left = part->count - begin, some = count < left ? count : left;
+        if (read_part(file, part, begin, some, vocab_size, bytes)) {
+            return -1;
+        }
+        first += some;
+        count -= some;
+        bytes += some * file->token_bytes;
+    }
+    return 0;
+}
+
+/* Blocks that are examined: those of two per shard, if that is more than of a file. */
+static uint64_t most_blocks(const struct token_file *file) {
+    const uint64_t both = 2 * (uint64_t)file->part_count;
+    return both > BLOCKS ? both : BLOCKS;
+}
+
+/* The digest is of the blocks' digests, and of the number of tokens in each file. */
 static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
-    char parts[BLOCKS + 1][CHECKSUM_SIZE];
-    const uint64_t blocks = file->count < WHOLE ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
+    const uint64_t most = most_blocks(file), whole = most * BLOCK;
+    const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : most;
+    const size_t rows = (size_t)most + file->part_count;
+    char(*lines)[CHECKSUM_SIZE] = memory_zeroed(rows, sizeof *lines);
     unsigned char *block = memory_allocate(file->token_bytes, (size_t)BLOCK);
     int result = 0;
-    memset(parts, 0, sizeof parts);
-    snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
+    for (size_t i = 0; i < file->part_count; i++) {
+        snprintf(lines[most + i], CHECKSUM_SIZE, "%" PRIu64, file->parts[i].count);
+    }
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
         const uint64_t first =
-            file->count <= WHOLE ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
+            file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (double)(most - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
         result = read_stored(file, first, count, vocab_size, block);
-        result = result == 0 ? checksum_memory(block, file->token_bytes * (size_t)count, parts[i]) : -1;
+        result = result == 0 ? checksum_memory(block, file->token_bytes * (size_t)count, lines[i]) : -1;
     }
+    result = result == 0 ? checksum_memory(lines, rows * sizeof *lines, digest) : -1;
     free(block);
-    return result == 0 ? checksum_memory(parts, sizeof parts, digest) : -1;
+    free(lines);
+    return result;
 }
 
 int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
@@ -165,12 +293,13 @@ static bool same_time(struct timespec a, struct timespec b) {
 /* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave the
  * content as it was: then that decides. Of a large file the digest has only a part, so it must not have been
  * written to. */
-static int examine_again(const struct token_file *file, const struct stat *now) {
+static int examine_again(const struct token_file *file, const struct token_part *part, const struct stat *now) {
     char digest[CHECKSUM_SIZE] = "";
-    const bool written = !same_time(now->st_mtim, file->before.st_mtim);
-    if (now->st_size == file->before.st_size && *file->digest != '\0' && (!written || file->count <= WHOLE)) {
+    const bool written = !same_time(now->st_mtim, part->before.st_mtim);
+    if (now->st_size == part->before.st_size && *file->digest != '\0' &&
+        (!written || file->count <= most_blocks(file) * BLOCK)) {
         if (find_digest(file, file->vocab_size, digest) != 0) {
-            return error_prefix("token file %s was changed while it was in use", file->path.text);
+            return error_prefix("token file %s was changed while it was in use", part->path);
         }
     }
     return *digest != '\0' && strcmp(digest, file->digest) == 0
@@ -178,23 +307,32 @@ static int examine_again(const struct token_file *file, const struct stat *now) 
                : error_set(
                      "token file %s was changed while it was in use: put the file back as it was, and give new "
                      "tokens a name of their own",
-                     file->path.text);
+                     part->path);
+}
+
+static int check_part(const struct token_file *file, struct token_part *part) {
+    struct stat now;
+    if (fstat(part->descriptor, &now) != 0) {
+        return error_set_errno("cannot read token file %s", part->path);
+    }
+    if ((uint64_t)now.st_size < part->header_bytes + part->count * file->token_bytes) {
+        return fail_shorter(part);
+    }
+    const bool same = now.st_size == part->before.st_size && same_time(now.st_mtim, part->before.st_mtim) &&
+                      same_time(now.st_ctim, part->before.st_ctim);
+    if (!same && examine_again(file, part, &now) != 0) {
+        return -1;
+    }
+    part->before = now;
+    return 0;
 }
 
 int token_file_check(struct token_file *file) {
-    struct stat now;
-    if (fstat(file->descriptor, &now) != 0) {
-        return error_set_errno("cannot read token file %s", file->path.text);
+    for (size_t i = 0; i < file->part_count; i++) {
+        if (check_part(file, &file->parts[i])) {
+            return -1;
+        }
     }
-    if ((uint64_t)now.st_size / file->token_bytes < file->count) {
-        return fail_shorter(file);
-    }
-    const bool same = now.st_size == file->before.st_size && same_time(now.st_mtim, file->before.st_mtim) &&
-                      same_time(now.st_ctim, file->before.st_ctim);
-    if (!same && examine_again(file, &now) != 0) {
-        return -1;
-    }
-    file->before = now;
     return 0;
 }
 
@@ -203,7 +341,7 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
     if (first > file->count || count > file->count - first) {
         return error_set("%s: %" PRIu64 " tokens from position %" PRIu64
                          " on are wanted, but the file has only %" PRIu64,
-                         file->path.text, count, first, file->count);
+                         file->parts[0].path, count, first, file->count);
     }
     /* They come to the end of the array and spread from there, each behind what is still to be read. */
     unsigned char *bytes = (unsigned char *)tokens + (sizeof *tokens - file->token_bytes) * count;

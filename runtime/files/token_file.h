@@ -1,9 +1,11 @@
-/* Token files: nanoGPT's format, little-endian uint16, no header; or uint32, which meta.json beside them says with
- * "token_bytes": 4. Read where they are needed, so size does not matter, and not through a memory map: a file that
- * became shorter would end the process there by a signal. */
+/* The tokens of a split: a token file in nanoGPT's format, little-endian uint16, no header; or uint32, which
+ * meta.json beside it says with "token_bytes": 4; or llm.c's shards, one behind the other (token_shards.h). Read
+ * where they are needed, so size does not matter, and not through a memory map: a file that became shorter would
+ * end the process there by a signal. */
 #pragma once
 
 #include "runtime/files/checksum.h"
+#include "runtime/files/token_layout.h"
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,30 +13,6 @@
 struct token_file;
 
 #define TOKEN_META_MOST_BYTES ((size_t)16 << 20) /* of meta.json that is read */
-
-/* A token has 2 bytes, or 4 where the vocabulary needs them. Both are little-endian. */
-enum { TOKEN_LEAST_BYTES = 2, TOKEN_MOST_BYTES = 4 };
-static inline unsigned token_bytes_for(uint64_t vocab_size) {
-    return vocab_size > 65536 ? TOKEN_MOST_BYTES : TOKEN_LEAST_BYTES;
-}
-
-static inline uint32_t token_load(const unsigned char *stored, unsigned token_bytes) {
-    const uint32_t low = stored[0] | (uint32_t)stored[1] << 8;
-    return token_bytes == TOKEN_LEAST_BYTES ? low : low | (uint32_t)stored[2] << 16 | (uint32_t)stored[3] << 24;
-}
-
-static inline void token_store(unsigned char *stored, unsigned token_bytes, uint32_t token) {
-    for (unsigned i = 0; i < token_bytes; i++) {
-        stored[i] = (unsigned char)(token >> 8 * i);
-    }
-}
-
-/* What a folder's text is divided into, and the words of --split. */
-#define SPLIT_WORDS "train|val"
-enum token_split { SPLIT_TRAIN, SPLIT_VAL, TOKEN_SPLITS };
-static inline const char *token_split_name(int split) {
-    return split == SPLIT_VAL ? "val" : "train";
-}
 
 /* The files of a folder of token files: val.bin and tokenizer.json, which some lack, train.bin and meta.json; ends
  * with NULL. */
@@ -53,11 +31,15 @@ int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes);
 int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened);
 void token_file_close(struct token_file *file);
 
-/* Opens <folder>/train.bin or val.bin, with tokens as <folder>/meta.json says; an error says how to make what is
- * missing. split: an enum token_split. */
+/* Opens <folder>/train.bin or val.bin, with tokens as <folder>/meta.json says; or without such a file all shards of
+ * the split, in the order of their names. An error says how to make what is missing. split: an enum token_split. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
 
-uint64_t token_file_count(const struct token_file *file);
+uint64_t token_file_count(const struct token_file *file); /* of all shards */
+
+/* The files that make it, at least 1, and the tokens of one, the first of which is token *first of all. */
+size_t token_file_parts(const struct token_file *file);
+uint64_t token_file_part(const struct token_file *file, size_t index, uint64_t *first);
 
 /* Copies tokens [first, first + count) to int32. Outside of the file, or a token >= vocab_size: error that names
  * the file, the position and the value. */
@@ -70,5 +52,6 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
 int token_file_check(struct token_file *file);
 
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
- * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last. */
+ * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last; of more
+ * than 128 shards two blocks for each. The number of tokens in each shard counts, too. */
 int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);

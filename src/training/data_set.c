@@ -1,11 +1,25 @@
 #include "src/training/data_set.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_TOKENS = 1 << 24 }; /* of a model's vocabulary */
+
+/* What llm.c's shards say without a meta.json. */
+static int read_shard_kind(const char *folder, struct data_set *data) {
+    const struct token_shard_kind *kind;
+    if (token_shards_kind(folder, &kind)) {
+        return -1;
+    }
+    if (kind) {
+        data->vocab_size = kind->vocab_size;
+        snprintf(data->tokenizer, sizeof data->tokenizer, "%s", kind->tokenizer);
+    }
+    return 0;
+}
 
 int data_set_read_meta(const char *folder, struct data_set *data) {
     const struct path meta = path_of("%s/meta.json", folder);
@@ -13,7 +27,7 @@ int data_set_read_meta(const char *folder, struct data_set *data) {
     json_t *json;
     memset(data, 0, sizeof *data);
     if (!files_exist(path)) {
-        return 0;
+        return read_shard_kind(folder, data);
     }
     if (json_file_read(path, TOKEN_META_MOST_BYTES, &json)) {
         return -1;

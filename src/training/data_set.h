@@ -1,4 +1,4 @@
-/* A folder of token files: train.bin, val.bin, and meta.json with the vocabulary. */
+/* A folder of token files: train.bin and val.bin, or llm.c's shards of both, and meta.json with the vocabulary. */
 #pragma once
 
 #include "runtime/files/token_file.h"
@@ -6,13 +6,14 @@
 
 struct data_set {
     struct token_file *train, *val;
-    int64_t vocab_size;   /* of meta.json, 0 without one */
+    int64_t vocab_size;   /* of meta.json, else of llm.c's shards, else 0 */
     char tokenizer[16];   /* "byte", "gpt2", "file", "" if not known */
     char *tokenizer_json; /* owned; the tokenizer.json if the tokenizer is "file", else NULL */
     size_t tokenizer_json_bytes;
 };
 
-/* Reads meta.json alone, where there is one: the token files may be missing. Nothing has to be closed. */
+/* Reads meta.json alone, or without one the header of a shard: the token files may be missing. Nothing has to be
+ * closed. */
 int data_set_read_meta(const char *folder, struct data_set *data);
 
 /* The vocabulary of a model of these tokens: meta.json's, for GPT-2's tokens and those of a tokenizer.json rounded

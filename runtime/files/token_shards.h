@@ -1,0 +1,40 @@
+/* llm.c's token shards: files with a header of 256 little-endian int32, of which the first three are a magic
+ * number, a version and the number of tokens, and then the tokens. Magic 20240520, version 1: GPT-2's in 2 bytes
+ * each; magic 20240801, version 7: Llama 3's in 4 bytes each. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TOKEN_SHARD_HEADER_BYTES = 1024, TOKEN_SHARDS_MOST = 4096 };
+
+struct token_shard_kind {
+    uint32_t magic, version;
+    unsigned token_bytes;
+    uint32_t vocab_size;
+    const char *tokenizer; /* as in meta.json; "" where its tokenizer.json is not known */
+};
+
+/* Reads the header of the open file `path` of `bytes` bytes. Fails on another magic number or version, no tokens,
+ * and a number of tokens that does not fit the size. */
+int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, const struct token_shard_kind **kind,
+                            uint64_t *count);
+
+/* The shards of a split, an enum token_split, in a folder: names sorted by bytes. */
+struct token_shard_names {
+    char **names;
+    size_t count, capacity;
+};
+
+/* Lists *train*.bin or *val*.bin, but train.bin, val.bin and hidden files; where a name has both words, the last
+ * one decides. None is success; more than TOKEN_SHARDS_MOST is an error. The caller frees. */
+int token_shards_list(const char *folder, int split, struct token_shard_names *list);
+void token_shards_free(struct token_shard_names *list);
+
+/* The kind of the first shard of a folder that has no train.bin; NULL: there are none. */
+int token_shards_kind(const char *folder, const struct token_shard_kind **kind);
+
+/* Fails if the folder has, beside train.bin or val.bin of the split, shards of it, too: which are meant is not
+ * known. Files that only have such a name are not shards. */
+int token_shards_refuse_beside(const char *folder, int split);

@@ -1,0 +1,151 @@
+/* llm.c's token shards: what is read of them, what is refused, and that training on them gives the same bits as
+ * training on one train.bin with the same tokens. */
+#include "runtime/files/files.h"
+#include "runtime/files/token_shards.h"
+#include "runtime/system/random.h"
+#include "src/training/data_set.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/test.h"
+#include "tests/support/training.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TOKENS = 2000, VOCABULARY = 300, FAILED = 1, GPT2 = 20240520, LLAMA3 = 20240801 };
+
+static uint32_t token_at(const char *split, uint64_t i) {
+    return (uint32_t)random_below(random_key(1, split), i, VOCABULARY);
+}
+
+/* Writes tokens [first, first + count) of a split behind a header, or without one if magic is 0. */
+static const char *write_part(const char *name, const char *split, uint32_t magic, uint32_t version, uint64_t first,
+                              uint32_t count) {
+    const unsigned token_bytes = magic == LLAMA3 ? 4 : 2;
+    const size_t header = magic ? TOKEN_SHARD_HEADER_BYTES : 0;
+    unsigned char *bytes = calloc(1, header + (size_t)count * token_bytes + 1);
+    if (magic) {
+        token_store(bytes, 4, magic);
+        token_store(bytes + 4, 4, version);
+        token_store(bytes + 8, 4, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        token_store(bytes + header + (size_t)i * token_bytes, token_bytes, token_at(split, first + i));
+    }
+    const char *path = scratch_write(name, bytes, header + (size_t)count * token_bytes);
+    free(bytes);
+    return path;
+}
+
+static void write_meta(const char *folder) {
+    static const char meta[] = "{\"vocab_size\": 300}";
+    scratch_write(scratch_format("%s/meta.json", folder), meta, sizeof meta - 1);
+}
+
+/* Three shards of train, of unequal sizes, and one of val; plain: one file of each. */
+static void make_folders(void) {
+    assert_int_equal(files_make_folder(scratch_path("shards")), 0);
+    assert_int_equal(files_make_folder(scratch_path("plain")), 0);
+    write_part("shards/fineweb_train_000002.bin", "train", GPT2, 1, 700, 1);
+    write_part("shards/fineweb_train_000001.bin", "train", GPT2, 1, 0, 700);
+    write_part("shards/fineweb_train_000003.bin", "train", GPT2, 1, 701, TOKENS - 701);
+    write_part("shards/fineweb_val_000000.bin", "val", GPT2, 1, 0, TOKENS);
+    write_part("plain/train.bin", "train", 0, 0, 0, TOKENS);
+    write_part("plain/val.bin", "val", 0, 0, 0, TOKENS);
+}
+
+UNIT_TEST(test_reading) {
+    struct data_set data;
+    int32_t tokens[TOKENS];
+    char digest[CHECKSUM_SIZE];
+    make_folders();
+    assert_int_equal(data_set_open(scratch_path("shards"), true, &data), 0);
+    assert_int_equal(data.vocab_size, 50257);
+    assert_string_equal(data.tokenizer, "gpt2");
+    assert_int_equal(token_file_count(data.train), TOKENS);
+    assert_int_equal(token_file_count(data.val), TOKENS);
+    for (uint64_t first = 695; first < 705; first++) { /* across two borders, and from each token on */
+        assert_int_equal(token_file_read(data.train, first, 100, VOCABULARY, tokens), 0);
+        for (uint64_t i = 0; i < 100; i++) {
+            assert_int_equal(tokens[i], token_at("train", first + i));
+        }
+    }
+    assert_int_equal(token_file_read(data.train, 0, TOKENS, VOCABULARY, tokens), 0);
+    assert_int_equal(tokens[TOKENS - 1], token_at("train", TOKENS - 1));
+    assert_int_equal(token_file_read(data.train, TOKENS, 1, VOCABULARY, tokens), -1);
+    assert_int_equal(token_file_examine(data.train, VOCABULARY, digest), 0);
+    assert_int_equal(data_set_check(&data), 0);
+    assert_int_equal(truncate(scratch_path("shards/fineweb_train_000002.bin"), TOKEN_SHARD_HEADER_BYTES), 0);
+    assert_error(data_set_check(&data), "fineweb_train_000002.bin became shorter");
+    data_set_close(&data);
+}
+
+UNIT_TEST(test_llama_3) {
+    struct data_set data;
+    int32_t token;
+    assert_int_equal(files_make_folder(scratch_path("llama")), 0);
+    write_part("llama/train_1.bin", "train", LLAMA3, 7, 0, 20);
+    assert_int_equal(data_set_open(scratch_path("llama"), false, &data), 0);
+    assert_int_equal(data.vocab_size, 128256);
+    assert_int_equal(token_file_read(data.train, 19, 1, VOCABULARY, &token), 0);
+    assert_int_equal(token, token_at("train", 19));
+    data_set_close(&data);
+    write_part("llama/train_2.bin", "train", GPT2, 1, 0, 20);
+    assert_error(data_set_open(scratch_path("llama"), false, &data), "train_2.bin has tokens of 16 bits");
+}
+
+static void refused(const char *expected) {
+    struct data_set data;
+    assert_error(data_set_open(scratch_path("bad"), false, &data), expected);
+}
+
+UNIT_TEST(test_refused_files) {
+    const char *name = "bad/a_train.bin";
+    assert_int_equal(files_make_folder(scratch_path("bad")), 0);
+    scratch_write("bad/a_val_train.txt", "", 0);
+    refused("bad/train.bin does not exist");
+    scratch_write(name, "abc", 3);
+    refused("a_train.bin has no whole header of 1024 bytes");
+    write_part(name, "train", 20240522, 1, 0, 4);
+    refused("does not begin as a token shard of llm.c (20240520 or 20240801, but 20240522)");
+    write_part(name, "train", GPT2, 7, 0, 4);
+    refused("has version 7, and only 1 is known for 20240520");
+    write_part(name, "train", GPT2, 1, 0, 0);
+    refused("has no tokens by its header");
+    assert_int_equal(truncate(write_part(name, "train", GPT2, 1, 0, 4), TOKEN_SHARD_HEADER_BYTES + 7), 0);
+    refused("has 1031 bytes, but 1032 by its header, which counts 4 tokens");
+    assert_int_equal(truncate(write_part(name, "train", GPT2, 1, 0, 4), TOKEN_SHARD_HEADER_BYTES + 10), 0);
+    refused("has 1034 bytes, but 1032");
+    write_part(name, "train", GPT2, 1, 0, 4);
+    write_part("bad/train.bin", "train", 0, 0, 0, 4);
+    refused("bad has train.bin and token shards of llm.c, such as a_train.bin");
+}
+
+UNIT_TEST(test_a_number_of_files) {
+    assert_int_equal(files_make_folder(scratch_path("bad")), 0);
+    for (int i = 0; i <= TOKEN_SHARDS_MOST; i++) {
+        scratch_write(scratch_format("bad/train_%d.bin", i), "", 0);
+    }
+    refused("has more than 4096 token shards (*train*.bin)");
+}
+
+#define TRAIN_ON(data) "--data-dir", scratch_path(data), "--max-iters", "4", "--eval-iters", "2"
+
+UNIT_TEST(test_the_same_bits_as_one_file) {
+    make_folders();
+    write_meta("shards");
+    write_meta("plain");
+    assert_done(TRAIN("of-shards", TRAIN_ON("shards")));
+    assert_done(TRAIN("of-plain", TRAIN_ON("plain")));
+    assert_same_metrics("of-shards", "of-plain");
+    assert_same_file("of-shards/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors");
+    write_part("shards/fineweb_train_000002.bin", "train", GPT2, 1, 7, 1); /* another token in one shard */
+    assert_failed(TRAIN("of-shards", TRAIN_ON("shards"), "--init-from", "resume", "--max-iters", "6"), FAILED,
+                  "is not the file that");
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS);
+}
+
+UNIT_TEST_MAIN(begin, scratch_end)
