@@ -25,6 +25,7 @@ struct token_part {
 };
 
 struct token_file {
+    char *name; /* for messages */
     struct token_part *parts;
     size_t part_count, capacity;
     unsigned token_bytes;
@@ -104,6 +105,7 @@ static int add_shard(struct token_file *file, const char *path) {
 int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
     struct token_file *file = memory_zeroed(1, sizeof *file);
     const int status = add_plain(file, path, token_bytes);
+    file->name = memory_string(path);
     *opened = status ? NULL : file;
     if (status) {
         token_file_close(file);
@@ -128,6 +130,7 @@ static int open_shards(const char *folder, int split, const struct token_shard_n
     const bool has_meta = files_exist(path_of("%s/meta.json", folder).text);
     unsigned token_bytes = 0;
     int status = has_meta ? read_token_bytes(folder, &token_bytes) : 0;
+    file->name = memory_format("%s/*%s*.bin", folder, token_split_name(split));
     for (size_t i = 0; status == 0 && i < list->count; i++) {
         status = add_shard(file, path_of("%s/%s", folder, list->names[i]).text);
     }
@@ -158,8 +161,9 @@ int token_file_open_split(const char *folder, int split, struct token_file **ope
         return -1;
     }
     const int status = list.count > 0 ? open_shards(folder, split, &list, opened)
-                                      : error_set("%s does not exist: make it with hc_prepare --out %s FILE...",
-                                                  path.text, folder);
+                                      : error_set("%s does not exist: make it with hc_prepare --out %s FILE..., or "
+                                                  "give the folder token shards of llm.c, named *%s*.bin",
+                                                  path.text, folder, token_split_name(split));
     token_shards_free(&list);
     return status;
 }
@@ -175,6 +179,7 @@ void token_file_close(struct token_file *file) {
         free(file->parts[i].path);
     }
     free(file->parts);
+    free(file->name);
     free(file);
 }
 
@@ -182,13 +187,12 @@ uint64_t token_file_count(const struct token_file *file) {
     return file->count;
 }
 
-size_t token_file_parts(const struct token_file *file) {
-    return file->part_count;
+const char *token_file_name(const struct token_file *file) {
+    return file->name;
 }
 
-uint64_t token_file_part(const struct token_file *file, size_t index, uint64_t *first) {
-    *first = file->parts[index].first;
-    return file->parts[index].count;
+unsigned token_file_token_bytes(const struct token_file *file) {
+    return file->token_bytes;
 }
 
 static int fail_shorter(const struct token_part *part) {
@@ -341,7 +345,7 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
     if (first > file->count || count > file->count - first) {
         return error_set("%s: %" PRIu64 " tokens from position %" PRIu64
                          " on are wanted, but the file has only %" PRIu64,
-                         file->parts[0].path, count, first, file->count);
+                         file->name, count, first, file->count);
     }
     /* They come to the end of the array and spread from there, each behind what is still to be read. */
     unsigned char *bytes = (unsigned char *)tokens + (sizeof *tokens - file->token_bytes) * count;

@@ -37,9 +37,11 @@ int token_file_open_split(const char *folder, int split, struct token_file **ope
 
 uint64_t token_file_count(const struct token_file *file); /* of all shards */
 
-/* The files that make it, at least 1, and the tokens of one, the first of which is token *first of all. */
-size_t token_file_parts(const struct token_file *file);
-uint64_t token_file_part(const struct token_file *file, size_t index, uint64_t *first);
+/* The path of the file, or the pattern of the shards' paths; for messages. */
+const char *token_file_name(const struct token_file *file);
+
+/* Of each token, 2 or 4. */
+unsigned token_file_token_bytes(const struct token_file *file);
 
 /* Copies tokens [first, first + count) to int32. Outside of the file, or a token >= vocab_size: error that names
  * the file, the position and the value. */
@@ -53,5 +55,5 @@ int token_file_check(struct token_file *file);
 
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
  * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last; of more
- * than 128 shards two blocks for each. The number of tokens in each shard counts, too. */
+ * than 128 shards twice as many blocks as shards. The number of tokens in each shard counts, too. */
 int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);

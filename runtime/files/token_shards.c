@@ -169,8 +169,23 @@ int token_shards_refuse_beside(const char *folder, int split) {
         }
         if (descriptor >= 0) {
             close(descriptor);
+        } else {
+            error_clear(); /* not known to be one */
         }
     }
     token_shards_free(&list);
+    return status;
+}
+
+int token_shards_refuse_output(const char *folder, const char *output) {
+    struct token_shard_names list;
+    int status = 0;
+    for (int split = 0; status == 0 && split < TOKEN_SPLITS; split++) {
+        status = token_shards_list(folder, split, &list);
+        for (size_t i = 0; status == 0 && i < list.count; i++) {
+            status = files_refuse_same(output, path_of("%s/%s", folder, list.names[i]).text);
+        }
+        token_shards_free(&list);
+    }
     return status;
 }

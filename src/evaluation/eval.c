@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/token_file.h"
+#include "runtime/files/token_shards.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
@@ -81,7 +82,8 @@ static int open_documents(struct evaluation *evaluation) {
 /* Opens a file of results; an error if it would take the place of a file that is read. NULL: not wanted. */
 static int open_result(const struct eval_settings *settings, const char *path, struct output_file *file) {
     int status = path && (files_refuse_members(settings->checkpoint, checkpoint_files, path) ||
-                          (settings->data && files_refuse_members(settings->data, token_folder_files, path)));
+                          (settings->data && (files_refuse_members(settings->data, token_folder_files, path) ||
+                                              token_shards_refuse_output(settings->data, path))));
     for (size_t i = 0; path && status == 0 && i < settings->documents.count; i++) {
         status = files_refuse_same(path, settings->documents.names[i]);
     }
@@ -232,7 +234,7 @@ static int estimate_split(struct evaluation *evaluation) {
     struct batch_sampler sampler;
     if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
                              (uint32_t)evaluation->config.vocab_size)) {
-        return error_prefix("%s/%s.bin", settings->data, token_split_name(settings->split));
+        return error_prefix("%s", token_file_name(evaluation->file));
     }
     const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
                                      &evaluation->progress, &evaluation->loss);

@@ -249,7 +249,7 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
     json_t *json = json_pack("{s:o, s:o}", "losses", losses, "grad_norms", norms);
     struct optimizer_settings optimizer = settings->optimizer;
     if (settings->specs) {
-        unused_options_print(settings->specs, settings->spec_count, &gpt->config, &optimizer, stderr);
+        unused_options_print(settings->specs, settings->spec_count, &gpt->config, &optimizer, false, stderr);
         schedule_complete(settings->specs, settings->spec_count, batches->iterations, &optimizer, stderr);
     }
     int status = files_make_folder(settings->out);

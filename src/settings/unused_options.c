@@ -14,7 +14,7 @@ static bool is_of_another(const struct optimizer *chosen, const char *name) {
 }
 
 void unused_options_print(const struct option_spec *specs, size_t count, const struct model_config *model,
-                          const struct optimizer_settings *optimizer, FILE *console) {
+                          const struct optimizer_settings *optimizer, bool is_resumed, FILE *console) {
     const struct optimizer *chosen = optimizer_at((size_t)optimizer->optimizer);
     const bool is_constant = optimizer->lr_schedule == LR_CONSTANT, is_wsd = optimizer->lr_schedule == LR_WSD,
                turns = model->position == POSITION_ROPE;
@@ -26,8 +26,8 @@ void unused_options_print(const struct option_spec *specs, size_t count, const s
         bool is_unused;
         const char *setting, *word; /* with which it has no effect */
     } all[] = {
-        {"schedule", "min_lr", is_constant, "lr_schedule", schedule},
-        {"schedule", "lr_decay_iters", is_constant, "lr_schedule", schedule},
+        {"schedule", "min_lr", is_constant && !is_resumed, "lr_schedule", schedule},
+        {"schedule", "lr_decay_iters", is_constant && !is_resumed, "lr_schedule", schedule},
         {"schedule", "cooldown_fraction", !is_wsd, "lr_schedule", schedule},
         {"optimizer", "head_learning_rate", model->tie_embeddings, "tie_embeddings", "true"},
         {"model   ", "softcap_kind", model->logit_softcap <= 0.0, "logit_softcap", "0"},

@@ -57,11 +57,13 @@ def run(words):
         return INTERRUPTED
     for failed, why in sweep.failed.items() if sweep else ():
         print(f"hc_sweep: {printable(sweep.folder(failed))} failed: {printable(why)}", file=sys.stderr)
-    return FAILED if sweep and report.missing() else DONE
+    return FAILED if report.missing() else DONE
 
 
 if __name__ == "__main__":
     try:
         sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except OSError as error:
         fail(error)

@@ -25,7 +25,7 @@ def read_file(path):
     try:
         if not Path(path).is_file() or Path(path).stat().st_size > LARGEST_FILE:
             fail(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB")
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         return fail(f"cannot read {path}: {error}")
 

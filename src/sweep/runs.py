@@ -16,6 +16,7 @@ from typing import NamedTuple
 from plan import fail, label, printable, read_file, read_lines
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
+RECORD = "sweep.conf"  # the settings that hc_sweep gave it
 FREE = {"log_interval", "keep_checkpoints", "tensorboard"}  # settings that may change between runs of a table
 
 
@@ -68,7 +69,7 @@ class Table:
         return row and row[0]
 
     def add(self, run, loss, note, device):
-        self.rows[run] = (loss, " ".join(note.split()), " ".join(device.split()))
+        self.rows[run] = (round(loss, 6), " ".join(note.split()), " ".join(device.split()))
         self.write()
 
 
@@ -168,11 +169,11 @@ class Progress:
     def __init__(self):
         self.terminal, self.shown, self.open = sys.stderr.isatty(), time.monotonic(), False
 
+    def is_due(self):
+        return time.monotonic() - self.shown >= (0.5 if self.terminal else 30)
+
     def show(self, text):
-        now = time.monotonic()
-        if now - self.shown < (0.5 if self.terminal else 30):
-            return
-        self.shown, self.open = now, self.terminal
+        self.shown, self.open = time.monotonic(), self.terminal
         if self.terminal:
             text = "\r\033[K" + printable(text)[:shutil.get_terminal_size().columns - 1]
             print(text, end="", file=sys.stderr, flush=True)
@@ -222,6 +223,20 @@ class Sweep:
                   ("seed", run.seed)]
         return [f"--config={path}" for path in self.plan.configs] + [f"--{name.replace('_', '-')}={value}" for name, value in values]
 
+    def record(self, run):
+        """The settings of a run as lines `name = value`."""
+        values = self.table.shared | dict(self.plan.assignments(run.choices)) | dict(zip(self.plan.best, map("{:g}".format, run.best)))
+        return "".join(f"{name} = {value}\n" for name, value in sorted({**values, "seed": run.seed}.items()))
+
+    def conflict(self, run):
+        """Why what is in its folder is not this run; None: it is, or there is nothing."""
+        folder = self.folder(run)
+        if not (folder / "settings.conf").exists() and not any(folder.glob("ckpt-[0-9]*")):
+            return None
+        if (folder / RECORD).is_file() and read_file(folder / RECORD) == self.record(run):
+            return None
+        return f"{folder} has a run of other settings ({RECORD} there has them, if this program made it): remove it, or give another --out"
+
     def check(self, device):
         """Ends the program if hc_train refuses the settings of a run that is missing: before hours of training."""
         runs = {run.choices: run for run in reversed(self.needs.missing()[0])}
@@ -237,7 +252,12 @@ class Sweep:
 
     def start(self, run, slot, environment):
         folder = self.folder(run)
+        if why := self.conflict(run):
+            self.failed[run] = why
+            self.progress.say(why)
+            return
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / RECORD).write_text(self.record(run), encoding="utf-8")
         if any(folder.glob("ckpt-[0-9]*")):
             options, record = ["--init-from=resume"], next(records(folder), {})
         else:
@@ -246,6 +266,8 @@ class Sweep:
             handle = subprocess.Popen([self.programs / "hc_train", *options, f"--device={slot}", f"--out-dir={folder}"], env=environment,
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.running[run] = Process(handle, slot, record.get("iter", 0))
+        if self.stopped:  # stop() came before the run was among those running
+            handle.terminate()
 
     def stop(self, *_):
         """Asks all runs to save and end; a second time: to end at once."""
@@ -274,7 +296,10 @@ class Sweep:
         """Enters runs that are complete in their folders, such as those that ended after this program was killed."""
         found = True
         while found:
-            losses = {run: final_loss(self.folder(run)) for run in self.needs.missing()[0]}
+            missing = self.needs.missing()[0]
+            for why in filter(None, map(self.conflict, missing)):
+                fail(why, 2)
+            losses = {run: final_loss(self.folder(run)) for run in missing}
             found = {run: loss for run, loss in losses.items() if loss is not None}
             for run, loss in found.items():
                 self.table.add(run, loss, self.note, dict(read_lines(self.folder(run) / "settings.conf")).get("device", ""))
@@ -300,19 +325,29 @@ class Sweep:
         began = time.monotonic(), self.needs.missing()[1]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.stop)
+        try:
+            self.train_missing(slots, environment, began)
+        finally:  # whatever ends this program: no run goes on without it
+            for process in self.running.values():
+                process.handle.terminate()
+            for process in self.running.values():
+                process.handle.wait()
+
+    def train_missing(self, slots, environment, began):
         while True:
             self.collect()
             missing, done, total = self.needs.missing()
             free = list(slots)
             for process in self.running.values():
                 free.remove(process.slot)
-            if not self.stopped:
-                waiting = [run for run in missing if run not in self.running and run not in self.failed]
-                for run, slot in zip(waiting, free):
+            waiting = [run for run in missing if run not in self.running and run not in self.failed]
+            for run, slot in zip(waiting, free):
+                if not self.stopped:
                     self.start(run, slot, environment)
-            if not self.running:
+            if not self.running and (self.stopped or not waiting):
                 return
-            self.progress.show(self.describe(done, total, began))
+            if self.progress.is_due():
+                self.progress.show(self.describe(done, total, began))
             time.sleep(0.05)
 
 

@@ -66,10 +66,20 @@ static int read_tokenizer(const char *folder, struct data_set *data) {
                : 0;
 }
 
+/* Both splits are of one tokenizer. */
+static int compare_splits(const char *folder, const struct data_set *data) {
+    const unsigned train = 8 * token_file_token_bytes(data->train), val = 8 * token_file_token_bytes(data->val);
+    return train == val
+               ? 0
+               : error_set("%s has tokens of %u bits to train on and of %u bits to evaluate on: they are of "
+                           "two tokenizers, so put them into folders of their own",
+                           folder, train, val);
+}
+
 int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
     if (data_set_read_meta(folder, data) || read_tokenizer(folder, data) ||
         token_file_open_split(folder, SPLIT_TRAIN, &data->train) ||
-        (needs_val && token_file_open_split(folder, SPLIT_VAL, &data->val))) {
+        (needs_val && (token_file_open_split(folder, SPLIT_VAL, &data->val) || compare_splits(folder, data)))) {
         data_set_close(data);
         return -1;
     }

@@ -133,9 +133,13 @@ static int open_data(struct trainer *trainer) {
         return data_set_fail_without_vocabulary(settings->data_dir);
     }
     if (data->vocab_size > model->vocab_size) {
-        return error_set("%s has a vocabulary of %" PRId64 " tokens, the model one of %" PRId64
+        return error_set("%s has a vocabulary of %" PRId64 " tokens%s, the model one of %" PRId64
                          ": give vocab_size = %" PRId64 " or more",
-                         settings->data_dir, data->vocab_size, model->vocab_size, data->vocab_size);
+                         settings->data_dir, data->vocab_size,
+                         files_exist(path_of("%s/meta.json", settings->data_dir).text)
+                             ? ""
+                             : " (that of its token shards, unless a meta.json says \"vocab_size\")",
+                         model->vocab_size, data->vocab_size);
     }
     warn_unused_vocabulary(trainer);
     return *model->tokenizer ? 0 : model_config_set_tokenizer(model, data->tokenizer);
@@ -288,18 +292,19 @@ static bool is_another(const char *before, const char *now) {
     return *before && *now && strcmp(before, now) != 0;
 }
 
-/* One file of the data, whose digest is `now`: it must be what the run was trained on, wherever it lies. */
-static int take_file(const struct trainer *trainer, const char *folder, const char *name,
+/* One file of the data, whose digest is `now`: it must be what the run was trained on, wherever it lies. Without a
+ * file the digest is "". */
+static int take_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
                      char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
     const struct train_settings *settings = trainer->settings;
     if (is_another(before, now)) {
         if (!settings->accept_new_data) {
             return error_set(
-                "%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
+                "%s is not the file that %s was trained on: losses would not compare. Put that file back, "
                 "or give --accept-new-data if the run shall go on with this one",
-                settings->data_dir, name, folder);
+                token_file_name(file), folder);
         }
-        PRINT(trainer, "data     %s/%s is another file than before, as accepted\n", settings->data_dir, name);
+        PRINT(trainer, "data     %s is another file than before, as accepted\n", token_file_name(file));
     }
     if (*now) {
         memcpy(before, now, CHECKSUM_SIZE);
@@ -315,8 +320,9 @@ static int take_data(struct trainer *trainer, const char *folder) {
     if (is_another(state->val_digest, trainer->val_digest)) {
         forget_best(state);
     }
-    return take_file(trainer, folder, "train.bin", state->train_digest, trainer->train_digest) ||
-                   take_file(trainer, folder, "val.bin", state->val_digest, trainer->val_digest)
+    const struct data_set *data = &trainer->data;
+    return take_file(trainer, folder, data->train, state->train_digest, trainer->train_digest) ||
+                   take_file(trainer, folder, data->val, state->val_digest, trainer->val_digest)
                ? -1
                : 0;
 }
@@ -352,7 +358,7 @@ static int open_sampler(const struct trainer *trainer, struct batch_sampler *sam
     const struct train_settings *settings = trainer->settings;
     const struct token_shape shape = {settings->batch_size, settings->model.block_size};
     return batch_sampler_create(sampler, file, seed, purpose, shape, rows, (uint32_t)settings->model.vocab_size)
-               ? error_prefix("%s/%s.bin", settings->data_dir, file == trainer->data.val ? "val" : "train")
+               ? error_prefix("%s", token_file_name(file))
                : 0;
 }
 
@@ -485,7 +491,7 @@ static int read_inputs(struct trainer *trainer, char **folder) {
         (*folder && take_model_of(*folder, settings))) {
         return -1;
     }
-    unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer,
+    unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer, resumes,
                          trainer->console);
     if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
         return fail_usage(trainer);

@@ -45,7 +45,8 @@ static char *complete(struct fixture *fixture) {
     char *said = NULL;
     size_t bytes;
     FILE *console = memory_open_stream(&said, &bytes);
-    unused_options_print(fixture->table.rows, fixture->table.count, &fixture->model, &fixture->optimizer, console);
+    unused_options_print(fixture->table.rows, fixture->table.count, &fixture->model, &fixture->optimizer, false,
+                         console);
     schedule_complete(fixture->table.rows, fixture->table.count, fixture->max_iters, &fixture->optimizer, console);
     memory_close_stream(console);
     return said;

@@ -14,7 +14,7 @@ MOCK = """#!%s -IS
 import json, math, os, sys
 options = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
 if options.get("residual") == "unknown":
-    sys.exit("hc_train: there is no such residual connection") or sys.exit(2)
+    sys.exit("hc_train: there is no such residual connection")
 if "--plan-only" in sys.argv:
     sys.exit()
 run = options["out-dir"]
@@ -79,10 +79,19 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(self.calls(), [])
         self.sweep("--seeds", "1,2,3,4", residual="rc,shc")
         self.assertEqual(self.calls(), ["residual=rc,seed=4", "residual=shc,seed=4"])
-        self.assertIn("Runs are missing of: rc", self.sweep("--seeds", "1,9", "--table", residual="rc")[0])
+        self.assertIn("Runs are missing of: rc", self.sweep("--seeds", "1,9", "--table", residual="rc", status=1)[0])
         (self.out / "residual=rc,seed=5" / "ckpt-10").mkdir(parents=True)
+        self.assertIn("has a run of other settings", self.sweep("--seeds", "5", residual="rc", status=2)[1])
+        record = (self.out / "residual=rc,seed=4" / "sweep.conf").read_text()
+        (self.out / "residual=rc,seed=5" / "sweep.conf").write_text(record.replace("seed = 4", "seed = 5"))
         self.sweep("--seeds", "5", residual="rc")
         self.assertEqual(self.calls(), ["residual=rc,seed=5 resumed"])
+
+    def test_other_settings(self):
+        """Folders of runs with other settings are not taken for these, even without the table; nor while others run."""
+        self.sweep("--n-layer", "2", "--seeds", "1", residual="rc")
+        (self.out / "runs.tsv").unlink()
+        self.assertIn("seed=1 has a run of other settings", self.sweep("--n-layer", "3", "--seeds", "1", residual="rc", status=2)[1])
 
     def test_diverged_and_failed(self):
         table, errors = self.sweep(residual="rc,hc,wide,mhc+read_delay=true", status=1)

@@ -92,6 +92,12 @@ UNIT_TEST(test_llama_3) {
     data_set_close(&data);
     write_part("llama/train_2.bin", "train", GPT2, 1, 0, 20);
     assert_error(data_set_open(scratch_path("llama"), false, &data), "train_2.bin has tokens of 16 bits");
+    write_part("llama/train_2.bin", "train", LLAMA3, 7, 0, 20);
+    write_part("llama/val_1.bin", "val", GPT2, 1, 0, 20);
+    assert_error(data_set_open(scratch_path("llama"), true, &data),
+                 "has tokens of 32 bits to train on and of 16 bits to evaluate on");
+    assert_error(token_shards_refuse_output(scratch_path("llama"), scratch_path("llama/val_1.bin")), "val_1.bin");
+    assert_int_equal(token_shards_refuse_output(scratch_path("llama"), scratch_path("llama/other.bin")), 0);
 }
 
 static void refused(const char *expected) {
@@ -141,7 +147,7 @@ UNIT_TEST(test_the_same_bits_as_one_file) {
     assert_same_file("of-shards/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors");
     write_part("shards/fineweb_train_000002.bin", "train", GPT2, 1, 7, 1); /* another token in one shard */
     assert_failed(TRAIN("of-shards", TRAIN_ON("shards"), "--init-from", "resume", "--max-iters", "6"), FAILED,
-                  "is not the file that");
+                  "shards/*train*.bin is not the file that");
 }
 
 static int begin(void **state) {
