@@ -137,7 +137,8 @@ class Sweep:
         """(what happened, what is wrong with it)."""
         status, stdout, stderr = outcome
         name = Path(scenario.command(self.tools(folder), folder)[0]).name
-        messages = [line for line in stderr.splitlines() if line.startswith(f"{name}: ")]
+        begins = str.startswith if scenario.ranks == 1 else str.__contains__  # mpirun may write it behind a line of another rank that has not ended
+        messages = [line for line in stderr.splitlines() if begins(line, f"{name}: ")]
         if status is None:
             return "hang", "it hangs"
         interrupted = fault.endswith("!") and status in (INTERRUPTED, -signal.SIGINT)  # by itself, or by the signal where there is nothing to save
