@@ -236,7 +236,7 @@ SWEEPS = ("nanogpt", "modern", "fair")
 
 
 def sweep(name):
-    """hc_sweep's table with what each residual connection is. It writes fair's picture beside the document's, too."""
+    """hc_sweep's table with a column that describes each residual connection; below fair's, its picture."""
     heads, rule, *rows = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in (ROOT / "out" / name / "table.md").read_text().splitlines()]
     known = connections(BUILD)
     lines = [[first.strip(), known[first.strip(" `")].summary, *others] for first, *others in rows]

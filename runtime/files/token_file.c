@@ -102,15 +102,20 @@ static int add_shard(struct token_file *file, const char *path) {
     return 0;
 }
 
-int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
-    struct token_file *file = memory_zeroed(1, sizeof *file);
-    const int status = add_plain(file, path, token_bytes);
-    file->name = memory_string(path);
+/* Gives the file to the caller if its opening succeeded, else closes it. Returns the status. */
+static int hand_over(struct token_file *file, int status, struct token_file **opened) {
     *opened = status ? NULL : file;
     if (status) {
         token_file_close(file);
     }
     return status;
+}
+
+int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
+    struct token_file *file = memory_zeroed(1, sizeof *file);
+    const int status = add_plain(file, path, token_bytes);
+    file->name = memory_string(path);
+    return hand_over(file, status, opened);
 }
 
 static int read_token_bytes(const char *folder, unsigned *token_bytes) {
@@ -140,11 +145,7 @@ static int open_shards(const char *folder, int split, const struct token_shard_n
                       "\"token_bytes\" to %u",
                       folder, 8 * token_bytes, token_split_name(split), 8 * file->token_bytes, file->token_bytes);
     }
-    *opened = status ? NULL : file;
-    if (status) {
-        token_file_close(file);
-    }
-    return status;
+    return hand_over(file, status, opened);
 }
 
 int token_file_open_split(const char *folder, int split, struct token_file **opened) {
@@ -248,7 +249,7 @@ static int read_stored(const struct token_file *file, uint64_t first, uint64_t c
     return 0;
 }
 
-/* Blocks that are examined: those of two per shard, if that is more than of a file. */
+/* How many blocks are examined at most: 256, or two for each shard if there are more than 128 shards. */
 static uint64_t most_blocks(const struct token_file *file) {
     const uint64_t both = 2 * (uint64_t)file->part_count;
     return both > BLOCKS ? both : BLOCKS;

@@ -54,6 +54,7 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
 int token_file_check(struct token_file *file);
 
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
- * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last; of more
- * than 128 shards twice as many blocks as shards. The number of tokens in each shard counts, too. */
+ * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last. For
+ * more than 128 shards there are twice as many blocks as shards. The digest also depends on the length of each
+ * shard. */
 int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);

@@ -129,6 +129,11 @@ void token_shards_free(struct token_shard_names *list) {
     *list = (struct token_shard_names){0};
 }
 
+/* As files_open, of shard `path`. */
+static int open_shard(const char *path, uint64_t *bytes) {
+    return files_open(path, path_of("token file %s", path).text, bytes);
+}
+
 int token_shards_kind(const char *folder, const struct token_shard_kind **kind) {
     struct token_shard_names list;
     uint64_t bytes, count;
@@ -142,7 +147,7 @@ int token_shards_kind(const char *folder, const struct token_shard_kind **kind) 
     }
     if (list.count > 0) {
         const struct path path = path_of("%s/%s", folder, list.names[0]);
-        const int descriptor = files_open(path.text, path_of("token file %s", path.text).text, &bytes);
+        const int descriptor = open_shard(path.text, &bytes);
         status = descriptor < 0 ? -1 : token_shard_read_header(descriptor, path.text, bytes, kind, &count);
         if (descriptor >= 0) {
             close(descriptor);
@@ -159,7 +164,7 @@ int token_shards_refuse_beside(const char *folder, int split) {
         const struct path path = path_of("%s/%s", folder, list.names[i]);
         unsigned char magic[4];
         uint64_t bytes;
-        const int descriptor = files_open(path.text, path_of("token file %s", path.text).text, &bytes);
+        const int descriptor = open_shard(path.text, &bytes);
         if (descriptor >= 0 && files_read_all(descriptor, magic, sizeof magic, 0) == (ssize_t)sizeof magic &&
             kind_of(token_load(magic, 4))) {
             status =

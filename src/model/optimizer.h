@@ -23,7 +23,7 @@ struct optimizer {
      * (parameter.matrices), which it updates whole: `step` updates those that begin in its range. NULL: it treats
      * all weights alike. */
     const char *matrix_state;
-    double (*matrix_cost)(uint64_t rows, uint64_t columns); /* FLOPs of the update of a matrix; NULL: as above */
+    double (*matrix_cost)(uint64_t rows, uint64_t columns); /* what its update costs, in any unit; NULL: as above */
     const struct optimizer *others; /* whose step updates other parameters; it has options, too. NULL: its own */
     void (*plan)(struct gpt *gpt);  /* plans buffers of its own; NULL: none */
 };

@@ -53,7 +53,7 @@ struct parameters {
     struct parameter *table; /* in the order of checkpoint files */
     size_t count;
     size_t *in_arena;   /* [count] places in the table, by offset */
-    uint64_t *outside;  /* [count] elements before each of in_arena without those of matrices */
+    uint64_t *outside;  /* [count] for each of in_arena: elements before it that are of no matrix */
     uint64_t elements;  /* of the arena, gaps included; a multiple of 64 */
     uint64_t decayed;   /* elements before this take weight decay */
     uint64_t total;     /* parameters, without gaps */

@@ -47,6 +47,10 @@ class Report:
     def name(self, choices):
         return ", ".join(map(label, choices))
 
+    def begun(self):
+        """The settings that have losses."""
+        return [choices for choices, losses in self.losses.items() if losses]
+
     def rows(self, choices):
         """Of one setting: seeds, mean and deviation as text."""
         losses = self.losses[choices]
@@ -58,7 +62,7 @@ class Report:
         """In Markdown."""
         heads = [*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation", *(f"to {self.base_name(base)}" for base in self.plan.bases)]
         rows = []
-        for choices in (choices for choices, losses in self.losses.items() if losses):
+        for choices in self.begun():
             found = [self.interval(choices, base) for base in self.plan.bases]
             better_than = [", ".join(f"`{self.name(pair.worse)}`" for pair in self.pairs if pair.better == choices and pair.p < 0.05)] * self.correct
             rows.append([*(f"`{label(choice)}`" for choice in choices), *(f"{value:g}" for value in self.best[choices]), *self.rows(choices),
@@ -75,7 +79,7 @@ class Report:
         for base in self.plan.bases:
             heads += [f"to {self.base_name(base)}", "half width"]
         rows = [heads]
-        for choices in (choices for choices, losses in self.losses.items() if losses):
+        for choices in self.begun():
             found = [self.interval(choices, base) for base in self.plan.bases]
             numbers = [text for one in found for text in ((f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", ""))]
             rows.append([*choices, *(f"{value:g}" for value in self.best[choices]), *self.rows(choices), *numbers])

@@ -27,7 +27,7 @@ struct buckets {
     uint64_t largest; /* elements of the largest bucket */
 };
 
-/* FLOPs of the update of a matrix. */
+/* What the update of a matrix costs, in any unit. */
 typedef double matrix_cost(uint64_t rows, uint64_t columns);
 
 /* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
