@@ -391,7 +391,11 @@ static int check_move(const char *source, const char *target) {
                : error_set_errno("cannot move the new %s into place", target);
 }
 
-int files_move_into(const char *folder, const char *from, const char *const *names) {
+static int remove_old(const char *path) {
+    return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path);
+}
+
+int files_move_into(const char *folder, const char *from, const char *const *names, const char *const *old) {
     size_t count = 0;
     for (; names[count] != NULL; count++) {
         if (check_move(path_of("%s/%s", from, names[count]).text, path_of("%s/%s", folder, names[count]).text) !=
@@ -404,8 +408,13 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
     if (files_sync_all(from) != 0) {
         return -1;
     }
-    if (waits && unlink(last.text) != 0 && errno != ENOENT) {
-        return error_set_errno("cannot remove the old %s", last.text);
+    if (waits && remove_old(last.text) != 0) {
+        return -1;
+    }
+    for (; old != NULL && *old != NULL; old++) {
+        if (remove_old(path_of("%s/%s", folder, *old).text) != 0) {
+            return -1;
+        }
     }
     for (size_t i = 0; i < count; i++) {
         const struct path source = path_of("%s/%s", from, names[i]), target = path_of("%s/%s", folder, names[i]);

@@ -58,6 +58,14 @@ int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, co
     return 0;
 }
 
+void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], unsigned token_bytes, uint64_t count) {
+    const struct token_shard_kind *kind = token_bytes == kinds[0].token_bytes ? &kinds[0] : &kinds[1];
+    memset(header, 0, TOKEN_SHARD_HEADER_BYTES);
+    token_store(header, 4, kind->magic);
+    token_store(header + 4, 4, kind->version);
+    token_store(header + 8, 4, (uint32_t)count);
+}
+
 /* ---- names */
 
 struct listing {
@@ -86,6 +94,11 @@ static bool is_shard_name(const char *name, int split) {
     return own && (!other || own > other);
 }
 
+void token_shards_add(struct token_shard_names *list, const char *name) {
+    memory_reserve((void **)&list->names, &list->capacity, list->count + 1, sizeof *list->names);
+    list->names[list->count++] = name ? memory_string(name) : NULL;
+}
+
 static int add_name(void *context, const char *name) {
     const struct listing *listing = context;
     struct token_shard_names *list = listing->list;
@@ -96,8 +109,7 @@ static int add_name(void *context, const char *name) {
         return error_set("%s has more than %d token shards (*%s*.bin): put fewer, larger ones there",
                          listing->folder, TOKEN_SHARDS_MOST, token_split_name(listing->split));
     }
-    memory_reserve((void **)&list->names, &list->capacity, list->count + 1, sizeof *list->names);
-    list->names[list->count++] = memory_string(name);
+    token_shards_add(list, name);
     return 0;
 }
 

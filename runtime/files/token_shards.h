@@ -21,6 +21,9 @@ struct token_shard_kind {
 int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, const struct token_shard_kind **kind,
                             uint64_t *count);
 
+/* Fills the header of a shard of `count` tokens, of 2 or 4 bytes each: 1 to INT32_MAX of them. */
+void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], unsigned token_bytes, uint64_t count);
+
 /* The shards of a split, an enum token_split, in a folder: names sorted by bytes. */
 struct token_shard_names {
     char **names;
@@ -30,6 +33,9 @@ struct token_shard_names {
 /* Lists *train*.bin or *val*.bin, but train.bin, val.bin and hidden files; where a name has both words, the last
  * one decides. None is success; more than TOKEN_SHARDS_MOST is an error. The caller frees. */
 int token_shards_list(const char *folder, int split, struct token_shard_names *list);
+
+/* Adds a copy of the name, or NULL, behind the others. */
+void token_shards_add(struct token_shard_names *list, const char *name);
 void token_shards_free(struct token_shard_names *list);
 
 /* The kind of the first shard of a folder that has no train.bin; NULL: there are none. */

@@ -179,7 +179,7 @@ static int move_files(const char *path, const char *staging) {
         }
     }
     names[count] = NULL;
-    return files_move_into(path, staging, names);
+    return files_move_into(path, staging, names, NULL);
 }
 
 /* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0:

@@ -4,12 +4,13 @@
 #include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/token_file.h"
+#include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "src/corpus/corpus_reader.h"
+#include "src/corpus/shard_writer.h"
 #include "src/corpus/token_writer.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
@@ -105,33 +106,71 @@ static int begin_task(struct preparation *preparation) {
 
 /* ---- the folder of work */
 
-static int remove_old(const char *folder, const char *name) {
-    const struct path path = path_of("%s/%s", folder, name);
-    return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
+/* The results of finished work. */
+struct results {
+    uint64_t shards[TOKEN_SPLITS]; /* 0: the split has one file */
+    bool has_val, has_tokenizer;
+};
+
+/* Lists the files of results in the order in which they are moved, with NULL behind the last. The caller frees. */
+static struct token_shard_names list_results(const struct results *results) {
+    struct token_shard_names list = {0};
+    for (int split = TOKEN_SPLITS - 1; split >= 0; split--) {
+        for (uint64_t i = 0; i < results->shards[split]; i++) {
+            token_shards_add(&list, shard_name(split, i).text);
+        }
+        if (results->shards[SPLIT_TRAIN] == 0 && (split == SPLIT_TRAIN || results->has_val)) {
+            token_shards_add(&list, split == SPLIT_TRAIN ? "train.bin" : "val.bin");
+        }
+    }
+    if (results->has_tokenizer) {
+        token_shards_add(&list, TOKENIZER_FILE_NAME);
+    }
+    token_shards_add(&list, "meta.json");
+    token_shards_add(&list, NULL);
+    return list;
 }
 
-/* Moves complete results of a task, meta.json last, from the folder of work to their folder, and removes the folder
- * of work. Without has_val, an older val.bin is removed, and an older tokenizer.json if the task has none. When it
- * was interrupted or failed, calling it again continues. */
-static int move_results(const struct preparation *preparation, const json_t *task, bool has_val) {
-    const char *folder = preparation->settings->folder, *work = preparation->work;
-    const char *tokenizer = json_string_value(json_object_get(task, "tokenizer"));
-    const bool has_file = tokenizer && strcmp(tokenizer, "file") == 0;
-    const char *names[5];
-    size_t count = 0;
-    if (has_val) {
-        names[count++] = "val.bin";
+/* Lists in the same way the files of older results that have no successor. The caller frees, also on failure. */
+static int list_old(const char *folder, const struct results *results, struct token_shard_names *list) {
+    const bool has_shards = results->shards[SPLIT_TRAIN] > 0;
+    *list = (struct token_shard_names){0};
+    if (has_shards) {
+        token_shards_add(list, "train.bin");
     }
-    names[count++] = "train.bin";
-    if (has_file) {
-        names[count++] = TOKENIZER_FILE_NAME;
+    if (has_shards || !results->has_val) {
+        token_shards_add(list, "val.bin");
     }
-    names[count++] = "meta.json";
-    names[count] = NULL;
-    return files_move_into(folder, work, names) || (!has_val && remove_old(folder, "val.bin")) ||
-                   (!has_file && remove_old(folder, TOKENIZER_FILE_NAME)) || files_remove_folder(work)
-               ? -1
-               : 0;
+    if (!results->has_tokenizer) {
+        token_shards_add(list, TOKENIZER_FILE_NAME);
+    }
+    const int status = shard_list_old(folder, results->shards, list);
+    token_shards_add(list, NULL);
+    return status;
+}
+
+/* Moves complete results, which the state describes, from the folder of work to their folder, meta.json last, and
+ * removes the folder of work. Of older results nothing stays. When it was interrupted or failed, calling it again
+ * continues. */
+static int move_results(const struct preparation *preparation, const json_t *state) {
+    const char *folder = preparation->settings->folder;
+    const char *tokenizer = json_string_value(json_object_get(json_object_get(state, "task"), "tokenizer"));
+    const struct results results = {
+        .shards = {json_file_number(state, "train_shards"), json_file_number(state, "val_shards")},
+        .has_val = json_is_true(json_object_get(state, "moving")),
+        .has_tokenizer = tokenizer && strcmp(tokenizer, "file") == 0,
+    };
+    if (results.shards[SPLIT_TRAIN] > TOKEN_SHARDS_MOST || results.shards[SPLIT_VAL] > TOKEN_SHARDS_MOST) {
+        return error_set("the finished work in %s is damaged: start again with --no-resume", preparation->work);
+    }
+    struct token_shard_names list = list_results(&results), old;
+    const int status = list_old(folder, &results, &old) ||
+                       files_move_into(folder, preparation->work, (const char *const *)list.names,
+                                       (const char *const *)old.names) ||
+                       files_remove_folder(preparation->work);
+    token_shards_free(&list);
+    token_shards_free(&old);
+    return status ? -1 : 0;
 }
 
 /* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0:
@@ -150,8 +189,8 @@ static int read_state(const struct preparation *preparation, json_t **state) {
     const json_t *moving = json_object_get(left, "moving");
     const bool same =
         resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);
-    if (moving && move_results(preparation, json_object_get(left, "task"), json_is_true(moving)) == 0) {
-        result = same;
+    if (moving && move_results(preparation, left) == 0) {
+        result = same && json_file_number(left, "shard_tokens") == (uint64_t)preparation->settings->shard_tokens;
     } else if (moving) {
         result = resume ? -1 : 0;
     } else if (same) {
@@ -165,12 +204,26 @@ static int read_state(const struct preparation *preparation, json_t **state) {
     return result;
 }
 
+/* Fails if an input is a shard in the folder of results, or if shards to be written would have others beside them.
+ */
+static int check_shards(const struct preparation *preparation) {
+    const struct prepare_settings *settings = preparation->settings;
+    const char *const inputs[] = {settings->order, settings->tokenizer.path};
+    for (size_t i = 0; i < settings->source_count + COUNT(inputs); i++) {
+        const char *input = i < settings->source_count ? settings->sources[i] : inputs[i - settings->source_count];
+        if (input && token_shards_refuse_output(settings->folder, input)) {
+            return -1;
+        }
+    }
+    return settings->shard_tokens > 0 ? shard_refuse_others(settings->folder) : 0;
+}
+
 /* Makes the folder of results, and keeps other processes out of it. */
 static int begin_folder(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     preparation->made_folder = !files_exist(folder);
     preparation->work = memory_format("%s/.hc_prepare", folder);
-    if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock)) {
+    if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock) || check_shards(preparation)) {
         return -1;
     }
     files_stage_clean(folder);
@@ -369,9 +422,10 @@ static int write_meta(const struct preparation *preparation) {
     const bool chunks = settings->kind == DOCUMENT_CHUNKS;
     const char *order = chunks ? "kept" : settings->order ? "listed" : settings->shuffle ? "shuffled" : "kept";
     json_t *meta =
-        json_pack("{s:I, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, s:o*, "
-                  "s:s*, s:s*, s:o*}",
-                  "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "tokenizer",
+        json_pack("{s:I, s:o*, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, "
+                  "s:o*, s:s*, s:s*, s:o*}",
+                  "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "shard_tokens",
+                  settings->shard_tokens ? json_integer(settings->shard_tokens) : NULL, "tokenizer",
                   tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens",
                   (json_int_t)val, "held_out_fraction", (double)val / (double)(train + val), "val_fraction",
                   settings->val_fraction, "unigram_entropy", entropy(counts->train_values, vocabulary, train),
@@ -430,22 +484,59 @@ static int check_results(const struct preparation *preparation) {
                      chunks ? "" : ", or take the text as one with --documents chunks");
 }
 
-/* Writes meta.json and moves the results into place. From here on, the next process only continues the move. */
+static int count_shards(const struct preparation *preparation, int split, uint64_t *count) {
+    const uint64_t tokens = token_writer_counts(preparation->writer)->tokens[split];
+    return shard_count(split, tokens, (uint64_t)preparation->settings->shard_tokens, count);
+}
+
+/* Divides train.bin and val.bin, which stay in the folder of work, into shards, whose numbers are in counts. */
+static int write_shards(struct preparation *preparation, uint64_t counts[TOKEN_SPLITS]) {
+    const unsigned token_bytes = token_bytes_for(tokenizer_count(preparation->tokenizer));
+    const uint64_t each = (uint64_t)preparation->settings->shard_tokens;
+    if (save_state(preparation) || count_shards(preparation, SPLIT_TRAIN, &counts[SPLIT_TRAIN]) ||
+        count_shards(preparation, SPLIT_VAL, &counts[SPLIT_VAL])) {
+        return -1;
+    }
+    const uint64_t total = counts[SPLIT_TRAIN] + counts[SPLIT_VAL];
+    begin_progress(preparation, 0);
+    for (uint64_t i = 0; i < total; i++) {
+        const bool is_val = i >= counts[SPLIT_TRAIN];
+        if (wants_to_stop(preparation)) {
+            preparation->stopped = true;
+            return error_set("stopped while writing shards");
+        }
+        if (shard_write(preparation->work, is_val ? SPLIT_VAL : SPLIT_TRAIN, token_bytes, each,
+                        is_val ? i - counts[SPLIT_TRAIN] : i)) {
+            return -1;
+        }
+        progress_show(&preparation->progress, "writing shards", (int64_t)i + 1, (int64_t)total, "", false);
+    }
+    return 0;
+}
+
+/* Writes what is missing beside train.bin and val.bin and moves the results into place. From then on, the next
+ * process only continues the move. */
 static int finish(struct preparation *preparation) {
-    const bool val = has_val(preparation->settings);
+    const int64_t shard_tokens = preparation->settings->shard_tokens;
+    uint64_t shards[TOKEN_SPLITS] = {0};
     if (check_results(preparation)) {
         preparation->saved = false; /* resuming would give the same */
         return -1;
     }
-    if (copy_tokenizer(preparation) || write_meta(preparation)) {
+    if ((shard_tokens > 0 && write_shards(preparation, shards)) || copy_tokenizer(preparation) ||
+        write_meta(preparation)) {
         return -1;
     }
-    json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", val);
+    json_t *state =
+        json_pack("{s:O, s:b, s:I, s:I, s:I}", "task", preparation->task, "moving", has_val(preparation->settings),
+                  "shard_tokens", (json_int_t)shard_tokens, "train_shards", (json_int_t)shards[SPLIT_TRAIN],
+                  "val_shards", (json_int_t)shards[SPLIT_VAL]);
     preparation->saved = true;
-    return json_file_write(path_of("%s/state.json", preparation->work).text, state, JSON_REAL_PRECISION(17)) ||
-                   move_results(preparation, preparation->task, val)
-               ? -1
-               : 0;
+    const int status = json_file_write(path_of("%s/state.json", preparation->work).text, json_incref(state),
+                                       JSON_REAL_PRECISION(17)) ||
+                       move_results(preparation, state);
+    json_decref(state);
+    return status ? -1 : 0;
 }
 
 /* Reads the report from meta.json, since an earlier process may have written the results. */

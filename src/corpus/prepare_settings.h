@@ -5,7 +5,7 @@
 #include "src/text/tokenizer.h"
 
 struct prepare_settings {
-    const char *folder;         /* of the results: train.bin, val.bin, meta.json; made if missing */
+    const char *folder;         /* of the results: train.bin, val.bin (or shards), meta.json; made if missing */
     const char *const *sources; /* files, "-" is standard input */
     size_t source_count;        /* at least 1 */
     bool val_source;            /* the last source is held out, and nothing else; val_fraction is 0 */
@@ -19,6 +19,7 @@ struct prepare_settings {
     const char *order;     /* a list for document_order_begin, or NULL */
     int64_t threads;       /* that encode */
     bool resume;           /* continue from what an interrupted run of the same settings left */
+    int64_t shard_tokens;  /* in each of llm.c's token shards; 0: train.bin and val.bin */
     uint64_t bucket_bytes; /* of text that is sorted at once, about: PREPARE_BUCKET_BYTES */
     double save_interval;  /* seconds between two saved states: PREPARE_SAVE_INTERVAL */
     int stop_descriptor;   /* readable: stop; -1: never */

@@ -18,7 +18,8 @@ static struct program program = {
     .info.name = "hc_prepare",
     .info.summary =
         "Encodes text as the token files that hc_train reads: DIR/train.bin, DIR/val.bin (little-endian 16-bit "
-        "numbers, as in nanoGPT) and DIR/meta.json (vocabulary, counts, sources with checksums). Files may be "
+        "numbers, as in nanoGPT; or llm.c's token shards, with --shards) and DIR/meta.json (vocabulary, counts, "
+        "sources with checksums). Files may be "
         "compressed by gzip or zstd, and larger than memory. The results appear when they are complete, and not at "
         "all otherwise. After an interruption, the same command resumes the work.\n"
         "JSON lines (names ending in .jsonl, .json, .ndjson) have a document in each line: documents are shuffled, "
@@ -152,6 +153,9 @@ int main(int argc, char **argv) {
         TEXT("order", &settings.order, NULL,
              "file with the documents' numbers in the order to write them (little-endian, 64 bits); the first ones "
              "are held out: see docs/data.md"),
+        INT("shards", &prepare->shard_tokens, "0", 0, INT32_MAX,
+            "write llm.c's token shards, files of at most so many tokens (its own have 100000000), instead of "
+            "train.bin and val.bin: corpus_train_000000.bin, ..., corpus_val_000000.bin"),
         INT("threads", &prepare->threads, "0", 0, 1024, "threads that encode; 0: one per core"),
         BOOL("resume", &prepare->resume, "true",
              "resume the work of an interrupted run with the same settings; --no-resume starts again"),

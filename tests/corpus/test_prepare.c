@@ -1,6 +1,7 @@
 /* hc_prepare, run as a program: token files, meta.json, and what is left when it fails. */
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
+#include "runtime/files/token_layout.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
@@ -255,6 +256,81 @@ UNIT_TEST(test_all_bytes_without_lines) {
     assert_int_equal(number_of(meta, "train_tokens") + number_of(meta, "val_tokens"), COUNT);
     assert_true(number_of(meta, "val_tokens") > 0);
     json_decref(meta);
+}
+
+/* The tokens of llm.c's shards "<folder>/corpus_<split>_*.bin", behind one another as in one token file; *count is
+ * their number of bytes. All shards have `each` tokens, the last one at most as many. */
+static char *join_shards(const char *folder, const char *split, size_t each, size_t *count) {
+    char *joined = malloc(1);
+    *count = 0;
+    for (int i = 0;; i++) {
+        const char *path = scratch_path(scratch_format("%s/corpus_%s_%06d.bin", folder, split, i));
+        size_t bytes;
+        if (!files_exist(path)) {
+            return joined;
+        }
+        assert_int_equal(*count % (2 * each), 0);
+        char *shard = scratch_read(path, &bytes);
+        const unsigned char *header = (const unsigned char *)shard;
+        assert_int_equal(token_load(header, 4), 20240520);
+        assert_int_equal(token_load(header + 4, 4), 1);
+        assert_int_equal(bytes, 1024 + 2 * token_load(header + 8, 4));
+        assert_in_range(token_load(header + 8, 4), 1, each);
+        for (int zero = 12; zero < 1024; zero++) {
+            assert_int_equal(header[zero], 0);
+        }
+        joined = realloc(joined, *count + bytes - 1024);
+        memcpy(joined + *count, shard + 1024, bytes - 1024);
+        *count += bytes - 1024;
+        free(shard);
+    }
+}
+
+static void assert_same_tokens(const char *folder, const char *split, size_t each, const char *path) {
+    size_t count, wanted;
+    char *joined = join_shards(folder, split, each, &count), *whole = scratch_read(path, &wanted);
+    assert_int_equal(count, wanted);
+    assert_memory_equal(joined, whole, count);
+    free(joined);
+    free(whole);
+}
+
+/* Shards have the tokens of train.bin and val.bin. Either kind of results replaces the other. */
+UNIT_TEST(test_shards) {
+    const char *source = write_text("sharded.txt", 20000, 6), *out = scratch_path("sharded");
+    const char *train = scratch_path("whole/train.bin"), *val = scratch_path("whole/val.bin");
+    assert_int_equal(RUN("--out", scratch_path("whole"), source), 0);
+    assert_int_equal(RUN("--out", out, source), 0);
+    assert_int_equal(RUN("--out", out, "--shards", "1000", source), 0);
+    json_t *meta = read_meta("sharded");
+    assert_int_equal(number_of(meta, "vocab_size"), 256);
+    assert_int_equal(number_of(meta, "shard_tokens"), 1000);
+    const size_t shards = ((size_t)number_of(meta, "train_tokens") + 999) / 1000 +
+                          ((size_t)number_of(meta, "val_tokens") + 999) / 1000;
+    json_decref(meta);
+    assert_int_equal(scratch_entries(out), shards + 1);
+    assert_same_tokens("sharded", "train", 1000, train);
+    assert_same_tokens("sharded", "val", 1000, val);
+    assert_int_equal(RUN("--out", out, "--shards", "7000", "--val-fraction", "0", source), 0);
+    assert_int_equal(scratch_entries(out), 4);
+    assert_int_equal(RUN("--out", scratch_path("whole"), "--val-fraction", "0", source), 0);
+    assert_same_tokens("sharded", "train", 7000, train);
+}
+
+/* Shards of others are not written beside, and a shard is no input of the command that replaces it. */
+UNIT_TEST(test_refused_shards) {
+    const char *source = write_text("refused.txt", 9000, 6), *out = scratch_path("refused");
+    assert_int_equal(RUN("--out", out, "--shards", "5000", source), 0);
+    assert_int_equal(RUN("--out", out, "--shards", "5000", scratch_path("refused/corpus_train_000001.bin")), 1);
+    assert_message("refused/corpus_train_000001.bin is an input of this command");
+    assert_int_equal(rename(scratch_path("refused/corpus_train_000001.bin"),
+                            scratch_path("refused/corpus_train_00001.bin")),
+                     0);
+    assert_int_equal(RUN("--out", out, "--shards", "5000", source), 1);
+    assert_message("refused has corpus_train_00001.bin, which would be read as a token shard beside the new ones");
+    assert_true(files_exist(scratch_path("refused/corpus_train_000000.bin")));
+    assert_int_equal(RUN("--out", out, source), 0);
+    assert_int_equal(scratch_entries(out), 4);
 }
 
 UNIT_TEST(test_what_is_refused) {

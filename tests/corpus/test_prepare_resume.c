@@ -237,6 +237,39 @@ UNIT_TEST(test_place_taken) {
     prepared_remove();
 }
 
+/* More shards than can be read are refused when their number is known. The work is kept for larger ones, which a
+ * folder that is in the place of a shard, or a request to stop, keeps from being finished. */
+UNIT_TEST(test_shards) {
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_report report;
+    int other;
+    prepared_run(&settings);
+    const uint64_t tokens = prepared_run(&settings).train_tokens;
+    settings.shard_tokens = 1;
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
+    assert_non_null(strstr(error_text(), "tokens of train are"));
+    assert_non_null(strstr(error_text(), "and at most 4096 can be read: give --shards"));
+    assert_true(report.kept);
+    assert_int_equal(saved_number("reader", "documents"), DOCUMENTS);
+    settings.shard_tokens = (int64_t)tokens / 2;
+    settings.stop_descriptor = stop_at_once(&other);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
+    assert_true(report.kept && files_exist(prepared_path("train.bin")));
+    close(settings.stop_descriptor);
+    close(other);
+    settings.stop_descriptor = -1;
+    assert_int_equal(files_make_folder(prepared_path("corpus_train_000001.bin")), 0);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
+    assert_non_null(strstr(error_text(), "corpus_train_000001.bin: it is a folder"));
+    assert_true(report.kept && files_exist(prepared_path("train.bin")));
+    assert_int_equal(rmdir(prepared_path("corpus_train_000001.bin")), 0);
+    assert_int_equal(prepared_run(&settings).train_tokens, tokens);
+    assert_false(files_exist(prepared_path("train.bin")) || files_exist(prepared_path(".hc_prepare")));
+    assert_int_equal(scratch_entries(prepared_out), 5 - (int)(tokens % 2 == 0)); /* 2 or 3 shards, val, meta.json */
+    prepared_remove();
+}
+
 UNIT_TEST(test_stopped) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);

@@ -88,18 +88,18 @@ class Scenario:
 
 # ---- hc_prepare
 
-RESULTS = ("train.bin", "val.bin", "tokenizer.json", "meta.json")
+RESULTS = ("*.bin", "tokenizer.json", "meta.json")
 
 
 def prepared(folder, _stdout=""):
-    out = folder / "out"
-    return {**digests(out, "*.bin", "tokenizer.json", "meta.json"), "rest": sorted(path.name for path in out.glob("*") if path.name not in RESULTS)}
+    results = digests(folder / "out", *RESULTS)
+    return {**results, "rest": sorted(path.name for path in (folder / "out").glob("*") if path.name not in results)}
 
 
 def half_prepared(folder, before, complete):
     """Where meta.json is, all is of one making, and all of it is there."""
     now = digests(folder / "out", *RESULTS)
-    whole = [{name: made[name] for name in RESULTS if name in made} for made in (before, complete)]
+    whole = [{name: digest for name, digest in made.items() if name != "rest"} for made in (before, complete)]
     return None if "meta.json" not in now or now in whole else f"a folder with meta.json is not whole: {sorted(now)}"
 
 
@@ -324,6 +324,7 @@ SCENARIOS = [
     prepare_scenario("prepare_tokenizer_json", make_marks, "--tokenizer", TOKENIZER),
     prepare_scenario("prepare_resume", make_unfinished, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_over_other", make_other_results),
+    prepare_scenario("prepare_shards", make_other_results, "--shards", "5000"),
     train_scenario("train"),
     train_scenario("train_profile", "--profile", "--keep-checkpoints", "1", "--residual", "rc"),
     train_scenario("resume", "--init-from", "resume", make=make_half_run),

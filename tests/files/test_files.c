@@ -289,7 +289,7 @@ UNIT_TEST(test_stage_over_a_file) {
 }
 
 UNIT_TEST(test_move_into) {
-    static const char *const names[] = {"a", "b", NULL};
+    static const char *const names[] = {"a", "b", NULL}, *const old[] = {"older", "nowhere", NULL};
     const char *folder = scratch_path("into"), *from = scratch_path("into/.set");
     assert_int_equal(files_make_folder(from), 0);
     scratch_write("into/a", "old", 3);
@@ -297,23 +297,25 @@ UNIT_TEST(test_move_into) {
     scratch_write("into/other", "kept", 4);
     scratch_write("into/.set/a", "new", 3);
     scratch_write("into/.set/b", "new", 3);
-    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_int_equal(files_move_into(folder, from, names, NULL), 0);
     assert_content(scratch_path("into/a"), "new");
     assert_content(scratch_path("into/b"), "new");
     assert_content(scratch_path("into/other"), "kept");
     assert_int_equal(scratch_entries(from), 0);
     /* after all, or some of them, were moved */
-    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_int_equal(files_move_into(folder, from, names, NULL), 0);
     assert_content(scratch_path("into/b"), "new");
     scratch_write("into/.set/b", "newer", 5);
-    assert_int_equal(files_move_into(folder, from, names), 0);
+    scratch_write("into/older", "old", 3);
+    assert_int_equal(files_move_into(folder, from, names, old), 0);
     assert_content(scratch_path("into/b"), "newer");
+    assert_false(files_exist(scratch_path("into/older")));
     /* a name that is nowhere, or is a folder: nothing is touched */
     static const char *const more[] = {"a", "c", "b", NULL};
     scratch_write("into/.set/a", "last", 4);
-    assert_error(files_move_into(folder, from, more), "into/c into place: No such file");
+    assert_error(files_move_into(folder, from, more, NULL), "into/c into place: No such file");
     assert_int_equal(files_make_folder(scratch_path("into/c")), 0);
-    assert_error(files_move_into(folder, from, more), "into/c: it is a folder");
+    assert_error(files_move_into(folder, from, more, NULL), "into/c: it is a folder");
     assert_content(scratch_path("into/a"), "new");
     assert_content(scratch_path("into/b"), "newer");
     assert_content(scratch_path("into/.set/a"), "last");

@@ -1,0 +1,118 @@
+#include "src/corpus/shard_writer.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COPY_BYTES = 1 << 20 }; /* copied at once */
+
+struct shard_name shard_name(int split, uint64_t number) {
+    struct shard_name name;
+    snprintf(name.text, sizeof name.text, "corpus_%s_%06" PRIu64 ".bin", token_split_name(split), number);
+    return name;
+}
+
+/* Returns the number of a shard by its name; UINT64_MAX if hc_prepare gives no such name. */
+static uint64_t number_of(const char *name, int split) {
+    const size_t before = strlen("corpus_") + strlen(token_split_name(split)) + 1;
+    const uint64_t number = strlen(name) > before ? strtoull(name + before, NULL, 10) : 0;
+    return strcmp(shard_name(split, number).text, name) == 0 ? number : UINT64_MAX;
+}
+
+int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count) {
+    *count = tokens / each + (tokens % each > 0);
+    return *count <= TOKEN_SHARDS_MOST
+               ? 0
+               : error_set("%" PRIu64 " tokens of %s are %" PRIu64 " shards, and at most %d can be read: give "
+                           "--shards %" PRIu64 " or more",
+                           tokens, token_split_name(split), *count, TOKEN_SHARDS_MOST,
+                           tokens / TOKEN_SHARDS_MOST + 1);
+}
+
+/* ---- writing */
+
+/* Appends `bytes` bytes of the file `from`, open as `source`, from place `at` on. */
+static int copy(int source, const char *from, uint64_t at, uint64_t bytes, const struct output_file *target) {
+    unsigned char *block = memory_allocate(COPY_BYTES, 1);
+    int status = 0;
+    for (uint64_t done = 0; status == 0 && done < bytes;) {
+        const size_t some = bytes - done < COPY_BYTES ? (size_t)(bytes - done) : COPY_BYTES;
+        const ssize_t got = files_read_all(source, block, some, (int64_t)(at + done));
+        if (got < (ssize_t)some) {
+            status = got < 0 ? error_set_errno("cannot read %s", from) : error_set("%s became shorter", from);
+        } else if (fwrite(block, 1, some, target->stream) != some) {
+            status = error_set_errno("cannot write %s", target->path);
+        }
+        done += some;
+    }
+    free(block);
+    return status;
+}
+
+static int write_shard(int source, const char *from, uint64_t at, uint64_t count, unsigned token_bytes,
+                       const char *path) {
+    unsigned char header[TOKEN_SHARD_HEADER_BYTES];
+    struct output_file target = {0};
+    if (output_file_open(&target, path)) {
+        return -1;
+    }
+    token_shard_fill_header(header, token_bytes, count);
+    const int status = fwrite(header, 1, sizeof header, target.stream) != sizeof header
+                           ? error_set_errno("cannot write %s", path)
+                           : copy(source, from, at, count * token_bytes, &target);
+    return output_file_end(&target, status);
+}
+
+int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number) {
+    const struct path from = path_of("%s/%s.bin", folder, token_split_name(split));
+    const struct path path = path_of("%s/%s", folder, shard_name(split, number).text);
+    uint64_t bytes;
+    const int source = files_open(from.text, from.text, &bytes);
+    if (source < 0) {
+        return -1;
+    }
+    const uint64_t first = number * each, left = bytes / token_bytes - first;
+    const int status =
+        write_shard(source, from.text, first * token_bytes, left < each ? left : each, token_bytes, path.text);
+    close(source);
+    return status;
+}
+
+/* ---- older shards */
+
+int shard_refuse_others(const char *folder) {
+    int status = 0;
+    for (int split = 0; status == 0 && split < TOKEN_SPLITS; split++) {
+        struct token_shard_names list;
+        status = token_shards_list(folder, split, &list);
+        for (size_t i = 0; status == 0 && i < list.count; i++) {
+            status = number_of(list.names[i], split) < UINT64_MAX
+                         ? 0
+                         : error_set("%s has %s, which would be read as a token shard beside the new ones: choose "
+                                     "another --out",
+                                     folder, list.names[i]);
+        }
+        token_shards_free(&list);
+    }
+    return status;
+}
+
+int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct token_shard_names *old) {
+    int status = 0;
+    for (int split = 0; status == 0 && split < TOKEN_SPLITS; split++) {
+        struct token_shard_names list;
+        status = token_shards_list(folder, split, &list);
+        for (size_t i = 0; i < list.count; i++) {
+            const uint64_t number = number_of(list.names[i], split);
+            if (number != UINT64_MAX && number >= kept[split]) {
+                token_shards_add(old, list.names[i]);
+            }
+        }
+        token_shards_free(&list);
+    }
+    return status;
+}

@@ -1,0 +1,26 @@
+/* Divides token files into llm.c's token shards (token_shards.h), for hc_prepare --shards. */
+#pragma once
+
+#include "runtime/files/token_layout.h"
+#include "runtime/files/token_shards.h"
+#include <stdint.h>
+
+/* The name of a shard that hc_prepare writes, by its number from 0: corpus_train_000000.bin. */
+struct shard_name {
+    char text[48];
+};
+struct shard_name shard_name(int split, uint64_t number);
+
+/* The number of shards of `each` tokens, of which the last one may have fewer. Fails if hc_train would not read so
+ * many. */
+int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count);
+
+/* Writes shard `number` of the split, an enum token_split, whose tokens are in <folder>/train.bin or val.bin, to
+ * the same folder. A file of its name is replaced. */
+int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number);
+
+/* Fails if the folder has files that would be read as shards, but whose names hc_prepare does not give. */
+int shard_refuse_others(const char *folder);
+
+/* Adds to the list those shards in the folder that hc_prepare has named, from the number kept[split] on. */
+int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct token_shard_names *old);
