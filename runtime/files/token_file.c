@@ -3,7 +3,9 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
+#include "runtime/system/host.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/search.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,7 +38,9 @@ struct token_file {
 
 const char *const token_folder_files[] = {"val.bin", "train.bin", TOKENIZER_FILE_NAME, "meta.json", NULL};
 
-int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes) {
+/* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
+ * on 2 with a "vocab_size" that needs 4. */
+static int token_bytes_of(const json_t *meta, unsigned *token_bytes) {
     const json_t *given = json_object_get(meta, "token_bytes");
     const uint64_t vocab_size = json_file_number(meta, "vocab_size"), bytes = json_file_number(meta, "token_bytes");
     *token_bytes = given ? (unsigned)bytes : TOKEN_LEAST_BYTES;
@@ -96,6 +100,7 @@ static int add_shard(struct token_file *file, const char *path) {
                          "tokenizers need folders of their own",
                          path, 8 * kind->token_bytes, 8 * file->token_bytes);
     }
+    host_spare_descriptors(part->descriptor); /* there may be more shards than descriptors by default */
     part->header_bytes = TOKEN_SHARD_HEADER_BYTES;
     file->token_bytes = kind->token_bytes;
     file->count += part->count;
@@ -124,7 +129,7 @@ static int read_token_bytes(const char *folder, unsigned *token_bytes) {
     if (files_exist(path.text) && json_file_read(path.text, TOKEN_META_MOST_BYTES, &meta)) {
         return -1;
     }
-    const int status = token_bytes_of_meta(meta, token_bytes);
+    const int status = token_bytes_of(meta, token_bytes);
     json_decref(meta);
     return status ? error_prefix("%s", path.text) : 0;
 }
@@ -192,6 +197,19 @@ const char *token_file_name(const struct token_file *file) {
     return file->name;
 }
 
+const char *token_file_short_name(const struct token_file *file) {
+    const char *slash = strrchr(file->name, '/');
+    return slash ? slash + 1 : file->name;
+}
+
+size_t token_file_shards(const struct token_file *file) {
+    return file->part_count;
+}
+
+struct token_range token_file_shard(const struct token_file *file, size_t index) {
+    return (struct token_range){file->parts[index].first, file->parts[index].count};
+}
+
 unsigned token_file_token_bytes(const struct token_file *file) {
     return file->token_bytes;
 }
@@ -223,20 +241,11 @@ static int read_part(const struct token_file *file, const struct token_part *par
     return 0;
 }
 
-/* The file that has a token of the split: the last one that begins at or before it. */
-static size_t find_part(const struct token_file *file, uint64_t token) {
-    size_t low = 0, high = file->part_count;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        *(file->parts[middle].first <= token ? &low : &high) = middle;
-    }
-    return low;
-}
-
 /* Reads tokens [first, first + count) of the split as they are stored. All must be in the vocabulary. */
 static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                        unsigned char *bytes) {
-    for (size_t index = find_part(file, first); count > 0; index++) {
+    const size_t shard = search_range(&file->parts->first, sizeof *file->parts, file->part_count, first);
+    for (size_t index = shard; count > 0; index++) {
         const struct token_part *part = &file->parts[index];
         const uint64_t begin = first - part->first, left = part->count - begin, some = count < left ? count : left;
         if (read_part(file, part, begin, some, vocab_size, bytes)) {

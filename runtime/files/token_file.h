@@ -6,7 +6,6 @@
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/token_layout.h"
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,10 +21,6 @@ extern const char *const token_folder_files[];
 #define TOKENIZER_FILE_NAME "tokenizer.json"
 enum { TOKENIZER_FILE_MOST_BYTES = 1 << 27 };
 
-/* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
- * on 2 with a "vocab_size" that needs 4. */
-int token_bytes_of_meta(const json_t *meta, unsigned *token_bytes);
-
 /* Fails on missing, empty and unreadable files, and on those that are not a whole number of tokens (says which and
  * what to do). Owned by the caller. */
 int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened);
@@ -37,8 +32,18 @@ int token_file_open_split(const char *folder, int split, struct token_file **ope
 
 uint64_t token_file_count(const struct token_file *file); /* of all shards */
 
-/* The path of the file, or the pattern of the shards' paths; for messages. */
+/* The files of the split in order: 1, or the number of shards. */
+size_t token_file_shards(const struct token_file *file);
+
+/* The tokens of one of them, as places in the split. */
+struct token_range {
+    uint64_t first, count;
+};
+struct token_range token_file_shard(const struct token_file *file, size_t index);
+
+/* The path of the file, or the pattern of the shards' paths; for messages. The short name has no folder. */
 const char *token_file_name(const struct token_file *file);
+const char *token_file_short_name(const struct token_file *file);
 
 /* Of each token, 2 or 4. */
 unsigned token_file_token_bytes(const struct token_file *file);

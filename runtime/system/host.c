@@ -55,6 +55,19 @@ unsigned host_local_count(void) {
     return count ? count : 1;
 }
 
+/* ---- descriptors */
+
+enum { SPARE_DESCRIPTORS = 256 };
+
+void host_spare_descriptors(int descriptor) {
+    struct rlimit limit; /* a new descriptor has the lowest number that is not in use */
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max &&
+        limit.rlim_cur < (rlim_t)descriptor + SPARE_DESCRIPTORS) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit); /* if it fails, opening files will say so */
+    }
+}
+
 /* ---- cores */
 
 enum { MOST_PROCESSORS = 1 << 16 };

@@ -26,6 +26,10 @@ size_t host_address_space(const char **command);
  * most the address space; 0 when unknown. */
 size_t host_memory(void);
 
+/* Call it with a descriptor that was just opened: where the system's limit leaves room for fewer than 256 more, it
+ * raises the soft limit (ulimit -S -n) to the hard one (ulimit -H -n). */
+void host_spare_descriptors(int descriptor);
+
 /* The processor's instructions for 16-bit matrix multiplication: human-readable names by enum element_type,
  * "AVX512_BF16" or "AMX_BF16, AVX512_BF16"; "" if there are none, and for fp32. */
 enum { CPU_INSTRUCTIONS_NAME = 48 };

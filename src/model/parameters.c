@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
+#include "runtime/system/search.h"
 #include "src/model/branch.h"
 #include "src/model/frame.h"
 #include <math.h>
@@ -225,18 +226,16 @@ static void place(struct parameters *parameters) {
     parameters->elements = next;
 }
 
-/* Where a parameter begins in the arena, with the gap before the first. */
-static uint64_t first_of(const struct parameters *parameters, size_t index) {
-    return index > 0 ? parameters->table[parameters->in_arena[index]].offset : 0;
-}
-
-static void count_outside(struct parameters *parameters) {
+static void fill_places(struct parameters *parameters) {
     uint64_t outside = 0;
-    parameters->outside = memory_allocate(parameters->count, sizeof *parameters->outside);
+    parameters->places = memory_allocate(parameters->count, sizeof *parameters->places);
     for (size_t i = 0; i < parameters->count; i++) {
-        const uint64_t end = i + 1 < parameters->count ? first_of(parameters, i + 1) : parameters->elements;
-        parameters->outside[i] = outside;
-        outside += parameters->table[parameters->in_arena[i]].matrices[0] ? 0 : end - first_of(parameters, i);
+        const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
+        const bool is_last = i + 1 == parameters->count;
+        const uint64_t first = i > 0 ? parameter->offset : 0;
+        const uint64_t end = is_last ? parameters->elements : parameters->table[parameters->in_arena[i + 1]].offset;
+        parameters->places[i] = (struct arena_place){first, outside};
+        outside += parameter->matrices[0] ? 0 : end - first;
     }
 }
 
@@ -245,26 +244,24 @@ void parameters_create(const struct model_config *config, struct parameters *par
     parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     place(parameters);
-    count_outside(parameters);
+    fill_places(parameters);
     parameters->head = config->tie_embeddings ? parameters->token_embedding : parameters->head;
 }
 
 void parameters_release(struct parameters *parameters) {
     free(parameters->table);
     free(parameters->in_arena);
-    free(parameters->outside);
+    free(parameters->places);
     free(parameters->sublayers);
     memset(parameters, 0, sizeof *parameters);
 }
 
 uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t place) {
-    size_t low = 0, high = parameters->count; /* the place is in the parameter `low` or a later one before `high` */
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        *(first_of(parameters, middle) <= place ? &low : &high) = middle;
-    }
-    const bool is_inside = parameters->table[parameters->in_arena[low]].matrices[0];
-    return parameters->outside[low] + (is_inside ? 0 : place - first_of(parameters, low));
+    const size_t index =
+        search_range(&parameters->places->first, sizeof *parameters->places, parameters->count, place);
+    const struct arena_place *found = &parameters->places[index];
+    const bool is_inside = parameters->table[parameters->in_arena[index]].matrices[0];
+    return found->outside + (is_inside ? 0 : place - found->first);
 }
 
 bool parameter_is_alpha_res(const struct parameter *parameter) {

@@ -49,15 +49,21 @@ struct sublayer_offsets {
     uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection matrices, in the order of residual.c */
 };
 
+/* Where a parameter begins in the arena. */
+struct arena_place {
+    uint64_t first;   /* 0 of the first one, before which there may be a gap */
+    uint64_t outside; /* elements before it that are of no matrix */
+};
+
 struct parameters {
     struct parameter *table; /* in the order of checkpoint files */
     size_t count;
-    size_t *in_arena;   /* [count] places in the table, by offset */
-    uint64_t *outside;  /* [count] for each of in_arena: elements before it that are of no matrix */
-    uint64_t elements;  /* of the arena, gaps included; a multiple of 64 */
-    uint64_t decayed;   /* elements before this take weight decay */
-    uint64_t total;     /* parameters, without gaps */
-    uint64_t auxiliary; /* those of hyper-connections, scales of streams included */
+    size_t *in_arena;                             /* [count] places in the table, by offset */
+    struct arena_place *places;                   /* [count] for each of in_arena */
+    uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
+    uint64_t decayed;                             /* elements before this take weight decay */
+    uint64_t total;                               /* parameters, without gaps */
+    uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t embed_gain;                          /* offset of the gain of ln_e [C], with embed_norm */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */

@@ -3,6 +3,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
+#include "runtime/system/search.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -26,29 +27,73 @@ int batch_sampler_create(struct batch_sampler *sampler, const struct token_file 
     return 0;
 }
 
+int batch_sampler_set_sequential(struct batch_sampler *sampler) {
+    const size_t shards = token_file_shards(sampler->file);
+    uint64_t tokens;
+    sampler->before = memory_zeroed(shards, sizeof *sampler->before);
+    sampler->pass = 0;
+    for (size_t i = 0; i < shards && !__builtin_mul_overflow((uint64_t)sampler->global_rows,
+                                                             (uint64_t)sampler->shape.sequence, &tokens);
+         i++) {
+        sampler->before[i] = sampler->pass;
+        sampler->pass += (token_file_shard(sampler->file, i).count - 1) / tokens;
+    }
+    return sampler->pass > 0
+               ? 0
+               : error_set("no file has the tokens of an iteration and one more, which train_batches = "
+                           "sequential takes from one file: choose a smaller batch_size or "
+                           "gradient_accumulation_steps, or train_batches = random");
+}
+
 void batch_sampler_release(struct batch_sampler *sampler) {
+    free(sampler->before);
     free(sampler->x);
     *sampler = (struct batch_sampler){0};
 }
 
-int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first) {
-    const uint64_t rows = (uint64_t)sampler->shape.batch, sequence = (uint64_t)sampler->shape.sequence;
-    const uint64_t starts = token_file_count(sampler->file) - sequence;
+/* Copies a row: `sequence` tokens and those one later. */
+static int read_row(const struct batch_sampler *sampler, uint64_t row, uint64_t start) {
+    const uint64_t sequence = (uint64_t)sampler->shape.sequence, place = row * sequence;
+    return token_file_read(sampler->file, start, sequence, sampler->vocab_size, sampler->x + place) ||
+                   token_file_read(sampler->file, start + 1, sequence, sampler->vocab_size, sampler->y + place)
+               ? -1
+               : 0;
+}
+
+static int read_random(const struct batch_sampler *sampler, int64_t iteration, uint64_t first) {
+    const uint64_t rows = (uint64_t)sampler->shape.batch;
+    const uint64_t starts = token_file_count(sampler->file) - (uint64_t)sampler->shape.sequence;
     uint64_t begin, end; /* rows of the whole run */
     if (__builtin_mul_overflow((uint64_t)iteration, (uint64_t)sampler->global_rows, &begin) ||
-        __builtin_add_overflow(begin, (uint64_t)first, &begin) || __builtin_add_overflow(begin, rows, &end)) {
+        __builtin_add_overflow(begin, first, &begin) || __builtin_add_overflow(begin, rows, &end)) {
         return error_set("iteration %" PRId64 " of %" PRId64
                          " sequences each is beyond 2^64 sequences: choose a smaller batch or fewer iterations",
                          iteration, sampler->global_rows);
     }
     for (uint64_t row = 0; row < rows; row++) {
-        const uint64_t start = random_below(sampler->key, begin + row, starts), place = row * sequence;
-        if (token_file_read(sampler->file, start, sequence, sampler->vocab_size, sampler->x + place) ||
-            token_file_read(sampler->file, start + 1, sequence, sampler->vocab_size, sampler->y + place)) {
+        if (read_row(sampler, row, random_below(sampler->key, begin + row, starts))) {
             return -1;
         }
     }
     return 0;
+}
+
+static int read_sequential(const struct batch_sampler *sampler, int64_t iteration, uint64_t first) {
+    const uint64_t sequence = (uint64_t)sampler->shape.sequence, place = (uint64_t)iteration % sampler->pass;
+    const size_t shard =
+        search_range(sampler->before, sizeof *sampler->before, token_file_shards(sampler->file), place);
+    const uint64_t start = token_file_shard(sampler->file, shard).first +
+                           (place - sampler->before[shard]) * (uint64_t)sampler->global_rows * sequence;
+    for (uint64_t row = 0; row < (uint64_t)sampler->shape.batch; row++) {
+        if (read_row(sampler, row, start + (first + row) * sequence)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first) {
+    return (sampler->before ? read_sequential : read_random)(sampler, iteration, (uint64_t)first);
 }
 
 /* ---- estimates */

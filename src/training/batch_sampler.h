@@ -1,5 +1,9 @@
 /* Which tokens a batch is made of. Row `row` of iteration `iteration`'s global batch depends on seed, iteration and
- * row only, so that any number of ranks and micro-steps trains on the same data in the same order. */
+ * row only, so that any number of ranks and micro-steps trains on the same data in the same order.
+ *
+ * Rows come from random places, or one behind the other: an iteration then takes the next tokens of a shard (of
+ * train.bin, which counts as one shard), as modded-nanogpt does. What remains of a shard and is not enough for an
+ * iteration is left out. After the last shard comes the first one again. */
 #pragma once
 
 #include "runtime/files/token_file.h"
@@ -13,16 +17,23 @@ struct batch_sampler {
     struct token_shape shape; /* of the batches that are read */
     int64_t global_rows;      /* rows in the batch of one iteration over all ranks and micro-steps */
     uint32_t vocab_size;
+    /* for rows in sequence, else NULL: the number of iterations that the shards before each shard [shards] make */
+    uint64_t *before;
+    uint64_t pass;  /* iterations that all shards make */
     int32_t *x, *y; /* [batch, sequence] what was read last; y is x one later. One piece of memory, x's */
 };
 
 /* purpose: "train", "evaluate train", ... Fails if the file is shorter than sequence + 1 tokens. */
 int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
                          const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size);
+
+/* Makes the rows follow one another instead of coming from random places. Fails where no shard has the tokens of an
+ * iteration and one more. */
+int batch_sampler_set_sequential(struct batch_sampler *sampler);
 void batch_sampler_release(struct batch_sampler *sampler);
 
 /* Fills x and y with the rows of the iteration's global batch from `first` on. Fails on tokens outside of the
- * vocabulary, and where the rows of a run would be more than 2^64. */
+ * vocabulary, and where the random rows of a run would be more than 2^64. */
 int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
 
 /* ---- the mean loss of a model over random batches, as nanoGPT estimates it */

@@ -34,13 +34,10 @@ int data_set_read_meta(const char *folder, struct data_set *data) {
     }
     const json_t *vocabulary = json_object_get(json, "vocab_size");
     const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));
-    unsigned token_bytes;
     int status = 0;
     if (!json_is_integer(vocabulary) || json_integer_value(vocabulary) < 1 ||
         json_integer_value(vocabulary) > MOST_TOKENS) {
         status = error_set("%s: 'vocab_size' is not a whole number from 1 to %d", path, MOST_TOKENS);
-    } else if (token_bytes_of_meta(json, &token_bytes)) {
-        status = error_prefix("%s", path);
     } else {
         data->vocab_size = json_integer_value(vocabulary);
         snprintf(data->tokenizer, sizeof data->tokenizer, "%s", tokenizer ? tokenizer : "");

@@ -68,8 +68,9 @@ static int checkpoint_digest(const char *folder, char digest[CHECKSUM_SIZE]) {
     return checksum_file(files_exist(state.text) ? state.text : path_of("%s/config.json", folder).text, digest);
 }
 
-static int check_tokens(struct trainer *trainer, struct token_file *file, const char *name,
-                        char digest[CHECKSUM_SIZE]) {
+/* All ranks have the file, or none. */
+static int check_tokens(struct trainer *trainer, struct token_file *file, char digest[CHECKSUM_SIZE]) {
+    const char *name = file ? token_file_name(file) : "";
     const uint32_t vocabulary = (uint32_t)trainer->settings->model.vocab_size;
     const int status = file ? token_file_examine(file, vocabulary, digest) : 0;
     return same_job_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
@@ -87,8 +88,8 @@ int same_job_program(struct ranks *ranks) {
 int same_job_check(struct trainer *trainer, const char *folder) {
     struct ranks *ranks = trainer->ranks;
     char digest[CHECKSUM_SIZE] = "";
-    if (check_tokens(trainer, trainer->data.train, "train.bin", trainer->train_digest) ||
-        check_tokens(trainer, trainer->data.val, "val.bin", trainer->val_digest) ||
+    if (check_tokens(trainer, trainer->data.train, trainer->train_digest) ||
+        check_tokens(trainer, trainer->data.val, trainer->val_digest) ||
         same_job_settings(ranks, trainer->settings)) {
         return -1;
     }

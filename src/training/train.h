@@ -9,6 +9,8 @@
 /* The words of choices, and what they are called here. */
 #define EVAL_BATCHES_WORDS "auto|whole|sampled|by_seed"
 enum eval_batches_word { EVAL_BATCHES_AUTO, EVAL_BATCHES_WHOLE, EVAL_BATCHES_SAMPLED, EVAL_BATCHES_BY_SEED };
+#define TRAIN_BATCHES_WORDS "random|sequential"
+enum train_batches_word { TRAIN_BATCHES_RANDOM, TRAIN_BATCHES_SEQUENTIAL };
 #define RECOMPUTE_WORDS "off|layer"
 enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
 #define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */
@@ -27,6 +29,7 @@ struct train_settings {
     int dtype;                             /* enum element_type, or TYPE_AUTO until a device is open */
     int allreduce_dtype;                   /* enum element_type */
     int recompute;                         /* enum recompute_word */
+    int train_batches;                     /* enum train_batches_word */
     int eval_batches;                      /* enum eval_batches_word */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;

@@ -108,11 +108,13 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     if (!progress.terminal) { /* a log gets no more lines than from training alone */
         progress.shown = trainer->progress.shown;
     }
-    progress.task = "evaluating train.bin: ";
+    char task[80];
+    progress.task = task;
+    snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(trainer->data.train));
     progress_show(&progress, "batches", 0, batches, "", false);
     int status = estimate_loss(gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
     if (status == 0) {
-        progress.task = "evaluating val.bin: ";
+        snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(trainer->data.val));
         progress.start = progress_clock();
         status = trainer->whole_val
                      ? score_split(gpt, trainer->ranks, trainer->data.val, &progress, &tokens, val_loss)
@@ -353,12 +355,23 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
 
 /* ---- the loop */
 
+/* Reports the iteration in which batches in sequence have come to the end of the data. */
+static void print_new_pass(struct trainer *trainer) {
+    const struct batch_sampler *sampler = &trainer->train;
+    if (sampler->before && (uint64_t)trainer->state.iteration == sampler->pass) {
+        progress_end(&trainer->progress);
+        PRINT(trainer, "batches  iteration %" PRIu64 " begins again with the first tokens of %s\n", sampler->pass,
+              token_file_short_name(sampler->file));
+    }
+}
+
 /* One iteration with what is due before it. */
 static int go_on(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const int64_t iteration = trainer->state.iteration;
     struct step_metrics metrics;
     bool done;
+    print_new_pass(trainer);
     interrupt_install(); /* again: the compiler in a driver may take signals for itself (LLVM does SIGUSR1) */
     if ((iteration % settings->eval_interval == 0 && evaluate(trainer)) ||
         (iteration > 0 && iteration % settings->checkpoint_interval == 0 && save_periodic(trainer)) ||

@@ -53,6 +53,11 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimizer step, over all ranks"),
+        CHOICE(
+            "train_batches", &settings->train_batches, "random", TRAIN_BATCHES_WORDS,
+            "where sequences are taken from. random: places in the whole data that the seed chooses; sequential: "
+            "one behind the other, each token once until the data begin again. What remains of a file (train.bin "
+            "or a token shard) and is not enough for an optimizer step is left out"),
     };
     const struct option_spec rest[] = {
         HEADING("Evaluation, checkpoints, logs"),

@@ -382,16 +382,32 @@ static int open_evaluation(struct trainer *trainer) {
          open_sampler(trainer, &trainer->estimate_val, data->val, seed, ESTIMATE_PURPOSE("val"), rows))) {
         return -1;
     }
-    PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of val.bin, %.0f of train.bin, at %s\n",
-          trainer->whole_val ? (double)whole : sampled, whole, sampled,
+    PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
+          trainer->whole_val ? (double)whole : sampled, whole, token_file_short_name(data->val), sampled,
+          token_file_short_name(data->train),
           by_seed ? "places that depend on the seed" : "the same places for every seed");
+    return 0;
+}
+
+/* Prints how much of the data an iteration after the other reads. */
+static int open_sequence(struct trainer *trainer) {
+    const struct token_file *file = trainer->data.train;
+    struct batch_sampler *sampler = &trainer->train;
+    if (batch_sampler_set_sequential(sampler)) {
+        return error_prefix("%s", token_file_name(file));
+    }
+    PRINT(trainer, "batches  in sequence: %" PRIu64 " iterations read %" PRIu64 " of %" PRIu64 " tokens of %s%s\n",
+          sampler->pass, sampler->pass * (uint64_t)(sampler->global_rows * sampler->shape.sequence),
+          token_file_count(file), token_file_short_name(file),
+          (uint64_t)trainer->settings->stop_at > sampler->pass ? ", and then begin again" : "");
     return 0;
 }
 
 static int open_samplers(struct trainer *trainer) {
     const int64_t rows = trainer->settings->gradient_accumulation_steps * trainer->settings->batch_size;
+    const bool sequential = trainer->settings->train_batches == TRAIN_BATCHES_SEQUENTIAL;
     return open_sampler(trainer, &trainer->train, trainer->data.train, trainer->state.seed, "train", rows) ||
-                   (trainer->data.val && open_evaluation(trainer))
+                   (sequential && open_sequence(trainer)) || (trainer->data.val && open_evaluation(trainer))
                ? -1
                : 0;
 }

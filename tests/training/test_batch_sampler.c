@@ -1,4 +1,7 @@
-/* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow. */
+/* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow; rows in
+ * sequence go through the shards. */
+#include "runtime/files/files.h"
+#include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/training/batch_sampler.h"
@@ -67,6 +70,74 @@ UNIT_TEST(test_too_few_tokens_are_refused) {
     assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", (struct token_shape){1, TOKENS}, 1, TOKENS),
                      -1);
     assert_non_null(strstr(error_text(), "too few for block_size = 1000"));
+}
+
+/* ---- in sequence */
+
+/* Shards of so many tokens; the tokens of all are 0, 1, 2, ... */
+static struct token_file *open_shards(const char *folder, const unsigned *counts, size_t shards) {
+    unsigned char bytes[TOKEN_SHARD_HEADER_BYTES + 2 * TOKENS];
+    struct token_file *opened;
+    unsigned token = 0;
+    assert_int_equal(files_make_folder(scratch_path(folder)), 0);
+    for (size_t i = 0; i < shards; i++) {
+        token_shard_fill_header(bytes, 2, counts[i]);
+        for (unsigned place = 0; place < counts[i]; place++) {
+            token_store(bytes + TOKEN_SHARD_HEADER_BYTES + 2 * place, 2, token++);
+        }
+        scratch_write(scratch_format("%s/train_%zu.bin", folder, i), bytes,
+                      TOKEN_SHARD_HEADER_BYTES + 2 * counts[i]);
+    }
+    assert_int_equal(token_file_open_split(scratch_path(folder), SPLIT_TRAIN, &opened), 0);
+    return opened;
+}
+
+/* Reads the rows of an iteration in micro-batches of `rows`. The first must begin with token `start`, and each
+ * other where the one before it ends. */
+static void assert_sequence(struct token_file *shards, int64_t global_rows, int64_t rows, int64_t iteration,
+                            int64_t start) {
+    struct batch_sampler sampler;
+    const struct token_shape shape = {rows, SEQUENCE};
+    assert_int_equal(batch_sampler_create(&sampler, shards, SEED, "test", shape, global_rows, TOKENS), 0);
+    assert_int_equal(batch_sampler_set_sequential(&sampler), 0);
+    for (int64_t first = 0; first < global_rows; first += rows) {
+        assert_int_equal(batch_sampler_read(&sampler, iteration, first), 0);
+        for (int64_t i = 0; i < rows * SEQUENCE; i++) {
+            assert_int_equal(sampler.x[i], start + first * SEQUENCE + i);
+            assert_int_equal(sampler.y[i], start + first * SEQUENCE + i + 1);
+        }
+    }
+    batch_sampler_release(&sampler);
+}
+
+/* Iterations of 16 tokens: 33 tokens are two and the target of the last one, 32 are one. */
+UNIT_TEST(test_sequence) {
+    static const unsigned counts[] = {33, 32, 5, 16, 1, 70, 3};
+    static const int64_t starts[] = {0, 16, 33, 87, 103, 119, 135}; /* of a pass of seven iterations */
+    struct token_file *shards = open_shards("shards", counts, COUNT(counts));
+    for (int64_t iteration = 0; iteration < 21; iteration++) {
+        for (int64_t rows = 1; rows <= 4; rows *= 2) { /* as 4, 2 and 1 ranks divide them */
+            assert_sequence(shards, 4, rows, iteration, starts[iteration % 7]);
+        }
+    }
+    assert_sequence(shards, 4, 4, 7 * ((int64_t)1 << 58) + 3, 87);
+    assert_sequence(file, 4, 2, 61, 976);
+    assert_sequence(file, 4, 2, 62, 0); /* of 1000 tokens 8 are left out */
+    token_file_close(shards);
+}
+
+UNIT_TEST(test_iterations_beyond_all_files_are_refused) {
+    static const unsigned counts[] = {16, 16, 8};
+    static const int64_t rows[] = {4, (int64_t)1 << 40, INT64_MAX / SEQUENCE, INT64_MAX};
+    struct token_file *shards = open_shards("short", counts, COUNT(counts));
+    struct batch_sampler sampler;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const struct token_shape shape = {1, SEQUENCE};
+        assert_int_equal(batch_sampler_create(&sampler, shards, SEED, "test", shape, rows[i], TOKENS), 0);
+        assert_error(batch_sampler_set_sequential(&sampler), "no file has the tokens of an iteration and one more");
+        batch_sampler_release(&sampler);
+    }
+    token_file_close(shards);
 }
 
 UNIT_TEST_MAIN(begin, end)

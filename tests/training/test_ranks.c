@@ -52,7 +52,9 @@ UNIT_TEST(losses_do_not_depend_on_the_number_of_ranks) {
         for (int k = 0; k < 3; k++) {
             snprintf(runs[k], sizeof runs[k], "%s-on-%d", variants[i], 1 << k);
         }
-#define OF_VARIANT "--residual", variants[i], "--attnres-block", "3", "--eval-iters", "3", "--eval-interval", "7"
+#define OF_VARIANT                                                                                                 \
+    "--train-batches", i % 2 ? "sequential" : "random", "--residual", variants[i], "--attnres-block", "3",         \
+        "--eval-iters", "3", "--eval-interval", "7"
         assert_done(ALONE(runs[0], OF_VARIANT));
         assert_done(RANKS("2", runs[1], OF_VARIANT));
         assert_done(RANKS("4", runs[2], OF_VARIANT));

@@ -1,5 +1,5 @@
 /* llm.c's token shards: what is read of them, what is refused, and that training on them gives the same bits as
- * training on one train.bin with the same tokens. */
+ * training on one train.bin with the same tokens. Batches in sequence. */
 #include "runtime/files/files.h"
 #include "runtime/files/token_shards.h"
 #include "runtime/system/random.h"
@@ -10,6 +10,7 @@
 #include "tests/support/training.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { TOKENS = 2000, VOCABULARY = 300, FAILED = 1, GPT2 = 20240520, LLAMA3 = 20240801 };
@@ -37,28 +38,20 @@ static const char *write_part(const char *name, const char *split, uint32_t magi
     return path;
 }
 
-static void write_meta(const char *folder) {
-    static const char meta[] = "{\"vocab_size\": 300}";
-    scratch_write(scratch_format("%s/meta.json", folder), meta, sizeof meta - 1);
-}
-
-/* Three shards of train, of unequal sizes, and one of val; plain: one file of each. */
-static void make_folders(void) {
+/* Three shards of train, of unequal sizes, and one of val. */
+static void make_shards(void) {
     assert_int_equal(files_make_folder(scratch_path("shards")), 0);
-    assert_int_equal(files_make_folder(scratch_path("plain")), 0);
     write_part("shards/fineweb_train_000002.bin", "train", GPT2, 1, 700, 1);
     write_part("shards/fineweb_train_000001.bin", "train", GPT2, 1, 0, 700);
     write_part("shards/fineweb_train_000003.bin", "train", GPT2, 1, 701, TOKENS - 701);
     write_part("shards/fineweb_val_000000.bin", "val", GPT2, 1, 0, TOKENS);
-    write_part("plain/train.bin", "train", 0, 0, 0, TOKENS);
-    write_part("plain/val.bin", "val", 0, 0, 0, TOKENS);
 }
 
 UNIT_TEST(test_reading) {
     struct data_set data;
     int32_t tokens[TOKENS];
     char digest[CHECKSUM_SIZE];
-    make_folders();
+    make_shards();
     assert_int_equal(data_set_open(scratch_path("shards"), true, &data), 0);
     assert_int_equal(data.vocab_size, 50257);
     assert_string_equal(data.tokenizer, "gpt2");
@@ -135,19 +128,78 @@ UNIT_TEST(test_a_number_of_files) {
     refused("has more than 4096 token shards (*train*.bin)");
 }
 
+/* Both kinds as hc_prepare writes them. */
+UNIT_TEST(test_headers) {
+    static const struct {
+        unsigned token_bytes;
+        uint32_t magic, version;
+    } cases[] = {{2, GPT2, 1}, {4, LLAMA3, 7}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        unsigned char header[TOKEN_SHARD_HEADER_BYTES];
+        token_shard_fill_header(header, cases[i].token_bytes, 123456789);
+        assert_int_equal(token_load(header, 4), cases[i].magic);
+        assert_int_equal(token_load(header + 4, 4), cases[i].version);
+        assert_int_equal(token_load(header + 8, 4), 123456789);
+    }
+}
+
+/* The soft limit of open files is raised where shards need more. */
+UNIT_TEST(test_more_shards_than_descriptors) {
+    enum { SHARDS = 100, LIMIT = 64 };
+    struct rlimit before, limit;
+    struct data_set data;
+    int32_t token;
+    assert_int_equal(files_make_folder(scratch_path("many")), 0);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        write_part(scratch_format("many/train_%02u.bin", i), "train", GPT2, 1, i, 1);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = (struct rlimit){LIMIT, before.rlim_max};
+    assert_true(before.rlim_max == RLIM_INFINITY || before.rlim_max > SHARDS + LIMIT);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(data_set_open(scratch_path("many"), false, &data), 0);
+    assert_int_equal(token_file_shards(data.train), SHARDS);
+    assert_int_equal(token_file_read(data.train, SHARDS - 1, 1, VOCABULARY, &token), 0);
+    assert_int_equal(token, token_at("train", SHARDS - 1));
+    data_set_close(&data);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 #define TRAIN_ON(data) "--data-dir", scratch_path(data), "--max-iters", "4", "--eval-iters", "2"
 
+/* The same text in train.bin and val.bin, and in shards. */
 UNIT_TEST(test_the_same_bits_as_one_file) {
-    make_folders();
-    write_meta("shards");
-    write_meta("plain");
-    assert_done(TRAIN("of-shards", TRAIN_ON("shards")));
-    assert_done(TRAIN("of-plain", TRAIN_ON("plain")));
+    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path("prepared"), "--shards", "7000",
+                          scratch_path("text.txt")));
+    assert_done(TRAIN("of-shards", TRAIN_ON("prepared")));
+    assert_done(TRAIN("of-plain", TRAIN_ON("data")));
     assert_same_metrics("of-shards", "of-plain");
     assert_same_file("of-shards/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors");
-    write_part("shards/fineweb_train_000002.bin", "train", GPT2, 1, 7, 1); /* another token in one shard */
-    assert_failed(TRAIN("of-shards", TRAIN_ON("shards"), "--init-from", "resume", "--max-iters", "6"), FAILED,
-                  "shards/*train*.bin is not the file that");
+    size_t bytes;
+    char *shard = scratch_read(scratch_path("prepared/corpus_train_000001.bin"), &bytes);
+    shard[TOKEN_SHARD_HEADER_BYTES] ^= 1; /* another token */
+    scratch_write("prepared/corpus_train_000001.bin", shard, bytes);
+    free(shard);
+    assert_failed(TRAIN("of-shards", TRAIN_ON("prepared"), "--init-from", "resume", "--max-iters", "6"), FAILED,
+                  "prepared/*train*.bin is not the file that");
+}
+
+#define SEQUENTIAL TRAIN_ON("data"), "--eval-interval", "2", "--train-batches", "sequential"
+
+UNIT_TEST(test_a_sequence_goes_on_where_it_stopped) {
+    assert_done(TRAIN("in-one", SEQUENTIAL));
+    size_t bytes;
+    free(scratch_read(scratch_path("data/train.bin"), &bytes));
+    const size_t tokens = bytes / 2, pass = (tokens - 1) / 64;
+    assert_non_null(strstr(child_message(), scratch_format("batches  in sequence: %zu iterations read %zu of %zu "
+                                                           "tokens of train.bin\n",
+                                                           pass, 64 * pass, tokens)));
+    assert_done(TRAIN("in-two", SEQUENTIAL, "--max-iters", "2"));
+    assert_done(TRAIN("in-two", SEQUENTIAL, "--init-from", "resume"));
+    assert_same_metrics("in-one", "in-two");
+    assert_same_checkpoint("in-one", "in-two", "ckpt-4");
+    assert_failed(TRAIN("too-large", SEQUENTIAL, "--gradient-accumulation-steps", "600"), FAILED,
+                  "data/train.bin: no file has the tokens of an iteration and one more");
 }
 
 static int begin(void **state) {

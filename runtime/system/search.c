@@ -1,0 +1,13 @@
+#include "runtime/system/search.h"
+#include <string.h>
+
+size_t search_range(const uint64_t *begins, size_t stride, size_t count, uint64_t place) {
+    size_t low = 0, high = count; /* it is `low` or a later one before `high` */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        uint64_t begin;
+        memcpy(&begin, (const char *)begins + middle * stride, sizeof begin);
+        *(begin <= place ? &low : &high) = middle;
+    }
+    return low;
+}
