@@ -244,10 +244,12 @@ static int estimate_split(struct evaluation *evaluation) {
     return status;
 }
 
-static void print_split(const struct eval_settings *settings) {
-    message_print(stdout, "%-18s%s.bin, ", "split", token_split_name(settings->split));
+static void print_split(const struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    const bool has_shards = token_file_shards(evaluation->file) > 1;
+    message_print(stdout, "%-18s%s, ", "split", token_file_short_name(evaluation->file));
     if (settings->eval_iters == 0) {
-        message_print(stdout, "the whole file\n");
+        message_print(stdout, "%s\n", has_shards ? "all shards" : "the whole file");
     } else if (settings->seed < 0) {
         message_print(stdout, "batches at fixed places\n");
     } else {
@@ -269,7 +271,7 @@ static int report_split(struct evaluation *evaluation) {
                   (json_int_t)tokens, "loss", json_file_real(loss), "perplexity", json_file_real(perplexity));
     const int status = write_json(evaluation, results);
     if (status == 0 && prints(evaluation)) {
-        print_split(settings);
+        print_split(evaluation);
         print_metric(&(struct perplexity_metric){"loss", 6, loss});
         print_metric(&(struct perplexity_metric){"perplexity", 4, perplexity});
         print_metric(&metrics[METRIC_TOKENS]);

@@ -29,12 +29,12 @@ int batch_sampler_create(struct batch_sampler *sampler, const struct token_file 
 
 int batch_sampler_set_sequential(struct batch_sampler *sampler) {
     const size_t shards = token_file_shards(sampler->file);
-    uint64_t tokens;
+    uint64_t tokens; /* of an iteration */
+    const bool fits =
+        !__builtin_mul_overflow((uint64_t)sampler->global_rows, (uint64_t)sampler->shape.sequence, &tokens);
     sampler->before = memory_zeroed(shards, sizeof *sampler->before);
     sampler->pass = 0;
-    for (size_t i = 0; i < shards && !__builtin_mul_overflow((uint64_t)sampler->global_rows,
-                                                             (uint64_t)sampler->shape.sequence, &tokens);
-         i++) {
+    for (size_t i = 0; fits && i < shards; i++) {
         sampler->before[i] = sampler->pass;
         sampler->pass += (token_file_shard(sampler->file, i).count - 1) / tokens;
     }

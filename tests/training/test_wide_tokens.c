@@ -94,6 +94,19 @@ UNIT_TEST(test_text_of_a_large_vocabulary) {
     }
     assert_int_equal(tokens[0], 256 + 'a' * 256 + 'b');
     assert_int_equal(tokens[1], 256 + 65536);
+    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path("shards"), "--tokenizer", "gpt2",
+                          "--vocab-file", vocabulary, "--documents", "files", "--val-fraction", "0", "--shards",
+                          "600", source));
+    struct token_file *shards;
+    int32_t read[1001];
+    assert_int_equal(token_file_open_split(scratch_path("shards"), SPLIT_TRAIN, &shards), 0);
+    assert_int_equal(token_file_count(shards), COUNT(read));
+    assert_int_equal(token_file_shard(shards, 1).first, 600);
+    assert_int_equal(token_file_read(shards, 0, COUNT(read), 65793, read), 0);
+    for (size_t i = 0; i < COUNT(read); i++) {
+        assert_int_equal(read[i], token_load(stored + 4 * i, 4));
+    }
+    token_file_close(shards);
     assert_done(TRAIN("of-pairs", "--data-dir", scratch_path("pairs"), "--max-iters", "2"));
     assert_done(CHILD_RUN(HC_PROGRAMS "/hc_sample", "--checkpoint", scratch_path("of-pairs/ckpt-2"), "--device",
                           "pocl", "--vocab-file", vocabulary, "--prompt", "abcd", "--max-new-tokens", "4"));
