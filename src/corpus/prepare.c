@@ -49,7 +49,10 @@ struct preparation {
 
 /* Fails if the file `input`, which may be NULL, would be replaced by a result. */
 static int check_is_no_result(const struct preparation *preparation, const char *input) {
-    return input ? files_refuse_members(preparation->settings->folder, token_folder_files, input) : 0;
+    const char *folder = preparation->settings->folder;
+    return input && (files_refuse_members(folder, token_folder_files, input) || shard_refuse_input(folder, input))
+               ? -1
+               : 0;
 }
 
 /* Lists the sources and their sizes before anything is read, so missing files are reported at once. */
@@ -204,26 +207,13 @@ static int read_state(const struct preparation *preparation, json_t **state) {
     return result;
 }
 
-/* Fails if an input is a shard in the folder of results, or if shards to be written would have others beside them.
- */
-static int check_shards(const struct preparation *preparation) {
-    const struct prepare_settings *settings = preparation->settings;
-    const char *const inputs[] = {settings->order, settings->tokenizer.path};
-    for (size_t i = 0; i < settings->source_count + COUNT(inputs); i++) {
-        const char *input = i < settings->source_count ? settings->sources[i] : inputs[i - settings->source_count];
-        if (input && token_shards_refuse_output(settings->folder, input)) {
-            return -1;
-        }
-    }
-    return settings->shard_tokens > 0 ? shard_refuse_others(settings->folder) : 0;
-}
-
 /* Makes the folder of results, and keeps other processes out of it. */
 static int begin_folder(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     preparation->made_folder = !files_exist(folder);
     preparation->work = memory_format("%s/.hc_prepare", folder);
-    if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock) || check_shards(preparation)) {
+    if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock) ||
+        (preparation->settings->shard_tokens > 0 && shard_refuse_others(folder))) {
         return -1;
     }
     files_stage_clean(folder);

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,12 @@ int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t ea
 }
 
 /* ---- older shards */
+
+int shard_refuse_input(const char *folder, const char *input) {
+    const char *slash = strrchr(input, '/'), *name = slash ? slash + 1 : input;
+    const bool is_shard = number_of(name, SPLIT_TRAIN) < UINT64_MAX || number_of(name, SPLIT_VAL) < UINT64_MAX;
+    return is_shard ? files_refuse_same(path_of("%s/%s", folder, name).text, input) : 0;
+}
 
 int shard_refuse_others(const char *folder) {
     int status = 0;
