@@ -52,8 +52,9 @@ static int stop_at_once(int *other) {
     return ends[0];
 }
 
-/* Writes the state of a run that was moving its results: with the task of a run that was stopped at once. */
-static void write_moving_state(const struct prepare_settings *settings) {
+/* Writes the state of a run that was moving its results, of so many shards of both splits: with the task of a run
+ * that was stopped at once. */
+static void write_moving_state(const struct prepare_settings *settings, int train_shards, int val_shards) {
     struct prepare_settings stopped = *settings;
     struct prepare_report report;
     int other;
@@ -64,7 +65,9 @@ static void write_moving_state(const struct prepare_settings *settings) {
     close(stopped.stop_descriptor);
     close(other);
     json_t *state = json_load_file(scratch_path("stopped/.hc_prepare/state.json"), 0, NULL);
-    json_t *moving = json_pack("{s:b, s:O}", "moving", 1, "task", json_object_get(state, "task"));
+    json_t *moving =
+        json_pack("{s:b, s:O, s:I, s:i, s:i}", "moving", 1, "task", json_object_get(state, "task"), "shard_tokens",
+                  (json_int_t)settings->shard_tokens, "train_shards", train_shards, "val_shards", val_shards);
     assert_int_equal(json_dump_file(moving, prepared_path(".hc_prepare/state.json"), 0), 0);
     json_decref(moving);
     json_decref(state);
@@ -202,7 +205,7 @@ UNIT_TEST(test_killed_in_the_move) {
         const struct prepare_report expected = prepared_run(&settings);
         const struct prepared_digests whole = prepared_digests();
         assert_int_equal(files_make_folder(prepared_path(".hc_prepare")), 0);
-        write_moving_state(&settings);
+        write_moving_state(&settings, 0, 0);
         for (size_t i = moved; i < 3; i++) {
             const char *work = scratch_format(".hc_prepare/%s", names[i]);
             assert_int_equal(rename(prepared_path(names[i]), prepared_path(work)), 0);
@@ -268,6 +271,30 @@ UNIT_TEST(test_shards) {
     assert_false(files_exist(prepared_path("train.bin")) || files_exist(prepared_path(".hc_prepare")));
     assert_int_equal(scratch_entries(prepared_out), 5 - (int)(tokens % 2 == 0)); /* 2 or 3 shards, val, meta.json */
     prepared_remove();
+}
+
+/* Complete shards of which only the first is in place: another process moves the rest, and then does its own work
+ * if it is to write something else. */
+UNIT_TEST(test_shards_killed_in_the_move) {
+    static const char *const names[] = {"corpus_train_000001.bin", "corpus_val_000000.bin", "meta.json"};
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    for (int other = 0; other < 2; other++) {
+        settings.shard_tokens = 600000;
+        const struct prepare_report expected = prepared_run(&settings);
+        assert_in_range(expected.train_tokens, 600001, 1200000);
+        assert_int_equal(files_make_folder(prepared_path(".hc_prepare")), 0);
+        write_moving_state(&settings, 2, 1);
+        for (size_t i = 0; i < COUNT(names); i++) {
+            const char *work = scratch_format(".hc_prepare/%s", names[i]);
+            assert_int_equal(rename(prepared_path(names[i]), prepared_path(work)), 0);
+        }
+        settings.shard_tokens = other ? 0 : settings.shard_tokens;
+        assert_int_equal(prepared_run(&settings).train_tokens, expected.train_tokens);
+        assert_true(files_exist(prepared_path(other ? "train.bin" : "corpus_train_000001.bin")));
+        assert_int_equal(scratch_entries(prepared_out), other ? 3 : 4);
+        prepared_remove();
+    }
 }
 
 UNIT_TEST(test_stopped) {
