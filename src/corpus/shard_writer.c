@@ -85,12 +85,6 @@ int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t ea
 
 /* ---- older shards */
 
-int shard_refuse_input(const char *folder, const char *input) {
-    const char *slash = strrchr(input, '/'), *name = slash ? slash + 1 : input;
-    const bool is_shard = number_of(name, SPLIT_TRAIN) < UINT64_MAX || number_of(name, SPLIT_VAL) < UINT64_MAX;
-    return is_shard ? files_refuse_same(path_of("%s/%s", folder, name).text, input) : 0;
-}
-
 int shard_refuse_others(const char *folder) {
     int status = 0;
     for (int split = 0; status == 0 && split < TOKEN_SPLITS; split++) {
@@ -122,4 +116,26 @@ int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct
         token_shards_free(&list);
     }
     return status;
+}
+
+/* Calls `visit` with the path of each shard in the folder that hc_prepare has named, until it fails. */
+static int visit_shards(const char *folder, int (*visit)(const char *path, const char *input), const char *input) {
+    const uint64_t none[TOKEN_SPLITS] = {0};
+    struct token_shard_names list = {0};
+    int status = shard_list_old(folder, none, &list);
+    for (size_t i = 0; status == 0 && i < list.count; i++) {
+        status = visit(path_of("%s/%s", folder, list.names[i]).text, input);
+    }
+    token_shards_free(&list);
+    return status;
+}
+
+/* A file that is no link is known by its name, which is faster than looking at all shards for each input. */
+int shard_refuse_input(const char *folder, const char *input) {
+    const char *slash = strrchr(input, '/'), *name = slash ? slash + 1 : input;
+    if (files_is_link(input)) {
+        return visit_shards(folder, files_refuse_same, input);
+    }
+    const bool is_shard = number_of(name, SPLIT_TRAIN) < UINT64_MAX || number_of(name, SPLIT_VAL) < UINT64_MAX;
+    return is_shard ? files_refuse_same(path_of("%s/%s", folder, name).text, input) : 0;
 }

@@ -19,7 +19,8 @@ int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count);
  * the same folder. A file of its name is replaced. */
 int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number);
 
-/* Fails if the file `input` is in the folder under a name that hc_prepare gives to shards. */
+/* Fails if the file `input` is in the folder under a name that hc_prepare gives to shards, or is a symbolic link to
+ * such a file. */
 int shard_refuse_input(const char *folder, const char *input);
 
 /* Fails if the folder has files that would be read as shards, but whose names hc_prepare does not give. */

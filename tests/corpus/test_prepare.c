@@ -323,6 +323,9 @@ UNIT_TEST(test_refused_shards) {
     assert_int_equal(RUN("--out", out, "--shards", "5000", source), 0);
     assert_int_equal(RUN("--out", out, "--shards", "5000", scratch_path("refused/corpus_train_000001.bin")), 1);
     assert_message("refused/corpus_train_000001.bin is an input of this command");
+    assert_int_equal(symlink("refused/corpus_val_000000.bin", scratch_path("link.txt")), 0);
+    assert_int_equal(RUN("--out", out, source, scratch_path("link.txt")), 1);
+    assert_message("refused/corpus_val_000000.bin is an input of this command");
     assert_int_equal(rename(scratch_path("refused/corpus_train_000001.bin"),
                             scratch_path("refused/corpus_train_00001.bin")),
                      0);
