@@ -479,11 +479,13 @@ static int count_shards(const struct preparation *preparation, int split, uint64
     return shard_count(split, tokens, (uint64_t)preparation->settings->shard_tokens, count);
 }
 
-/* Divides train.bin and val.bin, which stay in the folder of work, into shards, whose numbers are in counts. */
+/* Divides train.bin and val.bin, which stay in the folder of work, into shards, whose numbers are in counts. Shards
+ * of an earlier process go first, since they may be of another size and take the space of the new ones. */
 static int write_shards(struct preparation *preparation, uint64_t counts[TOKEN_SPLITS]) {
     const unsigned token_bytes = token_bytes_for(tokenizer_count(preparation->tokenizer));
     const uint64_t each = (uint64_t)preparation->settings->shard_tokens;
-    if (save_state(preparation) || count_shards(preparation, SPLIT_TRAIN, &counts[SPLIT_TRAIN]) ||
+    if (save_state(preparation) || shard_remove_all(preparation->work) ||
+        count_shards(preparation, SPLIT_TRAIN, &counts[SPLIT_TRAIN]) ||
         count_shards(preparation, SPLIT_VAL, &counts[SPLIT_VAL])) {
         return -1;
     }
@@ -501,7 +503,7 @@ static int write_shards(struct preparation *preparation, uint64_t counts[TOKEN_S
         }
         progress_show(&preparation->progress, "writing shards", (int64_t)i + 1, (int64_t)total, "", false);
     }
-    return 0;
+    return files_sync_all(preparation->work); /* before the state says that only the move is left */
 }
 
 /* Writes what is missing beside train.bin and val.bin and moves the results into place. From then on, the next

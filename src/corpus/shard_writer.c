@@ -31,13 +31,13 @@ int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count) {
                : error_set("%" PRIu64 " tokens of %s are %" PRIu64 " shards, and at most %d can be read: give "
                            "--shards %" PRIu64 " or more",
                            tokens, token_split_name(split), *count, TOKEN_SHARDS_MOST,
-                           tokens / TOKEN_SHARDS_MOST + 1);
+                           (tokens - 1) / TOKEN_SHARDS_MOST + 1);
 }
 
 /* ---- writing */
 
-/* Appends `bytes` bytes of the file `from`, open as `source`, from place `at` on. */
-static int copy(int source, const char *from, uint64_t at, uint64_t bytes, const struct output_file *target) {
+/* Copies `bytes` bytes of the file `from`, open as `source`, from place `at` on. */
+static int copy(int source, const char *from, uint64_t at, uint64_t bytes, FILE *target, const char *path) {
     unsigned char *block = memory_allocate(COPY_BYTES, 1);
     int status = 0;
     for (uint64_t done = 0; status == 0 && done < bytes;) {
@@ -45,8 +45,8 @@ static int copy(int source, const char *from, uint64_t at, uint64_t bytes, const
         const ssize_t got = files_read_all(source, block, some, (int64_t)(at + done));
         if (got < (ssize_t)some) {
             status = got < 0 ? error_set_errno("cannot read %s", from) : error_set("%s became shorter", from);
-        } else if (fwrite(block, 1, some, target->stream) != some) {
-            status = error_set_errno("cannot write %s", target->path);
+        } else if (fwrite(block, 1, some, target) != some) {
+            status = error_set_errno("cannot write %s", path);
         }
         done += some;
     }
@@ -57,15 +57,17 @@ static int copy(int source, const char *from, uint64_t at, uint64_t bytes, const
 static int write_shard(int source, const char *from, uint64_t at, uint64_t count, unsigned token_bytes,
                        const char *path) {
     unsigned char header[TOKEN_SHARD_HEADER_BYTES];
-    struct output_file target = {0};
-    if (output_file_open(&target, path)) {
-        return -1;
+    FILE *target = fopen(path, "wxe");
+    if (!target) {
+        return error_set_errno("cannot write %s", path);
     }
     token_shard_fill_header(header, token_bytes, count);
-    const int status = fwrite(header, 1, sizeof header, target.stream) != sizeof header
-                           ? error_set_errno("cannot write %s", path)
-                           : copy(source, from, at, count * token_bytes, &target);
-    return output_file_end(&target, status);
+    int status = fwrite(header, 1, sizeof header, target) != sizeof header
+                     ? error_set_errno("cannot write %s", path)
+                     : copy(source, from, at, count * token_bytes, target, path);
+    status = status == 0 ? files_flush(target, path) : status;
+    fclose(target);
+    return status;
 }
 
 int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number) {
@@ -138,4 +140,13 @@ int shard_refuse_input(const char *folder, const char *input) {
     }
     const bool is_shard = number_of(name, SPLIT_TRAIN) < UINT64_MAX || number_of(name, SPLIT_VAL) < UINT64_MAX;
     return is_shard ? files_refuse_same(path_of("%s/%s", folder, name).text, input) : 0;
+}
+
+static int remove_shard(const char *path, const char *input) {
+    (void)input;
+    return files_remove(path);
+}
+
+int shard_remove_all(const char *folder) {
+    return visit_shards(folder, remove_shard, NULL);
 }

@@ -16,12 +16,15 @@ struct shard_name shard_name(int split, uint64_t number);
 int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count);
 
 /* Writes shard `number` of the split, an enum token_split, whose tokens are in <folder>/train.bin or val.bin, to
- * the same folder. A file of its name is replaced. */
+ * the same folder, which must not have it yet. It may not be on the disk yet. */
 int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number);
 
 /* Fails if the file `input` is in the folder under a name that hc_prepare gives to shards, or is a symbolic link to
  * such a file. */
 int shard_refuse_input(const char *folder, const char *input);
+
+/* Removes the shards in the folder that hc_prepare has named. */
+int shard_remove_all(const char *folder);
 
 /* Fails if the folder has files that would be read as shards, but whose names hc_prepare does not give. */
 int shard_refuse_others(const char *folder);

@@ -4,6 +4,7 @@
 #include "tests/support/prepared.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
+#include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -241,7 +242,8 @@ UNIT_TEST(test_place_taken) {
 }
 
 /* More shards than can be read are refused when their number is known. The work is kept for larger ones, which a
- * folder that is in the place of a shard, or a request to stop, keeps from being finished. */
+ * folder that is in the place of a shard, or a request to stop, keeps from being finished. Shards that an earlier
+ * process left there are gone. */
 UNIT_TEST(test_shards) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
@@ -252,7 +254,9 @@ UNIT_TEST(test_shards) {
     settings.shard_tokens = 1;
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
     assert_non_null(strstr(error_text(), "tokens of train are"));
-    assert_non_null(strstr(error_text(), "and at most 4096 can be read: give --shards"));
+    assert_non_null(
+        strstr(error_text(), scratch_format("and at most 4096 can be read: give --shards %" PRIu64 " or more",
+                                            (tokens + 4095) / 4096)));
     assert_true(report.kept);
     assert_int_equal(saved_number("reader", "documents"), DOCUMENTS);
     settings.shard_tokens = (int64_t)tokens / 2;
@@ -262,8 +266,11 @@ UNIT_TEST(test_shards) {
     close(settings.stop_descriptor);
     close(other);
     settings.stop_descriptor = -1;
+    assert_int_equal(files_write(prepared_path(".hc_prepare/corpus_train_000000.bin"), "half", 4), 0);
+    assert_int_equal(files_write(prepared_path(".hc_prepare/corpus_train_000009.bin"), "smaller", 7), 0);
     assert_int_equal(files_make_folder(prepared_path("corpus_train_000001.bin")), 0);
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
+    assert_false(files_exist(prepared_path(".hc_prepare/corpus_train_000009.bin")));
     assert_non_null(strstr(error_text(), "corpus_train_000001.bin: it is a folder"));
     assert_true(report.kept && files_exist(prepared_path("train.bin")));
     assert_int_equal(rmdir(prepared_path("corpus_train_000001.bin")), 0);
