@@ -391,6 +391,10 @@ static int check_move(const char *source, const char *target) {
                : error_set_errno("cannot move the new %s into place", target);
 }
 
+static int check_old(const char *path) {
+    return check_file(path) == 0 ? 0 : error_set("cannot remove the old %s: it is not a regular file", path);
+}
+
 static int remove_old(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path);
 }
@@ -400,6 +404,11 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
     for (; names[count] != NULL; count++) {
         if (check_move(path_of("%s/%s", from, names[count]).text, path_of("%s/%s", folder, names[count]).text) !=
             0) {
+            return -1;
+        }
+    }
+    for (size_t i = 0; old != NULL && old[i] != NULL; i++) {
+        if (check_old(path_of("%s/%s", folder, old[i]).text) != 0) {
             return -1;
         }
     }

@@ -134,12 +134,22 @@ static int read_token_bytes(const char *folder, unsigned *token_bytes) {
     return status ? error_prefix("%s", path.text) : 0;
 }
 
+/* hc_prepare moves meta.json into place behind all shards. */
+static int check_finished(const char *folder) {
+    return files_exist(path_of("%s/.hc_prepare", folder).text)
+               ? error_set(
+                     "%s has token shards without meta.json and unfinished work of hc_prepare (.hc_prepare), so "
+                     "shards may be missing: give the hc_prepare command again",
+                     folder)
+               : 0;
+}
+
 static int open_shards(const char *folder, int split, const struct token_shard_names *list,
                        struct token_file **opened) {
     struct token_file *file = memory_zeroed(1, sizeof *file);
     const bool has_meta = files_exist(path_of("%s/meta.json", folder).text);
     unsigned token_bytes = 0;
-    int status = has_meta ? read_token_bytes(folder, &token_bytes) : 0;
+    int status = has_meta ? read_token_bytes(folder, &token_bytes) : check_finished(folder);
     file->name = memory_format("%s/*%s*.bin", folder, token_split_name(split));
     for (size_t i = 0; status == 0 && i < list->count; i++) {
         status = add_shard(file, path_of("%s/%s", folder, list->names[i]).text);

@@ -316,8 +316,12 @@ UNIT_TEST(test_move_into) {
     assert_error(files_move_into(folder, from, more, NULL), "into/c into place: No such file");
     assert_int_equal(files_make_folder(scratch_path("into/c")), 0);
     assert_error(files_move_into(folder, from, more, NULL), "into/c: it is a folder");
+    static const char *const folders[] = {"other", "c", NULL};
+    scratch_write("into/.set/b", "last", 4);
+    assert_error(files_move_into(folder, from, names, folders), "into/c: it is not a regular file");
     assert_content(scratch_path("into/a"), "new");
     assert_content(scratch_path("into/b"), "newer");
+    assert_content(scratch_path("into/other"), "kept");
     assert_content(scratch_path("into/.set/a"), "last");
 }
 

@@ -116,6 +116,10 @@ UNIT_TEST(test_refused_files) {
     assert_int_equal(truncate(write_part(name, "train", GPT2, 1, 0, 4), TOKEN_SHARD_HEADER_BYTES + 10), 0);
     refused("has 1034 bytes, but 1032");
     write_part(name, "train", GPT2, 1, 0, 4);
+    assert_int_equal(files_make_folder(scratch_path("bad/.hc_prepare")), 0); /* as after a move that was cut off */
+    refused(
+        "unfinished work of hc_prepare (.hc_prepare), so shards may be missing: give the hc_prepare command again");
+    assert_int_equal(rmdir(scratch_path("bad/.hc_prepare")), 0);
     write_part("bad/train.bin", "train", 0, 0, 0, 4);
     refused("bad has train.bin and token shards of llm.c, such as a_train.bin");
 }
