@@ -17,8 +17,8 @@
 #define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go */
 #define BLOCKS 256
 
-/* A file of a split: all of it, or one shard. */
-struct token_part {
+/* A file of a split: train.bin or val.bin, or a token shard. */
+struct token_shard {
     char *path;
     int descriptor;
     uint64_t header_bytes;
@@ -28,8 +28,8 @@ struct token_part {
 
 struct token_file {
     char *name; /* for messages */
-    struct token_part *parts;
-    size_t part_count, capacity;
+    struct token_shard *shards;
+    size_t shard_count, capacity;
     unsigned token_bytes;
     uint64_t count;             /* tokens */
     char digest[CHECKSUM_SIZE]; /* of token_file_examine, for this vocabulary; "" before */
@@ -56,22 +56,22 @@ static int token_bytes_of(const json_t *meta, unsigned *token_bytes) {
 }
 
 /* Opens the next file of the split, without looking at its content. */
-static struct token_part *add_part(struct token_file *file, const char *path, uint64_t *bytes) {
-    memory_reserve((void **)&file->parts, &file->capacity, file->part_count + 1, sizeof *file->parts);
-    struct token_part *part = &file->parts[file->part_count++];
-    *part = (struct token_part){.path = memory_string(path), .first = file->count};
-    part->descriptor = files_open(path, path_of("token file %s", path).text, bytes);
-    if (part->descriptor >= 0 && fstat(part->descriptor, &part->before) != 0) {
+static struct token_shard *add_file(struct token_file *file, const char *path, uint64_t *bytes) {
+    memory_reserve((void **)&file->shards, &file->capacity, file->shard_count + 1, sizeof *file->shards);
+    struct token_shard *shard = &file->shards[file->shard_count++];
+    *shard = (struct token_shard){.path = memory_string(path), .first = file->count};
+    shard->descriptor = files_open(path, path_of("token file %s", path).text, bytes);
+    if (shard->descriptor >= 0 && fstat(shard->descriptor, &shard->before) != 0) {
         error_set_errno("cannot read token file %s", path);
         return NULL;
     }
-    return part->descriptor >= 0 ? part : NULL;
+    return shard->descriptor >= 0 ? shard : NULL;
 }
 
 static int add_plain(struct token_file *file, const char *path, unsigned token_bytes) {
     uint64_t bytes = 0;
-    struct token_part *part = add_part(file, path, &bytes);
-    if (!part) {
+    struct token_shard *shard = add_file(file, path, &bytes);
+    if (!shard) {
         return -1;
     }
     if (bytes == 0) {
@@ -84,15 +84,15 @@ static int add_plain(struct token_file *file, const char *path, unsigned token_b
                          path, bytes % 2 ? "an odd" : "a wrong", bytes, 8 * token_bytes);
     }
     file->token_bytes = token_bytes;
-    file->count = part->count = bytes / token_bytes;
+    file->count = shard->count = bytes / token_bytes;
     return 0;
 }
 
 static int add_shard(struct token_file *file, const char *path) {
     uint64_t bytes = 0;
     const struct token_shard_kind *kind;
-    struct token_part *part = add_part(file, path, &bytes);
-    if (!part || token_shard_read_header(part->descriptor, path, bytes, &kind, &part->count)) {
+    struct token_shard *shard = add_file(file, path, &bytes);
+    if (!shard || token_shard_read_header(shard->descriptor, path, bytes, &kind, &shard->count)) {
         return -1;
     }
     if (file->token_bytes != 0 && file->token_bytes != kind->token_bytes) {
@@ -100,10 +100,10 @@ static int add_shard(struct token_file *file, const char *path) {
                          "tokenizers need folders of their own",
                          path, 8 * kind->token_bytes, 8 * file->token_bytes);
     }
-    host_spare_descriptors(part->descriptor); /* there may be more shards than descriptors by default */
-    part->header_bytes = TOKEN_SHARD_HEADER_BYTES;
+    host_spare_descriptors(shard->descriptor); /* there may be more shards than descriptors by default */
+    shard->header_bytes = TOKEN_SHARD_HEADER_BYTES;
     file->token_bytes = kind->token_bytes;
-    file->count += part->count;
+    file->count += shard->count;
     return 0;
 }
 
@@ -188,13 +188,13 @@ void token_file_close(struct token_file *file) {
     if (file == NULL) {
         return;
     }
-    for (size_t i = 0; i < file->part_count; i++) {
-        if (file->parts[i].descriptor >= 0) {
-            close(file->parts[i].descriptor);
+    for (size_t i = 0; i < file->shard_count; i++) {
+        if (file->shards[i].descriptor >= 0) {
+            close(file->shards[i].descriptor);
         }
-        free(file->parts[i].path);
+        free(file->shards[i].path);
     }
-    free(file->parts);
+    free(file->shards);
     free(file->name);
     free(file);
 }
@@ -213,39 +213,39 @@ const char *token_file_short_name(const struct token_file *file) {
 }
 
 size_t token_file_shards(const struct token_file *file) {
-    return file->part_count;
+    return file->shard_count;
 }
 
 struct token_range token_file_shard(const struct token_file *file, size_t index) {
-    return (struct token_range){file->parts[index].first, file->parts[index].count};
+    return (struct token_range){file->shards[index].first, file->shards[index].count};
 }
 
 unsigned token_file_token_bytes(const struct token_file *file) {
     return file->token_bytes;
 }
 
-static int fail_shorter(const struct token_part *part) {
+static int fail_shorter(const struct token_shard *shard) {
     return error_set("token file %s became shorter while it was in use: it had %" PRIu64
                      " tokens; put the whole file back",
-                     part->path, part->count);
+                     shard->path, shard->count);
 }
 
 /* Reads tokens [first, first + count) of one file as they are stored. */
-static int read_part(const struct token_file *file, const struct token_part *part, uint64_t first, uint64_t count,
-                     uint32_t vocab_size, unsigned char *bytes) {
+static int read_shard(const struct token_file *file, const struct token_shard *shard, uint64_t first,
+                      uint64_t count, uint32_t vocab_size, unsigned char *bytes) {
     const unsigned token_bytes = file->token_bytes;
     const size_t wanted = (size_t)(token_bytes * count);
     const ssize_t got =
-        files_read_all(part->descriptor, bytes, wanted, (int64_t)(part->header_bytes + token_bytes * first));
+        files_read_all(shard->descriptor, bytes, wanted, (int64_t)(shard->header_bytes + token_bytes * first));
     if (got < (ssize_t)wanted) {
-        return got < 0 ? error_set_errno("cannot read token file %s", part->path) : fail_shorter(part);
+        return got < 0 ? error_set_errno("cannot read token file %s", shard->path) : fail_shorter(shard);
     }
     for (uint64_t i = 0; i < count; i++, bytes += token_bytes) {
         const uint32_t token = token_load(bytes, token_bytes);
         if (token >= vocab_size) {
             return error_set("%s: token %" PRIu32 " at position %" PRIu64 " does not fit a vocabulary of %" PRIu32
                              "; is vocab_size that of meta.json?",
-                             part->path, token, first + i, vocab_size);
+                             shard->path, token, first + i, vocab_size);
         }
     }
     return 0;
@@ -254,11 +254,12 @@ static int read_part(const struct token_file *file, const struct token_part *par
 /* Reads tokens [first, first + count) of the split as they are stored. All must be in the vocabulary. */
 static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                        unsigned char *bytes) {
-    const size_t shard = search_range(&file->parts->first, sizeof *file->parts, file->part_count, first);
-    for (size_t index = shard; count > 0; index++) {
-        const struct token_part *part = &file->parts[index];
-        const uint64_t begin = first - part->first, left = part->count - begin, some = count < left ? count : left;
-        if (read_part(file, part, begin, some, vocab_size, bytes)) {
+    size_t index = search_range(&file->shards->first, sizeof *file->shards, file->shard_count, first);
+    for (; count > 0; index++) {
+        const struct token_shard *shard = &file->shards[index];
+        const uint64_t begin = first - shard->first, left = shard->count - begin,
+                       some = count < left ? count : left;
+        if (read_shard(file, shard, begin, some, vocab_size, bytes)) {
             return -1;
         }
         first += some;
@@ -270,7 +271,7 @@ static int read_stored(const struct token_file *file, uint64_t first, uint64_t c
 
 /* How many blocks are examined at most: 256, or two for each shard if there are more than 128 shards. */
 static uint64_t most_blocks(const struct token_file *file) {
-    const uint64_t both = 2 * (uint64_t)file->part_count;
+    const uint64_t both = 2 * (uint64_t)file->shard_count;
     return both > BLOCKS ? both : BLOCKS;
 }
 
@@ -278,12 +279,12 @@ static uint64_t most_blocks(const struct token_file *file) {
 static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     const uint64_t most = most_blocks(file), whole = most * BLOCK;
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : most;
-    const size_t rows = (size_t)most + file->part_count;
+    const size_t rows = (size_t)most + file->shard_count;
     char(*lines)[CHECKSUM_SIZE] = memory_zeroed(rows, sizeof *lines);
     unsigned char *block = memory_allocate(file->token_bytes, (size_t)BLOCK);
     int result = 0;
-    for (size_t i = 0; i < file->part_count; i++) {
-        snprintf(lines[most + i], CHECKSUM_SIZE, "%" PRIu64, file->parts[i].count);
+    for (size_t i = 0; i < file->shard_count; i++) {
+        snprintf(lines[most + i], CHECKSUM_SIZE, "%" PRIu64, file->shards[i].count);
     }
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
@@ -315,15 +316,15 @@ static bool same_time(struct timespec a, struct timespec b) {
 }
 
 /* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave the
- * content as it was: then that decides. Of a large file the digest has only a part, so it must not have been
+ * content as it was: then that decides. Of a large file the digest has only some blocks, so it must not have been
  * written to. */
-static int examine_again(const struct token_file *file, const struct token_part *part, const struct stat *now) {
+static int examine_again(const struct token_file *file, const struct token_shard *shard, const struct stat *now) {
     char digest[CHECKSUM_SIZE] = "";
-    const bool written = !same_time(now->st_mtim, part->before.st_mtim);
-    if (now->st_size == part->before.st_size && *file->digest != '\0' &&
+    const bool written = !same_time(now->st_mtim, shard->before.st_mtim);
+    if (now->st_size == shard->before.st_size && *file->digest != '\0' &&
         (!written || file->count <= most_blocks(file) * BLOCK)) {
         if (find_digest(file, file->vocab_size, digest) != 0) {
-            return error_prefix("token file %s was changed while it was in use", part->path);
+            return error_prefix("token file %s was changed while it was in use", shard->path);
         }
     }
     return *digest != '\0' && strcmp(digest, file->digest) == 0
@@ -331,29 +332,29 @@ static int examine_again(const struct token_file *file, const struct token_part 
                : error_set(
                      "token file %s was changed while it was in use: put the file back as it was, and give new "
                      "tokens a name of their own",
-                     part->path);
+                     shard->path);
 }
 
-static int check_part(const struct token_file *file, struct token_part *part) {
+static int check_shard(const struct token_file *file, struct token_shard *shard) {
     struct stat now;
-    if (fstat(part->descriptor, &now) != 0) {
-        return error_set_errno("cannot read token file %s", part->path);
+    if (fstat(shard->descriptor, &now) != 0) {
+        return error_set_errno("cannot read token file %s", shard->path);
     }
-    if ((uint64_t)now.st_size < part->header_bytes + part->count * file->token_bytes) {
-        return fail_shorter(part);
+    if ((uint64_t)now.st_size < shard->header_bytes + shard->count * file->token_bytes) {
+        return fail_shorter(shard);
     }
-    const bool same = now.st_size == part->before.st_size && same_time(now.st_mtim, part->before.st_mtim) &&
-                      same_time(now.st_ctim, part->before.st_ctim);
-    if (!same && examine_again(file, part, &now) != 0) {
+    const bool same = now.st_size == shard->before.st_size && same_time(now.st_mtim, shard->before.st_mtim) &&
+                      same_time(now.st_ctim, shard->before.st_ctim);
+    if (!same && examine_again(file, shard, &now) != 0) {
         return -1;
     }
-    part->before = now;
+    shard->before = now;
     return 0;
 }
 
 int token_file_check(struct token_file *file) {
-    for (size_t i = 0; i < file->part_count; i++) {
-        if (check_part(file, &file->parts[i])) {
+    for (size_t i = 0; i < file->shard_count; i++) {
+        if (check_shard(file, &file->shards[i])) {
             return -1;
         }
     }

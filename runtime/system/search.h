@@ -1,4 +1,4 @@
-/* Search in numbers that do not fall. */
+/* Binary search in ascending numbers, of which some may be equal. */
 #pragma once
 
 #include <stddef.h>

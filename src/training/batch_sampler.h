@@ -1,9 +1,9 @@
 /* Which tokens a batch is made of. Row `row` of iteration `iteration`'s global batch depends on seed, iteration and
  * row only, so that any number of ranks and micro-steps trains on the same data in the same order.
  *
- * Rows come from random places, or one behind the other: an iteration then takes the next tokens of a shard (of
- * train.bin, which counts as one shard), as modded-nanogpt does. What remains of a shard and is not enough for an
- * iteration is left out. After the last shard comes the first one again. */
+ * Random rows begin at places that the seed chooses. Sequential rows follow one another: an iteration takes the next
+ * tokens of a shard (train.bin counts as one shard), as modded-nanogpt does. The end of a shard that is too short for
+ * an iteration is left out. After the last shard comes the first one again. */
 #pragma once
 
 #include "runtime/files/token_file.h"
@@ -17,9 +17,9 @@ struct batch_sampler {
     struct token_shape shape; /* of the batches that are read */
     int64_t global_rows;      /* rows in the batch of one iteration over all ranks and micro-steps */
     uint32_t vocab_size;
-    /* for rows in sequence, else NULL: the number of iterations that the shards before each shard [shards] make */
+    /* of sequential rows, else NULL: [shards] the number of iterations that the shards before each one have */
     uint64_t *before;
-    uint64_t pass;  /* iterations that all shards make */
+    uint64_t pass;  /* iterations that all shards have */
     int32_t *x, *y; /* [batch, sequence] what was read last; y is x one later. One piece of memory, x's */
 };
 
@@ -27,8 +27,7 @@ struct batch_sampler {
 int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
                          const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size);
 
-/* Makes the rows follow one another instead of coming from random places. Fails where no shard has the tokens of an
- * iteration and one more. */
+/* Makes the rows sequential instead of random. Fails where no shard has the tokens of an iteration and one more. */
 int batch_sampler_set_sequential(struct batch_sampler *sampler);
 void batch_sampler_release(struct batch_sampler *sampler);
 

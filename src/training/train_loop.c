@@ -355,7 +355,7 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
 
 /* ---- the loop */
 
-/* Reports the iteration in which batches in sequence have come to the end of the data. */
+/* Reports the first iteration that reads tokens a second time, with sequential batches. */
 static void print_new_pass(struct trainer *trainer) {
     const struct batch_sampler *sampler = &trainer->train;
     if (sampler->before && (uint64_t)trainer->state.iteration == sampler->pass) {

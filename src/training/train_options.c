@@ -56,8 +56,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         CHOICE(
             "train_batches", &settings->train_batches, "random", TRAIN_BATCHES_WORDS,
             "where sequences are taken from. random: places in the whole data that the seed chooses; sequential: "
-            "one behind the other, each token once until the data begin again. What remains of a file (train.bin "
-            "or a token shard) and is not enough for an optimizer step is left out"),
+            "the data in their order, each token once until they begin again. The end of a file (train.bin or a "
+            "token shard) that is too short for an optimizer step is left out"),
     };
     const struct option_spec rest[] = {
         HEADING("Evaluation, checkpoints, logs"),

@@ -389,7 +389,7 @@ static int open_evaluation(struct trainer *trainer) {
     return 0;
 }
 
-/* Prints how much of the data an iteration after the other reads. */
+/* Makes the batches sequential, and prints how many iterations the data suffice for. */
 static int open_sequence(struct trainer *trainer) {
     const struct token_file *file = trainer->data.train;
     struct batch_sampler *sampler = &trainer->train;

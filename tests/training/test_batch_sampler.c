@@ -1,5 +1,5 @@
-/* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow; rows in
- * sequence go through the shards. */
+/* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow;
+ * sequential rows go through the shards. */
 #include "runtime/files/files.h"
 #include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
