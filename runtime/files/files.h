@@ -97,8 +97,8 @@ int output_file_end(struct output_file *file, int status);
  * out of it into the existing `folder`, in this order, over older ones of their names. The older one of the last
  * name goes first, so that a folder with it is complete; then go the files `old` of `folder` (ends with NULL, or is
  * NULL), as far as they are there. When it failed or was cut off, calling it again goes on: files that are in
- * `folder` only have been moved. Nothing is moved or removed where one of the names in `folder` is something else than
- * a file. */
+ * `folder` only have been moved. Nothing is moved or removed where one of the names in `folder` is something else
+ * than a file. */
 int files_move_into(const char *folder, const char *from, const char *const *names, const char *const *old);
 
 /* Takes the folder for this process until *descriptor is closed or the process ends: an error if another one has

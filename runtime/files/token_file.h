@@ -27,8 +27,8 @@ int token_file_open(const char *path, unsigned token_bytes, struct token_file **
 void token_file_close(struct token_file *file);
 
 /* Opens <folder>/train.bin or val.bin, with tokens as <folder>/meta.json says; or without such a file all shards of
- * the split, in the order of their names, unless hc_prepare has not finished moving them there. An error says how to
- * make what is missing. split: an enum token_split. */
+ * the split, in the order of their names, unless hc_prepare has not finished moving them there. An error says how
+ * to make what is missing. split: an enum token_split. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
 
 uint64_t token_file_count(const struct token_file *file); /* of all shards */

@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count) {
 /* ---- writing */
 
 /* Copies `bytes` bytes of the file `from`, open as `source`, from place `at` on. */
-static int copy(int source, const char *from, uint64_t at, uint64_t bytes, FILE *target, const char *path) {
+static int copy(int source, const char *from, uint64_t at, uint64_t bytes, int target, const char *path) {
     unsigned char *block = memory_allocate(COPY_BYTES, 1);
     int status = 0;
     for (uint64_t done = 0; status == 0 && done < bytes;) {
@@ -45,7 +46,7 @@ static int copy(int source, const char *from, uint64_t at, uint64_t bytes, FILE 
         const ssize_t got = files_read_all(source, block, some, (int64_t)(at + done));
         if (got < (ssize_t)some) {
             status = got < 0 ? error_set_errno("cannot read %s", from) : error_set("%s became shorter", from);
-        } else if (fwrite(block, 1, some, target) != some) {
+        } else if (files_write_all(target, block, some)) {
             status = error_set_errno("cannot write %s", path);
         }
         done += some;
@@ -57,16 +58,15 @@ static int copy(int source, const char *from, uint64_t at, uint64_t bytes, FILE 
 static int write_shard(int source, const char *from, uint64_t at, uint64_t count, unsigned token_bytes,
                        const char *path) {
     unsigned char header[TOKEN_SHARD_HEADER_BYTES];
-    FILE *target = fopen(path, "wxe");
-    if (!target) {
+    const int target = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (target < 0) {
         return error_set_errno("cannot write %s", path);
     }
     token_shard_fill_header(header, token_bytes, count);
-    int status = fwrite(header, 1, sizeof header, target) != sizeof header
-                     ? error_set_errno("cannot write %s", path)
-                     : copy(source, from, at, count * token_bytes, target, path);
-    status = status == 0 ? files_flush(target, path) : status;
-    fclose(target);
+    const int status = files_write_all(target, header, sizeof header)
+                           ? error_set_errno("cannot write %s", path)
+                           : copy(source, from, at, count * token_bytes, target, path);
+    close(target);
     return status;
 }
 

@@ -1,9 +1,9 @@
 /* Which tokens a batch is made of. Row `row` of iteration `iteration`'s global batch depends on seed, iteration and
  * row only, so that any number of ranks and micro-steps trains on the same data in the same order.
  *
- * Random rows begin at places that the seed chooses. Sequential rows follow one another: an iteration takes the next
- * tokens of a shard (train.bin counts as one shard), as modded-nanogpt does. The end of a shard that is too short for
- * an iteration is left out. After the last shard comes the first one again. */
+ * Random rows begin at places that the seed chooses. Sequential rows follow one another: an iteration takes the
+ * next tokens of a shard (train.bin counts as one shard), as modded-nanogpt does. The end of a shard that is too
+ * short for an iteration is left out. After the last shard comes the first one again. */
 #pragma once
 
 #include "runtime/files/token_file.h"
