@@ -1,4 +1,5 @@
-/* GEMM on the cores of a CPU: C = op(A) op(B) + beta C in float, C [m, n].
+/* GEMM on the cores of a CPU: C = op(A) op(B) + beta C in float, C [m, n], of a batch of matrices that follow each
+ * other in their buffers.
  *
  * A work-item, alone in its work-group, computes up to group_rows rows of a panel of C, PANEL columns wide. Of
  * op(B) it copies DEPTH rows of its panel at a time, side by side, into private memory, which stays in the
@@ -8,19 +9,58 @@
  * Each element of C is the sum over blocks of DEPTH, each in order, so it depends neither on the launch nor on the
  * number of cores. beta == 0 does not read C.
  *
- * Build constants: VEC; TRANSPOSE_A, TRANSPOSE_B.
+ * With SYMMETRIC, C is symmetric and beta 0: a panel's work-item begins at the diagonal, and copies what is below
+ * the diagonal's square to its place in C's upper triangle.
+ *
+ * Build constants: VEC; TRANSPOSE_A, TRANSPOSE_B, SYMMETRIC.
  */
 #define TILE_ROWS 6
 #define PANEL     (2 * VEC)
 #define DEPTH     (4096 / PANEL)
 
+/* A vector at any place in one piece, where PoCL's vload and vstore move 16 bytes at a time. */
+typedef vec_t any_vec_t __attribute__((aligned(4)));
+#define LOAD_ANY(p)     (*(__global const any_vec_t *)(p))
+#define STORE_ANY(v, p) (*(__global any_vec_t *)(p) = (v))
+
+/* Makes the rows of a square its columns. Each time the numbers of two rows, half of the square apart, take
+ * turns in two new rows; after log2(VEC) times number k of row i is number i of row k. */
+INLINED void transpose(vec_t *square) {
+#if VEC > 1
+    UNROLL(4) for (int n = VEC; n > 1; n /= 2) {
+        vec_t mixed[VEC];
+        UNROLL(VEC) for (int i = 0; i < VEC / 2; i++) {
+            mixed[2 * i].even = square[i].lo;
+            mixed[2 * i].odd = square[i + VEC / 2].lo;
+            mixed[2 * i + 1].even = square[i].hi;
+            mixed[2 * i + 1].odd = square[i + VEC / 2].hi;
+        }
+        UNROLL(VEC) for (int i = 0; i < VEC; i++) {
+            square[i] = mixed[i];
+        }
+    }
+#endif
+}
+
 /* Rows and columns of op(B) from `b` on. Columns past the edge repeat the last one. */
 INLINED void copy_panel(__global const float *b, ulong stride, int depth, int columns, float *panel) {
     if (TRANSPOSE_B) {
+        const int whole = depth / VEC * VEC;
+        for (int p = 0; p < whole; p += VEC) {
+            for (int j = 0; j < PANEL; j += VEC) {
+                vec_t square[VEC];
+                UNROLL(VEC) for (int i = 0; i < VEC; i++) {
+                    square[i] = LOAD_ANY(b + min(j + i, columns - 1) * stride + p);
+                }
+                transpose(square);
+                UNROLL(VEC) for (int i = 0; i < VEC; i++) {
+                    VEC_STORE(square[i], panel + (p + i) * PANEL + j);
+                }
+            }
+        }
         for (int j = 0; j < PANEL; j++) {
-            __global const float *from = b + min(j, columns - 1) * stride;
-            for (int p = 0; p < depth; p++) {
-                panel[p * PANEL + j] = from[p];
+            for (int p = whole; p < depth; p++) {
+                panel[p * PANEL + j] = b[min(j, columns - 1) * stride + p];
             }
         }
         return;
@@ -28,8 +68,8 @@ INLINED void copy_panel(__global const float *b, ulong stride, int depth, int co
     for (int p = 0; p < depth; p++) {
         __global const float *from = b + p * stride;
         if (columns == PANEL) {
-            VEC_STORE(VEC_LOAD_ANY(from), panel + p * PANEL);
-            VEC_STORE(VEC_LOAD_ANY(from + VEC), panel + p * PANEL + VEC);
+            VEC_STORE(LOAD_ANY(from), panel + p * PANEL);
+            VEC_STORE(LOAD_ANY(from + VEC), panel + p * PANEL + VEC);
         } else {
             for (int j = 0; j < PANEL; j++) {
                 panel[p * PANEL + j] = from[min(j, columns - 1)];
@@ -41,8 +81,8 @@ INLINED void copy_panel(__global const float *b, ulong stride, int depth, int co
 /* One row of a tile to C, where `keep` times what is there is added. */
 INLINED void store_row(const vec_t *sums, float keep, int columns, __global float *c) {
     if (columns == PANEL) {
-        VEC_STORE_ANY(keep == 0.0f ? sums[0] : sums[0] + keep * VEC_LOAD_ANY(c), c);
-        VEC_STORE_ANY(keep == 0.0f ? sums[1] : sums[1] + keep * VEC_LOAD_ANY(c + VEC), c + VEC);
+        STORE_ANY(keep == 0.0f ? sums[0] : sums[0] + keep * LOAD_ANY(c), c);
+        STORE_ANY(keep == 0.0f ? sums[1] : sums[1] + keep * LOAD_ANY(c + VEC), c + VEC);
         return;
     }
     float row[PANEL];
@@ -53,14 +93,43 @@ INLINED void store_row(const vec_t *sums, float keep, int columns, __global floa
     }
 }
 
+/* Copies rows [first, end) of PANEL columns, from c on, to as many rows of C's other triangle, from `mirrored` on:
+ * in squares, since a cache keeps few lines at this distance. */
+INLINED void mirror(__global const float *c, __global float *mirrored, ulong stride, ulong first, ulong end) {
+    for (; first + VEC <= end; first += VEC) {
+        for (int j = 0; j < PANEL; j += VEC) {
+            vec_t square[VEC];
+            UNROLL(VEC) for (int i = 0; i < VEC; i++) {
+                square[i] = LOAD_ANY(c + (first + i) * stride + j);
+            }
+            transpose(square);
+            UNROLL(VEC) for (int i = 0; i < VEC; i++) {
+                STORE_ANY(square[i], mirrored + (j + i) * stride + first);
+            }
+        }
+    }
+    for (; first < end; first++) {
+        for (int j = 0; j < PANEL; j++) {
+            mirrored[j * stride + first] = c[first * stride + j];
+        }
+    }
+}
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a, ulong a_at, ulong a_stride,
             __global const float *b, ulong b_at, ulong b_stride, float beta, __global float *c, ulong c_at,
             ulong c_stride) {
     float panel[DEPTH * PANEL] ALIGNED;
-    const ulong panels = (n + PANEL - 1) / PANEL;
-    const ulong column = get_group_id(0) % panels * PANEL;
-    const ulong first = get_group_id(0) / panels * group_rows, end = min(first + group_rows, m);
+    const ulong panels = (n + PANEL - 1) / PANEL, blocks = (m + group_rows - 1) / group_rows;
+    const ulong matrix = get_group_id(0) / (panels * blocks), place = get_group_id(0) % (panels * blocks);
+    const ulong column = place % panels * PANEL, block = place / panels * group_rows;
+    const ulong first = SYMMETRIC ? max(block, column) : block, end = min(block + group_rows, m);
+    if (first >= end) {
+        return;
+    }
+    a_at += matrix * a_stride * (TRANSPOSE_A ? k : m);
+    b_at += matrix * b_stride * (TRANSPOSE_B ? n : k);
+    c_at += matrix * c_stride * m;
     const int columns = min((ulong)PANEL, n - column);
     for (ulong start = 0; start == 0 || start < k; start += DEPTH) { /* once for k == 0, too */
         const int depth = min((ulong)DEPTH, k - start);
@@ -74,7 +143,7 @@ gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a
                 from[i] = a + a_at + (TRANSPOSE_A ? start * a_stride + own : own * a_stride + start);
                 sums[i][0] = sums[i][1] = (vec_t)(0.0f);
             }
-            for (int p = 0; p < depth; p++) {
+            UNROLL(4) for (int p = 0; p < depth; p++) {
                 const vec_t left = VEC_LOAD(panel + p * PANEL), right = VEC_LOAD(panel + p * PANEL + VEC);
                 UNROLL(TILE_ROWS) for (int i = 0; i < TILE_ROWS; i++) {
                     const float factor = from[i][TRANSPOSE_A ? p * a_stride : (ulong)p];
@@ -88,5 +157,8 @@ gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a
                 }
             }
         }
+    }
+    if (SYMMETRIC && column + PANEL < end) { /* so this panel is whole */
+        mirror(c + c_at + column, c + c_at + column * c_stride, c_stride, max(first, column + PANEL), end);
     }
 }

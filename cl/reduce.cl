@@ -90,13 +90,15 @@ ROW_KERNEL void square_sums(__global const float *x, ulong at, ulong count, ulon
     }
 }
 
-/* One work-group in all: out[at] = scale * sum of x[0..count) (+ the old out[at] if add). root != 0 takes the
- * square root. */
+/* One work-group a row of x [rows, count]: out[at + row] = scale * sum of the row (+ the old out[at + row] if add).
+ * root != 0 takes the square root. */
 ROW_KERNEL void sum_total(__global const float *x, ulong count, float scale, int add, int root, __global float *out,
                           ulong at) {
     GROUP_SCRATCH(scratch);
     float total = 0.0f;
     size_t i = get_local_id(0);
+    x += get_group_id(0) * count;
+    at += get_group_id(0);
     while (i < count) {
         float line = 0.0f;
         for (int k = 0; k < LINE && i < count; k++, i += LANES) {

@@ -179,12 +179,13 @@ struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute) {
 
 /* ---- calls */
 
-/* Whether the matrix is inside of its buffer; if not, that is kept as the failure. */
+/* Whether the matrix, or the batch of it, is inside of its buffer; if not, that is kept as the failure. */
 static bool matrix_fits(struct compute *compute, const struct gemm_call *call, const char *letter,
                         const struct matrix *matrix) {
-    size_t end, elements = matrix->buffer->bytes / element_size(matrix->buffer->type);
+    size_t rows, end, elements = matrix->buffer->bytes / element_size(matrix->buffer->type);
     bool fits = matrix->stride >= matrix->columns &&
-                !__builtin_mul_overflow(matrix->rows - 1, matrix->stride, &end) &&
+                !__builtin_mul_overflow(matrix->rows, gemm_call_count(call), &rows) &&
+                !__builtin_mul_overflow(rows - 1, matrix->stride, &end) &&
                 !__builtin_add_overflow(end, matrix->columns, &end) &&
                 !__builtin_add_overflow(end, matrix->offset, &end) && end <= elements;
     if (!fits) {
@@ -209,9 +210,13 @@ static void complete(struct compute *compute, struct gemm_call *call) {
     call->m = call->c.rows;
     call->n = call->c.columns;
     call->k = call->transpose_a ? call->a.rows : call->a.columns;
+    char times[32] = "";
+    if (call->batch > 1) {
+        snprintf(times, sizeof times, " %zu times", call->batch);
+    }
     const int length =
-        snprintf(call->name, sizeof(call->name), "gemm_%c%c %zux%zux%zu", call->transpose_a ? 't' : 'n',
-                 call->transpose_b ? 't' : 'n', call->m, call->n, call->k);
+        snprintf(call->name, sizeof(call->name), "gemm_%c%c %zux%zux%zu%s", call->transpose_a ? 't' : 'n',
+                 call->transpose_b ? 't' : 'n', call->m, call->n, call->k, times);
     if (length >= (int)sizeof(call->name)) {
         strcpy(call->name, "gemm"); /* of sizes that no buffer has */
     }
@@ -270,20 +275,49 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
-void gemm_run(struct compute *compute, const struct gemm_call *asked) {
+/* A call that was checked, and has one matrix or a batch that the backend takes. */
+static void run_checked(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_backend *backend = gemm_state(compute)->backend;
+    if (call->k && backend->takes && backend->takes(compute, call)) {
+        backend->run(compute, call);
+    } else if (gemm_call_has_epilogue(call)) {
+        compute_fail(compute, "%s: %s cannot add a bias or activate what comes out", call->name, backend->name);
+    } else if (gemm_call_is_plain_fp32(call)) {
+        run_fp32(compute, call);
+    } else {
+        run_copied(compute, call);
+    }
+}
+
+static bool takes_batch(struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_state *state = gemm_state(compute);
+    const bool takes = call->k && state->backend->takes && state->backend->takes(compute, call);
+    const struct gemm_backend *backend = takes ? state->backend : state->fp32;
+    return (takes || gemm_call_is_plain_fp32(call)) && backend->takes_batch && backend->takes_batch(compute, call);
+}
+
+/* Matrices of a batch one by one. */
+static void run_each(struct compute *compute, const struct gemm_call *batch) {
+    struct gemm_call call = *batch;
+    call.batch = 1;
+    complete(compute, &call);
+    for (size_t i = 0; i < batch->batch && !compute->failure; i++) {
+        run_checked(compute, &call);
+        call.a.offset += call.a.rows * call.a.stride;
+        call.b.offset += call.b.rows * call.b.stride;
+        call.c.offset += call.c.rows * call.c.stride;
+    }
+}
+
+void gemm_run(struct compute *compute, const struct gemm_call *asked) {
     struct gemm_call call = *asked;
     complete(compute, &call);
     if (compute->failure || !call.m || !call.n || !call_fits(compute, &call)) {
         return;
     }
-    if (call.k && backend->takes && backend->takes(compute, &call)) {
-        backend->run(compute, &call);
-    } else if (gemm_call_has_epilogue(&call)) {
-        compute_fail(compute, "%s: %s cannot add a bias or activate what comes out", call.name, backend->name);
-    } else if (gemm_call_is_plain_fp32(&call)) {
-        run_fp32(compute, &call);
+    if (call.batch > 1 && !takes_batch(compute, &call)) {
+        run_each(compute, &call);
     } else {
-        run_copied(compute, &call);
+        run_checked(compute, &call);
     }
 }

@@ -20,6 +20,8 @@ struct gemm_backend {
     /* Whether `run` takes operands of this 16-bit type as they are, as far as can be said without sizes. NULL:
      * none. */
     bool (*takes_type)(const struct compute *compute, enum element_type type);
+    /* Whether `run` takes a whole batch of matrices. NULL: never. Others get them one by one. */
+    bool (*takes_batch)(struct compute *compute, const struct gemm_call *call);
     /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps
      * of k a GEMM needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a
      * call without it. */

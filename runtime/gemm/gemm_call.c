@@ -19,8 +19,12 @@ struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel 
     return named;
 }
 
+size_t gemm_call_count(const struct gemm_call *call) {
+    return call->batch > 1 ? call->batch : 1;
+}
+
 double gemm_call_flops(const struct gemm_call *call) {
-    return 2.0 * (double)call->m * (double)call->n * (double)call->k;
+    return 2.0 * (double)call->m * (double)call->n * (double)call->k * (double)gemm_call_count(call);
 }
 
 bool gemm_reserve(struct compute *compute, struct buffer *buffer, size_t bytes, const char *what) {

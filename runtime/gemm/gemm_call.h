@@ -37,12 +37,17 @@ static inline bool epilogue_writes_side(enum gemm_epilogue epilogue) {
     return epilogue == EPILOGUE_ACTIVATION || epilogue == EPILOGUE_GATES;
 }
 
-/* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not, and the epilogue.
+/* A batch: of each of A, B and C as many matrices of one shape, each `rows` times `stride` elements behind the one
+ * before it. A bias or an epilogue has no batch.
+ *
+ * C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not, and the epilogue.
  * beta == 0 does not read C. m, n or k of 0 is allowed. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     struct matrix a, b, c; /* as they are stored */
     float beta;
+    size_t batch;   /* 0 or 1: one matrix each */
+    bool symmetric; /* C is, but for rounding, and beta is 0: half of it may be computed, and the rest be copied */
     struct span bias; /* [n], for every row of C; buffer NULL: none */
     enum gemm_epilogue epilogue;
     struct matrix side;     /* [m, n]; unused with EPILOGUE_NONE */
@@ -60,7 +65,10 @@ bool gemm_call_has_epilogue(const struct gemm_call *call);
 /* The kernel with the call's name instead of its own, for profiles. */
 struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel *kernel);
 
-/* Multiplications and additions, for profiles and rates. */
+/* Matrices of the call's batch. */
+size_t gemm_call_count(const struct gemm_call *call);
+
+/* Multiplications and additions, for profiles and rates, where all of C is computed. */
 double gemm_call_flops(const struct gemm_call *call);
 
 /* Makes a buffer at least so large, for `what`; its contents are lost. False on failure, which is kept in the

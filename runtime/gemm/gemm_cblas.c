@@ -127,8 +127,13 @@ static float *matrix_data(const struct matrix *matrix) {
     return (float *)matrix->buffer->host + matrix->offset;
 }
 
+/* Of a batch, too. */
+static bool takes_panels(struct compute *compute, const struct gemm_call *call) {
+    return gemm_panels_suit(compute) && gemm_panels_are_faster(call);
+}
+
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
-    if (gemm_panels_suit(compute) && gemm_panels_are_faster(call)) {
+    if (takes_panels(compute, call)) {
         gemm_panels_run(compute, call);
         return;
     }
@@ -148,4 +153,5 @@ static size_t cblas_take_large(struct compute *compute, bool forced) {
 const struct gemm_backend gemm_backend_cblas = {.name = "cblas",
                                                 .open = cblas_open,
                                                 .run = cblas_run,
+                                                .takes_batch = takes_panels,
                                                 .take_large = cblas_take_large};

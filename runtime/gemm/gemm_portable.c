@@ -25,19 +25,31 @@ bool gemm_panels_are_faster(const struct gemm_call *call) {
     return (double)call->m * (double)call->n * (double)call->k < LARGE;
 }
 
+/* Whether half of C is computed. */
+static bool is_halved(const struct gemm_call *call) {
+    return call->symmetric && call->m == call->n && call->k > 0;
+}
+
 static const struct kernel *kernel_for(struct compute *compute, const struct gemm_call *call) {
     const char *const files[] = {"common.cl", "gemm_panels.cl", NULL};
     char options[96];
-    snprintf(options, sizeof options, "-DVEC=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d", compute->vector,
-             call->transpose_a, call->transpose_b);
+    snprintf(options, sizeof options, "-DVEC=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DSYMMETRIC=%d", compute->vector,
+             call->transpose_a, call->transpose_b, is_halved(call));
     return kernel_find(compute, files, options, "gemm_panels");
 }
 
 /* Rows of a work-group. Sums do not depend on it. */
 static size_t rows_of_group(const struct compute *compute, const struct gemm_call *call, size_t across) {
+    across *= gemm_call_count(call);
     const size_t wanted = groups_for(GROUPS_PER_UNIT * (size_t)compute->device.compute_units, across);
     const size_t rows = call->m / wanted;
     return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
+}
+
+/* What is computed, in whole rows of a triangle. */
+static double flops_of(const struct gemm_call *call) {
+    const double n = (double)call->n;
+    return is_halved(call) ? gemm_call_flops(call) * (n + 1.0) / (2.0 * n) : gemm_call_flops(call);
 }
 
 void gemm_panels_run(struct compute *compute, const struct gemm_call *call) {
@@ -45,16 +57,16 @@ void gemm_panels_run(struct compute *compute, const struct gemm_call *call) {
     const struct matrix *a = call->k ? &call->a : &call->c, *b = call->k ? &call->b : &call->c;
     size_t groups;
     const size_t across = groups_for(call->n, (size_t)PANEL_VECTORS * compute->vector);
-    const size_t rows = rows_of_group(compute, call, across);
-    if (__builtin_mul_overflow(across, groups_for(call->m, rows), &groups)) {
+    const size_t rows = rows_of_group(compute, call, across), count = gemm_call_count(call);
+    if (__builtin_mul_overflow(across * count, groups_for(call->m, rows), &groups)) {
         compute_fail(compute, "%s is too large", call->name);
         return;
     }
-    const struct launch launch = {.kernel = &kernel, .groups = groups, .local = 1, .flops = gemm_call_flops(call)};
+    const struct launch launch = {.kernel = &kernel, .groups = groups, .local = 1, .flops = flops_of(call)};
     KERNEL_LAUNCH(compute, &launch, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k), ARG_U64(rows),
-                  ARG_SPAN_IN(*a, call->m * call->k), ARG_U64(a->stride), ARG_SPAN_IN(*b, call->n * call->k),
-                  ARG_U64(b->stride), ARG_F32(call->beta),
-                  ARG_SPAN_(call->c, call->m * call->n, call->beta != 0.0f, 1), ARG_U64(call->c.stride));
+                  ARG_SPAN_IN(*a, count * call->m * call->k), ARG_U64(a->stride),
+                  ARG_SPAN_IN(*b, count * call->n * call->k), ARG_U64(b->stride), ARG_F32(call->beta),
+                  ARG_SPAN_(call->c, count * call->m * call->n, call->beta != 0.0f, 1), ARG_U64(call->c.stride));
 }
 
 /* ---- the backend */
@@ -72,6 +84,10 @@ static void portable_run(struct compute *compute, const struct gemm_call *call) 
     }
 }
 
+static bool portable_takes_batch(struct compute *compute, const struct gemm_call *call) {
+    return !gemm_blocks_takes(compute, call);
+}
+
 static void portable_close(struct compute *compute) {
     buffer_release(compute, &gemm_state(compute)->blocks.partial);
 }
@@ -86,4 +102,5 @@ const struct gemm_backend gemm_backend_portable = {.name = "portable",
                                                    .run = portable_run,
                                                    .close = portable_close,
                                                    .takes = gemm_blocks_takes,
+                                                   .takes_batch = portable_takes_batch,
                                                    .takes_type = portable_takes_type};

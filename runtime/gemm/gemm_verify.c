@@ -123,10 +123,11 @@ static const struct activation *activation_find(const char *name) {
  * unless their sums are exact. */
 static double element_of_y(const struct gemm_case *wanted, const struct sample *samples, size_t row, size_t column,
                            double *magnitude) {
+    const struct sample *b = &samples[wanted->symmetric ? SAMPLE_A : SAMPLE_B];
     double sum = 0.0, terms = 1.0;
     for (size_t p = 0; p < wanted->k; p++) {
         const double term = sample_number(&samples[SAMPLE_A], wanted->transpose_a, row, p) *
-                            sample_number(&samples[SAMPLE_B], wanted->transpose_b, p, column);
+                            sample_number(b, wanted->transpose_b, p, column);
         sum += term;
         terms += fabs(term);
     }
@@ -241,9 +242,10 @@ static struct gemm_call call_of(const struct gemm_case *x, const struct sample *
                               .n = x->n,
                               .k = x->k,
                               .a = samples[SAMPLE_A].matrix,
-                              .b = samples[SAMPLE_B].matrix,
+                              .b = samples[x->symmetric ? SAMPLE_A : SAMPLE_B].matrix,
                               .c = samples[SAMPLE_C].matrix,
                               .beta = x->beta,
+                              .symmetric = x->symmetric,
                               .epilogue = x->epilogue,
                               .side = samples[SAMPLE_SIDE].matrix,
                               .activation = x->activation,
@@ -350,6 +352,7 @@ static const struct {
     {{.m = 32, .n = 92, .k = 100, .transpose_a = true, .pads = {4, 0, 8}, .offsets = {4, 8, 16}, .beta = 1}, 9},
     {{.m = 33, .n = 31, .k = 65, .transpose_b = true, .pads = {1, 7, 5}, .offsets = {1, 0, 2}}, 1},
     {{.m = 20, .n = 12, .k = 516, .transpose_a = true, .beta = 1}, 99},
+    {{.m = 61, .n = 61, .k = 37, .transpose_a = true, .symmetric = true, .pads = {0, 0, 3}}, 1},
 };
 
 /* As a layer has them: gradients of weights are fp32. */

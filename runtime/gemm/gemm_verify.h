@@ -31,6 +31,7 @@ struct gemm_case {
     bool bias;
     enum gemm_epilogue epilogue;
     const char *activation; /* gelu, gelu_tanh or silu */
+    bool symmetric;         /* B is A's buffer: one of them is transposed, and C symmetric */
     size_t sample;          /* compare every element of this number; 0: all */
 };
 

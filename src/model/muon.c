@@ -3,6 +3,7 @@
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/adamw.h"
 #include <inttypes.h>
@@ -90,27 +91,39 @@ enum element_type muon_type(const struct gpt *gpt) {
 
 /* ---- memory */
 
+/* Small matrices of one shape are batches of at most so many elements: few launches, which leave no core without
+ * work, and scratch that stays in caches. */
+enum { BATCH_ELEMENTS = 1 << 18 };
+
 void muon_plan(struct gpt *gpt) {
     const char *const group = "Muon's matrices";
     const enum element_type type = gpt->operations.shape.muon_type;
     struct muon_scratch *scratch = &gpt->scratch.muon;
-    uint64_t elements = 0, side = 0;
+    uint64_t all = 0, elements = 0, squares = 0;
     for (size_t i = 0; i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
         for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {
             const uint64_t rows = parameter->matrices[k], columns = parameter->shape[1];
+            const uint64_t side = size_smaller(rows, columns);
+            all += rows * columns;
             elements = size_larger(elements, rows * columns);
-            side = size_larger(side, rows < columns ? rows : columns);
+            squares = size_larger(squares, side * side);
         }
     }
-    elements = (elements + 63) / 64 * 64;
+    const uint64_t of_batch = size_smaller(all, BATCH_ELEMENTS);
+    elements = (size_larger(elements, of_batch) + 63) / 64 * 64;
+    squares = size_larger(squares, of_batch);
     scratch->x[0] = memory_plan_add(&gpt->plan, group, elements, type);
     scratch->x[1] = memory_plan_add(&gpt->plan, group, elements, type);
     scratch->update =
         type == ELEMENT_FP32 ? scratch->x[1] : memory_plan_add(&gpt->plan, group, elements, ELEMENT_FP32);
-    scratch->gram = memory_plan_add(&gpt->plan, group, side * side, type);
-    scratch->square = memory_plan_add(&gpt->plan, group, side * side, ELEMENT_FP32);
-    scratch->norm = memory_plan_add(&gpt->plan, group, 1, ELEMENT_FP32);
+    scratch->gram = memory_plan_add(&gpt->plan, group, squares, type);
+    scratch->square = memory_plan_add(&gpt->plan, group, squares, ELEMENT_FP32);
+    for (size_t i = 0; i < (type == ELEMENT_FP32 ? COUNT(scratch->polynomial) : 1); i++) {
+        scratch->polynomial[i] = memory_plan_add(&gpt->plan, group, squares, type);
+    }
+    scratch->sums = memory_plan_add(&gpt->plan, group, elements / 64, ELEMENT_FP32);
+    scratch->norms = memory_plan_add(&gpt->plan, group, MUON_MOST_MATRICES, ELEMENT_FP32);
 }
 
 /* ---- a step */
@@ -156,36 +169,73 @@ static struct muon_step make_step(const struct gpt *gpt, const struct optimizer_
     return step;
 }
 
-/* All matrices of a parameter. */
-static void step_parameter(struct gpt *gpt, struct muon_step *step, const struct parameter *parameter,
-                           uint64_t state_first) {
+static void step_batch(struct gpt *gpt, struct muon_step *step, const struct muon_batch *batch) {
     struct operations *operations = &gpt->operations;
     const struct muon_scratch *scratch = &gpt->scratch.muon;
-    uint64_t done = 0;
-    for (int i = 0; i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
-        const uint64_t rows = parameter->matrices[i], columns = parameter->shape[1];
-        const struct muon_matrix matrix = {rows, columns, parameter->offset + done, state_first + done};
-        step->settings.scale = (float)scale_of(step->rule, (double)rows, (double)columns);
-        muon_begin(operations, &step->arenas, &matrix, &step->settings, scratch, gpt->gradient_norm);
-        if (step->moves) {
-            const struct buffer *x =
-                newton_schulz(operations, rows, columns, step->iterations, step->coefficients, scratch);
-            muon_end(operations, &step->arenas, &matrix, &step->settings, x, gpt->gradient_norm);
-        }
-        done += rows * columns;
+    step->settings.scale = (float)scale_of(step->rule, (double)batch->rows, (double)batch->columns);
+    muon_begin(operations, &step->arenas, batch, &step->settings, scratch, gpt->gradient_norm);
+    if (step->moves) {
+        const struct buffer *x = newton_schulz(operations, batch, step->iterations, step->coefficients, scratch);
+        muon_end(operations, &step->arenas, batch, &step->settings, x, gpt->gradient_norm);
     }
+}
+
+/* ---- batches */
+
+struct place {
+    uint64_t rows, columns, first;
+};
+
+static int by_shape(const void *a, const void *b) {
+    const struct place *one = a, *other = b;
+    return one->rows != other->rows         ? (one->rows > other->rows) - (one->rows < other->rows)
+           : one->columns != other->columns ? (one->columns > other->columns) - (one->columns < other->columns)
+                                            : (one->first > other->first) - (one->first < other->first);
+}
+
+/* The matrices in the range, those of one shape together; the caller frees them. */
+static struct place *list_matrices(const struct parameters *parameters, struct optimizer_range range,
+                                   size_t *count) {
+    struct place *places = memory_zeroed(parameters->count * PARAMETER_MOST_MATRICES, sizeof *places);
+    *count = 0;
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        uint64_t first = parameter->offset;
+        if (first < range.first || first >= range.first + range.count) {
+            continue;
+        }
+        for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {
+            places[(*count)++] = (struct place){parameter->matrices[k], parameter->shape[1], first};
+            first += parameter->matrices[k] * parameter->shape[1];
+        }
+    }
+    qsort(places, *count, sizeof *places, by_shape);
+    return places;
+}
+
+/* How many matrices of this shape a batch takes. */
+static size_t batch_capacity(const struct place *place) {
+    const uint64_t elements = place->rows * place->columns;
+    const size_t most = size_smaller(BATCH_ELEMENTS / elements, MUON_MOST_MATRICES);
+    return elements % 64 || most < 1 ? 1 : most;
 }
 
 void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
           struct optimizer_range range) {
     const struct parameters *parameters = &gpt->parameters;
     struct muon_step step = make_step(gpt, settings, iteration);
+    size_t count;
+    struct place *places = list_matrices(parameters, range, &count);
     adamw_others(gpt, settings, iteration, range);
-    for (size_t i = 0; i < parameters->count; i++) {
-        const struct parameter *parameter = &parameters->table[i];
-        if (parameter->matrices[0] && parameter->offset >= range.first &&
-            parameter->offset < range.first + range.count) {
-            step_parameter(gpt, &step, parameter, range.states_first[0] + parameter->offset - range.first);
+    for (size_t i = 0; i < count;) {
+        struct muon_batch batch = {places[i].rows, places[i].columns,
+                                   .state_shift = range.states_first[0] - range.first};
+        const size_t most = batch_capacity(&places[i]);
+        while (i < count && batch.count < most && places[i].rows == batch.rows &&
+               places[i].columns == batch.columns) {
+            batch.first[batch.count++] = places[i++].first;
         }
+        step_batch(gpt, &step, &batch);
     }
+    free(places);
 }

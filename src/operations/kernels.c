@@ -251,10 +251,10 @@ static const struct program {
      .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
     {.files = {"adamw.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(adamw)}},
     {.files = {"muon.cl"},
-     .constants = "VEC=1 ACT=muon_type",
+     .constants = "VEC=any_vector ACT=muon_type",
      .need = MUON,
      .kernels = {KERNEL(muon_momentum), KERNEL(muon_normalise), KERNEL(muon_polynomial)}},
-    {.files = {"muon.cl"}, .constants = "VEC=1 ACT", .need = MUON, .kernels = {KERNEL(muon_update)}},
+    {.files = {"muon.cl"}, .constants = "VEC=any_vector ACT", .need = MUON, .kernels = {KERNEL(muon_update)}},
 };
 
 static struct kernel *kernel_of(const struct operations *operations, const struct program *program, size_t i) {
@@ -309,6 +309,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"VOCABULARY", shape->vocabulary},
         {"WIDE", (int64_t)policy->projection_vectors},
         {"Y_ROW", (int64_t)gate_rows(shape).y},
+        {"any_vector", policy->any_vector},
         {"arena_vector", policy->arena_vector},
         {"few_rows_block", FEW_ROWS_BLOCK},
         {"half_head_vector", policy->half_head_vector},

@@ -3,51 +3,167 @@
 #include "runtime/gemm/gemm.h"
 #include "src/operations/kernels.h"
 
-void muon_begin(struct operations *operations, const struct muon_arenas *arenas, const struct muon_matrix *matrix,
-                const struct muon_settings *settings, const struct muon_scratch *scratch,
-                const struct buffer *norm) {
-    const size_t count = matrix->rows * matrix->columns, padded = (count + 63) / 64 * 64;
-    RUN_ELEMENTS(muon_momentum, padded, 1, ARG_IN(arenas->gradients, count), ARG_U64(matrix->first),
-                 ARG_IN_OUT(arenas->momentum, count), ARG_U64(matrix->state_first), ARG_U64(count), ARG_U64(padded),
-                 ARG_F32X4(settings->momentum, settings->clip, settings->unscale, 0.0f), ARG_IN(norm, 1),
-                 ARG_OUT(scratch->update, padded));
-    norm_total(operations, scratch->update, padded, 1.0f, (struct span){scratch->norm, 0});
-    RUN_ELEMENTS(muon_normalise, count, 1, ARG_IN(scratch->update, count), ARG_IN(scratch->norm, 1), ARG_U64(count),
-                 ARG_OUT(scratch->x[0], count));
+/* ---- before the iterations, and after them */
+
+/* Matrices of a batch from `begin` on that lie in the arena at equal distances, which one launch takes. */
+struct run {
+    size_t count;
+    uint64_t apart;
+};
+
+static struct run run_from(const struct muon_batch *batch, size_t begin) {
+    const uint64_t *first = batch->first + begin;
+    const size_t most = batch->count - begin;
+    struct run run = {1, most > 1 ? first[1] - first[0] : 0};
+    while (run.count < most && first[run.count] - first[run.count - 1] == run.apart) {
+        run.count++;
+    }
+    return run;
 }
 
-const struct buffer *newton_schulz(struct operations *operations, size_t rows, size_t columns, int64_t steps,
-                                   const float coefficients[3], const struct muon_scratch *scratch) {
-    const bool is_tall = rows > columns;
-    const size_t side = is_tall ? columns : rows;
-    const struct matrix gram = matrix_of(scratch->gram, 0, side, side);
-    const struct buffer *from = scratch->x[0];
+static size_t padded_of(const struct muon_batch *batch) {
+    return (batch->rows * batch->columns + 63) / 64 * 64;
+}
+
+/* Work-items of a launch in which each matrix has whole groups of them. */
+static size_t items_for(const struct operations *operations, size_t matrices, size_t elements) {
+    return matrices * groups_for(elements, (size_t)operations->policy.any_vector * ELEMENT_GROUP) * ELEMENT_GROUP;
+}
+
+/* Elements of a chunk of a matrix, whatever else is in the batch: as many as there are whole chunks of. */
+static size_t chunk_of(const struct operations *operations, size_t padded) {
+    const size_t lines = padded / 64;
+    size_t chunk = groups_for(lines, operations->policy.square_chunks);
+    while (lines % chunk) {
+        chunk++;
+    }
+    return 64 * chunk;
+}
+
+void muon_begin(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
+                const struct muon_settings *settings, const struct muon_scratch *scratch,
+                const struct buffer *norm) {
+    const size_t count = batch->rows * batch->columns, padded = padded_of(batch);
+    const size_t chunk = chunk_of(operations, padded), chunks = padded / chunk;
+    for (size_t begin = 0; begin < batch->count;) {
+        const struct run run = run_from(batch, begin);
+        const uint64_t first = batch->first[begin];
+        const struct span update = {scratch->update, begin * padded}, sums = {scratch->sums, begin * chunks};
+        RUN_ROWS(muon_momentum, run.count * chunks, ARG_IN(arenas->gradients, run.count * count), ARG_U64(first),
+                 ARG_U64(run.apart), ARG_IN_OUT(arenas->momentum, run.count * count),
+                 ARG_U64(first + batch->state_shift), ARG_U64(count), ARG_U64(padded), ARG_U64(chunk),
+                 ARG_F32X4(settings->momentum, settings->clip, settings->unscale, 0.0f), ARG_IN(norm, 1),
+                 ARG_SPAN_OUT(update, run.count * padded), ARG_SPAN_OUT(sums, run.count * chunks));
+        begin += run.count;
+    }
+    RUN_ROWS(sum_total, batch->count, ARG_IN(scratch->sums, batch->count * chunks), ARG_U64(chunks), ARG_F32(1.0f),
+             ARG_I32(0), ARG_I32(1), ARG_OUT(scratch->norms, batch->count), ARG_U64(0));
+    RUN_ELEMENTS(muon_normalise, items_for(operations, batch->count, count), 1,
+                 ARG_IN(scratch->update, batch->count * count), ARG_IN(scratch->norms, batch->count),
+                 ARG_U64(count), ARG_U64(padded), ARG_OUT(scratch->x[0], batch->count * count));
+}
+
+void muon_end(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
+              const struct muon_settings *settings, const struct buffer *x, const struct buffer *norm) {
+    const size_t count = batch->rows * batch->columns;
+    const size_t rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
+    for (size_t begin = 0; begin < batch->count;) {
+        const struct run run = run_from(batch, begin);
+        const struct span from = {x, begin * count};
+        RUN_ELEMENTS(muon_update, items_for(operations, run.count, count), 1,
+                     ARG_IN_OUT(arenas->weights, run.count * count),
+                     ARG_OUT(arenas->weights_lowp, run.count * rounded), ARG_U64(batch->first[begin]),
+                     ARG_U64(run.apart), ARG_U64(count), ARG_SPAN_IN(from, run.count * count),
+                     ARG_F32(1.0f - settings->rate * settings->decay), ARG_F32(settings->rate * settings->scale),
+                     ARG_IN(norm, 1));
+        begin += run.count;
+    }
+}
+
+/* ---- the iterations */
+
+/* A step makes Q X of X, with a polynomial Q of A = X X^T, and so Q A Q of A; A and all Q commute. So for a few
+ * steps only A and the product P of all Q are computed, and then P X: less work where X has more columns than A.
+ * Rounding of A is relative to its largest eigenvalue. What it makes of small ones grows as they do, about 12 times
+ * in a step; so every few steps A is computed from X again. With 3 steps the result is as near to the exact one as
+ * with one. */
+enum { GRAM_STEPS = 3 };
+
+bool newton_schulz_keeps_gram(enum element_type type, size_t rows, size_t columns) {
+    return type == ELEMENT_FP32 && 2 * size_larger(rows, columns) >= 3 * size_smaller(rows, columns);
+}
+
+static void multiply(struct operations *operations, const struct muon_batch *batch, const struct buffer *a,
+                     const struct buffer *b, const struct buffer *c) {
+    const size_t side = size_smaller(batch->rows, batch->columns);
+    gemm_run(operations->compute, &(struct gemm_call){.a = matrix_of(a, 0, side, side),
+                                                      .b = matrix_of(b, 0, side, side),
+                                                      .c = matrix_of(c, 0, side, side),
+                                                      .batch = batch->count,
+                                                      .symmetric = true});
+}
+
+/* One step of A, and P; `is_first`: P is the step's Q, `is_last`: A stays. Returns the buffer of P. */
+static const struct buffer *step_gram(struct operations *operations, const struct muon_batch *batch, bool is_first,
+                                      bool is_last, const float coefficients[3], const struct buffer *p,
+                                      const struct muon_scratch *scratch) {
+    const size_t side = size_smaller(batch->rows, batch->columns), count = batch->count * side * side;
+    size_t next = 0; /* two buffers that are not P */
+    while (scratch->polynomial[next] == p) {
+        next++;
+    }
+    const struct buffer *q = scratch->polynomial[next];
+    multiply(operations, batch, scratch->gram, scratch->gram, scratch->square);
+    RUN_ROWS(muon_polynomial, batch->count * side, ARG_IN(scratch->gram, count), ARG_IN(scratch->square, count),
+             ARG_I32(side), ARG_F32X4(coefficients[0], coefficients[1], coefficients[2], 0.0f), ARG_OUT(q, count));
+    if (!is_last) {
+        multiply(operations, batch, q, scratch->gram, scratch->square);
+        multiply(operations, batch, scratch->square, q, scratch->gram);
+    }
+    if (is_first) {
+        return q;
+    }
+    const struct buffer *product = scratch->polynomial[scratch->polynomial[next + 1] == p ? next + 2 : next + 1];
+    multiply(operations, batch, q, p, product);
+    return product;
+}
+
+/* `to` = X after so many steps. */
+static void iterate(struct operations *operations, const struct muon_batch *batch, int64_t steps,
+                    const float coefficients[3], const struct buffer *from, const struct buffer *to,
+                    const struct muon_scratch *scratch) {
+    const bool is_tall = batch->rows >= batch->columns; /* X^T X and X P need no copies of columns */
+    const size_t side = size_smaller(batch->rows, batch->columns);
+    const struct matrix x = matrix_of(from, 0, batch->rows, batch->columns);
+    gemm_run(operations->compute, &(struct gemm_call){.transpose_a = is_tall,
+                                                      .transpose_b = !is_tall,
+                                                      .a = x,
+                                                      .b = x,
+                                                      .c = matrix_of(scratch->gram, 0, side, side),
+                                                      .batch = batch->count,
+                                                      .symmetric = true});
+    const struct buffer *p = NULL;
     for (int64_t step = 0; step < steps; step++) {
+        p = step_gram(operations, batch, step == 0, step + 1 == steps, coefficients, p, scratch);
+    }
+    const struct matrix product = matrix_of(p, 0, side, side);
+    gemm_run(operations->compute, &(struct gemm_call){.a = is_tall ? x : product,
+                                                      .b = is_tall ? product : x,
+                                                      .c = matrix_of(to, 0, batch->rows, batch->columns),
+                                                      .batch = batch->count});
+}
+
+const struct buffer *newton_schulz(struct operations *operations, const struct muon_batch *batch, int64_t steps,
+                                   const float coefficients[3], const struct muon_scratch *scratch) {
+    const enum element_type type = operations->shape.muon_type;
+    const int64_t most = newton_schulz_keeps_gram(type, batch->rows, batch->columns) ? GRAM_STEPS : 1;
+    const struct buffer *from = scratch->x[0];
+    for (int64_t done = 0; done < steps; done += most) {
+        const int64_t left = steps - done, taken = left < most ? left : most;
         const struct buffer *next = from == scratch->x[0] ? scratch->x[1] : scratch->x[0];
-        const bool is_last = step + 1 == steps, is_fp32 = operations->shape.muon_type == ELEMENT_FP32;
-        const struct buffer *to = is_last && !is_fp32 ? scratch->update : next;
-        const struct matrix x = matrix_of(from, 0, rows, columns);
-        gemm_run(operations->compute,
-                 &(struct gemm_call){.transpose_a = is_tall, .transpose_b = !is_tall, .a = x, .b = x, .c = gram});
-        gemm_run(operations->compute,
-                 &(struct gemm_call){.a = gram, .b = gram, .c = matrix_of(scratch->square, 0, side, side)});
-        RUN_ELEMENTS(muon_polynomial, side * side, 1, ARG_IN_OUT(scratch->gram, side * side),
-                     ARG_IN(scratch->square, side * side), ARG_I32(side),
-                     ARG_F32X4(coefficients[0], coefficients[1], coefficients[2], 0.0f));
-        gemm_run(operations->compute, &(struct gemm_call){.a = is_tall ? x : gram,
-                                                          .b = is_tall ? gram : x,
-                                                          .c = matrix_of(to, 0, rows, columns)});
+        const struct buffer *to = taken == left && type != ELEMENT_FP32 ? scratch->update : next;
+        iterate(operations, batch, taken, coefficients, from, to, scratch);
         from = to;
     }
     return from;
-}
-
-void muon_end(struct operations *operations, const struct muon_arenas *arenas, const struct muon_matrix *matrix,
-              const struct muon_settings *settings, const struct buffer *x, const struct buffer *norm) {
-    const size_t count = matrix->rows * matrix->columns;
-    const size_t rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
-    RUN_ELEMENTS(muon_update, count, 1, ARG_IN_OUT(arenas->weights, count), ARG_OUT(arenas->weights_lowp, rounded),
-                 ARG_U64(matrix->first), ARG_U64(count), ARG_IN(x, count),
-                 ARG_F32(1.0f - settings->rate * settings->decay), ARG_F32(settings->rate * settings->scale),
-                 ARG_IN(norm, 1));
 }

@@ -88,6 +88,7 @@ struct policy {
     unsigned head_vector;      /* of channels of a head */
     unsigned half_head_vector; /* of half of them */
     unsigned arena_vector;     /* of the arenas, which are padded to whole vectors */
+    unsigned any_vector;       /* of what lies at any place and has any length */
 
     /* work-items of a work-group */
     size_t item_group; /* of kernels whose work-items have much to do each */

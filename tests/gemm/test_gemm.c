@@ -46,6 +46,21 @@ static void check_shape(struct compute *compute, struct gemm_case wanted, bool t
     require(gemm_verify_case(&runner, &wanted));
 }
 
+/* The kernels that compute half of C have edges at its diagonal. */
+static void check_symmetric(struct compute *compute) {
+    static const size_t sizes[][2] = {{1, 5}, {16, 4}, {40, 300}, {67, 70}, {250, 33}};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        const struct gemm_case wanted = {.m = sizes[i][0],
+                                         .n = sizes[i][0],
+                                         .k = sizes[i][1],
+                                         .pads = {1, 0, 2},
+                                         .offsets = {5, 0, 3},
+                                         .symmetric = true};
+        check_shape(compute, wanted, i & 1, !(i & 1));
+        check_shape(compute, wanted, !(i & 1), i & 1);
+    }
+}
+
 static void check_shapes(struct compute *compute, const struct gemm_case *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (int transposes = 0; transposes < 4; transposes++) {
@@ -114,6 +129,7 @@ static void check_backend(const char *gemm) {
         assert_string_equal(gemm_name(compute), gemm);
         check_shapes(compute, shapes, COUNT(shapes));
         check_types(compute);
+        check_symmetric(compute);
         if (is_fast(&compute->device)) {
             check_shapes(compute, large_shapes, COUNT(large_shapes));
         }

@@ -1,4 +1,5 @@
 /* Cases of test_operations: the optimizer Muon, on a matrix of shape.count rows and C columns. */
+#include "runtime/system/array.h"
 #include "src/operations/muon.h"
 #include "tests/support/operation_cases.h"
 #include "tests/support/reference.h"
@@ -15,17 +16,22 @@ static bool is_bf16(const struct bench *bench) {
     return bench->operations->shape.muon_type == ELEMENT_BF16;
 }
 
-/* The buffers that the functions need, for this matrix; x[0] is the field x. */
+static const struct buffer *scratch_matrix(struct bench *bench, size_t count) {
+    return is_bf16(bench) ? bench_scratch_activation(bench, count) : bench_scratch(bench, count);
+}
+
+/* The buffers that the functions need, for these matrices; x[0] is the field x. */
 static struct muon_scratch scratch_of(struct bench *bench, const char *x) {
-    const size_t padded = (size_of(bench) + 63) / 64 * 64, rows = (size_t)bench->shape.count;
-    const size_t side = rows < bench->channels ? rows : bench->channels;
+    const size_t padded = (size_of(bench) + 63) / 64 * 64;
     const bool bf16 = is_bf16(bench);
-    struct muon_scratch scratch = {.x = {bench_buffer(bench, x), bf16 ? bench_scratch_activation(bench, padded)
-                                                                      : bench_scratch(bench, padded)},
-                                   .gram = bf16 ? bench_scratch_activation(bench, side * side)
-                                                : bench_scratch(bench, side * side),
-                                   .square = bench_scratch(bench, side * side),
-                                   .norm = bench_scratch(bench, 1)};
+    struct muon_scratch scratch = {.x = {bench_buffer(bench, x), scratch_matrix(bench, padded)},
+                                   .gram = scratch_matrix(bench, padded),
+                                   .square = bench_scratch(bench, padded),
+                                   .sums = bench_scratch(bench, padded / 64),
+                                   .norms = bench_scratch(bench, 1)};
+    for (size_t i = 0; i < (bf16 ? 1 : COUNT(scratch.polynomial)); i++) {
+        scratch.polynomial[i] = scratch_matrix(bench, padded);
+    }
     scratch.update = bf16 ? bench_scratch(bench, padded) : scratch.x[1];
     return scratch;
 }
@@ -106,9 +112,10 @@ static void run_step(struct bench *bench) {
     }
     const struct muon_scratch scratch = scratch_of(bench, "x");
     const struct muon_arenas arenas = {weights, bench_buffer(bench, "grad"), momentum, operands};
-    const struct muon_matrix matrix = {(size_t)bench->shape.count, bench->channels, BEFORE, STATE_BEFORE};
-    muon_begin(bench->operations, &arenas, &matrix, &test->settings, &scratch, norm);
-    muon_end(bench->operations, &arenas, &matrix, &test->settings, bench_buffer(bench, "orthogonal"), norm);
+    const struct muon_batch batch = {
+        (size_t)bench->shape.count, bench->channels, 1, {BEFORE}, (uint64_t)STATE_BEFORE - BEFORE};
+    muon_begin(bench->operations, &arenas, &batch, &test->settings, &scratch, norm);
+    muon_end(bench->operations, &arenas, &batch, &test->settings, bench_buffer(bench, "orthogonal"), norm);
 }
 
 OPERATION(step, "muon", "muon.cl", step_describe, .reference = step_reference, .forward = run_step);
@@ -117,8 +124,19 @@ OPERATION(step, "muon", "muon.cl", step_describe, .reference = step_reference, .
 
 static const float usual[3] = {3.4445f, -4.7750f, 2.0315f}, of_track_3[3] = {2.0f, -1.5f, 0.5f};
 
+enum { OTHER_COEFFICIENTS = 1, BATCH = 2 };
+
+static const float *coefficients_of(const struct bench *bench) {
+    return bench->shape.variation == OTHER_COEFFICIENTS ? of_track_3 : usual;
+}
+
 static int64_t steps_of(const struct bench *bench) {
-    return bench->shape.variation ? 12 : 5;
+    return bench->shape.variation == OTHER_COEFFICIENTS ? 12 : 5;
+}
+
+/* The matrices that the rows of this one are. */
+static size_t matrices_of(const struct bench *bench) {
+    return bench->shape.variation == BATCH ? 3 : 1;
 }
 
 /* In bf16 each iteration rounds X, A and the polynomial of A, whose effects on X grow with a, 3.4, and cancel: 2
@@ -143,16 +161,21 @@ static void schulz_prepare(struct bench *bench) {
 }
 
 static void schulz_reference(struct bench *bench) {
-    const float *coefficients = bench->shape.variation ? of_track_3 : usual;
+    const size_t matrices = matrices_of(bench), rows = (size_t)bench->shape.count / matrices;
     double *x = bench_values(bench, "orthogonal");
     memcpy(x, bench_values(bench, "from"), size_of(bench) * sizeof *x);
-    reference_newton_schulz((size_t)bench->shape.count, bench->channels, steps_of(bench), coefficients, x);
+    for (size_t i = 0; i < matrices; i++) {
+        reference_newton_schulz(rows, bench->channels, steps_of(bench), coefficients_of(bench),
+                                x + i * rows * bench->channels);
+    }
 }
 
 static void run_schulz(struct bench *bench) {
     const struct muon_scratch scratch = scratch_of(bench, "from");
-    const struct buffer *x = newton_schulz(bench->operations, (size_t)bench->shape.count, bench->channels,
-                                           steps_of(bench), bench->shape.variation ? of_track_3 : usual, &scratch);
+    const size_t matrices = matrices_of(bench);
+    const struct muon_batch batch = {(size_t)bench->shape.count / matrices, bench->channels, matrices, {0}, 0};
+    const struct buffer *x =
+        newton_schulz(bench->operations, &batch, steps_of(bench), coefficients_of(bench), &scratch);
     bench_copy(bench, x, 0, bench_buffer(bench, "orthogonal"), 0, size_of(bench));
 }
 
@@ -172,6 +195,8 @@ const struct operation_case cases_muon[] = {
     CASE(schulz, "7 x 24", .residual = "rc", .count = 7),
     CASE(schulz, "40 x 5", .residual = "rc", .channels = 5, .count = 40),
     CASE(schulz, "100 x 33, 12 steps of other coefficients", .residual = "rc", .channels = 33, .count = 100,
-         .variation = 1),
+         .variation = OTHER_COEFFICIENTS),
+    CASE(schulz, "3 of 24 x 24", .residual = "rc", .count = 72, .variation = BATCH),
+    CASE(schulz, "3 of 8 x 24", .residual = "rc", .count = 24, .variation = BATCH),
     {.test = NULL},
 };
