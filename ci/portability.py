@@ -632,6 +632,7 @@ def parse():
     parser.add_argument("--set", choices=SETS, help="only this set of programs (default: all three)")
     parser.add_argument("--all", action="store_true", help="every program for every target, and hot kernels in fp32, too; the "
                         "vendors' own compilers get those of 4 streams in fp32 and bf16 (many minutes)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of the pairs of target and program every Nth")
     parser.add_argument("--widths", action="store_true", help="other widths than model M's, too, and all combinations of switches")
     parser.add_argument("--target", action="append", metavar="NAME", choices=[target.name for target in TARGETS],
                         help="only this target; may be repeated: " + " ".join(target.name for target in TARGETS))
@@ -667,7 +668,7 @@ def main():
     programs = read_programs(options.programs, options.widths, options.lanes)
     wanted = [target for target in TARGETS if not options.target or target.name in options.target]
     everything = options.all or options.update
-    pairs = {name: pairs_of(name, programs, wanted, everything) for name in SETS if options.set in (None, name)}
+    pairs = {name: pairs_of(name, programs, wanted, everything)[::options.every] for name in SETS if options.set in (None, name)}
     needed = {target.name for own in pairs.values() for target, _ in own}
     targets, status = usable(tools, [target for target in wanted if target.name in needed])
     results, failures = {}, []

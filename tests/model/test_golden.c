@@ -2,9 +2,11 @@
  * (tests/golden): one pass, and some optimizer steps, for every variant, with both GEMM backends and with the
  * kernels as GPUs run them (several work-items for a row).
  *
- *   test_golden                    on PoCL, as CPUs run them
- *   test_golden lanes [FILTER]     on PoCL, as GPUs run them
- *   test_golden DEVICE [FILTER]    on another device: with the backends that it chooses for itself */
+ *   test_golden                       on PoCL, as CPUs run them
+ *   test_golden lanes [PATTERN]...    on PoCL, as GPUs run them
+ *   test_golden DEVICE [PATTERN]...   on another device: with the backends that it chooses for itself
+ *
+ * Patterns are those of file names in a shell, of names of tests; without one all are run. */
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -18,6 +20,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/test.h"
 #include <dirent.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -345,16 +348,28 @@ static struct {
     size_t count;
 } all;
 
+/* The tests to run, up to a NULL; none: all. */
+static char *const *patterns;
+
+static bool is_wanted(const char *name) {
+    bool wanted = !*patterns;
+    for (char *const *pattern = patterns; *pattern && !wanted; pattern++) {
+        wanted = fnmatch(*pattern, name, 0) == 0;
+    }
+    return wanted;
+}
+
 static void add(CMUnitTestFunction test, const char *what, const char *folder, struct setting *setting,
                 const char *dtype) {
     if (all.count == MOST_CASES) {
         fprintf(stderr, "more than %d golden cases\n", MOST_CASES);
         exit(2);
     }
-    const size_t i = all.count++;
+    const size_t i = all.count;
     all.cases[i] = (struct golden_case){folder, setting, dtype};
     snprintf(all.names[i], sizeof *all.names, "%s_%s_%s", folder, what, dtype ? dtype : setting->name);
     all.tests[i] = (struct CMUnitTest){.name = all.names[i], .test_func = test, .initial_state = &all.cases[i]};
+    all.count += is_wanted(all.names[i]);
 }
 
 static void add_fp32(const char *folder, struct setting *setting) {
@@ -431,9 +446,7 @@ static void add_folders(enum way way) {
 int main(int argc, char **argv) {
     const bool lanes = argc > 1 && strcmp(argv[1], "lanes") == 0;
     device_prepare_environment();
-    if (argc > 2) {
-        cmocka_set_test_filter(argv[2]);
-    }
+    patterns = argv + (argc > 2 ? 2 : argc);
     if (lanes && !lanes_can_be_tried_on_pocl()) {
         return LANES_SKIPPED;
     }
@@ -441,5 +454,9 @@ int main(int argc, char **argv) {
         device = argv[1];
     }
     add_folders(lanes ? ON_LANES : argc > 1 ? ON_DEVICE : ON_CPU);
+    if (all.count == 0) {
+        fprintf(stderr, "no golden case has such a name\n");
+        return 2;
+    }
     return _cmocka_run_group_tests("golden", all.tests, all.count, scratch_begin, end);
 }

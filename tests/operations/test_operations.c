@@ -31,7 +31,7 @@ static const double BACKWARD_TOLERANCE = 1e-4;
 static const double BACKWARD_ROUNDINGS = 3.0;
 static const double STEP = 1e-5; /* of central differences */
 
-enum { MOST_SKIPS = 8 };
+enum { MOST_SKIPS = 16 };
 
 struct settings {
     struct compute_options compute;

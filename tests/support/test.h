@@ -10,6 +10,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -37,12 +38,28 @@ static inline void unit_test_add(int line, struct CMUnitTest test) {
     unit_tests[place] = test;
 }
 
+/* Whether all is asked for: `ci/test.sh all`. Else tests leave out what is nearly the same as something else and
+ * takes long, which is compiling almost always. */
+static inline bool test_is_whole(void) {
+    return getenv("HC_WHOLE_TESTS") != NULL;
+}
+
 /* A test, and one between two functions of cmocka's type CMFixtureFunction, which may be NULL. */
 #define UNIT_TEST(name) UNIT_TEST_BETWEEN(NULL, name, NULL)
 #define UNIT_TEST_BETWEEN(set_up, name, tear_down)                                                                 \
     static void name(void **state);                                                                                \
     __attribute__((constructor)) static void list_##name(void) {                                                   \
         unit_test_add(__LINE__, (struct CMUnitTest){#name, name, set_up, tear_down, NULL});                        \
+    }                                                                                                              \
+    static void name(__attribute__((unused)) void **state)
+
+/* A test only of what is whole. */
+#define LONG_TEST(name)                                                                                            \
+    static void name(void **state);                                                                                \
+    __attribute__((constructor)) static void list_##name(void) {                                                   \
+        if (test_is_whole()) {                                                                                     \
+            unit_test_add(__LINE__, (struct CMUnitTest){#name, name, NULL, NULL, NULL});                           \
+        }                                                                                                          \
     }                                                                                                              \
     static void name(__attribute__((unused)) void **state)
 
