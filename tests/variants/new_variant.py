@@ -256,16 +256,16 @@ def try_norm_and_activation(tree):
     print("another norm, another activation")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--max-iters", "20", *MODEL)
     known = losses_of(tree, "adamw")
-    for option, word in (("norm", "mocknorm"), ("activation", "mock_silu"), ("mlp", "mock_glu"), ("position", "mock_turn")):
+    for option, word, dtype in (("norm", "mocknorm", "bf16"), ("activation", "mock_silu", "fp32"), ("mlp", "mock_glu", "bf16"),
+                                ("position", "mock_turn", "fp32")):
         expect(tree.program("hc_train", "--help"), word)
-        for dtype in ("fp32", "bf16"):
-            tree.program(*run, "--" + option, word, "--dtype", dtype, "--out-dir", word)
-            losses = losses_of(tree, word)
-            assert losses[-1] < losses[0] and losses != known, losses
-            tree.program("hc_train", "--out-dir", word, "--init-from", "resume", "--max-iters", "22")
-            with open(os.path.join(tree.scratch, word, "ckpt-22/config.json"), encoding="utf-8") as file:
-                assert json.load(file)[option] == word
-            shutil.rmtree(os.path.join(tree.scratch, word))
+        tree.program(*run, "--" + option, word, "--dtype", dtype, "--out-dir", word)
+        losses = losses_of(tree, word)
+        assert losses[-1] < losses[0] and losses != known, losses
+        tree.program("hc_train", "--out-dir", word, "--init-from", "resume", "--max-iters", "22")
+        with open(os.path.join(tree.scratch, word, "ckpt-22/config.json"), encoding="utf-8") as file:
+            assert json.load(file)[option] == word
+        shutil.rmtree(os.path.join(tree.scratch, word))
         plain = (*run[:3], "--residual", "rc", "--n-streams", "1", "--eval-iters", "0", "--max-iters", "1", *MODEL)
         tree.program(*plain, "--" + option, word, "--out-dir", "plain")
         export = ("hc_export", "--checkpoint", "plain/ckpt-1", "--out", "no", "--format")
