@@ -499,11 +499,12 @@ static const int64_t few_to_many[] = {2, 5, 8};
 /* Of variant i, in turn: tests that use these share compiled kernels. */
 static int64_t streams_of(size_t i) {
     const struct residual_variant *variant = residual_at(i);
-    size_t k = i % COUNT(few_to_many);
-    while (!residual_is_single(variant) && !residual_takes(variant, few_to_many[k])) {
-        k = (k + 1) % COUNT(few_to_many);
+    for (size_t k = i; k < i + COUNT(few_to_many); k++) {
+        if (residual_takes(variant, few_to_many[k % COUNT(few_to_many)])) {
+            return few_to_many[k % COUNT(few_to_many)];
+        }
     }
-    return residual_is_single(variant) ? 1 : few_to_many[k];
+    return reference_streams(variant, 4);
 }
 
 /* The gradients of variant i, each alpha_res's zero with `frozen`; *norm is what is clipped. */
