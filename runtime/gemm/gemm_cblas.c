@@ -127,7 +127,7 @@ static float *matrix_data(const struct matrix *matrix) {
     return (float *)matrix->buffer->host + matrix->offset;
 }
 
-/* Of a batch, too. */
+/* Whether our panels are faster than the library, for one matrix or for a batch. */
 static bool takes_panels(struct compute *compute, const struct gemm_call *call) {
     return gemm_panels_suit(compute) && gemm_panels_are_faster(call);
 }

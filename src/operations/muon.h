@@ -1,5 +1,5 @@
 /* The step of the optimizer Muon on a batch of matrices of one shape, whose formulas are at the top of cl/muon.cl;
- * they launch as those of operations.h do. What becomes of a matrix does not depend on the others, bit by bit. */
+ * they launch as those of operations.h do. A matrix gets the same bits, whatever else is in the batch. */
 #pragma once
 
 #include "src/operations/operations.h"
@@ -26,8 +26,8 @@ struct muon_arenas {
     const struct buffer *weights_lowp; /* as in adamw_arenas */
 };
 
-/* Buffers of a batch, of shape.muon_type if nothing else is said. Matrices have n elements in all, and side * side
- * times their number is m, side being rows or columns, whichever are fewer. */
+/* Buffers of a batch, of shape.muon_type if nothing else is said. n: elements of all its matrices; m: their
+ * number times side * side, where side is the smaller one of rows and columns. */
 struct muon_scratch {
     const struct buffer *x[2];          /* [n], rounded up to a multiple of 64 */
     const struct buffer *update;        /* the same as float; if shape.muon_type is fp32 it is x[1] */

@@ -6,7 +6,7 @@
  *   test_golden lanes [PATTERN]...    on PoCL, as GPUs run them
  *   test_golden DEVICE [PATTERN]...   on another device: with the backends that it chooses for itself
  *
- * Patterns are those of file names in a shell, of names of tests; without one all are run. */
+ * A PATTERN is one of a shell, for names of tests: tests that match one are run, or all if none is given. */
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
