@@ -275,10 +275,16 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
+/* Whether the chosen backend computes the call itself. */
+static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_backend *backend = gemm_state(compute)->backend;
+    return call->k && backend->takes && backend->takes(compute, call);
+}
+
 /* A call that was checked, and has one matrix or a batch that the backend takes. */
 static void run_checked(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_backend *backend = gemm_state(compute)->backend;
-    if (call->k && backend->takes && backend->takes(compute, call)) {
+    if (backend_takes(compute, call)) {
         backend->run(compute, call);
     } else if (gemm_call_has_epilogue(call)) {
         compute_fail(compute, "%s: %s cannot add a bias or activate what comes out", call->name, backend->name);
@@ -291,7 +297,7 @@ static void run_checked(struct compute *compute, const struct gemm_call *call) {
 
 static bool takes_batch(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = gemm_state(compute);
-    const bool takes = call->k && state->backend->takes && state->backend->takes(compute, call);
+    const bool takes = backend_takes(compute, call);
     const struct gemm_backend *backend = takes ? state->backend : state->fp32;
     return (takes || gemm_call_is_plain_fp32(call)) && backend->takes_batch && backend->takes_batch(compute, call);
 }
