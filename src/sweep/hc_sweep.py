@@ -2,13 +2,14 @@
 """hc_sweep: trains a model for each of several settings and seeds, and compares their losses. Needs nothing but Python 3.9."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from plan import fail, printable, read_arguments
 from report import Report
-from runs import Needs, Sweep, Table, cores, lock, uses_cpu
+from runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -31,7 +32,7 @@ def train(plan, table, options):
     sweep = Sweep(plan, table, options.out, programs, options.note or "")
     sweep.adopt()
     if sweep.needs.missing()[0]:
-        sweep.check(options.device[0])
+        sweep.check(options.device)
         table.write()  # the settings, before any run has them
         count = options.jobs or (cores() if len(options.device) == 1 and uses_cpu(programs, options.device[0]) else len(options.device))
         sweep.train([options.device[i % len(options.device)] for i in range(count)])
@@ -62,6 +63,7 @@ def run(words):
 
 if __name__ == "__main__":
     try:
+        on_stop(signal.default_int_handler)
         sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

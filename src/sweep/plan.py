@@ -73,9 +73,13 @@ class Plan(NamedTuple):
             found += [(name, value), *(tuple(one.split("=", 1)) for one in more)]
         return found
 
+    def label(self, values):
+        """{name: value} of --vary as reports name them: with their names if there are several, since values of two may look alike."""
+        return ", ".join(f"{name}={short(value)}" if len(self.vary) > 1 else short(value) for name, value in values.items())
 
-def label(choice):
-    """A value of --vary as reports name it."""
+
+def short(choice):
+    """A value of --vary without "=true" behind what it brings along."""
     return " + ".join(part.removesuffix("=true") for part in re.split(r"\+(?=\w+=)", choice))
 
 

@@ -4,7 +4,7 @@ import statistics
 
 import intervals
 import paired
-from plan import label, printable
+from plan import printable, short
 
 
 def cell(text):
@@ -42,10 +42,10 @@ class Report:
         return found and intervals.Interval(found.mean, found.half_width(self.comparisons))
 
     def base_name(self, base):
-        return ", ".join(label(value) for value in base.values())
+        return self.plan.label(base)
 
     def name(self, choices):
-        return ", ".join(map(label, choices))
+        return self.plan.label(dict(zip(self.plan.vary, choices)))
 
     def begun(self):
         """The settings that have losses."""
@@ -65,7 +65,7 @@ class Report:
         for choices in self.begun():
             found = [self.interval(choices, base) for base in self.plan.bases]
             better_than = [", ".join(f"`{self.name(pair.worse)}`" for pair in self.pairs if pair.better == choices and pair.p < 0.05)] * self.correct
-            rows.append([*(f"`{label(choice)}`" for choice in choices), *(f"{value:g}" for value in self.best[choices]), *self.rows(choices),
+            rows.append([*(f"`{short(choice)}`" for choice in choices), *(f"{value:g}" for value in self.best[choices]), *self.rows(choices),
                          *(f"{one.mean:+.4f} ± {one.half_width:.4f}" if one else "" for one in found), *better_than])
         heads += ["better than"] * self.correct
         texts = len(self.plan.vary)

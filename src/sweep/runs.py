@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from plan import fail, label, printable, read_file, read_lines
+from plan import fail, printable, read_file, read_lines
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
 RECORD = "sweep.conf"  # the settings that hc_sweep gave it
+REFUSED = 2  # hc_train's exit status for a value outside its option's range
 FREE = {"log_interval", "keep_checkpoints", "tensorboard"}  # settings that may change between runs of a table
 
 
@@ -64,7 +65,7 @@ class Table:
         new.replace(self.path)
 
     def loss(self, run):
-        """None: not there; infinite: it diverged."""
+        """None: not there; infinite: it diverged, or hc_train refused a value of --best."""
         row = self.rows.get(run)
         return row and row[0]
 
@@ -164,7 +165,7 @@ def final_loss(folder):
 
 
 class Progress:
-    """A line on stderr: rewritten on a terminal, a new one every half minute elsewhere."""
+    """A line on stderr: rewritten on a terminal, a new one every half minute elsewhere; none once nobody reads them."""
 
     def __init__(self):
         self.terminal, self.shown, self.open = sys.stderr.isatty(), time.monotonic(), False
@@ -172,19 +173,28 @@ class Progress:
     def is_due(self):
         return time.monotonic() - self.shown >= (0.5 if self.terminal else 30)
 
+    def write(self, text):
+        with contextlib.suppress(OSError):  # the terminal was closed: runs are still to be stopped and entered in the table
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
     def show(self, text):
         self.shown, self.open = time.monotonic(), self.terminal
         if self.terminal:
-            text = "\r\033[K" + printable(text)[:shutil.get_terminal_size().columns - 1]
-            print(text, end="", file=sys.stderr, flush=True)
+            self.write("\r\033[K" + printable(text)[:shutil.get_terminal_size().columns - 1])
         else:
             self.say(text)
 
     def say(self, text):
-        if self.open:
-            print("\r\033[K", end="", file=sys.stderr)
-            self.open = False
-        print(printable(text), file=sys.stderr, flush=True)
+        self.write("\r\033[K" * self.open + printable(text) + "\n")
+        self.open = False
+
+
+def on_stop(handler):
+    """Has the handler called by the signals that ask this program to stop; a hangup is none of them under nohup."""
+    hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    for number in (signal.SIGINT, signal.SIGTERM) + (signal.SIGHUP,) * hangup:
+        signal.signal(number, handler)
 
 
 def cores():
@@ -237,18 +247,25 @@ class Sweep:
             return None
         return f"{folder} has a run of other settings ({RECORD} there has them, if this program made it): remove it, or give another --out"
 
-    def check(self, device):
-        """Ends the program if hc_train refuses the settings of a run that is missing: before hours of training."""
-        runs = {run.choices: run for run in reversed(self.needs.missing()[0])}
-        folders = {self.folder(run) for run in runs.values()}
-        if len(folders) < len(runs):
+    def to_check(self, devices):
+        """(run, device) for all choices that lack runs, and for all listed values of --best and all devices with the first of them."""
+        best = tuple(values[0] for values in self.plan.best.values())
+        seed = self.plan.best_seed if best else self.plan.seeds[0]
+        runs = list(dict.fromkeys(run._replace(best=best, seed=seed) for run in self.needs.missing()[0]))
+        if len({self.folder(run) for run in runs}) < len(runs):
             fail("two settings would have the same folder, since other characters than letters, digits and .+=,-_ become _", 2)
-        for run in reversed(runs.values()):
+        first, listed = runs[0], [(*best[:place], value, *best[place + 1:]) for place, values in enumerate(self.plan.best.values()) for value in values[1:]]
+        return ([(run, devices[0]) for run in runs] + [(first._replace(best=values), devices[0]) for values in listed] +
+                [(first, device) for device in dict.fromkeys(devices[1:])])
+
+    def check(self, devices):
+        """Ends the program if hc_train refuses settings or a device: before hours of training."""
+        for run, device in self.to_check(devices):
             done = subprocess.run([self.programs / "hc_train", *self.settings(run), f"--device={device}", "--plan-only"], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
             if done.returncode:
                 last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-                fail(f"{self.folder(run).name}: {last[0]}", done.returncode if done.returncode > 0 else 1)
+                fail(f"{self.folder(run).name} on {device}: {last[0]}", done.returncode if done.returncode > 0 else 1)
 
     def start(self, run, slot, environment):
         folder = self.folder(run)
@@ -287,6 +304,10 @@ class Sweep:
             if loss is not None:
                 self.table.add(run, loss, self.note, process.slot)
                 self.progress.say(f"{folder}: " + (f"validation loss {loss:.4f}" if math.isfinite(loss) else "diverged"))
+            elif status == REFUSED and self.plan.best and run.seed == self.plan.best_seed:  # such as a search that has left an option's range
+                why = "refused: " + last_message(folder)
+                self.table.add(run, math.inf, why, process.slot)
+                self.progress.say(f"{folder}: {why}; another value is chosen")
             elif not self.stopped:
                 why = last_message(folder) or ("no validation loss (eval_iters = 0)" if status == 0 else f"exit status {status}")
                 self.failed[run] = why
@@ -313,7 +334,8 @@ class Sweep:
             passed += max(0, at - process.began) / last
             work -= at / last
             value = record.get("loss", record.get("val_loss"))
-            texts.append(" ".join(map(label, run.choices)) + f" seed {run.seed} {at}/{last}" + (f" loss {value:.3f}" if isinstance(value, float) else ""))
+            loss = f" loss {value:.3f}" if isinstance(value, float) else ""
+            texts.append(self.plan.label(dict(zip(self.plan.vary, run.choices))) + f" seed {run.seed} {at}/{last}{loss}")
         passed += done - began[1]
         left = (time.monotonic() - began[0]) / passed * work if passed > 0.02 else None
         return f"runs {done}/{total}" + (f", left {int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d}" if left else "") + " | " + " | ".join(texts)
@@ -323,8 +345,7 @@ class Sweep:
         share = str(max(1, cores() // len(slots)))  # processors of a run, unless the user has set these
         environment = {"OMP_NUM_THREADS": share, "POCL_MAX_PTHREAD_COUNT": share} | os.environ if len(slots) > 1 else None
         began = time.monotonic(), self.needs.missing()[1]
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self.stop)
+        on_stop(self.stop)
         try:
             self.train_missing(slots, environment, began)
         finally:  # whatever ends this program: no run goes on without it

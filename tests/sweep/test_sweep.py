@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """hc_sweep with a mock of hc_train, whose loss is a function of residual connection, learning rate and seed."""
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 from pathlib import Path
@@ -11,22 +13,56 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 MOCK = """#!%s -IS
-import json, math, os, sys
+import atexit, glob, json, math, os, signal, sys, time
 options = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
 if options.get("residual") == "unknown":
     sys.exit("hc_train: there is no such residual connection")
+here, device = os.path.dirname(sys.argv[0]) + "/", options["device"]
+if device == "absent":
+    sys.exit("hc_train: there is no such device")
+if not 0 <= float(options.get("learning-rate", 0)) <= 0.1:
+    print("hc_train: out of range", file=sys.stderr)
+    sys.exit(2)
+def write(path, text):
+    with open(path, "a") as file:
+        file.write(text)
+def wait_until(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > until:
+            sys.exit("hc_train: nothing came")
+        time.sleep(0.002)
 if "--plan-only" in sys.argv:
+    if options.get("residual") == "long_plan":
+        write(here + "pid", "%%d\\n" %% os.getpid())
+        time.sleep(60)
     sys.exit()
 run = options["out-dir"]
-open(os.path.dirname(sys.argv[0]) + "/calls", "a").write(os.path.basename(run) + (" resumed" if options.get("init-from") else "") + "\\n")
+def stopped(*_):
+    write(here + "calls", "asked\\n")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(130))
+if os.path.exists(here + "stubborn") and "=rc" in run:
+    signal.signal(signal.SIGTERM, stopped)
+write(here + "calls", os.path.basename(run) + (" resumed" if options.get("init-from") else "") + "\\n")
+if os.path.exists(here + "devices"):  # one run on each at a time, and at first one on all of them
+    os.close(os.open(here + "busy-" + device, os.O_CREAT | os.O_EXCL))
+    atexit.register(os.remove, here + "busy-" + device)
+    wait_until(lambda: os.path.exists(here + "all") or len(glob.glob(here + "busy-*")) == int(open(here + "devices").read()))
+    write(here + "all", device + "\\n")
 values = dict(part.split("=", 1) for part in os.path.basename(run).split(","))
 open(run + "/settings.conf", "w").write("max_iters = 20\\n")
 name, rate, seed = values["residual"], float(values.get("learning_rate", 0.008)), int(values["seed"])
+if name == "rc" and os.path.exists(here + "stubborn"):
+    os.makedirs(run + "/ckpt-10", exist_ok=True)
+    write(here + "pid", "%%d\\n" %% os.getpid())
+    wait_until(lambda: os.path.exists(here + "calls") and "asked" in open(here + "calls").read())
+    if open(here + "stubborn").read() == "twice":
+        time.sleep(60)
 if name == "hc":
     sys.exit("hc_train: the loss is not finite at iteration 3")
 if name == "wide":
     sys.exit("hc_train: out of memory \\x1b[31m")
-best, base = {"rc": (0.008, 2.0), "shc": (0.002, 1.5), "mhc": (0.032, 1.7), "mhc+read_delay=true": (0.008, 1.6)}[name]
+best, base = {"rc": (0.008, 2.0), "high": (0.09, 2.0), "shc": (0.002, 1.5), "mhc": (0.032, 1.7), "mhc+read_delay=true": (0.008, 1.6)}[name]
 loss = base + 0.01 * math.log2(rate / best) ** 2 + 1e-3 * (seed %% 3) + 1e-4 * (seed * len(name) %% 5)
 open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": 20, "val_loss": loss}) + "\\n")
 os.makedirs(run + "/ckpt-20", exist_ok=True)
@@ -43,12 +79,33 @@ class Sweeps(unittest.TestCase):
         (self.folder / "hc_sweep").symlink_to(ROOT / "src" / "sweep" / "hc_sweep.py")
         self.out = self.folder / "out"
 
+    def start(self, *words, residual="rc,shc,mhc", device=("mock", "--jobs=2"), before=None):
+        """Popen of a sweep; before: a function that it calls first."""
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.Popen([self.folder / "hc_sweep", "--vary", f"residual={residual}", "--out", self.out, "--device", *device, *words],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=before)
+
+    def end(self, process, status):
+        """Its standard output and standard error."""
+        output, errors = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, status, errors)
+        return output, errors
+
     def sweep(self, *words, residual="rc,shc,mhc", status=0):
         """Standard output and standard error of a sweep with the exit status."""
-        done = subprocess.run([self.folder / "hc_sweep", "--vary", f"residual={residual}", "--out", self.out, "--device", "mock", "--jobs", "2", *words],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stdout, done.stderr
+        return self.end(self.start(*words, residual=residual), status)
+
+    def wait_for(self, name, text=""):
+        """Until a file of the mock has the text, which is returned."""
+        path, until = self.folder / name, time.monotonic() + 20
+        while not (path.exists() and path.stat().st_size and text in path.read_text()):
+            self.assertLess(time.monotonic(), until, f"no {name} with {text}")
+            time.sleep(0.005)
+        return path.read_text()
+
+    def assert_ended(self, pid):
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
     def calls(self):
         """Runs of the mock since this was asked before."""
@@ -103,6 +160,86 @@ class Sweeps(unittest.TestCase):
         self.calls()
         self.sweep(residual="rc,hc,wide,mhc+read_delay=true", status=1)
         self.assertEqual(set(self.calls()), {f"residual=wide,seed={seed}" for seed in (1, 2, 3)})
+
+    def test_devices(self):
+        """Without --jobs there is one run on each device at a time; all are used, and all are checked first."""
+        (self.folder / "devices").write_text("3")
+        _, errors = self.end(self.start(device=["a,b,absent"]), 1)
+        self.assertIn("on absent: hc_train: there is no such device", errors)
+        self.assertEqual(self.calls(), [])
+        self.end(self.start(device=["a,b,c"]), 0)
+        self.assertEqual(len(self.calls()), 9)
+        self.assertEqual(set((self.folder / "all").read_text().split()), {"a", "b", "c"})
+        self.assertEqual({line.split("\t")[4] for line in (self.out / "runs.tsv").read_text().splitlines()[1:]}, {"a", "b", "c"})
+
+    def test_second_interrupt(self):
+        """The second one ends runs that do not stop at the first; the same command goes on, and repeats none that were complete."""
+        (self.folder / "stubborn").write_text("twice")
+        process = self.start("--seeds", "1", residual="shc,rc")
+        pid = self.wait_for("pid")
+        self.wait_for("out/runs.tsv", "shc\t1")
+        process.send_signal(signal.SIGINT)
+        self.wait_for("calls", "asked")
+        process.send_signal(signal.SIGINT)
+        self.assertIn("goes on", self.end(process, 130)[1])
+        self.assert_ended(pid)
+        self.calls()
+        (self.folder / "stubborn").unlink()
+        self.sweep("--seeds", "1", residual="shc,rc")
+        self.assertEqual(self.calls(), ["residual=rc,seed=1 resumed"])
+
+    def test_hangup(self):
+        """Of a terminal that is gone, so nothing can be printed: runs are asked to stop, and one that completes then is not lost."""
+        (self.folder / "stubborn").write_text("once")
+        process = self.start("--seeds", "1,2", residual="rc,shc", before=os.setsid)
+        self.wait_for("pid")
+        process.stdout.close()
+        process.stderr.close()
+        os.killpg(process.pid, signal.SIGHUP)
+        process.wait(30)
+        for pid in self.wait_for("pid").split():
+            self.assert_ended(pid)
+        self.assertIn("asked", self.calls())
+        self.assertIn("rc\t1", (self.out / "runs.tsv").read_text())
+        self.assertIn("| `rc` |", (self.out / "table.md").read_text())
+
+    def test_nohup(self):
+        """A hangup that is ignored when the sweep begins stops nothing."""
+        (self.folder / "devices").write_text("2")  # runs wait for one another, so both are there
+        process = self.start("--seeds", "1,2", "--device", "a,b", residual="rc,shc", before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for("calls")
+        process.send_signal(signal.SIGHUP)
+        self.end(process, 0)
+        self.assertEqual(len(self.calls()), 4)
+
+    def test_stopped_while_checking(self):
+        """hc_train --plan-only does not outlive the sweep."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            process = self.start(residual="long_plan")
+            pid = self.wait_for("pid")
+            process.send_signal(number)
+            self.end(process, 130)
+            self.assert_ended(pid)
+            (self.folder / "pid").unlink()
+
+    def test_names_of_columns(self):
+        """Values of several --vary that look alike have their names with them."""
+        table, _ = self.sweep("--vary", "n_layer=1,2", "--vary", "n_head=1,2", residual="rc")
+        self.assertIn("| to residual=rc | to n_layer=1 | to n_head=1 | better than |", table)
+        self.assertIn("to n_head=1\t", (self.out / "table.tsv").read_text())
+        self.assertIn("n_layer=2, n_head=1", (self.out / "pairs.tsv").read_text())
+
+    def test_out_of_range(self):
+        """A search goes on without values that hc_train refuses; those that are listed or come first are refused at the start."""
+        table, errors = self.sweep("--best", "learning_rate=0.04", residual="rc,high")
+        self.assertIn("| `high` | 0.08 |", table)
+        self.assertIn("learning_rate=0.16,seed=100: refused: hc_train: out of range", errors)
+        self.assertIn("refused: hc_train", (self.out / "runs.tsv").read_text())
+        self.calls()
+        self.assertEqual(self.sweep("--best", "learning_rate=0.04", residual="rc,high")[0], table)
+        for values in ("0.04,0.2", "0.2"):
+            self.assertIn("out of range", self.sweep("--best", f"learning_rate={values}", "--out", self.folder / values, status=2)[1])
+        self.assertEqual(self.calls(), [])
 
     def test_refused(self):
         self.sweep("--n-layer", "2", "--no-bias")
