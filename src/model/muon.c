@@ -128,9 +128,9 @@ void muon_plan(struct gpt *gpt) {
 
 /* ---- a step */
 
-double muon_cost(uint64_t rows, uint64_t columns) {
-    const double smaller = (double)size_smaller(rows, columns), larger = (double)size_larger(rows, columns);
-    return 2.0 * smaller * smaller * (2.0 * larger + smaller);
+double muon_cost(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns) {
+    const enum element_type type = settings->muon_dtype == MUON_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
+    return newton_schulz_flops(type, rows, columns, settings->muon_steps);
 }
 
 static double scale_of(int rule, double rows, double columns) {

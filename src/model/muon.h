@@ -14,8 +14,8 @@ void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t it
 /* An error if muon_coefficients are not three numbers, or if matrices would grow by as many iterations. */
 int muon_check(const struct optimizer_settings *settings);
 
-/* FLOPs of an iteration on a matrix. */
-double muon_cost(uint64_t rows, uint64_t columns);
+/* FLOPs of a matrix's iterations; muon_dtype is no longer auto. */
+double muon_cost(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns);
 
 /* Whether `auto` of muon_dtype stands for bf16 with activations of this type. */
 bool muon_prefers_bf16(const struct compute *compute, enum element_type type);

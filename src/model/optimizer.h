@@ -23,7 +23,8 @@ struct optimizer {
      * (parameter.matrices), which it updates whole: `step` updates those that begin in its range. NULL: it treats
      * all weights alike. */
     const char *matrix_state;
-    double (*matrix_cost)(uint64_t rows, uint64_t columns); /* what its update costs, in any unit; NULL: as above */
+    /* What the update of a matrix costs, in any unit; NULL: as above. */
+    double (*matrix_cost)(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns);
     const struct optimizer *others; /* whose step updates other parameters; it has options, too. NULL: its own */
     void (*plan)(struct gpt *gpt);  /* plans buffers of its own; NULL: none */
 };

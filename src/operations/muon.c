@@ -93,77 +93,129 @@ bool newton_schulz_keeps_gram(enum element_type type, size_t rows, size_t column
     return type == ELEMENT_FP32 && 2 * size_larger(rows, columns) >= 3 * size_smaller(rows, columns);
 }
 
-static void multiply(struct operations *operations, const struct muon_batch *batch, const struct buffer *a,
-                     const struct buffer *b, const struct buffer *c) {
-    const size_t side = size_smaller(batch->rows, batch->columns);
-    gemm_run(operations->compute, &(struct gemm_call){.a = matrix_of(a, 0, side, side),
-                                                      .b = matrix_of(b, 0, side, side),
-                                                      .c = matrix_of(c, 0, side, side),
-                                                      .batch = batch->count,
-                                                      .symmetric = true});
+/* What the steps work with. */
+struct iterations {
+    struct operations *operations; /* NULL: FLOPs are counted, and nothing is launched */
+    enum element_type type;        /* of X and A */
+    const struct muon_batch *batch;
+    const float *coefficients;
+    const struct muon_scratch *scratch;
+    double flops; /* of GEMMs so far; a symmetric result counts as a whole one */
+};
+
+static void run_gemm(struct iterations *iterations, struct gemm_call call) {
+    const double sums = (double)(call.transpose_a ? call.a.rows : call.a.columns);
+    call.batch = iterations->batch->count;
+    iterations->flops += 2.0 * (double)call.batch * (double)call.c.rows * (double)call.c.columns * sums;
+    if (iterations->operations) {
+        gemm_run(iterations->operations->compute, &call);
+    }
+}
+
+static void multiply(struct iterations *iterations, const struct buffer *a, const struct buffer *b,
+                     const struct buffer *c) {
+    const size_t side = size_smaller(iterations->batch->rows, iterations->batch->columns);
+    run_gemm(iterations, (struct gemm_call){.a = matrix_of(a, 0, side, side),
+                                            .b = matrix_of(b, 0, side, side),
+                                            .c = matrix_of(c, 0, side, side),
+                                            .symmetric = true});
+}
+
+/* `to` = the step's Q, of A and A A. */
+static void make_polynomial(const struct iterations *iterations, const struct buffer *to) {
+    struct operations *operations = iterations->operations;
+    const struct muon_batch *batch = iterations->batch;
+    const struct muon_scratch *scratch = iterations->scratch;
+    const float *coefficients = iterations->coefficients;
+    const size_t side = size_smaller(batch->rows, batch->columns), count = batch->count * side * side;
+    if (operations) {
+        RUN_ROWS(muon_polynomial, batch->count * side, ARG_IN(scratch->gram, count), ARG_IN(scratch->square, count),
+                 ARG_I32(side), ARG_F32X4(coefficients[0], coefficients[1], coefficients[2], 0.0f),
+                 ARG_OUT(to, count));
+    }
 }
 
 /* One step of A, and P; `is_first`: P is the step's Q, `is_last`: A stays. Returns the buffer of P. */
-static const struct buffer *step_gram(struct operations *operations, const struct muon_batch *batch, bool is_first,
-                                      bool is_last, const float coefficients[3], const struct buffer *p,
-                                      const struct muon_scratch *scratch) {
-    const size_t side = size_smaller(batch->rows, batch->columns), count = batch->count * side * side;
+static const struct buffer *step_gram(struct iterations *iterations, bool is_first, bool is_last,
+                                      const struct buffer *p) {
+    const struct muon_scratch *scratch = iterations->scratch;
     size_t next = 0; /* two buffers that are not P */
     while (scratch->polynomial[next] == p) {
         next++;
     }
     const struct buffer *q = scratch->polynomial[next];
-    multiply(operations, batch, scratch->gram, scratch->gram, scratch->square);
-    RUN_ROWS(muon_polynomial, batch->count * side, ARG_IN(scratch->gram, count), ARG_IN(scratch->square, count),
-             ARG_I32(side), ARG_F32X4(coefficients[0], coefficients[1], coefficients[2], 0.0f), ARG_OUT(q, count));
+    multiply(iterations, scratch->gram, scratch->gram, scratch->square);
+    make_polynomial(iterations, q);
     if (!is_last) {
-        multiply(operations, batch, q, scratch->gram, scratch->square);
-        multiply(operations, batch, scratch->square, q, scratch->gram);
+        multiply(iterations, q, scratch->gram, scratch->square);
+        multiply(iterations, scratch->square, q, scratch->gram);
     }
     if (is_first) {
         return q;
     }
     const struct buffer *product = scratch->polynomial[scratch->polynomial[next + 1] == p ? next + 2 : next + 1];
-    multiply(operations, batch, q, p, product);
+    multiply(iterations, q, p, product);
     return product;
 }
 
 /* `to` = X after so many steps. */
-static void iterate(struct operations *operations, const struct muon_batch *batch, int64_t steps,
-                    const float coefficients[3], const struct buffer *from, const struct buffer *to,
-                    const struct muon_scratch *scratch) {
+static void iterate(struct iterations *iterations, int64_t steps, const struct buffer *from,
+                    const struct buffer *to) {
+    const struct muon_batch *batch = iterations->batch;
     const bool is_tall = batch->rows >= batch->columns; /* X^T X and X P need no copies of columns */
     const size_t side = size_smaller(batch->rows, batch->columns);
     const struct matrix x = matrix_of(from, 0, batch->rows, batch->columns);
-    gemm_run(operations->compute, &(struct gemm_call){.transpose_a = is_tall,
-                                                      .transpose_b = !is_tall,
-                                                      .a = x,
-                                                      .b = x,
-                                                      .c = matrix_of(scratch->gram, 0, side, side),
-                                                      .batch = batch->count,
-                                                      .symmetric = true});
+    run_gemm(iterations, (struct gemm_call){.transpose_a = is_tall,
+                                            .transpose_b = !is_tall,
+                                            .a = x,
+                                            .b = x,
+                                            .c = matrix_of(iterations->scratch->gram, 0, side, side),
+                                            .symmetric = true});
     const struct buffer *p = NULL;
     for (int64_t step = 0; step < steps; step++) {
-        p = step_gram(operations, batch, step == 0, step + 1 == steps, coefficients, p, scratch);
+        p = step_gram(iterations, step == 0, step + 1 == steps, p);
     }
     const struct matrix product = matrix_of(p, 0, side, side);
-    gemm_run(operations->compute, &(struct gemm_call){.a = is_tall ? x : product,
-                                                      .b = is_tall ? product : x,
-                                                      .c = matrix_of(to, 0, batch->rows, batch->columns),
-                                                      .batch = batch->count});
+    run_gemm(iterations, (struct gemm_call){.a = is_tall ? x : product,
+                                            .b = is_tall ? product : x,
+                                            .c = matrix_of(to, 0, batch->rows, batch->columns)});
 }
 
-const struct buffer *newton_schulz(struct operations *operations, const struct muon_batch *batch, int64_t steps,
-                                   const float coefficients[3], const struct muon_scratch *scratch) {
-    const enum element_type type = operations->shape.muon_type;
+static const struct buffer *iterate_all(struct iterations *iterations, int64_t steps) {
+    const struct muon_batch *batch = iterations->batch;
+    const struct muon_scratch *scratch = iterations->scratch;
+    const enum element_type type = iterations->type;
     const int64_t most = newton_schulz_keeps_gram(type, batch->rows, batch->columns) ? GRAM_STEPS : 1;
     const struct buffer *from = scratch->x[0];
     for (int64_t done = 0; done < steps; done += most) {
         const int64_t left = steps - done, taken = left < most ? left : most;
         const struct buffer *next = from == scratch->x[0] ? scratch->x[1] : scratch->x[0];
         const struct buffer *to = taken == left && type != ELEMENT_FP32 ? scratch->update : next;
-        iterate(operations, batch, taken, coefficients, from, to, scratch);
+        iterate(iterations, taken, from, to);
         from = to;
     }
     return from;
+}
+
+const struct buffer *newton_schulz(struct operations *operations, const struct muon_batch *batch, int64_t steps,
+                                   const float coefficients[3], const struct muon_scratch *scratch) {
+    struct iterations iterations = {.operations = operations,
+                                    .type = operations->shape.muon_type,
+                                    .batch = batch,
+                                    .coefficients = coefficients,
+                                    .scratch = scratch};
+    return iterate_all(&iterations, steps);
+}
+
+double newton_schulz_flops(enum element_type type, size_t rows, size_t columns, int64_t steps) {
+    static const struct buffer none[8];
+    const struct muon_scratch scratch = {.x = {&none[0], &none[1]},
+                                         .update = &none[2],
+                                         .gram = &none[3],
+                                         .square = &none[4],
+                                         .polynomial = {&none[5], &none[6], &none[7]}};
+    const struct muon_batch batch = {rows, columns, .count = 1};
+    struct iterations iterations = {.type = type, .batch = &batch, .scratch = &scratch};
+    iterate_all(&iterations, steps);
+    return iterations.flops;
 }

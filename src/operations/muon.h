@@ -53,6 +53,9 @@ bool newton_schulz_keeps_gram(enum element_type type, size_t rows, size_t column
 const struct buffer *newton_schulz(struct operations *operations, const struct muon_batch *batch, int64_t steps,
                                    const float coefficients[3], const struct muon_scratch *scratch);
 
+/* FLOPs of the GEMMs that newton_schulz makes of one matrix, where all of a symmetric result is computed. */
+double newton_schulz_flops(enum element_type type, size_t rows, size_t columns, int64_t steps);
+
 /* Updates the weights, and weights_lowp, by x [matrices, rows, columns], float. If `norm` is not finite they
  * stay. */
 void muon_end(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,

@@ -2,6 +2,7 @@
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "src/model/optimizer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +21,9 @@ struct owned_tensor {
 
 struct cut {
     struct buckets *buckets;
-    uint64_t elements;            /* of a bucket, at most */
-    matrix_cost *cost;            /* as in buckets_create */
-    struct owned_tensor *tensors; /* [tensor_count] */
+    uint64_t elements;                      /* of a bucket, at most */
+    const struct optimizer_settings *apart; /* of an optimizer that updates matrices whole; NULL: it does not */
+    struct owned_tensor *tensors;           /* [tensor_count] */
     size_t tensor_count;
 };
 
@@ -35,14 +36,15 @@ static enum tensor_kind kind_of(const struct parameter *parameter, const struct 
 }
 
 static bool is_apart(const struct cut *cut, const struct parameter *parameter) {
-    return cut->cost && parameter->matrices[0];
+    return cut->apart && parameter->matrices[0];
 }
 
 /* The cost of a tensor's matrices; 0 if it has none. */
 static double cost_of(const struct cut *cut, const struct parameter *parameter) {
     double cost = 0.0;
-    for (int i = 0; cut->cost && i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
-        cost += cut->cost(parameter->matrices[i], parameter->shape[1]);
+    for (int i = 0; cut->apart && i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
+        const struct optimizer *optimizer = optimizer_at((size_t)cut->apart->optimizer);
+        cost += optimizer->matrix_cost(cut->apart, parameter->matrices[i], parameter->shape[1]);
     }
     return cost;
 }
@@ -218,11 +220,12 @@ static int write_own(const struct state_share *share, struct compute *compute, c
 
 /* ---- all of it */
 
-void buckets_create(const struct parameters *parameters, uint64_t elements, matrix_cost *cost,
-                    const struct ranks *ranks, struct buckets *buckets) {
+void buckets_create(const struct parameters *parameters, uint64_t elements,
+                    const struct optimizer_settings *sharing, const struct ranks *ranks, struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
     const uint64_t most = elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST;
-    struct cut cut = {.buckets = buckets, .elements = most, .cost = cost};
+    const bool apart = sharing && optimizer_at((size_t)sharing->optimizer)->matrix_cost;
+    struct cut cut = {.buckets = buckets, .elements = most, .apart = apart ? sharing : NULL};
     cut_arena(parameters, &cut);
     const uint64_t most_matrices = choose_owners(&cut, ranks);
     free(cut.tensors);

@@ -4,6 +4,7 @@
 
 #include "runtime/ranks/collective.h"
 #include "src/model/gpt_state.h"
+#include "src/model/optimizer_settings.h"
 
 struct bucket {
     struct element_range range; /* of the arena */
@@ -27,12 +28,10 @@ struct buckets {
     uint64_t largest; /* elements of the largest bucket */
 };
 
-/* What the update of a matrix costs, in any unit. */
-typedef double matrix_cost(uint64_t rows, uint64_t columns);
-
 /* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
- * of collective_create), and of pieces of larger tensors. With `cost`, each tensor of matrices inside the model
- * (parameter.matrices) has buckets of its own, of_matrices, and the ranks own tensors of about the same cost. */
-void buckets_create(const struct parameters *parameters, uint64_t elements, matrix_cost *cost,
-                    const struct ranks *ranks, struct buckets *buckets);
+ * of collective_create), and of pieces of larger tensors. `sharing`: the settings of the optimizer whose states the
+ * ranks share, or NULL. If it updates matrices whole, each tensor of matrices inside the model (parameter.matrices)
+ * has buckets of its own, of_matrices, and the ranks own tensors of about the same cost. */
+void buckets_create(const struct parameters *parameters, uint64_t elements,
+                    const struct optimizer_settings *sharing, const struct ranks *ranks, struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

@@ -110,16 +110,15 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
     struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
     parameters_create(config, &parameters);
-    const struct optimizer *optimizer = optimizer_at((size_t)settings->optimizer.optimizer);
     buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements,
-                   parallel->shards_states ? optimizer->matrix_cost : NULL, ranks, &parallel->buckets);
+                   parallel->shards_states ? &settings->optimizer : NULL, ranks, &parallel->buckets);
     parameters_release(&parameters);
     const struct gpt_options options = {
         .batch = settings->batch_size,
         .sequence = config->block_size,
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
-        .optimizer = optimizer,
+        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
         .row_gradients = most_rows(settings, config, ranks),
         .shareable = ranks->node.count > 1,
