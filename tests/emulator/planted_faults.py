@@ -24,15 +24,15 @@ SEED = "5"
 Fault = collections.namedtuple("Fault", "kind what file text change device tests nth lanes daily program",
                                defaults=(None, False, False, "test_emulated_gpu"))
 
-KINDS = LOCAL, GLOBAL, FLAGS, FENCES, WAITS, PLACES, SWAPS, INSTRUCTIONS, STRIDES, POINTERS = (
+KINDS = LOCAL, GLOBAL, FLAGS, FENCES, WAITS, PLACES, SWAPS, INSTRUCTIONS, STRIDES, SUMS, POINTERS = (
     "a missing barrier for local memory", "a missing barrier for global memory", "a barrier for the other memory", "a missing fence within a warp",
     "a missing or too short wait for copies", "a wrong row or place of a fragment", "halves, pairs or registers that change places",
-    "a wrong instruction", "a wrong stride or index", "a null pointer to local memory")
+    "a wrong instruction", "a wrong stride or index", "a work-group's sum of one lane, or written by all", "a null pointer to local memory")
 # What finds a fault: the emulator, by a part of its message; else its compiler, or a comparison with the host.
 CHECKS = {"race for local memory": "races: .* local memory", "race for a buffer": "races: .* buffer", "copy under way": "still copies",
           "alignment": "not aligned", "compiler": "cannot compile", "numbers": ""}
 
-GEMM, ATTENTION = "mma_gemm.cl", "attention_matrix_cores.cl"
+GEMM, ATTENTION, MUON = "mma_gemm.cl", "attention_matrix_cores.cl", "muon.cl"
 BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
 BARRIERS = BARRIER, "GROUP_BARRIER();", "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
 TOGETHER = "GROUP_BARRIER(); /* together"  # orders nothing, but keeps work-items at one place for the cache
@@ -117,7 +117,15 @@ def faults():
               ("--tiny", "--filter", "final_norm"), program="test_operations"),
         Fault(STRIDES, "dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
     ]
-    return left_out() + [[fault] for fault in single + operations]
+    momentum, schulz = ("--tiny", "--filter", "muon (tiny 5"), ("--tiny", "--filter", "newton_schulz (tiny")
+    muon = [
+        Fault(SUMS, "Muon: a lane's squares for those of a chunk", MUON, "GROUP_SUM(VEC_SUM(total), scratch)", "VEC_SUM(total)", "sm_80", momentum),
+        Fault(SUMS, "Muon: all lanes write a chunk's squares", MUON, "if (LANE == 0) {", "{", "sm_80", momentum),
+        Fault(STRIDES, "Muon: squares of later matrices replace those of the first", MUON, "sums[sums_at + ", "sums[", "sm_80", momentum),
+        Fault(STRIDES, "Muon: a batch's polynomials have one diagonal", MUON, "(uint)get_group_id(0) % (uint)side", "(int)get_group_id(0)", "sm_80", schulz),
+    ]
+    muon = [fault._replace(program="test_operations") for fault in muon]
+    return left_out() + [[fault] for fault in single + operations + muon]
 
 
 def kernel_text(file):

@@ -1,4 +1,5 @@
-/* Cases of test_operations: the optimizer Muon, on a matrix of shape.count rows and C columns. */
+/* Cases of test_operations: the optimizer Muon, on a matrix of shape.count rows and C columns, or on several that
+ * have so many rows together. */
 #include "runtime/system/array.h"
 #include "src/operations/muon.h"
 #include "tests/support/operation_cases.h"
@@ -28,7 +29,7 @@ static struct muon_scratch scratch_of(struct bench *bench, const char *x) {
                                    .gram = scratch_matrix(bench, padded),
                                    .square = bench_scratch(bench, padded),
                                    .sums = bench_scratch(bench, padded / 64),
-                                   .norms = bench_scratch(bench, 1)};
+                                   .norms = bench_scratch(bench, MUON_MOST_MATRICES)};
     for (size_t i = 0; i < (bf16 ? 1 : COUNT(scratch.polynomial)); i++) {
         scratch.polynomial[i] = scratch_matrix(bench, padded);
     }
@@ -47,16 +48,36 @@ static const struct muon_case {
     {{.momentum = 0.9f, .rate = 0.02f, .decay = 0.1f, .scale = 1.0f, .clip = 1.0f, .unscale = 1.0f}, NAN},
     /* the norm of u is below its bound */
     {{.momentum = 0.9f, .rate = 0.02f, .decay = 0.1f, .scale = 1.0f, .clip = 0.0f, .unscale = 1e-9f}, 1.0f},
+    /* several matrices */
+    {{.momentum = 0.9f, .rate = 0.02f, .decay = 0.1f, .scale = 1.5f, .clip = 1.0f, .unscale = 1.0f}, 8.0f},
 };
 
-enum { BEFORE = 5, STATE_BEFORE = 3, AROUND = 8 }; /* elements of the arena, and of the state, before the matrix */
+enum { SMALL_UPDATE = 3, SEVERAL = 4 };
+
+enum { BEFORE = 5, STATE_BEFORE = 3, AROUND = 64 }; /* elements of the arena, and of the state, before the matrix */
+
+/* Elements of the arena between matrices: three of the five begin at one distance, then two at another. */
+static const size_t gaps[] = {0, 7, 14, 14, 30};
+
+static size_t step_matrices(const struct bench *bench) {
+    return bench->shape.variation == SEVERAL ? COUNT(gaps) : 1;
+}
+
+static struct muon_batch step_batch(const struct bench *bench) {
+    const size_t matrices = step_matrices(bench), rows = (size_t)bench->shape.count / matrices;
+    struct muon_batch batch = {rows, bench->channels, matrices, .state_shift = (uint64_t)STATE_BEFORE - BEFORE};
+    for (size_t i = 0; i < matrices; i++) {
+        batch.first[i] = BEFORE + i * rows * bench->channels + gaps[i];
+    }
+    return batch;
+}
 
 static void step_describe(struct bench *bench) {
     const size_t count = size_of(bench);
     bench_input(bench, "grad", count + AROUND, 0.0, 1.0);
     bench_input(bench, "orthogonal", count, 0.0, 1.0);
     bench_input(bench, "weights", count + AROUND, 0.0, 1.0);
-    bench_input(bench, "momentum", count + AROUND, 0.0, bench->shape.variation == 3 ? 0.0 : 1.0);
+    bench_input(bench, "momentum", count + AROUND, 0.0, bench->shape.variation == SMALL_UPDATE ? 0.0 : 1.0);
     bench_output(bench, "new_weights", count + AROUND);
     bench_output(bench, "new_momentum", count + AROUND);
     struct field *x = bench_byproduct(bench, "x", count);
@@ -69,28 +90,38 @@ static void step_describe(struct bench *bench) {
     }
 }
 
-static void step_reference(struct bench *bench) {
+/* A matrix that begins at `first` in the arena, and at `at` in x and the orthogonal matrices. */
+static void step_matrix(struct bench *bench, size_t first, size_t at, size_t count) {
     const struct muon_case *test = &muon_cases[bench->shape.variation];
-    const size_t count = size_of(bench);
     const double mu = (double)test->settings.momentum, clip = (double)test->settings.clip,
                  norm = (double)test->norm;
     const double factor = (clip > 0.0 ? fmin(1.0, clip / (norm + 1e-6)) : 1.0) * (double)test->settings.unscale;
-    double *weights = bench_values(bench, "new_weights"), *momentum = bench_values(bench, "new_momentum");
-    double *x = bench_values(bench, "x"), squares = 0.0;
-    memcpy(weights, bench_values(bench, "weights"), (count + AROUND) * sizeof *weights);
-    memcpy(momentum, bench_values(bench, "momentum"), (count + AROUND) * sizeof *momentum);
-    memset(x, 0, count * sizeof *x);
+    const double *gradients = bench_values(bench, "grad") + first;
+    const double *orthogonal = bench_values(bench, "orthogonal") + at;
+    double *weights = bench_values(bench, "new_weights") + first, *x = bench_values(bench, "x") + at;
+    double *momentum = bench_values(bench, "new_momentum") + first + STATE_BEFORE - BEFORE, squares = 0.0;
     for (size_t i = 0; i < count && isfinite(norm); i++) {
-        const double g = factor * bench_values(bench, "grad")[BEFORE + i];
-        double *m = &momentum[STATE_BEFORE + i], *w = &weights[BEFORE + i];
-        *m = mu * *m + (1.0 - mu) * g;
-        x[i] = (1.0 - mu) * g + mu * *m;
+        const double g = factor * gradients[i];
+        momentum[i] = mu * momentum[i] + (1.0 - mu) * g;
+        x[i] = (1.0 - mu) * g + mu * momentum[i];
         squares += x[i] * x[i];
-        *w -= (double)test->settings.rate * (double)test->settings.decay * *w;
-        *w -= (double)test->settings.rate * (double)test->settings.scale * bench_values(bench, "orthogonal")[i];
+        weights[i] -= (double)test->settings.rate * (double)test->settings.decay * weights[i];
+        weights[i] -= (double)test->settings.rate * (double)test->settings.scale * orthogonal[i];
     }
     for (size_t i = 0; i < count; i++) {
         x[i] /= fmax(sqrt(squares), 1e-7);
+    }
+}
+
+static void step_reference(struct bench *bench) {
+    const size_t count = size_of(bench);
+    const struct muon_batch batch = step_batch(bench);
+    double *weights = bench_values(bench, "new_weights"), *momentum = bench_values(bench, "new_momentum");
+    memcpy(weights, bench_values(bench, "weights"), (count + AROUND) * sizeof *weights);
+    memcpy(momentum, bench_values(bench, "momentum"), (count + AROUND) * sizeof *momentum);
+    memset(bench_values(bench, "x"), 0, count * sizeof *weights);
+    for (size_t i = 0; i < batch.count; i++) {
+        step_matrix(bench, batch.first[i], i * batch.rows * batch.columns, batch.rows * batch.columns);
     }
     if (bench->shape.type != ELEMENT_FP32) {
         memcpy(bench_values(bench, "operands"), weights, (count + AROUND) * sizeof *weights);
@@ -112,8 +143,7 @@ static void run_step(struct bench *bench) {
     }
     const struct muon_scratch scratch = scratch_of(bench, "x");
     const struct muon_arenas arenas = {weights, bench_buffer(bench, "grad"), momentum, operands};
-    const struct muon_batch batch = {
-        (size_t)bench->shape.count, bench->channels, 1, {BEFORE}, (uint64_t)STATE_BEFORE - BEFORE};
+    const struct muon_batch batch = step_batch(bench);
     muon_begin(bench->operations, &arenas, &batch, &test->settings, &scratch, norm);
     muon_end(bench->operations, &arenas, &batch, &test->settings, bench_buffer(bench, "orthogonal"), norm);
 }
@@ -188,7 +218,8 @@ const struct operation_case cases_muon[] = {
     TINY(step, "clipped", 1, 1, TINY_RC, .count = 7),
     TINY(step, "no clipping", 1, 1, TINY_RC, .count = 7, .variation = 1),
     TINY(step, "norm NaN", 1, 1, TINY_RC, .count = 7, .variation = 2),
-    TINY(step, "almost no gradient", 1, 1, TINY_RC, .count = 7, .variation = 3),
+    TINY(step, "almost no gradient", 1, 1, TINY_RC, .count = 7, .variation = SMALL_UPDATE),
+    TINY(step, "5 matrices, not all equally far apart", 1, 1, TINY_RC, .count = 80, .variation = SEVERAL),
     CASE(schulz, "24 x 24", .residual = "rc", .count = 24),
     CASE(schulz, "48 x 24", .residual = "rc", .count = 48),
     CASE(schulz, "1 x 24", .residual = "rc", .count = 1),
@@ -196,6 +227,7 @@ const struct operation_case cases_muon[] = {
     CASE(schulz, "40 x 5", .residual = "rc", .channels = 5, .count = 40),
     CASE(schulz, "100 x 33, 12 steps of other coefficients", .residual = "rc", .channels = 33, .count = 100,
          .variation = OTHER_COEFFICIENTS),
+    TINY(schulz, "3 of 8 x 12", 1, 1, TINY_RC, .count = 24, .variation = BATCH),
     CASE(schulz, "3 of 24 x 24", .residual = "rc", .count = 72, .variation = BATCH),
     CASE(schulz, "3 of 8 x 24", .residual = "rc", .count = 24, .variation = BATCH),
     {.test = NULL},
