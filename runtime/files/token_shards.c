@@ -58,6 +58,25 @@ int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, co
     return 0;
 }
 
+/* As files_open, of shard `path`. */
+static int open_shard(const char *path, uint64_t *bytes) {
+    return files_open(path, path_of("token file %s", path).text, bytes);
+}
+
+bool token_shard_begins(const char *path) {
+    unsigned char magic[4];
+    uint64_t bytes;
+    const int descriptor = open_shard(path, &bytes);
+    if (descriptor < 0) {
+        error_clear();
+        return false;
+    }
+    const bool begins = files_read_all(descriptor, magic, sizeof magic, 0) == (ssize_t)sizeof magic &&
+                        kind_of(token_load(magic, 4));
+    close(descriptor);
+    return begins;
+}
+
 void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], unsigned token_bytes, uint64_t count) {
     const struct token_shard_kind *kind = token_bytes == kinds[0].token_bytes ? &kinds[0] : &kinds[1];
     memset(header, 0, TOKEN_SHARD_HEADER_BYTES);
@@ -141,11 +160,6 @@ void token_shards_free(struct token_shard_names *list) {
     *list = (struct token_shard_names){0};
 }
 
-/* As files_open, of shard `path`. */
-static int open_shard(const char *path, uint64_t *bytes) {
-    return files_open(path, path_of("token file %s", path).text, bytes);
-}
-
 int token_shards_kind(const char *folder, const struct token_shard_kind **kind) {
     struct token_shard_names list;
     uint64_t bytes, count;
@@ -173,21 +187,11 @@ int token_shards_refuse_beside(const char *folder, int split) {
     struct token_shard_names list;
     int status = token_shards_list(folder, split, &list);
     for (size_t i = 0; status == 0 && i < list.count; i++) {
-        const struct path path = path_of("%s/%s", folder, list.names[i]);
-        unsigned char magic[4];
-        uint64_t bytes;
-        const int descriptor = open_shard(path.text, &bytes);
-        if (descriptor >= 0 && files_read_all(descriptor, magic, sizeof magic, 0) == (ssize_t)sizeof magic &&
-            kind_of(token_load(magic, 4))) {
+        if (token_shard_begins(path_of("%s/%s", folder, list.names[i]).text)) {
             status =
                 error_set("%s has %s.bin and token shards of llm.c, such as %s: put them into folders of their "
                           "own",
                           folder, token_split_name(split), list.names[i]);
-        }
-        if (descriptor >= 0) {
-            close(descriptor);
-        } else {
-            error_clear(); /* not known to be one */
         }
     }
     token_shards_free(&list);

@@ -21,6 +21,9 @@ struct token_shard_kind {
 int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, const struct token_shard_kind **kind,
                             uint64_t *count);
 
+/* Whether the file begins as a token shard: false, without an error, if it cannot be read. */
+bool token_shard_begins(const char *path);
+
 /* Fills the header of a shard of `count` tokens, of 2 or 4 bytes each: 1 to INT32_MAX of them. */
 void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], unsigned token_bytes, uint64_t count);
 

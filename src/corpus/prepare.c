@@ -36,6 +36,7 @@ struct preparation {
     bool made_folder; /* of results */
     bool can_resume;  /* all sources can be read again */
     bool saved;       /* the folder of work has a state to resume from */
+    bool blocked;     /* the same settings would fail again, as far as is known */
     bool stopped;
     uint64_t total; /* stored bytes of all sources, 0: not known */
     struct corpus_reader *reader;
@@ -213,7 +214,7 @@ static int begin_folder(struct preparation *preparation) {
     preparation->made_folder = !files_exist(folder);
     preparation->work = memory_format("%s/.hc_prepare", folder);
     if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock) ||
-        (preparation->settings->shard_tokens > 0 && shard_refuse_others(folder))) {
+        shard_refuse_others(folder, preparation->settings->shard_tokens > 0)) {
         return -1;
     }
     files_stage_clean(folder);
@@ -237,6 +238,7 @@ static int begin_work(struct preparation *preparation) {
     json_t *state = NULL;
     const int left = read_state(preparation, &state);
     preparation->saved = state || left < 0;
+    preparation->blocked = left < 0;
     if (left != 0) {
         return left;
     }
@@ -318,6 +320,7 @@ static int write_batches(struct preparation *preparation, bool all) {
         }
         encoder_release(encoder);
     }
+    preparation->blocked = found < 0;
     return found;
 }
 
@@ -333,6 +336,7 @@ static int read_all(struct preparation *preparation) {
         more = corpus_reader_fill(preparation->reader, encoder_vacant(preparation->encoder));
         const bool stops = more < 0 && wants_to_stop(preparation);
         if (more < 0 && !stops) {
+            preparation->blocked = true;
             return -1;
         }
         encoder_submit(preparation->encoder);
@@ -484,9 +488,12 @@ static int count_shards(const struct preparation *preparation, int split, uint64
 static int write_shards(struct preparation *preparation, uint64_t counts[TOKEN_SPLITS]) {
     const unsigned token_bytes = token_bytes_for(tokenizer_count(preparation->tokenizer));
     const uint64_t each = (uint64_t)preparation->settings->shard_tokens;
-    if (save_state(preparation) || shard_remove_all(preparation->work) ||
-        count_shards(preparation, SPLIT_TRAIN, &counts[SPLIT_TRAIN]) ||
+    if (save_state(preparation) || shard_remove_all(preparation->work)) {
+        return -1;
+    }
+    if (count_shards(preparation, SPLIT_TRAIN, &counts[SPLIT_TRAIN]) ||
         count_shards(preparation, SPLIT_VAL, &counts[SPLIT_VAL])) {
+        preparation->blocked = true;
         return -1;
     }
     const uint64_t total = counts[SPLIT_TRAIN] + counts[SPLIT_VAL];
@@ -573,6 +580,7 @@ static void clean_up(struct preparation *preparation, bool failed, struct prepar
     document_order_end(&preparation->order);
     json_decref(preparation->task);
     report->kept = failed && preparation->saved;
+    report->resumes = report->kept && !preparation->blocked;
     if (failed && !report->kept && preparation->lock >= 0) {
         files_remove_folder(preparation->work);
     }

@@ -19,7 +19,8 @@ struct prepare_report {
     uint64_t documents;    /* or chunks */
     uint64_t train_tokens, val_tokens;
     double unigram_entropy; /* of the training tokens, nats per token */
-    bool kept;              /* stopped or failed: the same settings resume from a saved state */
+    bool kept;              /* stopped or failed: a saved state is there to resume from */
+    bool resumes;           /* kept, and the same settings resume from it */
 };
 
 /* Writes the token files. Older results stay until the new ones are complete, and incomplete files never have their

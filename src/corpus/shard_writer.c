@@ -4,7 +4,6 @@
 #include "runtime/system/memory.h"
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,17 +86,23 @@ int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t ea
 
 /* ---- older shards */
 
-int shard_refuse_others(const char *folder) {
+/* Fails if the file is a shard that hc_prepare has not named. */
+static int refuse_other(const char *folder, int split, const char *name, bool has_shards) {
+    return number_of(name, split) < UINT64_MAX ||
+                   !(has_shards || token_shard_begins(path_of("%s/%s", folder, name).text))
+               ? 0
+               : error_set("%s has %s, which would be read as a token shard beside the new %s: choose another "
+                           "--out",
+                           folder, name, has_shards ? "ones" : "files");
+}
+
+int shard_refuse_others(const char *folder, bool has_shards) {
     int status = 0;
     for (int split = 0; status == 0 && split < TOKEN_SPLITS; split++) {
         struct token_shard_names list;
         status = token_shards_list(folder, split, &list);
         for (size_t i = 0; status == 0 && i < list.count; i++) {
-            status = number_of(list.names[i], split) < UINT64_MAX
-                         ? 0
-                         : error_set("%s has %s, which would be read as a token shard beside the new ones: choose "
-                                     "another --out",
-                                     folder, list.names[i]);
+            status = refuse_other(folder, split, list.names[i], has_shards);
         }
         token_shards_free(&list);
     }

@@ -3,6 +3,7 @@
 
 #include "runtime/files/token_layout.h"
 #include "runtime/files/token_shards.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The name of a shard that hc_prepare writes, by its number from 0: corpus_train_000000.bin. */
@@ -26,8 +27,9 @@ int shard_refuse_input(const char *folder, const char *input);
 /* Removes the shards in the folder that hc_prepare has named. */
 int shard_remove_all(const char *folder);
 
-/* Fails if the folder has files that would be read as shards, but whose names hc_prepare does not give. */
-int shard_refuse_others(const char *folder);
+/* Fails if the folder has files that would be read as shards, but whose names hc_prepare does not give. Beside
+ * train.bin, which is written without has_shards, a file that does not begin as a shard only has such a name. */
+int shard_refuse_others(const char *folder, bool has_shards);
 
 /* Adds to the list those shards in the folder that hc_prepare has named, from the number kept[split] on. */
 int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct token_shard_names *old);

@@ -71,15 +71,16 @@ static bool complete(struct settings *settings, const char **sources) {
     return true;
 }
 
-static int report_unfinished(const char *folder, bool kept, bool stopped) {
+static int report_unfinished(const char *folder, const struct prepare_report *report, bool stopped) {
     if (stopped) {
         message_print(stderr, "%s: interrupted, %s\n", program.info.name,
-                      kept ? "the work so far is kept" : "nothing written");
+                      report->kept ? "the work so far is kept" : "nothing written");
     } else {
         program_print_error(&program);
     }
-    if (kept) {
-        message_print(stderr, "The same command resumes it; to give up, remove %s/.hc_prepare\n", folder);
+    if (report->kept) {
+        message_print(stderr, "The %s; to give up, remove %s/.hc_prepare\n",
+                      report->resumes ? "same command resumes it" : "unfinished work is kept", folder);
     }
     error_clear(); /* it was printed */
     return stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
@@ -89,7 +90,7 @@ static int prepare_and_report(const struct prepare_settings *prepare) {
     struct prepare_report report;
     const enum program_status result = prepare_run(prepare, &report);
     if (result != PROGRAM_DONE) {
-        return report_unfinished(prepare->folder, report.kept, result == PROGRAM_INTERRUPTED);
+        return report_unfinished(prepare->folder, &report, result == PROGRAM_INTERRUPTED);
     }
     const double tokens = (double)report.train_tokens + (double)report.val_tokens;
     message_print(stdout, "%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", prepare->folder,

@@ -29,20 +29,25 @@ int batch_sampler_create(struct batch_sampler *sampler, const struct token_file 
 
 int batch_sampler_set_sequential(struct batch_sampler *sampler) {
     const size_t shards = token_file_shards(sampler->file);
-    uint64_t tokens; /* of an iteration */
-    const bool fits =
-        !__builtin_mul_overflow((uint64_t)sampler->global_rows, (uint64_t)sampler->shape.sequence, &tokens);
+    uint64_t tokens, largest = 0; /* of an iteration, and of a file */
+    if (__builtin_mul_overflow((uint64_t)sampler->global_rows, (uint64_t)sampler->shape.sequence, &tokens)) {
+        tokens = UINT64_MAX; /* also more than a file has */
+    }
     sampler->before = memory_zeroed(shards, sizeof *sampler->before);
     sampler->pass = 0;
-    for (size_t i = 0; fits && i < shards; i++) {
+    for (size_t i = 0; i < shards; i++) {
+        const uint64_t count = token_file_shard(sampler->file, i).count;
+        largest = count > largest ? count : largest;
         sampler->before[i] = sampler->pass;
-        sampler->pass += (token_file_shard(sampler->file, i).count - 1) / tokens;
+        sampler->pass += (count - 1) / tokens;
     }
     return sampler->pass > 0
                ? 0
-               : error_set("no file has the tokens of an iteration and one more, which train_batches = "
-                           "sequential takes from one file: choose a smaller batch_size or "
-                           "gradient_accumulation_steps, or train_batches = random");
+               : error_set("no file has the %" PRIu64 " tokens of an iteration and one more, which train_batches = "
+                           "sequential takes from one file (the largest has %" PRIu64
+                           " tokens): choose a smaller batch_size or gradient_accumulation_steps, or "
+                           "train_batches = random",
+                           tokens, largest);
 }
 
 void batch_sampler_release(struct batch_sampler *sampler) {

@@ -332,8 +332,23 @@ UNIT_TEST(test_refused_shards) {
     assert_int_equal(RUN("--out", out, "--shards", "5000", source), 1);
     assert_message("refused has corpus_train_00001.bin, which would be read as a token shard beside the new ones");
     assert_true(files_exist(scratch_path("refused/corpus_train_000000.bin")));
+    assert_int_equal(RUN("--out", out, source), 1);
+    assert_message("refused has corpus_train_00001.bin, which would be read as a token shard beside the new files");
+    assert_true(files_exist(scratch_path("refused/corpus_train_000000.bin")));
+    assert_false(files_exist(scratch_path("refused/train.bin")));
+    scratch_write("refused/corpus_train_00001.bin", "only named as one", 17);
     assert_int_equal(RUN("--out", out, source), 0);
     assert_int_equal(scratch_entries(out), 4);
+}
+
+/* What can be resumed by another command only is not promised to the same one. */
+UNIT_TEST(test_what_resumes) {
+    const char *source = write_text("resumes.txt", 9000, 6), *out = scratch_path("resumes");
+    assert_int_equal(RUN("--out", out, "--shards", "1", source), 1);
+    assert_message("give --shards 2 or more\nThe unfinished work is kept; to give up, remove ");
+    assert_int_equal(RUN("--out", out, "--seed", "2", source), 1);
+    assert_message("choose another --out\nThe unfinished work is kept; to give up, remove ");
+    assert_int_equal(RUN("--out", out, "--shards", "5000", source), 0);
 }
 
 UNIT_TEST(test_what_is_refused) {

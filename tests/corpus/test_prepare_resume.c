@@ -166,7 +166,7 @@ UNIT_TEST(test_killed_in_running_text) {
 static void assert_other_work_is_kept(const struct prepare_settings *other) {
     struct prepare_report report;
     assert_int_equal(prepare_run(other, &report), PROGRAM_FAILED);
-    assert_true(report.kept);
+    assert_true(report.kept && !report.resumes);
     assert_non_null(strstr(error_text(), "has unfinished work of other files or settings: give --no-resume"));
 }
 
@@ -232,7 +232,7 @@ UNIT_TEST(test_place_taken) {
     settings.seed++;
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
     assert_non_null(strstr(error_text(), "val.bin: it is a folder"));
-    assert_true(report.kept);
+    assert_true(report.resumes);
     assert_true(files_exist(prepared_path("meta.json")) && files_exist(prepared_path("train.bin")));
     assert_int_equal(rmdir(prepared_path("val.bin")), 0);
     prepared_run(&settings);
@@ -257,12 +257,12 @@ UNIT_TEST(test_shards) {
     assert_non_null(
         strstr(error_text(), scratch_format("and at most 4096 can be read: give --shards %" PRIu64 " or more",
                                             (tokens + 4095) / 4096)));
-    assert_true(report.kept);
+    assert_true(report.kept && !report.resumes);
     assert_int_equal(saved_number("reader", "documents"), DOCUMENTS);
     settings.shard_tokens = (int64_t)tokens / 2;
     settings.stop_descriptor = stop_at_once(&other);
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
-    assert_true(report.kept && files_exist(prepared_path("train.bin")));
+    assert_true(report.resumes && files_exist(prepared_path("train.bin")));
     close(settings.stop_descriptor);
     close(other);
     settings.stop_descriptor = -1;
@@ -302,6 +302,23 @@ UNIT_TEST(test_shards_killed_in_the_move) {
         assert_int_equal(scratch_entries(prepared_out), other ? 3 : 4);
         prepared_remove();
     }
+}
+
+/* Work that was saved before a line that is wrong stays, but is not said to be resumed. */
+UNIT_TEST(test_wrong_line) {
+    size_t bytes;
+    char *lines = scratch_read(prepared_lines, &bytes);
+    lines[bytes - 2] = 'x'; /* instead of the last brace */
+    const char *wrong = scratch_write("wrong.jsonl", lines, bytes);
+    const char *const sources[] = {prepared_lines, prepared_lines, prepared_lines, wrong};
+    free(lines);
+    struct prepare_settings settings = prepared_settings(sources, 4);
+    struct prepare_report report;
+    settings.save_interval = 0;
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
+    assert_non_null(strstr(error_text(), "wrong.jsonl"));
+    assert_true(report.kept && !report.resumes);
+    prepared_remove();
 }
 
 UNIT_TEST(test_stopped) {

@@ -129,12 +129,17 @@ UNIT_TEST(test_sequence) {
 UNIT_TEST(test_iterations_beyond_all_files_are_refused) {
     static const unsigned counts[] = {16, 16, 8};
     static const int64_t rows[] = {4, (int64_t)1 << 40, INT64_MAX / SEQUENCE, INT64_MAX};
+    static const char *const expected[] = {
+        "no file has the 16 tokens of an iteration and one more, which train_batches = sequential takes from one "
+        "file (the largest has 16 tokens)",
+        "no file has the 4398046511104 tokens", "no file has the 9223372036854775804 tokens",
+        "no file has the 18446744073709551615 tokens"};
     struct token_file *shards = open_shards("short", counts, COUNT(counts));
     struct batch_sampler sampler;
     for (size_t i = 0; i < COUNT(rows); i++) {
         const struct token_shape shape = {1, SEQUENCE};
         assert_int_equal(batch_sampler_create(&sampler, shards, SEED, "test", shape, rows[i], TOKENS), 0);
-        assert_error(batch_sampler_set_sequential(&sampler), "no file has the tokens of an iteration and one more");
+        assert_error(batch_sampler_set_sequential(&sampler), expected[i]);
         batch_sampler_release(&sampler);
     }
     token_file_close(shards);
