@@ -257,7 +257,7 @@ static int check_options(const struct gpt *gpt) {
                          options->batch, options->sequence, config->block_size);
     }
     if (options->muon_dtype == MUON_BF16 && options->type != ELEMENT_BF16 && is_training(gpt) &&
-        gpt->options.optimizer->matrix_state) {
+        gpt->options.optimizer->matrices) {
         return error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32");
     }
     return 0;
@@ -295,7 +295,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .attn_scale = config->attn_scale,
         .activation = config->activation,
         .type = gpt->options.type,
-        .muon = is_training(gpt) && gpt->options.optimizer->matrix_state,
+        .muon = is_training(gpt) && gpt->options.optimizer->matrices,
         .muon_type = muon_type(gpt),
         .residual = config->residual,
         .settings = config->settings,

@@ -13,8 +13,7 @@ static const struct optimizer optimizers[] = {
      .states = {"exp_avg", "exp_avg_sq"},
      .options = muon_options,
      .step = muon,
-     .matrix_state = "momentum_buffer",
-     .matrix_cost = muon_cost,
+     .matrices = &(const struct optimizer_matrices){"momentum_buffer", muon_cost},
      .others = &optimizers[0],
      .plan = muon_plan},
 };
@@ -32,16 +31,16 @@ const char *optimizer_names(void) {
 }
 
 const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state) {
-    const bool apart = optimizer->matrix_state && parameter->matrices[0];
+    const bool apart = optimizer->matrices && parameter->matrices[0];
     return state >= OPTIMIZER_MOST_STATES ? NULL
            : !apart                       ? optimizer->states[state]
-           : state == 0                   ? optimizer->matrix_state
+           : state == 0                   ? optimizer->matrices->state
                                           : NULL;
 }
 
 uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct parameters *parameters, size_t state,
                                uint64_t place) {
-    return optimizer->matrix_state && state > 0 ? parameters_outside_matrices(parameters, place) : place;
+    return optimizer->matrices && state > 0 ? parameters_outside_matrices(parameters, place) : place;
 }
 
 bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {

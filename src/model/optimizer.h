@@ -8,6 +8,13 @@
 
 enum { OPTIMIZER_MOST_STATES = 2 };
 
+/* What an optimizer has for parameters of matrices (parameter.matrices), if it updates these whole. */
+struct optimizer_matrices {
+    const char *state; /* that it keeps for them, instead of states[0] and [1] */
+    /* What the update of a matrix costs, in any unit. */
+    double (*cost)(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns);
+};
+
 struct optimizer {
     const char *name;
     /* Its states: floats that it keeps for each weight, by the prefix of their tensors in checkpoints. */
@@ -19,12 +26,8 @@ struct optimizer {
      * that is not finite the kernels change nothing. Launches. */
     void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                  struct optimizer_range range);
-    /* The state that it keeps instead of states[0] and [1] for parameters that are made of matrices
-     * (parameter.matrices), which it updates whole: `step` updates those that begin in its range. NULL: it treats
-     * all weights alike. */
-    const char *matrix_state;
-    /* What the update of a matrix costs, in any unit; NULL: as above. */
-    double (*matrix_cost)(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns);
+    /* Then `step` updates the parameters of matrices that begin in its range. NULL: it treats all weights alike. */
+    const struct optimizer_matrices *matrices;
     const struct optimizer *others; /* whose step updates other parameters; it has options, too. NULL: its own */
     void (*plan)(struct gpt *gpt);  /* plans buffers of its own; NULL: none */
 };

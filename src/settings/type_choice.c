@@ -178,7 +178,7 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
 int type_choice_muon(const struct compute *compute, enum element_type type, struct ranks *ranks,
                      struct optimizer_settings *optimizer) {
     double others = muon_prefers_bf16(compute, type) ? 0.0 : 1.0; /* ranks that prefer fp32 */
-    if (!optimizer_at((size_t)optimizer->optimizer)->matrix_state || optimizer->muon_dtype != MUON_AUTO) {
+    if (!optimizer_at((size_t)optimizer->optimizer)->matrices || optimizer->muon_dtype != MUON_AUTO) {
         return 0;
     }
     if (ranks_sum(ranks, &others, 1)) {

@@ -44,7 +44,7 @@ static double cost_of(const struct cut *cut, const struct parameter *parameter) 
     double cost = 0.0;
     for (int i = 0; cut->apart && i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
         const struct optimizer *optimizer = optimizer_at((size_t)cut->apart->optimizer);
-        cost += optimizer->matrix_cost(cut->apart, parameter->matrices[i], parameter->shape[1]);
+        cost += optimizer->matrices->cost(cut->apart, parameter->matrices[i], parameter->shape[1]);
     }
     return cost;
 }
@@ -154,6 +154,18 @@ static void share(struct buckets *buckets, uint64_t most_matrices, const struct 
     buckets->share.elements[1] = next[1];
 }
 
+static void order_steps(struct buckets *buckets) {
+    size_t next = 0;
+    buckets->steps = memory_allocate(buckets->count, sizeof(const struct bucket *));
+    for (int matrices = 0; matrices < 2; matrices++) {
+        for (const struct bucket *bucket = buckets->table; bucket < buckets->table + buckets->count; bucket++) {
+            if (bucket->of_matrices == (matrices != 0)) {
+                buckets->steps[next++] = bucket;
+            }
+        }
+    }
+}
+
 /* ---- states of own shards (ZeRO stage 1) */
 
 /* The range of [first, first + count) in this rank's shard of a bucket; count 0: none. */
@@ -224,16 +236,18 @@ void buckets_create(const struct parameters *parameters, uint64_t elements,
                     const struct optimizer_settings *sharing, const struct ranks *ranks, struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
     const uint64_t most = elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST;
-    const bool apart = sharing && optimizer_at((size_t)sharing->optimizer)->matrix_cost;
+    const bool apart = sharing && optimizer_at((size_t)sharing->optimizer)->matrices;
     struct cut cut = {.buckets = buckets, .elements = most, .apart = apart ? sharing : NULL};
     cut_arena(parameters, &cut);
     const uint64_t most_matrices = choose_owners(&cut, ranks);
     free(cut.tensors);
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
     share(buckets, most_matrices, ranks);
+    order_steps(buckets);
 }
 
 void buckets_release(struct buckets *buckets) {
     free(buckets->table);
+    free(buckets->steps);
     memset(buckets, 0, sizeof *buckets);
 }

@@ -23,7 +23,8 @@ struct buckets {
     struct state_share share; /* of the states that this rank keeps, those of its own shards, for gpt_options; the
                                   first member, by which its functions get to the others */
     const struct ranks *ranks;
-    struct bucket *table; /* in the order of completion */
+    struct bucket *table;        /* in the order of completion */
+    const struct bucket **steps; /* in the order of the optimizer's steps: matrices last, since they take longest */
     size_t count;
     uint64_t largest; /* elements of the largest bucket */
 };

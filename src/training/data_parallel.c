@@ -14,9 +14,8 @@
 
 /* ---- making and releasing */
 
-static void add_item(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
-                     struct element_range range, int64_t complete_after) {
-    parallel->items[parallel->item_count] = (struct collective_item){kind, buffer, range, 0};
+static void add_item(struct data_parallel *parallel, struct collective_item item, int64_t complete_after) {
+    parallel->items[parallel->item_count] = item;
     parallel->complete_after[parallel->item_count++] = complete_after;
 }
 
@@ -28,7 +27,7 @@ static void add_rows(struct data_parallel *parallel) {
                    most = parallel->buckets.largest;
     for (uint64_t done = 0; done < elements; done += most) {
         const struct element_range range = {done, elements - done < most ? elements - done : most};
-        add_item(parallel, COLLECTIVE_ALL_REDUCE, gpt->row_gradients.rows, range, -1);
+        add_item(parallel, (struct collective_item){COLLECTIVE_ALL_REDUCE, gpt->row_gradients.rows, range, 0}, -1);
     }
 }
 
@@ -43,10 +42,11 @@ static void begin_sums(struct data_parallel *parallel, bool shards, bool rows_ap
         for (size_t i = 0; i < parallel->buckets.count; i++) {
             const struct bucket *bucket = &parallel->buckets.table[i];
             const bool is_first = rows_apart && bucket->of_tokens;
-            const bool scatters = shards && !bucket->of_matrices;
+            const struct collective_item item = {shards && !bucket->of_matrices ? COLLECTIVE_REDUCE_SCATTER
+                                                                                : COLLECTIVE_ALL_REDUCE,
+                                                 gradients, bucket->range, 0};
             if (is_first == (pass == 0)) {
-                add_item(parallel, scatters ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, gradients,
-                         bucket->range, is_first ? top : bucket->complete_after);
+                add_item(parallel, item, is_first ? top : bucket->complete_after);
             }
         }
     }
@@ -240,19 +240,16 @@ static int share_norm(struct data_parallel *parallel) {
     return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
 }
 
-/* Begins to send the new weights of all buckets: matrices last, since they take longest. */
+/* Begins to send the new weights of all buckets, in the order of their steps. */
 static void begin_weights(struct data_parallel *parallel) {
     const struct buffer *weights = parallel->gpt->parameters.weights;
     parallel->item_count = 0;
-    for (int matrices = 0; matrices < 2; matrices++) {
-        for (size_t i = 0; i < parallel->buckets.count; i++) {
-            const struct bucket *bucket = &parallel->buckets.table[i];
-            if (bucket->of_matrices == (matrices != 0)) {
-                add_item(parallel, matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER, weights, bucket->range,
-                         bucket->complete_after);
-                parallel->items[parallel->item_count - 1].root = bucket->owner;
-            }
-        }
+    for (size_t i = 0; i < parallel->buckets.count; i++) {
+        const struct bucket *bucket = parallel->buckets.steps[i];
+        add_item(parallel,
+                 (struct collective_item){bucket->of_matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER,
+                                          weights, bucket->range, bucket->owner},
+                 bucket->complete_after);
     }
     collective_begin(parallel->collective, parallel->items, parallel->item_count);
 }
@@ -266,19 +263,12 @@ static int step_shards(struct data_parallel *parallel, const struct optimizer_se
         return -1;
     }
     begin_weights(parallel);
-    size_t sent = 0;
-    for (int matrices = 0; matrices < 2; matrices++) {
-        for (size_t i = 0; i < parallel->buckets.count; i++) {
-            const struct bucket *bucket = &parallel->buckets.table[i];
-            const uint64_t *states = bucket->states_first;
-            if (bucket->of_matrices == (matrices != 0)) {
-                optimizer_update(gpt, settings, iteration,
-                                 (struct optimizer_range){bucket->own.offset,
-                                                          bucket->own.count,
-                                                          {states[0], states[1]}});
-                collective_ready(parallel->collective, ++sent);
-            }
-        }
+    for (size_t i = 0; i < parallel->buckets.count; i++) {
+        const struct bucket *bucket = parallel->buckets.steps[i];
+        const uint64_t *states = bucket->states_first;
+        optimizer_update(gpt, settings, iteration,
+                         (struct optimizer_range){bucket->own.offset, bucket->own.count, {states[0], states[1]}});
+        collective_ready(parallel->collective, i + 1);
     }
     const int status = collective_finish(parallel->collective, &parallel->times);
     parameters_round(gpt->compute, &gpt->parameters); /* those that came from other ranks */

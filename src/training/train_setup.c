@@ -162,7 +162,7 @@ static void print_model(const struct trainer *trainer) {
         PRINT(trainer, "         activations in %s, master weights and optimizer in fp32\n",
               element_name(trainer->gpt.options.type));
     }
-    if (trainer->gpt.options.optimizer->matrix_state) {
+    if (trainer->gpt.options.optimizer->matrices) {
         PRINT(trainer, "         Muon's iterations in %s\n", element_name(trainer->gpt.operations.shape.muon_type));
     }
     PRINT(trainer, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
