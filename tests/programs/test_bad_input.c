@@ -8,6 +8,7 @@
 #include "tests/support/tensors.h"
 #include "tests/support/test.h"
 #include "tests/support/training.h"
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,24 @@ UNIT_TEST(wrong_config_lines_are_named_with_their_file) {
     REFUSED(USAGE, "bad.conf:1: ", "--config", path);
     assert_non_null(strstr(child_message(), "n_layre"));
     REFUSED(USAGE, "no-such.conf", "--config", scratch_path("no-such.conf"));
+}
+
+/* Nothing is wrong with those of configs/; one sequence a pass, so that memory suffices anywhere. */
+UNIT_TEST(configs_of_the_repository_are_accepted) {
+    DIR *folder = opendir(HC_TEST_DATA "/../configs");
+    size_t count = 0;
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        const char *ending = strrchr(entry->d_name, '.');
+        if (ending && strcmp(ending, ".conf") == 0) {
+            const char *path = scratch_format(HC_TEST_DATA "/../configs/%s", entry->d_name);
+            assert_done(CHILD_RUN(TRAIN_PROGRAM, "--config", path, "--data-dir", scratch_path("data"), "--device",
+                                  "pocl", "--batch-size", "1", "--plan-only"));
+            count++;
+        }
+    }
+    closedir(folder);
+    assert_true(count > 0);
 }
 
 UNIT_TEST(shapes_that_cannot_be_are_refused) {
