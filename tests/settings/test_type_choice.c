@@ -165,6 +165,36 @@ UNIT_TEST(cpus_are_opened_as_for_fp32) {
     }
 }
 
+static struct compute *open_gemm(const char *gemm) {
+    const struct compute_options options = {.device = "pocl",
+                                            .gemm = gemm,
+                                            .operands = ELEMENT_BF16,
+                                            .cache_dir = ""};
+    struct compute *compute;
+    require(gemm_compute_open(&compute, &options));
+    return compute;
+}
+
+/* What muon_dtype becomes that was `asked`, with this optimizer of the table. */
+static int muon_dtype(const struct compute *compute, enum element_type type, int asked, int optimizer) {
+    struct optimizer_settings settings = {.optimizer = optimizer, .muon_dtype = asked};
+    require(type_choice_muon(compute, type, &alone, &settings));
+    return settings.muon_dtype;
+}
+
+/* In bf16 on matrix cores, which PoCL emulates; in fp32 elsewhere. */
+UNIT_TEST(muon_iterates_in_bf16_on_matrix_cores) {
+    enum { ADAMW, MUON };
+    struct compute *cores = open_gemm("mma"), *plain = open_gemm("cblas");
+    assert_int_equal(muon_dtype(cores, ELEMENT_BF16, MUON_AUTO, MUON), MUON_BF16);
+    assert_int_equal(muon_dtype(cores, ELEMENT_FP16, MUON_AUTO, MUON), MUON_FP32);
+    assert_int_equal(muon_dtype(plain, ELEMENT_BF16, MUON_AUTO, MUON), MUON_FP32);
+    assert_int_equal(muon_dtype(cores, ELEMENT_BF16, MUON_FP32, MUON), MUON_FP32);
+    assert_int_equal(muon_dtype(cores, ELEMENT_BF16, MUON_AUTO, ADAMW), MUON_AUTO);
+    compute_close(cores);
+    compute_close(plain);
+}
+
 UNIT_TEST(device_that_is_not_there_is_an_error) {
     const struct device_settings settings = {.device = "no-such-device"};
     struct compute *compute;
