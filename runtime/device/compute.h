@@ -54,6 +54,7 @@ struct compute {
     size_t allocated_bytes;         /* in live buffers */
     unsigned programs_compiled;     /* from source, since opening */
     unsigned programs_cached;       /* taken from the cache on disk, since opening */
+    unsigned programs_refused;      /* by PoCL with cl/pocl_builtins.cl, so compiled once more, since opening */
     struct progress compiling;      /* the line that a user sees; silent in all processes of a host but one */
     double compiling_seconds;       /* so far */
     _Atomic(char *) native_failure; /* of a native kernel, until compute_check makes it the failure */

@@ -119,6 +119,10 @@ static void read_numbers(struct device *device) {
     device->memory_bytes = plan_memory(device, read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE));
 }
 
+bool device_is_pocl(const struct device *device) {
+    return strcmp(device->platform_name, POCL_PLATFORM) == 0;
+}
+
 bool device_by_intel(const struct device *device) {
     return strncmp(device->platform_name, "Intel", strlen("Intel")) == 0;
 }

@@ -78,6 +78,11 @@ int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 int device_choose_from(const struct device *devices, size_t count, const char *word, unsigned local_rank,
                        struct device *chosen);
 
+#define POCL_PLATFORM "Portable Computing Language"
+
+/* Whether the device is one of PoCL, which keeps what it has compiled in a cache of its own. */
+bool device_is_pocl(const struct device *device);
+
 /* Whether Intel's own driver runs the device, and not another one for the same hardware. */
 bool device_by_intel(const struct device *device);
 

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define POCL_PLATFORM "Portable Computing Language"
-#define VULKAN_WORD   "vulkan"
+#define VULKAN_WORD "vulkan"
 
 /* ---- cards */
 

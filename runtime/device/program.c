@@ -133,10 +133,9 @@ static int describe(const struct compute *compute, const char *const *files, con
     }
     wanted->options = memory_format(COMMON_OPTIONS "%s%s -DVEC_MAX=%u %s", lanes, device_sub_group_option(device),
                                     compute->vector, options);
-    /* everything that the binary depends on; PoCL adds what is in the environment to the options */
-    const char *extra = getenv("POCL_EXTRA_BUILD_FLAGS");
-    const char *const parts[] = {device->name,    device->platform_name, device->version,   device->driver,
-                                 wanted->options, wanted->text,          extra ? extra : ""};
+    /* everything that the binary depends on */
+    const char *const parts[] = {device->name,   device->platform_name, device->version,
+                                 device->driver, wanted->options,       wanted->text};
     return checksum_strings(parts, COUNT(parts), wanted->key);
 }
 
@@ -155,26 +154,57 @@ static void report_log(const struct compute *compute, const struct built_program
     free(log);
 }
 
-static int compile(struct compute *compute, struct built_program *wanted) {
+static int compile_text(struct compute *compute, struct built_program *wanted, const char *text,
+                        const char *options) {
     cl_int code;
-    const char *text = wanted->text;
     wanted->program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
     if (code != CL_SUCCESS) {
         wanted->program = NULL;
         return error_set("cannot create a program of %s: %s", wanted->files, device_error_name(code));
     }
-    code = clBuildProgram(wanted->program, 1, &compute->device.id, wanted->options, NULL, NULL);
+    code = clBuildProgram(wanted->program, 1, &compute->device.id, options, NULL, NULL);
     if (code != CL_SUCCESS) {
         report_log(compute, wanted, code);
     }
     return code == CL_SUCCESS ? 0 : -1;
 }
 
+/* On PoCL, with declarations of the built-in functions that are used in place of a header of all. */
+static int compile_for_pocl(struct compute *compute, struct built_program *wanted) {
+    char *text = memory_format("%s%s", source_find("pocl_builtins.cl"), wanted->text);
+    char *options = memory_format("%s -D_OPENCL_H_", wanted->options);
+    const int status = compile_text(compute, wanted, text, options);
+    free(options);
+    free(text);
+    if (status && wanted->program) {
+        clReleaseProgram(wanted->program);
+    }
+    return status;
+}
+
+/* Should a version of PoCL need its own header, or the program have an error, it is compiled with that. */
+static int compile(struct compute *compute, struct built_program *wanted) {
+    if (device_is_pocl(&compute->device)) {
+        if (compile_for_pocl(compute, wanted) == 0) {
+            return 0;
+        }
+        error_clear();
+        compute->programs_refused++;
+    }
+    return compile_text(compute, wanted, wanted->text, wanted->options);
+}
+
+/* PoCL keeps kernels for the work-groups that were launched, and finds them by the text. To give a program's binary
+ * it would compile all kernels once more, for work-groups of any size. */
+static bool is_kept(const struct compute *compute) {
+    return compute->cache_dir && !device_is_pocl(&compute->device);
+}
+
 static bool take_from_cache(struct compute *compute, struct built_program *wanted) {
     unsigned char *binary;
     size_t bytes;
     cl_int code;
-    if (!compute->cache_dir || !program_cache_read(compute->cache_dir, wanted->key, &binary, &bytes)) {
+    if (!is_kept(compute) || !program_cache_read(compute->cache_dir, wanted->key, &binary, &bytes)) {
         return false;
     }
     const unsigned char *constant = binary;
@@ -194,7 +224,7 @@ static bool take_from_cache(struct compute *compute, struct built_program *wante
 
 static void put_into_cache(struct compute *compute, const struct built_program *built) {
     size_t bytes = 0;
-    if (!compute->cache_dir ||
+    if (!is_kept(compute) ||
         clGetProgramInfo(built->program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS ||
         !bytes) {
         return;

@@ -331,6 +331,7 @@ static void training_agrees(void **state) {
 static int end(void **state) {
     struct setting *const settings[] = {&cblas, &clblast, &eight_lanes, &own, &own_bf16, &own_fp16};
     for (size_t i = 0; i < COUNT(settings); i++) {
+        assert_true(!settings[i]->compute || settings[i]->compute->programs_refused == 0);
         compute_close(settings[i]->compute);
     }
     print_message("largest errors, as parts of the tolerances: loss %.2g, logits %.2g, h %.2g, gradients %.2g; "

@@ -611,6 +611,7 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
+    assert_int_equal(compute->programs_refused, 0);
     compute_close(compute);
     print_message("largest errors, as parts of the tolerances: loss %.2g, logits %.2g, gradients %.2g\n",
                   worst_loss, worst_logits, worst_gradient);

@@ -209,7 +209,7 @@ static void check_without_bf16(enum products products, const char *right, const 
     programs_release(compute);
     planted_fault_set(right, wrong);
     build_attention(&operations);
-    assert_int_equal(planted_fault_programs(), 1);
+    assert_true(planted_fault_programs() > 0);
     planted_fault_set(NULL, NULL);
     assert_int_equal(attention_open(&operations), 0);
     assert_true(attention_is(&operations, "cpu"));
@@ -281,7 +281,7 @@ static void check_planted(struct operations *operations, const char *right, cons
     planted_fault_set(right, wrong);
     programs_release(operations->compute);
     open_emulation(operations, false);
-    assert_int_equal(planted_fault_programs(), 1);
+    assert_true(planted_fault_programs() > 0);
     planted_fault_set(NULL, NULL);
     programs_release(operations->compute);
     assert_int_equal(attention_check(operations), 1);
