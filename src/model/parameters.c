@@ -2,6 +2,7 @@
 #include "runtime/device/compute.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/parallel.h"
 #include "runtime/system/random.h"
 #include "runtime/system/search.h"
 #include "src/model/branch.h"
@@ -286,21 +287,35 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
     }
 }
 
-/* Fills values [elements] with one parameter's initial values. Random ones depend on the seed and the name only. */
-static void initial_values(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
-                           float *values) {
-    const struct residual_place place = {config->n_streams, parameter->sublayer, &config->settings};
-    const uint64_t key = random_key(seed, parameter->name);
+/* One parameter's initial values: PIECE of them at a time. */
+struct initialisation {
+    const struct parameter *parameter;
+    const struct model_config *config;
+    uint64_t key;
+    float *values; /* [elements] */
+};
+
+enum { PIECE = 1 << 14 };
+
+/* Random values depend on seed, name and place only, so not on the pieces. */
+static int initial_values(void *context, size_t piece) {
+    const struct initialisation *all = context;
+    const struct parameter *parameter = all->parameter;
+    const struct residual_place place = {all->config->n_streams, parameter->sublayer, &all->config->settings};
+    const uint64_t first = (uint64_t)piece * PIECE, left = parameter->elements - first;
+    const uint64_t end = first + (left < PIECE ? left : PIECE);
+    float *values = all->values;
     if (parameter->deviation > 0.0) {
-        random_normal(key, 0, parameter->elements, 0.0, parameter->deviation, values);
-        return;
+        random_normal(all->key, first, end - first, 0.0, parameter->deviation, values + first);
+        return 0;
     }
-    for (uint64_t i = 0; i < parameter->elements; i++) {
+    for (uint64_t i = first; i < end; i++) {
         values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
         if (parameter->spread > 0.0) {
-            values[i] += (float)(parameter->spread * (2.0 * random_uniform(key, i) - 1.0));
+            values[i] += (float)(parameter->spread * (2.0 * random_uniform(all->key, i) - 1.0));
         }
     }
+    return 0;
 }
 
 int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
@@ -308,11 +323,12 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         float *values = memory_allocate(parameter->elements, sizeof *values);
-        initial_values(parameter, config, seed, values);
-        const int status = buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
-                                        parameter->elements * sizeof *values);
+        struct initialisation all = {parameter, config, random_key(seed, parameter->name), values};
+        const bool failed = parallel_run((parameter->elements + PIECE - 1) / PIECE, initial_values, &all) ||
+                            buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
+                                         parameter->elements * sizeof *values);
         free(values);
-        if (status) {
+        if (failed) {
             return error_prefix("cannot initialise %s", parameter->name);
         }
     }
