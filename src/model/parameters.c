@@ -5,6 +5,7 @@
 #include "runtime/system/parallel.h"
 #include "runtime/system/random.h"
 #include "runtime/system/search.h"
+#include "runtime/system/sizes.h"
 #include "src/model/branch.h"
 #include "src/model/frame.h"
 #include <math.h>
@@ -302,14 +303,13 @@ static int initial_values(void *context, size_t piece) {
     const struct initialisation *all = context;
     const struct parameter *parameter = all->parameter;
     const struct residual_place place = {all->config->n_streams, parameter->sublayer, &all->config->settings};
-    const uint64_t first = (uint64_t)piece * PIECE, left = parameter->elements - first;
-    const uint64_t end = first + (left < PIECE ? left : PIECE);
+    const size_t first = piece * PIECE, end = size_smaller(first + PIECE, parameter->elements);
     float *values = all->values;
     if (parameter->deviation > 0.0) {
         random_normal(all->key, first, end - first, 0.0, parameter->deviation, values + first);
         return 0;
     }
-    for (uint64_t i = first; i < end; i++) {
+    for (size_t i = first; i < end; i++) {
         values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
         if (parameter->spread > 0.0) {
             values[i] += (float)(parameter->spread * (2.0 * random_uniform(all->key, i) - 1.0));
@@ -324,7 +324,7 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
         const struct parameter *parameter = &parameters->table[i];
         float *values = memory_allocate(parameter->elements, sizeof *values);
         struct initialisation all = {parameter, config, random_key(seed, parameter->name), values};
-        const bool failed = parallel_run((parameter->elements + PIECE - 1) / PIECE, initial_values, &all) ||
+        const bool failed = parallel_run(groups_for(parameter->elements, PIECE), initial_values, &all) ||
                             buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
                                          parameter->elements * sizeof *values);
         free(values);

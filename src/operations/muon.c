@@ -208,7 +208,7 @@ const struct buffer *newton_schulz(struct operations *operations, const struct m
 }
 
 double newton_schulz_flops(enum element_type type, size_t rows, size_t columns, int64_t steps) {
-    static const struct buffer none[8];
+    static const struct buffer none[8]; /* the buffers are told apart by their addresses */
     const struct muon_scratch scratch = {.x = {&none[0], &none[1]},
                                          .update = &none[2],
                                          .gram = &none[3],

@@ -2,7 +2,7 @@
  * (tests/golden): one pass, and some optimizer steps, for every variant, with both GEMM backends and with the
  * kernels as GPUs run them (several work-items for a row).
  *
- *   test_golden                       on PoCL, as CPUs run them
+ *   test_golden [cpus [PATTERN]...]   on PoCL, as CPUs run them
  *   test_golden lanes [PATTERN]...    on PoCL, as GPUs run them
  *   test_golden DEVICE [PATTERN]...   on another device: with the backends that it chooses for itself
  *
@@ -382,29 +382,15 @@ static void add_fp32(const char *folder, struct setting *setting) {
     }
 }
 
-/* fp16: NULL for bf16 alone. */
 static void add_16_bits(const char *folder, struct setting *bf16, struct setting *fp16) {
     if (!files_exist(golden_path(&(struct golden_case){.folder = folder}, "expected.safetensors"))) {
         return;
     }
     add(pass_in_16_bits_agrees, "pass_agrees_in", folder, bf16, "bf16");
-    if (fp16) {
-        add(pass_in_16_bits_agrees, "pass_agrees_in", folder, fp16, "fp16");
-    }
+    add(pass_in_16_bits_agrees, "pass_agrees_in", folder, fp16, "fp16");
 }
 
 enum way { ON_CPU, ON_LANES, ON_DEVICE };
-
-/* Of whole models on the CPU, one of each kind is enough for CLBlast's GEMMs and for fp16, unless all is tested. */
-static bool is_one_of_a_kind(const char *folder) {
-    static const char *const names[] = {"llama_shc_n4", "gated_llama_n4", "mudd_llama",
-                                        "v4_mhc_n4",    "muon_shc_n4",    "track3_rc"};
-    bool found = test_is_whole();
-    for (size_t i = 0; i < COUNT(names) && !found; i++) {
-        found = strcmp(folder, names[i]) == 0;
-    }
-    return found;
-}
 
 static void add_folder(const char *folder, enum way way) {
     if (way == ON_LANES) {
@@ -413,12 +399,9 @@ static void add_folder(const char *folder, enum way way) {
         add_fp32(folder, &own);
         add_16_bits(folder, &own_bf16, &own_fp16);
     } else {
-        const bool is_few = is_one_of_a_kind(folder);
         add_fp32(folder, &cblas);
-        if (is_few) {
-            add_fp32(folder, &clblast);
-        }
-        add_16_bits(folder, &cblas, is_few ? &cblas : NULL);
+        add_fp32(folder, &clblast);
+        add_16_bits(folder, &cblas, &cblas);
     }
 }
 
@@ -462,16 +445,17 @@ static void add_folders(enum way way) {
 }
 
 int main(int argc, char **argv) {
-    const bool lanes = argc > 1 && strcmp(argv[1], "lanes") == 0;
+    const char *word = argc > 1 ? argv[1] : "cpus";
+    const enum way way = strcmp(word, "cpus") == 0 ? ON_CPU : strcmp(word, "lanes") == 0 ? ON_LANES : ON_DEVICE;
     device_prepare_environment();
     patterns = argv + (argc > 2 ? 2 : argc);
-    if (lanes && !lanes_can_be_tried_on_pocl()) {
+    if (way == ON_LANES && !lanes_can_be_tried_on_pocl()) {
         return LANES_SKIPPED;
     }
-    if (argc > 1 && !lanes) {
-        device = argv[1];
+    if (way == ON_DEVICE) {
+        device = word;
     }
-    add_folders(lanes ? ON_LANES : argc > 1 ? ON_DEVICE : ON_CPU);
+    add_folders(way);
     if (all.count == 0) {
         fprintf(stderr, "no golden case has such a name\n");
         return 2;
