@@ -1,0 +1,38 @@
+"""Where hctrain's programs are (hc_train, hc_prepare, ...), and the environment in which they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def folder() -> Path:
+    """The folder of the programs: HCTRAIN_PROGRAMS if that is set, else the installed package's own, else build/ of the checkout."""
+    chosen = os.environ.get("HCTRAIN_PROGRAMS")
+    installed = Path(__file__).with_name("bin")
+    return Path(chosen) if chosen else installed if installed.is_dir() else Path(__file__).resolve().parents[3] / "build"
+
+
+def path(name: str) -> Path:
+    """The file of a program such as "hc_train"; raises FileNotFoundError if it is not there."""
+    program = folder() / name
+    if os.sep in name or not os.access(program, os.X_OK) or program.is_dir():
+        raise FileNotFoundError(f"there is no program {name!r} in {str(folder())!r}; HCTRAIN_PROGRAMS can name the folder of hctrain's programs")
+    return program
+
+
+def environment() -> dict[str, str]:
+    """This process's environment with what the programs need: their own folder on PATH, where hc_sweep looks for hc_train."""
+    return {**os.environ, "PATH": os.pathsep.join([str(folder()), os.environ.get("PATH", os.defpath)])}
+
+
+def main() -> None:
+    """Becomes the program that has the name of this script: what pip installs as hc_train, hc_prepare, ..."""
+    name = Path(sys.argv[0]).name
+    try:
+        program = str(path(name))
+        start = [sys.executable, program] if name == "hc_sweep" else [program]
+        os.execve(start[0], [*start, *sys.argv[1:]], environment())
+    except OSError as error:
+        sys.exit(f"{name}: {error}")
