@@ -1,4 +1,5 @@
 #include "runtime/device/device.h"
+#include "runtime/device/icd_driver.h"
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -226,6 +227,21 @@ static size_t describe_all(cl_platform_id platform, struct device *devices, size
     return count;
 }
 
+/* The driver for CPUs of PyPI's intel-opencl-rt, which installs no ICD file that OpenCL's loader finds; NULL: it is
+ * not there. */
+static cl_platform_id find_cpu_driver(void) {
+    return icd_driver_load("libintelocl.so").platform;
+}
+
+static bool has_cpu(const struct device *devices, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i].native_kernels) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Drivers and the compilers in them end the process, or hang, where they get no memory. */
 static int check_address_space(void) {
     const char *command;
@@ -238,7 +254,7 @@ static int check_address_space(void) {
 }
 
 int device_list(bool with_vulkan, struct device **devices, size_t *count) {
-    cl_platform_id platforms[DEVICE_MOST + 1];
+    cl_platform_id platforms[DEVICE_MOST], other;
     cl_uint found = 0;
     *devices = NULL;
     *count = 0;
@@ -248,13 +264,15 @@ int device_list(bool with_vulkan, struct device **devices, size_t *count) {
     if (clGetPlatformIDs(DEVICE_MOST, platforms, &found) != CL_SUCCESS) {
         found = 0;
     }
-    found = found < DEVICE_MOST ? found : DEVICE_MOST;
-    if (with_vulkan && (platforms[found] = vulkan_driver_platform()) != NULL) {
-        found++;
-    }
     *devices = memory_zeroed(DEVICE_MOST, sizeof(**devices));
-    for (size_t i = 0; i < found; i++) {
+    for (size_t i = 0; i < found && i < DEVICE_MOST; i++) {
         *count += describe_all(platforms[i], *devices + *count, DEVICE_MOST - *count);
+    }
+    if (!has_cpu(*devices, *count) && (other = find_cpu_driver()) != NULL) {
+        *count += describe_all(other, *devices + *count, DEVICE_MOST - *count);
+    }
+    if (with_vulkan && (other = vulkan_driver_platform()) != NULL) {
+        *count += describe_all(other, *devices + *count, DEVICE_MOST - *count);
     }
     return 0;
 }

@@ -192,7 +192,8 @@ const char *device_missing_text(void) {
     const char *problem = device_pocl_problem();
     return problem
                ? problem
-               : "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or PoCL for the CPU";
+               : "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or for the CPU PoCL or "
+                 "`pip install hctrain[cpu]`";
 }
 
 static int fail_choice(const struct device *devices, size_t count, const char *word) {

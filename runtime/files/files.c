@@ -31,6 +31,21 @@ bool files_exist(const char *path) {
     return stat(path, &status) == 0 || (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
 }
 
+struct path files_find(const char *path) {
+    char program[sizeof(struct path)];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    char *end = program + (length > 0 ? length : 0);
+    if (files_exist(path) || *path == '/' || length <= 0) {
+        return path_of("%s", path);
+    }
+    for (int parts = 0; end > program && parts < 2; end--) { /* takes off /bin/NAME */
+        parts += end[-1] == '/';
+    }
+    *end = '\0';
+    const struct path installed = path_of("%s/share/hctrain/%s", program, path);
+    return files_exist(installed.text) ? installed : path_of("%s", path);
+}
+
 bool files_is_link(const char *path) {
     struct stat status;
     return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);

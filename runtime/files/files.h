@@ -20,6 +20,10 @@ struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)
  * counts as existing, so that opening it reports the reason. */
 bool files_exist(const char *path);
 
+/* The path; if nothing is there and it is relative, PREFIX/share/hctrain/PATH, should that exist, where this
+ * program is PREFIX/bin/NAME. */
+struct path files_find(const char *path);
+
 /* Whether the path itself is a symbolic link. */
 bool files_is_link(const char *path);
 

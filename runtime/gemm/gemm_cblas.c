@@ -6,9 +6,9 @@
  * a GPU need not have it. In a program that links another user of OpenBLAS, such as LAPACKE, it is loaded already;
  * then its threads spin for the default time, and only that much speed is lost. */
 #include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/gemm_libraries.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
-#include "runtime/system/library.h"
 #include "runtime/system/memory.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -38,23 +38,10 @@ struct work {
     float *c;
 };
 
-/* Threaded builds first: where the plain name is the sequential one (Fedora), the other exists. */
-static void *load_library(void) {
-    static const char *const names[] = {"libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so"};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (library) {
-            return library;
-        }
-    }
-    error_set("cannot load OpenBLAS: %s", dlerror());
-    return NULL;
-}
-
 /* What a new version, or another kind of processor, changes. */
 static int identify(void *library, struct gemm_state *state) {
     const char *(*get_config)(void);
-    if (!library_find(library, "openblas_get_config", &get_config)) {
+    if (!blas_find(library, "openblas_get_config", &get_config)) {
         return 0;
     }
     const char *version = get_config();
@@ -89,14 +76,14 @@ static int cblas_open(struct compute *compute) {
     if (compute->dry) {
         return 0;
     }
-    void *library = load_library();
+    void *library = library_load(blas_names);
     if (!library) {
-        return -1;
+        return error_set("cannot load OpenBLAS: %s", dlerror());
     }
-    if (!library_find(library, "cblas_sgemm", &sgemm)) {
+    if (!blas_find(library, "cblas_sgemm", &sgemm)) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
-    if (!getenv("OPENBLAS_NUM_THREADS") && library_find(library, "openblas_set_num_threads", &set_threads)) {
+    if (!getenv("OPENBLAS_NUM_THREADS") && blas_find(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
     return identify(library, state) || take_memory() ? -1 : 0;

@@ -4,10 +4,10 @@
  * asked for by name, as native kernels. What it does not take goes through fp32 and another backend: matrices that
  * begin where no sub-buffer may, and types that it has no GEMM of. */
 #include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/gemm_libraries.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/matrix_cores.h"
 #include "runtime/system/error.h"
-#include "runtime/system/library.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/worker.h"
 #include <stdlib.h>
@@ -135,16 +135,14 @@ static int take_functions(struct gemm_onednn *own, void *library) {
 
 /* Libraries that will not do stay loaded, as OpenBLAS does: some end badly when they are unloaded. */
 static int load(struct gemm_onednn *own) {
-    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6" /* Debian 13 */, "libdnnl.so.2",
-                                        "libdnnl.so"};
     char reasons[1024] = "";
-    for (size_t i = 0; i < COUNT(names); i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    for (const char *const *name = onednn_names; *name; name++) {
+        void *library = library_load((const char *const[]){*name, NULL});
         if (library && take_functions(own, library) == 0) {
             return 0;
         }
         const size_t used = strlen(reasons);
-        snprintf(reasons + used, sizeof reasons - used, "%s%s%s%s", used ? "; " : "", library ? names[i] : "",
+        snprintf(reasons + used, sizeof reasons - used, "%s%s%s%s", used ? "; " : "", library ? *name : "",
                  library ? " " : "", library ? error_text() : dlerror());
     }
     return error_set("no oneDNN that can be used: %s", reasons);

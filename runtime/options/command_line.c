@@ -114,7 +114,7 @@ static int read_configs(struct options_given *line) {
     for (size_t i = 0; i < line->count; i++) {
         struct item *item = &line->items[i];
         if (item->spec == NULL &&
-            files_read_stream(item->value, MOST_CONFIG_BYTES, &item->text, &item->bytes) != 0) {
+            files_read_stream(files_find(item->value).text, MOST_CONFIG_BYTES, &item->text, &item->bytes) != 0) {
             return error_prefix("--config");
         }
     }

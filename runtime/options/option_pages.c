@@ -44,10 +44,12 @@ static const struct {
     const char *left, *text;
 } general_options[] = {
     {"--config FILE",
-     "take settings from lines `name = value` of this file; names with underscores, # begins a comment; "
-     "may be given several times, later ones win, the command line wins over all"},
+     "take settings from lines `name = value` of this file, or of an installed one such as configs/tiny.conf; "
+     "names "
+     "with underscores, # begins a comment; may be given several times, later ones win, the command line wins over "
+     "all"},
     {"--help", "print this and exit"},
-    {"--version", "print the version and exit"},
+    {"--version", "print the version and the libraries in use, and exit"},
 };
 
 /* All words of a choice, with this text between two. */

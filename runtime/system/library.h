@@ -1,7 +1,8 @@
-/* Functions of libraries that are loaded at run time. */
+/* Libraries that are loaded at run time, and their functions. */
 #pragma once
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -12,3 +13,10 @@ static inline bool library_find(void *library, const char *name, void *function)
     memcpy(function, &symbol, sizeof symbol);
     return symbol != NULL;
 }
+
+/* Loads the first of the libraries `names` (ends with NULL) that is there, for good: some end badly when they are
+ * unloaded. NULL if there is none; dlerror() then says why the last one is not. */
+void *library_load(const char *const *names);
+
+/* Sets `path` to the file of the library that has this function. Returns whether it is known. */
+bool library_path(void *library, const char *function, char path[PATH_MAX]);

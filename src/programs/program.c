@@ -1,10 +1,12 @@
 #include "src/programs/program.h"
 #include "runtime/device/device.h"
+#include "runtime/files/files.h"
 #include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
+#include "src/programs/libraries.h"
 #include "src/training/same_job.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -52,6 +54,17 @@ static int apply(struct program *program, int argc, char **argv, int first_free)
     return PROGRAM_DONE;
 }
 
+/* Of --help, --version and the like. */
+static int answer(const struct program *program, enum options_result asked) {
+    if (options_answer(asked, program->specs, program->spec_count, &program->info)) {
+        return -1;
+    }
+    if (asked == OPTIONS_VERSION) {
+        libraries_print(program->computes);
+    }
+    return files_flush(stdout, "the answer");
+}
+
 /* So that jansson's functions fail for what they are given only. */
 static void *allocate_for_json(size_t bytes) {
     return memory_allocate(bytes, 1);
@@ -77,7 +90,7 @@ bool program_begin(struct program *program, struct option_spec *specs, size_t co
     if (asked == OPTIONS_OK) {
         status = apply(program, argc, argv, first_free);
     } else if (asked != OPTIONS_WRONG) {
-        status = options_answer(asked, specs, count, &program->info) ? PROGRAM_FAILED : PROGRAM_DONE;
+        status = answer(program, asked) ? PROGRAM_FAILED : PROGRAM_DONE;
     }
     return program_agree(program, status) && asked == OPTIONS_OK;
 }

@@ -1,29 +1,20 @@
 #!/usr/bin/env python3
 """hc_sweep: trains a model for each of several settings and seeds, and compares their losses. Needs nothing but Python 3.9."""
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-from plan import fail, printable, read_arguments
+from plan import fail, find_programs, printable, read_arguments
 from report import Report
 from runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 
-def find_programs():
-    """The folder of hc_train: this program's own, or one of PATH."""
-    beside = Path(os.path.abspath(sys.argv[0])).parent
-    found = beside / "hc_train" if (beside / "hc_train").exists() else shutil.which("hc_train")
-    return Path(found).parent if found else fail("hc_train is neither beside this program nor in a folder of PATH")
-
-
 def print_version(programs):
-    words = subprocess.run([programs / "hc_train", "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    print("hc_sweep", *words[1:])
+    text = subprocess.run([programs / "hc_train", "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    print(text.replace("hc_train", "hc_sweep", 1), end="")
 
 
 def train(plan, table, options):

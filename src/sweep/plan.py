@@ -1,7 +1,9 @@
 """What a sweep shall run: hc_sweep's options, and those of hc_train, which it passes on."""
 import argparse
 import itertools
+import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +22,24 @@ def fail(text, status=1):
     sys.exit(status)
 
 
+def find_programs():
+    """The folder of hc_train: this program's own, or one of PATH."""
+    beside = Path(os.path.abspath(sys.argv[0])).parent
+    found = beside / "hc_train" if (beside / "hc_train").exists() else shutil.which("hc_train")
+    return Path(found).parent if found else fail("hc_train is neither beside this program nor in a folder of PATH")
+
+
+def find_file(path):
+    """The path, or if nothing is there, the file of this name that was installed with the programs: as hc_train's --config."""
+    if Path(path).exists():
+        return path
+    installed = find_programs().resolve().parent / "share" / "hctrain" / path
+    return installed if installed.exists() else path
+
+
 def read_file(path):
     """Its text; ends the program if it cannot be read."""
+    path = find_file(path)
     try:
         if not Path(path).is_file() or Path(path).stat().st_size > LARGEST_FILE:
             fail(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB")

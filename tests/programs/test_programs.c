@@ -36,6 +36,7 @@ UNIT_TEST(help_and_version_leave_no_trace) {
         assert_int_equal(run_alone(programs[i], "--version"), DONE);
         snprintf(text, sizeof text, "%s %s\n", programs[i], HC_VERSION);
         assert_said(text);
+        assert_said("\nMPI            ");
         assert_int_equal(run_alone(programs[i], "--help"), DONE);
         snprintf(text, sizeof text, "\nUsage: %s ", programs[i]);
         assert_said(text);
@@ -46,6 +47,14 @@ UNIT_TEST(help_and_version_leave_no_trace) {
     }
     run_alone("hc_devices", NULL); /* what uses a device does make the folder: the check above is one */
     assert_true(files_exist(scratch_path("cache")));
+}
+
+UNIT_TEST(version_says_where_libraries_are) {
+    assert_int_equal(run_alone("hc_train", "--version"), DONE);
+    assert_said("\nOpenCL loader  /");
+    assert_said("\nCLBlast        /");
+    assert_said("\nOpenBLAS       OpenBLAS ");
+    assert_said("\noneDNN         "); /* or none */
 }
 
 UNIT_TEST(bench_takes_its_options_from_config_files) {
