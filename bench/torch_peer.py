@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same model in PyTorch, taking training steps when told to: what bench/vs_torch.py compares hctrain with.
 
-The model is src/checkpoint/model.py, plain modules as research code has them: the maps of a hyper-connection are matrix products
+The model is src/python/hctrain/model.py, plain modules as research code has them: the maps of a hyper-connection are matrix products
 and elementwise functions on whole tensors, attention is PyTorch's fused one; the optimizer is its fused AdamW. On CPU threads, or
 on a GPU with --device cuda; float32, or mixed precision by autocast with --dtype; eager, or compiled (inductor) with --compile,
 which takes a minute before the first step. With --transformers the model is Llama of the package transformers. Lines on stdin and stdout as `hc_bench --step-on-demand` has them.
@@ -19,9 +19,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "checkpoint"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "python"))
 sys.dont_write_bytecode = True
-import model as checkpoint_model  # noqa: E402, found by the line above
+from hctrain import model as checkpoint_model  # noqa: E402, found by the line above
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -4,7 +4,7 @@
   tests/compare_residuals.py [--build build] [--device pocl] [--attnres PATH]
 
 Needs torch, safetensors and transformers (pip install torch safetensors transformers) and no network. Models of random weights are built
-around the public modules, with attention and MLPs of src/checkpoint/model.py; the script writes each as a checkpoint, runs hc_probe on it
+around the public modules, with attention and MLPs of src/python/hctrain/model.py; the script writes each as a checkpoint, runs hc_probe on it
 in fp32, and prints by how much loss, logits and gradients differ, relative to the loss, the largest logit and the gradients' norms:
 
   deepseek_v4   mhc with hc_eps and without gain: transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead; also the bits of
@@ -358,7 +358,7 @@ def main():
     print("%-63s %9s %9s %9s" % ("off by", "loss", "logits", "gradients"))
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments, folder)
-        parts = load_file_as("model", os.path.join(HERE, "..", "src", "checkpoint", "model.py"))  # for attention, MLPs and norms
+        parts = load_file_as("model", os.path.join(HERE, "..", "src", "python", "hctrain", "model.py"))  # for attention, MLPs and norms
         for comparison in (deepseek_v4, qwen4_exp, kimi_k3, repro):
             comparison(bench, parts, arguments)
     print("%d comparisons differ" % failed if failed else "all agree")

@@ -661,6 +661,12 @@ class GPT(nn.Module):
             return logits, None
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
+    def connections(self):
+        """The modules that compute from the streams the weights of each sublayer, in the sublayers' order (None: rc has none); of mudd those of
+        each layer."""
+        multiway = self.config["residual"] == "mudd"
+        return [module for block in self.transformer.h for module in ((block.mudd,) if multiway else (block.hc_attn, block.hc_mlp))]
+
     @torch.no_grad()
     def generate(self, tokens, count, temperature=0.8, top_k=None):
         """Adds tokens drawn from the model; temperature 0 takes the likeliest, top_k chooses among so many."""
@@ -686,7 +692,7 @@ def read_safetensors(path):
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
     header.pop("__metadata__", None)
-    content = torch.from_file(path, shared=False, size=os.path.getsize(path), dtype=torch.uint8)[8 + length:]
+    content = torch.from_file(os.fspath(path), shared=False, size=os.path.getsize(path), dtype=torch.uint8)[8 + length:]
     return {name: content[slice(*entry["data_offsets"])].view(types[entry["dtype"]]).reshape(entry["shape"])
             for name, entry in header.items()}
 

@@ -1,0 +1,86 @@
+"""What the other modules share: the error of this package, and reading of files that anyone may have written."""
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, Union
+
+Folder = Union[str, "os.PathLike[str]"]
+
+
+class Error(Exception):
+    """What failed, with the file and line, or with the words of the program that failed."""
+
+
+def printable(text: object) -> str:
+    """The text with control characters as \\xHH, so that no name or file writes to the terminal as it likes."""
+    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in one.encode(errors="surrogateescape")) for one in str(text))
+
+
+def shown(text: object, most: int = 100) -> str:
+    """The beginning of a text from a file, for an error message."""
+    return printable(str(text)[:most])
+
+
+def open_file(path: Folder, folder: int | None = None) -> int:
+    """The descriptor of a regular file, in its folder if that is open. Named pipes and devices are refused."""
+    try:
+        descriptor = os.open(path if folder is None else Path(path).name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except (OSError, ValueError) as error:
+        raise Error(f"cannot open {printable(path)}: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Error(f"{printable(path)} is not a file")
+    return descriptor
+
+
+def read_file(path: Folder, limit: int, folder: int | None = None) -> bytes:
+    """The content of a file of at most `limit` bytes; `folder` is its folder, if that is open."""
+    try:
+        with os.fdopen(open_file(path, folder), "rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise Error(f"cannot read {printable(path)}: {error.strerror}") from None
+    if len(content) > limit:
+        raise Error(f"{printable(path)} has more than {limit} bytes")
+    return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def parse_object(text: bytes, place: str) -> dict[str, Any]:
+    """The JSON object of a text; `place` is its file, or file and line, for messages."""
+    try:
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Error(f"{place}: this is not JSON: {shown(error)}") from None
+    if not isinstance(found, dict):
+        raise Error(f"{place}: this is no JSON object")
+    return found
+
+
+def read_object(path: Folder, limit: int, folder: int | None = None) -> dict[str, Any]:
+    """The JSON object that a file holds."""
+    return parse_object(read_file(path, limit, folder), printable(path))
+
+
+def as_path(folder: Folder) -> Path:
+    """The path of a folder that exists."""
+    path = Path(folder)
+    try:
+        if path.is_dir():
+            return path
+    except (OSError, ValueError):
+        pass
+    raise Error(f"there is no folder {printable(path)}")

@@ -1,0 +1,197 @@
+"""Lines of metrics.jsonl and h_statistics.jsonl, of runs that may still be writing them."""
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, NamedTuple, Union
+
+from .files import Error, open_file, parse_object, printable, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+METRICS, STATISTICS = "metrics.jsonl", "h_statistics.jsonl"
+LONGEST_LINE = 1 << 22  # bytes
+LARGEST_ITERATION = 1 << 53
+EVALUATION = ("val_loss", "train_loss")  # a line with one of them is an evaluation, others are steps
+
+Value = Union[float, List[float]]
+Table = Dict[str, "NDArray[Any]"]
+
+
+class Record(NamedTuple):
+    """A line of metrics.jsonl: a training step, or an evaluation."""
+
+    iteration: int
+    metrics: dict[str, float]  # loss, lr, ... of a step; train_loss and val_loss of an evaluation; nan where a number was not finite
+
+    @property
+    def is_evaluation(self) -> bool:
+        return any(name in self.metrics for name in EVALUATION)
+
+
+def _number(value: object, place: str, name: str) -> float:
+    """A number, or nan for JSON's null, which stands for numbers that are not finite."""
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e308:
+        raise Error(f"{place}: {shown(name)} is not a number")
+    return value
+
+
+def _parse(line: bytes, place: str) -> tuple[int, dict[str, Any]]:
+    values = parse_object(line, place)
+    iteration = values.pop("iter", None)
+    if isinstance(iteration, bool) or not isinstance(iteration, int) or not 0 <= iteration <= LARGEST_ITERATION:
+        raise Error(f"{place}: there is no iter that is the number of an iteration")
+    return iteration, values
+
+
+def parse_record(line: bytes, place: str) -> Record:
+    """The record of a line of metrics.jsonl."""
+    iteration, values = _parse(line, place)
+    return Record(iteration, {name: _number(value, place, name) for name, value in values.items()})
+
+
+def parse_statistics(line: bytes, place: str) -> tuple[int, dict[str, Value]]:
+    """The iteration of a line of h_statistics.jsonl, and its numbers and lists of numbers."""
+    iteration, values = _parse(line, place)
+    return iteration, {name: [_number(one, place, name) for one in value] if isinstance(value, list) else _number(value, place, name)
+                       for name, value in values.items()}
+
+
+class Lines:
+    """The lines of a file that may grow. A last one without a newline, which is still being written, is kept for later."""
+
+    def __init__(self, path: Path):
+        self.path, self.number, self._rest = path, 0, b""
+        self._file: BinaryIO = os.fdopen(open_file(path), "rb")
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    close = __exit__
+
+    @property
+    def place(self) -> str:
+        """The file and the number of the line that was read last."""
+        return f"{printable(self.path)}:{self.number}"
+
+    def was_replaced(self) -> bool:
+        """Whether the path leads to another file now, as after the run was resumed."""
+        try:
+            now = os.stat(self.path)
+        except OSError:  # a run that begins anew removes the file first
+            return False
+        mine = os.fstat(self._file.fileno())
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+
+    def read(self) -> Iterator[bytes]:
+        """The lines that have come since the last call."""
+        while True:
+            try:
+                self._rest += self._file.readline(LONGEST_LINE + 1 - len(self._rest))
+            except OSError as error:
+                raise Error(f"cannot read {printable(self.path)}: {error.strerror}") from None
+            whole = self._rest.endswith(b"\n")
+            self.number += whole
+            if len(self._rest) > LONGEST_LINE:
+                raise Error(f"{self.place}: the next line is longer than {LONGEST_LINE} bytes")
+            if not whole:
+                return
+            line, self._rest = self._rest, b""
+            yield line
+
+
+class Rows:
+    """Rows of numbers by name, and by iteration: of repeated iterations, which a run computed again, the last ones stay."""
+
+    def __init__(self) -> None:
+        self.iterations = array("q")
+        self.columns: dict[str, tuple[int | None, array[int], array[float]]] = {}  # width of lists or None, the rows that have it, the numbers
+
+    def add(self, iteration: int, values: dict[str, Any], place: str) -> None:
+        for name, value in values.items():
+            width = len(value) if isinstance(value, list) else None
+            if self.columns.setdefault(name, (width, array("q"), array("d")))[0] != width:
+                raise Error(f"{place}: {shown(name)} has another number of values than in earlier lines")
+        self._cut(iteration)
+        for name, value in values.items():
+            _, rows, numbers = self.columns[name]
+            rows.append(len(self.iterations))
+            numbers.extend(value if isinstance(value, list) else (value,))
+        self.iterations.append(iteration)
+
+    def _cut(self, iteration: int) -> None:
+        """Removes the rows from this iteration on."""
+        while self.iterations and self.iterations[-1] >= iteration:
+            self.iterations.pop()
+            for width, rows, numbers in self.columns.values():
+                if rows and rows[-1] == len(self.iterations):
+                    rows.pop()
+                    del numbers[len(numbers) - (1 if width is None else width):]
+
+    def table(self, place: str, names: tuple[str, ...] = ()) -> Table:
+        """{name: array [rows] or [rows, width]}, nan where a row has no such number; "iter" is int64. The names are there also without rows."""
+        import numpy as np  # here, so that programs that only look at files need no numpy
+
+        count = len(self.iterations)
+        held = sum(len(numbers) for _, _, numbers in self.columns.values())
+        if sum(count * (1 if width is None else width) for width, _, _ in self.columns.values()) > 64 * held + (1 << 20):
+            raise Error(f"{place}: nearly all values are missing")
+        found: Table = {"iter": np.array(self.iterations, dtype=np.int64)}
+        for name in names:
+            found[name] = np.full(count, np.nan)
+        for name, (width, rows, numbers) in self.columns.items():
+            found[name] = np.full((count,) if width is None else (count, width), np.nan)
+            found[name][np.array(rows, dtype=np.int64)] = np.array(numbers).reshape((-1,) + found[name].shape[1:])
+        return found
+
+
+class Follower:
+    """New records of a run's metrics.jsonl, also across interruptions, after which the run has written the file anew."""
+
+    def __init__(self, folder: Path, first_step: int = 0, first_evaluation: int = 0):
+        self.path = folder / METRICS
+        self._next = [first_step, first_evaluation]  # iterations
+        self._first: bytes | None = None  # line of the file, by which a run is known
+        self._lines: Lines | None = None
+        self._passes_over = False  # the file is of an earlier process
+
+    def pass_over(self) -> None:
+        """Has the file that is there now ignored, which the run that is about to begin will replace. It is held open, so that the next
+        one cannot look the same."""
+        if self.path.exists():
+            self._lines, self._passes_over = Lines(self.path), True
+
+    def _open(self) -> Lines | None:
+        if self._lines and self._lines.was_replaced():
+            self.close()
+        if not self._lines and self.path.exists():
+            self._lines, self._passes_over = Lines(self.path), False
+        return None if self._passes_over else self._lines
+
+    def records(self) -> Iterator[Record]:
+        """What has come since the last call. Iterations that a resumed run computes again come once."""
+        lines = self._open()
+        for line in lines.read() if lines else ():
+            assert lines
+            if lines.number == 1:
+                if self._first not in (None, line):
+                    raise Error(f"{printable(self.path)} is of another run now")
+                self._first = line
+            record = parse_record(line, lines.place)
+            if record.iteration >= self._next[record.is_evaluation]:
+                self._next[record.is_evaluation] = record.iteration + 1
+                yield record
+
+    def close(self) -> None:
+        if self._lines:
+            self._lines.close()
+        self._lines = None

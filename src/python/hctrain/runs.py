@@ -1,0 +1,150 @@
+"""What a run of hc_train has written to its folder."""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator
+
+from .files import Error, Folder, as_path, printable, read_file
+from .records import METRICS, STATISTICS, Follower, Lines, Record, Rows, Table, parse_record, parse_statistics
+from .settings import LARGEST_FILE, Settings, device_of, parse_settings
+
+SETTINGS = "settings.conf"
+STEP = ("loss", "lr", "grad_norm", "tokens", "tokens_per_sec", "mfu", "time")
+EVALUATED = ("train_loss", "val_loss", "time")
+FINAL_STEPS = 200  # of the mean training loss, as in hc_analyze
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The end of a run, as hc_analyze has it; nan where there is nothing yet."""
+
+    iteration: int  # steps done
+    train_loss: float  # mean over the last 200 steps
+    val_loss: float  # of the last evaluation
+    best_val_loss: float
+    tokens_per_sec: float  # median of the last 200 steps
+
+
+@dataclass(frozen=True)
+class Run:
+    """What read_run found. Tables are {name: numpy array}, with the iterations as "iter"; pandas.DataFrame(run.metrics) works."""
+
+    folder: Path
+    settings: Settings
+    device: str
+    metrics: Table  # a row for each step: loss, lr, grad_norm, tokens, tokens_per_sec, mfu, time, ... [steps]
+    evaluations: Table  # train_loss, val_loss, time [evaluations]
+    statistics: Table  # of H_res, with --statistics-interval: [rows], or [rows, sublayers]; docs/running.md explains the names
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The folders ckpt-<iteration> that are there now, the newest last."""
+        return checkpoints_in(self.folder)
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The weights with the lowest validation loss, if the run has saved them."""
+        path = self.folder / "ckpt-best"
+        return path if path.is_dir() else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has made all its iterations (max_iters)."""
+        return (self.folder / f"ckpt-{self.settings.get('max_iters')}").is_dir()
+
+    @property
+    def id(self) -> str:
+        """Twelve digits and letters that stay the same when the run is resumed; another run has others."""
+        with Lines(self.folder / METRICS) as lines:
+            for first in lines.read():
+                return hashlib.sha256(first).hexdigest()[:12]
+        raise Error(f"the run in {printable(self.folder)} has no metrics yet")
+
+    @property
+    def summary(self) -> Summary:
+        import numpy as np
+
+        losses, speeds, validated = (table[name] for table, name in ((self.metrics, "loss"), (self.metrics, "tokens_per_sec"), (self.evaluations, "val_loss")))
+        finite = validated[np.isfinite(validated)]
+        speeds = speeds[-FINAL_STEPS:][np.isfinite(speeds[-FINAL_STEPS:])]
+        return Summary(int(self.metrics["iter"][-1]) + 1 if len(losses) else 0, float(np.mean(losses[-FINAL_STEPS:])) if len(losses) else math.nan,
+                       float(validated[-1]) if len(validated) else math.nan, float(finite.min()) if len(finite) else math.nan,
+                       float(np.median(speeds)) if len(speeds) else math.nan)
+
+    def follow(self, first: int = 0, timeout: float = 600.0) -> Iterator[Record]:
+        """The records of metrics.jsonl from iteration `first` on: those that are there, then new ones as the run writes them. Ends when the run is
+        complete, or when nothing has come for `timeout` seconds (0: at the end of what is there). An interrupted run is followed on when it is resumed."""
+        follower = Follower(self.folder, first, first)
+        quiet_since = time.monotonic()
+        with contextlib.closing(follower):
+            while True:
+                complete = _is_complete(self.folder)  # before the lines are read, of which none comes after that
+                for record in follower.records():
+                    yield record
+                    quiet_since = time.monotonic()
+                if complete or time.monotonic() - quiet_since >= timeout:
+                    return
+                time.sleep(0.5)
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    found = {int(path.name[5:]): path for path in folder.glob("ckpt-*") if re.fullmatch(r"ckpt-(0|[1-9]\d{0,17})", path.name, re.ASCII) and path.is_dir()}
+    return [found[iteration] for iteration in sorted(found)]
+
+
+def _is_complete(folder: Path) -> bool:
+    """As Run.is_complete, by what is there now."""
+    return Run(folder, *_settings(folder), {}, {}, {}).is_complete
+
+
+def _settings(folder: Path) -> tuple[Settings, str]:
+    """Settings and device; none if the run has not written them yet."""
+    path = folder / SETTINGS
+    content = read_file(path, LARGEST_FILE) if path.exists() else b""
+    return parse_settings(content, printable(path)), device_of(content)
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, str]]:
+    """Each whole line with its place; none of a file that is not there."""
+    if path.exists():
+        with Lines(path) as lines:
+            for line in lines.read():
+                yield line, lines.place
+
+
+def _take(add: Callable[[bytes, str], None], path: Path, skip_damaged: bool) -> None:
+    """Hands over all lines of a file."""
+    for line, place in _lines(path):
+        try:
+            add(line, place)
+        except Error:
+            if not skip_damaged:
+                raise
+
+
+def read_run(folder: Folder, skip_damaged: bool = False) -> Run:
+    """The run in a folder, complete or not. Raises Error for a file that no run writes, with its name and line.
+
+    A last line that is only half written is left out. With skip_damaged so are lines that are no records, as a crash of the machine may leave them."""
+    path = as_path(folder)
+    if not (path / SETTINGS).exists() and not (path / METRICS).exists():
+        raise Error(f"there is no run in {printable(path)}")
+    steps, evaluations, statistics = Rows(), Rows(), Rows()
+
+    def add_metrics(line: bytes, place: str) -> None:
+        record = parse_record(line, place)
+        (evaluations if record.is_evaluation else steps).add(record.iteration, record.metrics, place)
+
+    def add_statistics(line: bytes, place: str) -> None:
+        statistics.add(*parse_statistics(line, place), place)
+
+    _take(add_metrics, path / METRICS, skip_damaged)
+    _take(add_statistics, path / STATISTICS, skip_damaged)
+    name = printable(path / METRICS)
+    return Run(path, *_settings(path), steps.table(name, STEP), evaluations.table(name, EVALUATED), statistics.table(printable(path / STATISTICS)))

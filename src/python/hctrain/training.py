@@ -1,0 +1,188 @@
+"""The programs as functions: they run as processes of their own, so that a run is the same as one from the command line."""
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Callable, Iterator, Mapping, Union
+
+from . import programs
+from .checkpoints import Tensors, write_tensors
+from .files import Error, Folder, parse_object, printable, read_object
+from .records import Follower, Record
+from .runs import Run, checkpoints_in, read_run
+from .settings import Setting, read_settings, words
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+Option = Union[Setting, "os.PathLike[str]", None]
+Callback = Callable[[Record], Any]  # False stops the run
+
+MPIRUN = "mpirun"
+INTERRUPTED = 130  # exit status of a run that was asked to stop and has saved
+LARGEST_STATE = 1 << 24  # bytes of a checkpoint's state.json
+LAST_WORDS = 1 << 16  # bytes of output in which the message is looked for
+
+
+def _command(name: str, options: Mapping[str, Option], files: tuple[Folder, ...] = ()) -> list[str]:
+    try:
+        program = str(programs.path(name))
+    except OSError as error:
+        raise Error(printable(error)) from None
+    paths = [os.fspath(path) for path in files]
+    return [program, *words(options), *(f"./{path}" if path.startswith("-") else path for path in paths)]
+
+
+def _message(name: str, output: bytes, status: int) -> str:
+    """The program's own words: its last message, or else its last line."""
+    lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(f"{name}: ")] or lines[-1:] or [f"{name} ended with status {status}"]
+    return printable(said[-1])
+
+
+def call(name: str, *files: Folder, **options: Option) -> bytes:
+    """Runs a program such as "hc_export" to its end and returns what it has printed: hctrain.call("hc_export", checkpoint="out/x/ckpt-best", out="x")"""
+    try:
+        done = subprocess.run(_command(name, options, files), env=programs.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except (OSError, ValueError) as error:
+        raise Error(f"cannot start {name}: {printable(error)}") from None
+    if done.returncode:
+        raise Error(_message(name, done.stderr, done.returncode))
+    return done.stdout
+
+
+def prepare(out: Folder, *texts: Folder, **options: Option) -> Path:
+    """Makes a folder of token files from texts, as hc_prepare does, and returns its path, for train(data_dir=...)."""
+    call("hc_prepare", *texts, out=os.fspath(out), **options)
+    return Path(out)
+
+
+def sample(checkpoint: Folder, prompt: str = "", **options: Option) -> str:
+    """Text that the model adds to the prompt, as hc_sample prints it."""
+    return call("hc_sample", checkpoint=os.fspath(checkpoint), prompt=prompt or None, **options).decode(errors="replace")
+
+
+def evaluate(checkpoint: Folder, *documents: Folder, **options: Option) -> dict[str, Any]:
+    """Losses and perplexities of documents, or with data=FOLDER of token files: the object that hc_eval --json writes."""
+    return parse_object(call("hc_eval", *documents, checkpoint=os.fspath(checkpoint), json="-", **options), "the output of hc_eval")
+
+
+def probe(checkpoint: Folder, tokens: ArrayLike, targets: ArrayLike | None = None, **options: Option) -> Tensors:
+    """One forward and backward pass over tokens [B, T], as hc_probe writes it: loss, grad.<parameter>, h_res.<sublayer>, ..., with logits=True also
+    logits, with streams=True also streams.<sublayer>. Without targets, the next token of each is its target."""
+    import numpy as np
+
+    x = np.asarray(tokens, dtype=np.int32)
+    y = np.append(x[..., 1:], np.full_like(x[..., :1], -1), axis=-1) if targets is None else np.asarray(targets, dtype=np.int32)
+    with tempfile.TemporaryDirectory() as folder:
+        batch, out = Path(folder, "batch"), Path(folder, "probe")
+        write_tensors(batch, {"x": x, "y": y})
+        call("hc_probe", checkpoint=os.fspath(checkpoint), batch=batch, out=out, **options)
+        return Tensors(out)
+
+
+# ---- training
+
+
+def _resumed_at(folder: Path) -> tuple[int, int]:
+    """The first step and the first evaluation that a resumed run computes itself."""
+    newest = checkpoints_in(folder)[-1:]
+    state = read_object(newest[0] / "state.json", LARGEST_STATE) if newest else {}
+    steps, evaluated = state.get("iteration"), state.get("evaluated_at")
+    return steps if isinstance(steps, int) else 0, evaluated + 1 if isinstance(evaluated, int) else 0
+
+
+def _children(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has ended
+            if int(status.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
+                found.append(int(status.parent.name))
+    return found
+
+
+class _Process:
+    """hc_train, or mpirun with it. It has a session of its own, so that Ctrl-C reaches it once, by stop(), in the way that ranks survive."""
+
+    def __init__(self, command: list[str], output: IO[bytes]):
+        self._asked, self._has_ranks = False, command[0] == MPIRUN
+        try:
+            self.handle = subprocess.Popen(command, env=programs.environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise Error(f"cannot start {printable(command[0])}: {printable(error)}") from None
+
+    def stop(self) -> None:
+        """Has it save a checkpoint and end. Of several ranks one is told: mpirun itself ends them soon after a signal, or does not pass it on."""
+        if self._asked:
+            return
+        self._asked = True
+        ranks = _children(self.handle.pid) if self._has_ranks else []
+        if ranks:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(ranks[0], signal.SIGUSR1)
+        else:
+            self.handle.send_signal(signal.SIGTERM if self._has_ranks else signal.SIGUSR1)
+
+    def end(self) -> None:
+        """Stops it and waits. Another Ctrl-C meanwhile ends it at once."""
+        try:
+            self.stop()
+            self.handle.wait()
+        except BaseException:
+            self.handle.terminate()
+            self.handle.wait()
+            raise
+
+
+@contextlib.contextmanager
+def _started(command: list[str], output: IO[bytes]) -> Iterator[_Process]:
+    process = _Process(command, output)
+    try:
+        yield process
+    finally:  # whatever ends this block: no run goes on without it
+        if process.handle.poll() is None:
+            process.end()
+
+
+def _watch(process: _Process, follower: Follower, callback: Callback | None) -> int:
+    """Hands records to the callback until the process has ended; returns its exit status."""
+    while True:
+        status = process.handle.poll()
+        for record in follower.records():
+            if callback and callback(record) is False:
+                process.stop()
+                callback = None
+        if status is not None:
+            return status
+        time.sleep(0.02)
+
+
+def train(config: Folder | Mapping[str, Option] | None = None, callback: Callback | None = None, ranks: int = 1, **settings: Option) -> Run:
+    """Trains a model with hc_train and returns its run.
+
+    config: a config file, or settings by name; settings that are given by name replace those of the config. The callback gets each Record while the run
+    goes on. If it returns False, or raises an exception, or on Ctrl-C, the run saves a checkpoint and stops; train(out_dir=..., init_from="resume") goes
+    on with it. With several ranks mpirun starts hc_train. Raises Error with hc_train's own words if that fails.
+    """
+    given = dict(config) if isinstance(config, Mapping) else {} if config is None else {"config": os.fspath(config)}
+    in_file = {} if config is None or isinstance(config, Mapping) else read_settings(config)
+    options: dict[str, Option] = {**given, **settings}
+    folder = Path(str(options.get("out_dir") or in_file.get("out_dir") or "out"))
+    resumes = (options.get("init_from") or in_file.get("init_from")) == "resume"
+    command = _command("hc_train", options)
+    if ranks > 1:
+        command = [MPIRUN, "-np", str(ranks), *command]
+    with contextlib.closing(Follower(folder, *(_resumed_at(folder) if resumes and folder.is_dir() else (0, 0)))) as follower, tempfile.TemporaryFile() as output:
+        follower.pass_over()
+        with _started(command, output) as process:
+            status = _watch(process, follower, callback)
+        if status not in (0, INTERRUPTED):
+            output.seek(max(0, output.seek(0, os.SEEK_END) - LAST_WORDS))
+            raise Error(_message("hc_train", output.read(), status))
+    return read_run(folder)
