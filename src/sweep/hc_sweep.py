@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 
-from plan import fail, find_programs, printable, read_arguments
-from report import Report
-from runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
+sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "../lib/hctrain/sweep")))  # in a wheel this file is no link
+
+from plan import fail, find_programs, printable, read_arguments  # noqa: E402
+from report import Report  # noqa: E402
+from runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu  # noqa: E402
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 

@@ -23,8 +23,8 @@ def path(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment with what the programs need: their own folder on PATH, where hc_sweep looks for hc_train."""
-    return {**os.environ, "PATH": os.pathsep.join([str(folder()), os.environ.get("PATH", os.defpath)])}
+    """This process's environment, with the folder of this Python first on PATH: mpirun and the compiler clspv are there, if pip installed them."""
+    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])}
 
 
 def main() -> None:
