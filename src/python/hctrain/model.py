@@ -12,6 +12,9 @@
 Needs torch (2.0 or later) and nothing else. Shapes: B sequences of T tokens, n streams of C channels, V tokens of vocabulary.
 A sublayer is an attention or an MLP branch with its residual connection.
 """
+# mypy: disable-error-code="no-any-return,no-untyped-call"
+from __future__ import annotations
+
 import argparse
 import functools
 import itertools
@@ -20,43 +23,46 @@ import math
 import os
 import struct
 import sys
+from typing import Any, Dict, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
+
+Config = Dict[str, Any]  # the content of config.json
 
 
 class LayerNorm(nn.Module):
     """Over the channels, with or without a bias."""
 
-    def __init__(self, width, bias, epsilon):
+    def __init__(self, width: int, bias: bool, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         self.epsilon = epsilon
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
 
 
-def norm_epsilon(config):
+def norm_epsilon(config: Config) -> float:
     return config.get("norm_eps", 1e-6 if config["norm"] == "rmsnorm" else 1e-5)
 
 
 class RMSNorm(nn.Module):
     """x over the root of its mean square, times a gain."""
 
-    def __init__(self, width, epsilon=1e-6, gain=True):
+    def __init__(self, width: int, epsilon: float = 1e-6, gain: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width)) if gain else None
         self.epsilon = epsilon
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
         return x if self.weight is None else x * self.weight
 
 
-def norm_of(config):
+def norm_of(config: Config) -> nn.Module:
     """A norm before a branch or before the logits."""
     if config["norm"] == "layernorm":
         return LayerNorm(config["n_embd"], config["bias"], norm_epsilon(config))
@@ -67,7 +73,7 @@ def norm_of(config):
 
 # ---- branches: [B, T, C] -> [B, T, C]
 
-def rotate(x, theta, fraction):
+def rotate(x: Tensor, theta: float, fraction: float) -> Tensor:
     """RoPE of x [B, heads, T, D]: component d < D/2 of position t turns with component d + D/2 by t theta^(-2d/D). With fraction < 1
     the first r = fraction D/2 pairs turn by t theta^(-d/(r-1)), and the others do not."""
     length, size = x.shape[-2:]
@@ -84,23 +90,25 @@ def rotate(x, theta, fraction):
 
 
 class Attention(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        width, self.heads, self.dropout = config["n_embd"], config["n_head"], config["dropout"]
-        self.kv_heads = config.get("n_kv_head", self.heads)          # of keys and of values
-        self.size = config.get("head_dim", width // self.heads)
-        self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config.get("qkv_bias", config["bias"]))
+        self.heads: int = config["n_head"]
+        self.dropout: float = config["dropout"]
+        width, bias = int(config["n_embd"]), bool(config["bias"])
+        self.kv_heads: int = config["n_kv_head"] if "n_kv_head" in config else self.heads  # of keys and of values
+        self.size: int = config.get("head_dim", width // self.heads)
+        self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config.get("qkv_bias", bias))
         normed = config.get("qk_norm", False)                        # of each head of queries and of keys
-        self.q_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
-        self.k_norm = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
+        self.q_norm: Any = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
+        self.k_norm: Any = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
         if config["position"] not in ("learned", "rope", "none"):
             raise ValueError("this file has no function for position '%s': add one beside rotate" % config["position"])
         self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None
         self.fraction = config.get("rope_fraction", 1.0)             # of a head's pairs of channels, those that turn
         self.scale = config.get("attn_scale", 0.0)                   # of scores; 0: 1 / sqrt(D)
-        self.c_proj = nn.Linear(self.heads * self.size, width, bias=config["bias"])
+        self.c_proj = nn.Linear(self.heads * self.size, width, bias=bias)
 
-    def project(self, inputs):
+    def project(self, inputs: Sequence[Tensor]) -> Tensor:
         """Queries, keys and values of one input, or each of its own."""
         if len(inputs) == 1:
             return self.c_attn(inputs[0])
@@ -108,7 +116,7 @@ class Attention(nn.Module):
         biases = [None] * 3 if self.c_attn.bias is None else self.c_attn.bias.split(rows)
         return torch.cat([functional.linear(*part) for part in zip(inputs, self.c_attn.weight.split(rows), biases)], dim=-1)
 
-    def forward(self, *inputs):
+    def forward(self, *inputs: Tensor) -> Tensor:
         batch, length, _ = inputs[0].shape
         heads = self.project(inputs).view(batch, length, -1, self.size).transpose(1, 2)
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
@@ -127,12 +135,12 @@ class Attention(nn.Module):
 
 
 # Kinds of MLPs: the activation, None being the one that the config has, and whether it is of a gate.
-MLPS = {"gelu": (None, False), "swiglu": (functional.silu, True), "relu2": (lambda x: functional.relu(x).square(), False)}
-ACTIVATIONS = {"gelu": functional.gelu, "gelu_tanh": functools.partial(functional.gelu, approximate="tanh")}
+MLPS: Dict[str, Any] = {"gelu": (None, False), "swiglu": (functional.silu, True), "relu2": (lambda x: functional.relu(x).square(), False)}
+ACTIVATIONS: Dict[str, Any] = {"gelu": functional.gelu, "gelu_tanh": functools.partial(functional.gelu, approximate="tanh")}
 
 
 class MLP(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         if config["mlp"] not in MLPS:
             raise ValueError("this file has no MLP of kind '%s': add it to MLPS" % config["mlp"])
@@ -147,7 +155,7 @@ class MLP(nn.Module):
         self.c_fc = nn.Linear(width, hidden, bias=bias)
         self.c_proj = nn.Linear(hidden, width, bias=bias)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         if self.c_gate is None:
             y = self.activation(self.c_fc(x))
         else:
@@ -159,10 +167,24 @@ class MLP(nn.Module):
 # H_res [B, T, n, n], with which
 #   u = sum_s H_pre[s] x_s,   o = branch(norm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
 
-class HyperConnection(nn.Module):
+class Leaves(nn.Module):
+    """The parameters that most of them have."""
+
+    w_pre: Tensor
+    w_post: Tensor
+    w_res: Tensor
+    b_pre: Tensor
+    b_post: Tensor
+    b_res: Tensor
+    alpha_pre: Tensor
+    alpha_post: Tensor
+    alpha_res: Tensor
+
+
+class HyperConnection(Leaves):
     """H_pre and H_post as all but hc have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.streams = config["n_streams"]
         self.iterations = config["sinkhorn_iters"]
@@ -177,22 +199,22 @@ class HyperConnection(nn.Module):
         self.small("alpha_post")
         self.describe()
 
-    def projection(self, name, columns):
+    def projection(self, name: str, columns: int) -> None:
         if columns > 0:
             setattr(self, name, nn.Parameter(torch.zeros(self.row, columns)))
 
-    def small(self, name, *shape):
+    def small(self, name: str, *shape: int) -> None:
         if 0 not in shape:
             setattr(self, name, nn.Parameter(torch.zeros(shape)))
 
-    def describe(self):
+    def describe(self) -> None:
         """The parameters of H_res."""
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         """H_res from z [B, T, nC]."""
         raise NotImplementedError
 
-    def forward(self, streams):
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         z = self.norm(streams.flatten(-2))
         pre = torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre) + self.eps
         post = 2.0 * torch.sigmoid(self.alpha_post * (z @ self.w_post) + self.b_post)
@@ -202,19 +224,19 @@ class HyperConnection(nn.Module):
 class Identity(HyperConnection):
     """H_res = I"""
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         return torch.eye(self.streams, dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
 
 
 class MHC(HyperConnection):
     """H_res doubly stochastic, nearly: Sinkhorn's iterations on the logits' logarithms, columns first, then rows."""
 
-    def describe(self):
+    def describe(self) -> None:
         self.projection("w_res", self.streams ** 2)
         self.small("b_res", self.streams, self.streams)
         self.small("alpha_res")
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         logits = self.alpha_res * (z @ self.w_res).unflatten(-1, (self.streams, self.streams)) + self.b_res
         if self.eps > 0:  # DeepSeek-V4's form
             matrix = logits.softmax(dim=-2) + self.eps
@@ -230,7 +252,9 @@ class MHC(HyperConnection):
 class MHCLite(HyperConnection):
     """H_res doubly stochastic: a mixture of all permutation matrices, in lexicographic order of the permutations."""
 
-    def describe(self):
+    permutations: Tensor
+
+    def describe(self) -> None:
         count = math.factorial(self.streams)
         self.projection("w_res", count)
         self.small("b_res", count)
@@ -239,12 +263,12 @@ class MHCLite(HyperConnection):
         matrices = functional.one_hot(order, self.streams).float()  # [n!, n, n], row i of a matrix has its 1 at perm(i)
         self.register_buffer("permutations", matrices.flatten(1), persistent=False)
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         shares = (self.alpha_res * (z @ self.w_res) + self.b_res).softmax(-1)
         return (shares @ self.permutations).unflatten(-1, (self.streams, self.streams))
 
 
-def cayley(angles, size, above):
+def cayley(angles: Tensor, size: int, above: Tensor) -> Tensor:
     """The rotation (I + A)^-1 (I - A) of a skew-symmetric A with these angles at the places `above` its diagonal: [..., size, size]."""
     upper = angles.new_zeros(*angles.shape[:-1], size, size)
     upper[..., above[0], above[1]] = angles
@@ -257,7 +281,13 @@ class SHC(HyperConnection):
     """H_res = J + U S V^T: rows and columns sum to 1, singular values tanh(...) of at most 1, between rotations of the space
     that is orthogonal to the mean of the streams."""
 
-    def describe(self):
+    w_s: Tensor
+    b_s: Tensor
+    tau_s: Tensor
+    basis: Tensor
+    above: Tensor
+
+    def describe(self) -> None:
         size = self.streams - 1
         angles = size * (size - 1) // 2
         for side in "uv":
@@ -276,7 +306,7 @@ class SHC(HyperConnection):
         self.register_buffer("basis", basis, persistent=False)
         self.register_buffer("above", torch.triu_indices(size, size, 1), persistent=False)
 
-    def rotation(self, z, side):
+    def rotation(self, z: Tensor, side: str) -> Tensor:
         """The basis turned by Cayley's transform (I + A)^-1 (I - A) of a skew-symmetric A: [B, T, n, n - 1]."""
         size = self.streams - 1
         if size == 1:  # one dimension has no angle
@@ -284,7 +314,7 @@ class SHC(HyperConnection):
         w, b, tau, gamma = (getattr(self, name + "_" + side) for name in ("w", "b", "tau", "gamma"))
         return self.basis @ cayley(gamma * torch.tanh(tau * (z @ w) + b), size, self.above)
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         scales = torch.tanh(self.tau_s * (z @ self.w_s) + self.b_s)
         turned = self.rotation(z, "u") * scales.unsqueeze(-2)
         return turned @ self.rotation(z, "v").transpose(-1, -2) + 1.0 / self.streams
@@ -293,13 +323,13 @@ class SHC(HyperConnection):
 class KromHC(HyperConnection):
     """H_res doubly stochastic: a Kronecker product of matrices [[p, 1 - p], [1 - p, p]], the first outermost."""
 
-    def describe(self):
+    def describe(self) -> None:
         count = 2 * (self.streams.bit_length() - 1)
         self.projection("w_res", count)
         self.small("b_res", count)
         self.small("alpha_res")
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         shares = (self.alpha_res * (z @ self.w_res) + self.b_res).unflatten(-1, (-1, 2)).softmax(-1)
         whole = shares.new_ones(*shares.shape[:-2], 1, 1)
         for pair in shares.unbind(-2):
@@ -312,11 +342,13 @@ class Circulant(HyperConnection):
     """H_res doubly stochastic: the identity and a mixture of the rotations of the streams, which has the smaller share the deeper
     the model is."""
 
-    def __init__(self, config):
+    rotations: Tensor
+
+    def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.share = min(1.0, config["circulant_beta"] / (4 * config["n_layer"]))
 
-    def describe(self):
+    def describe(self) -> None:
         self.projection("w_res", self.streams)
         self.small("b_res", self.streams)
         self.small("alpha_res")
@@ -324,7 +356,7 @@ class Circulant(HyperConnection):
         rotations = torch.stack([one.roll(k, 1) for k in range(self.streams)])  # row i of the k-th has its 1 at i + k
         self.register_buffer("rotations", rotations.flatten(1), persistent=False)
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         shares = self.share * (self.alpha_res * (z @ self.w_res) + self.b_res).softmax(-1)
         shares = torch.cat((shares[..., :1] + 1.0 - self.share, shares[..., 1:]), -1)
         return (shares @ self.rotations).unflatten(-1, (self.streams, self.streams))
@@ -333,14 +365,16 @@ class Circulant(HyperConnection):
 class GoMHC(HyperConnection):
     """H_res doubly stochastic: the mean squares of the 2 x 2 blocks of a rotation of 2 n dimensions."""
 
-    def describe(self):
+    above: Tensor
+
+    def describe(self) -> None:
         size = 2 * self.streams
         self.projection("w_res", size * (size - 1) // 2)
         self.small("b_res", size * (size - 1) // 2)
         self.small("alpha_res")
         self.register_buffer("above", torch.triu_indices(size, size, 1), persistent=False)
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         size = 2 * self.streams
         angles = self.alpha_res * (z @ self.w_res) + self.b_res
         rotation = cayley(angles, size, self.above)
@@ -350,14 +384,14 @@ class GoMHC(HyperConnection):
 class OHC(HyperConnection):
     """H_res orthogonal: the matrix of x -> q x conj(r) on the streams as a quaternion (w, x, y, z)."""
 
-    def describe(self):
+    def describe(self) -> None:
         if self.streams != 4:
             raise ValueError("residual 'ohc' has 4 streams, not %d" % self.streams)
         self.projection("w_res", 8)
         self.small("b_res", 8)
         self.small("alpha_res")
 
-    def residual(self, z):
+    def residual(self, z: Tensor) -> Tensor:
         logits = (self.alpha_res * (z @ self.w_res) + self.b_res).unflatten(-1, (2, 4))
         logits = logits + logits.new_tensor([1.0, 0.0, 0.0, 0.0])
         units = logits / torch.sqrt(logits.square().sum(-1, keepdim=True) + 1e-12)
@@ -367,10 +401,10 @@ class OHC(HyperConnection):
         return left @ right
 
 
-class HC(nn.Module):
+class HC(Leaves):
     """Unconstrained, from z_s = RMSNorm of each stream."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         streams, width = config["n_streams"], config["n_embd"]
         self.norm = RMSNorm(width, gain=config["hc_norm_gain"])
@@ -379,7 +413,7 @@ class HC(nn.Module):
             setattr(self, "b_" + name, nn.Parameter(torch.zeros(shape)))
             setattr(self, "alpha_" + name, nn.Parameter(torch.zeros(())))
 
-    def forward(self, streams):
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         z = self.norm(streams)
         pre = self.alpha_pre * torch.tanh(z @ self.w_pre).squeeze(-1) + self.b_pre
         post = self.alpha_post * torch.tanh(z @ self.w_post).squeeze(-1) + self.b_post
@@ -391,18 +425,18 @@ class Gated(nn.Module):
     """Reads the streams through a gate for each stream and channel, and has no matrices: from X the branch's input u [B, T, C],
     which no other norm sees, and unless it is the top the weights s [B, T, n] in x'_i = x_i + s_i branch(u)."""
 
-    def __init__(self, config, top=False):
+    def __init__(self, config: Config, top: bool = False) -> None:
         super().__init__()
         self.streams, width = config["n_streams"], config["n_embd"]
         row, rank = self.streams * width, config["gated_rank"] or (width + 7) // 8
         self.epsilon = norm_epsilon(config)
-        self.norm = nn.Module()
-        self.norm.weight = nn.Parameter(torch.zeros(row)) if config["hc_norm_gain"] else None  # a gain less 1
+        self.norm: Any = nn.Module()
+        self.norm.register_parameter("weight", nn.Parameter(torch.zeros(row)) if config["hc_norm_gain"] else None)  # a gain less 1
         self.w_down = nn.Parameter(torch.zeros(row, rank))
         self.w_up = nn.Parameter(torch.zeros(rank, row))
         self.w_post = None if top else nn.Parameter(torch.zeros(row, self.streams))
 
-    def forward(self, streams):
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor | None]:
         z = (streams * torch.rsqrt(streams.square().mean(-1, keepdim=True) + self.epsilon)).flatten(-2)
         if self.norm.weight is not None:
             z = z * (1.0 + self.norm.weight)
@@ -414,27 +448,28 @@ class Gated(nn.Module):
 class DepthRead(nn.Module):
     """Attention residuals: a mixture of earlier states, by a softmax over them."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.norm = RMSNorm(config["n_embd"], norm_epsilon(config), gain=config["hc_norm_gain"])
         self.query = nn.Parameter(torch.zeros(config["n_embd"]))
 
-    def forward(self, states):
-        states = torch.stack(states.all(), -2)
-        weights = (self.norm(states) @ self.query).softmax(-1)
-        return (weights.unsqueeze(-2) @ states).squeeze(-2)
+    def forward(self, states: States) -> Tensor:
+        stacked = torch.stack(states.all(), -2)
+        weights = (self.norm(stacked) @ self.query).softmax(-1)
+        return (weights.unsqueeze(-2) @ stacked).squeeze(-2)
 
 
 class States:
     """What attention residuals carry in place of streams: the embedding, then sums of the outputs of `block` sublayers each."""
 
-    def __init__(self, embedded, block):
-        self.complete, self.newest, self.block, self.outputs = [embedded], None, block, 0
+    def __init__(self, embedded: Tensor, block: int) -> None:
+        self.complete, self.block, self.outputs = [embedded], block, 0
+        self.newest: Tensor | None = None
 
-    def all(self):
+    def all(self) -> list[Tensor]:
         return self.complete + ([] if self.newest is None else [self.newest])
 
-    def add(self, output):
+    def add(self, output: Tensor) -> None:
         self.newest = output if self.newest is None else self.newest + output
         self.outputs += 1
         if self.outputs % self.block == 0:
@@ -444,14 +479,14 @@ class States:
 class Wide(nn.Module):
     """Weights that no token changes: H_res is the identity, or with retention a diagonal from 0.9 to 1."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.eps = config["hc_eps"]
         self.b_pre = nn.Parameter(torch.zeros(config["n_streams"]))
         self.b_post = nn.Parameter(torch.zeros(config["n_streams"]))
         self.b_res = nn.Parameter(torch.zeros(config["n_streams"])) if config.get("wide_retention", False) else None
 
-    def forward(self, streams):
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         kept = torch.ones_like(self.b_pre) if self.b_res is None else 1.0 - 0.1 * torch.sigmoid(-self.b_res)
         each = streams.shape[:-1]  # [B, T, n]
         return ((torch.sigmoid(self.b_pre) + self.eps).expand(each), (2.0 * torch.sigmoid(self.b_post)).expand(each),
@@ -462,7 +497,7 @@ class Ways(nn.Module):
     """Multiway dense connections: after a layer, mixtures of all states so far for the next one's queries, keys, values and stream, or
     one for the top, with weights that depend on the newest."""
 
-    def __init__(self, config, layer):
+    def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         last = layer == config["n_layer"] - 1
         ways, states, unit = 1 if last else 4, layer + 2, config["mudd_round"]
@@ -473,7 +508,7 @@ class Ways(nn.Module):
         self.w_2 = nn.Parameter(torch.zeros(hidden, ways * states))
         self.b = nn.Parameter(torch.zeros(ways, states))
 
-    def forward(self, states):
+    def forward(self, states: list[Tensor]) -> tuple[Tensor, ...]:
         weights = (functional.gelu(self.norm(states[-1]) @ self.w_1) @ self.w_2).unflatten(-1, self.b.shape) + self.b
         return (weights @ torch.stack(states, -2)).unbind(-2)
 
@@ -486,7 +521,7 @@ CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite
 # ---- the model
 
 class Block(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         if config["residual"] not in CONNECTIONS:
             raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
@@ -499,7 +534,8 @@ class Block(nn.Module):
         self.hc_mlp = connection(config) if connection else None
 
     @staticmethod
-    def sublayer(streams, read, connection, norm, branch):
+    def sublayer(streams: Any, read: Tensor | None, connection: nn.Module | None, norm: Any,
+                 branch: nn.Module) -> tuple[Any, Tensor | None]:
         """The streams behind the branch, and what the next sublayer reads them with: `read` [B, T, n], or if that is None, each
         reads with its own weights."""
         if connection is None:  # rc: one stream
@@ -515,7 +551,7 @@ class Block(nn.Module):
         output = branch(norm((weights.unsqueeze(-2) @ streams).squeeze(-2)))
         return residual @ streams + post.unsqueeze(-1) * output.unsqueeze(-2), None if read is None else pre
 
-    def forward(self, streams, read):
+    def forward(self, streams: Any, read: Tensor | None) -> tuple[Any, Tensor | None]:
         streams, read = self.sublayer(streams, read, self.hc_attn, self.ln_1, self.attn)
         return self.sublayer(streams, read, self.hc_mlp, self.ln_2, self.mlp)
 
@@ -523,7 +559,7 @@ class Block(nn.Module):
 class MultiwayBlock(nn.Module):
     """A layer of mudd. It carries all states, and what it reads: mixtures of them."""
 
-    def __init__(self, config, layer):
+    def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         self.norms = ("ln_q", "ln_k", "ln_v") if layer else ("ln_1",)
         for name in self.norms:
@@ -533,7 +569,7 @@ class MultiwayBlock(nn.Module):
         self.mlp = MLP(config)
         self.mudd = Ways(config, layer)
 
-    def forward(self, states, mixtures):
+    def forward(self, states: list[Tensor], mixtures: Sequence[Tensor]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
         stream = mixtures[-1] + self.attn(*(getattr(self, name)(read) for name, read in zip(self.norms, mixtures)))
         states = [*states, stream + self.mlp(self.ln_2(stream))]
         return states, self.mudd(states)
@@ -542,19 +578,19 @@ class MultiwayBlock(nn.Module):
 class FixedCollapse(nn.Module):
     """The sum of the streams with learned weights."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.eps = config["hc_eps"]
         self.b_pre = nn.Parameter(torch.zeros(config["n_streams"]))
 
-    def forward(self, streams):
+    def forward(self, streams: Tensor) -> Tensor:
         return ((torch.sigmoid(self.b_pre) + self.eps).unsqueeze(-2) @ streams).squeeze(-2)
 
 
 class Collapse(nn.Module):
     """The sum of the streams with weights that depend on them."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         streams, width = config["n_streams"], config["n_embd"]
         self.norm = RMSNorm(streams * width, gain=False)
@@ -563,14 +599,14 @@ class Collapse(nn.Module):
         self.b_pre = nn.Parameter(torch.zeros(streams))
         self.alpha_pre = nn.Parameter(torch.ones(()))
 
-    def forward(self, streams):
+    def forward(self, streams: Tensor) -> Tensor:
         z = self.norm(streams.flatten(-2)) @ self.w_pre
         weights = torch.sigmoid(self.alpha_pre * z + self.b_pre) + self.eps
         return (weights.unsqueeze(-2) @ streams).squeeze(-2)
 
 
 class Transformer(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         width = config["n_embd"]
         self.wte = nn.Embedding(config["vocab_size"], width)
@@ -581,9 +617,9 @@ class Transformer(nn.Module):
         multiway = config["residual"] == "mudd"
         self.h = nn.ModuleList(MultiwayBlock(config, i) if multiway else Block(config) for i in range(config["n_layer"]))
         gated = config["residual"] == "gated"
-        self.ln_f = None if gated else norm_of(config)
+        self.ln_f: Any = None if gated else norm_of(config)
         collapsed = config["stream_reduce"] == "head" and config["residual"] not in SINGLE
-        self.hc_head = Collapse(config) if collapsed else None
+        self.hc_head: Any = Collapse(config) if collapsed else None
         if config["residual"] == "attnres":
             self.hc_head = DepthRead(config)
         if config["stream_reduce"] == "read" and config["residual"] == "wide":
@@ -595,13 +631,13 @@ class Transformer(nn.Module):
 class Head(nn.Module):
     """What logits are made with. Without weights of its own it takes those of the token embedding."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         vocabulary = config["vocab_size"]
         self.weight = None if config["tie_embeddings"] else nn.Parameter(0.02 * torch.randn(vocabulary, config["n_embd"]))
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if config["head_bias"] else None
 
-    def forward(self, x, embedding):
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         return functional.linear(x, embedding if self.weight is None else self.weight, self.bias)
 
 
@@ -609,7 +645,7 @@ class GPT(nn.Module):
     """The language model; config is the content of config.json. A new one has PyTorch's initial weights, which are not those of
     hc_train: see load."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
                        "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
@@ -617,7 +653,7 @@ class GPT(nn.Module):
         self.transformer = Transformer(self.config)
         self.lm_head = Head(self.config)
 
-    def forward(self, tokens, targets=None):
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         parts, config = self.transformer, self.config
         if tokens.shape[1] > config["block_size"]:
             raise ValueError("%d tokens are more than the model's context of %d" % (tokens.shape[1], config["block_size"]))
@@ -628,12 +664,12 @@ class GPT(nn.Module):
             embedded = parts.ln_e(embedded)
         embedded = functional.dropout(embedded, config["dropout"], self.training)
         count = 1 if config["residual"] in SINGLE else config["n_streams"]
-        streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)
+        streams: Any = embedded.unsqueeze(-2).repeat(1, 1, count, 1)
         if config["residual"] == "attnres":
             streams = States(embedded, config["attnres_block"])
         if parts.stream_scale is not None:
             streams = streams * parts.stream_scale
-        read = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0
+        read: Any = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0
         if config["residual"] == "mudd":
             streams, read = [embedded], [embedded]
         for block in parts.h:
@@ -661,14 +697,14 @@ class GPT(nn.Module):
             return logits, None
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
-    def connections(self):
+    def connections(self) -> list[Any]:
         """The modules that compute from the streams the weights of each sublayer, in the sublayers' order (None: rc has none); of mudd those of
         each layer."""
         multiway = self.config["residual"] == "mudd"
         return [module for block in self.transformer.h for module in ((block.mudd,) if multiway else (block.hc_attn, block.hc_mlp))]
 
     @torch.no_grad()
-    def generate(self, tokens, count, temperature=0.8, top_k=None):
+    def generate(self, tokens: Tensor, count: int, temperature: float = 0.8, top_k: int | None = None) -> Tensor:
         """Adds tokens drawn from the model; temperature 0 takes the likeliest, top_k chooses among so many."""
         for _ in range(count):
             logits = self(tokens[:, -self.config["block_size"]:])[0][:, -1]
@@ -685,7 +721,7 @@ class GPT(nn.Module):
 
 # ---- files
 
-def read_safetensors(path):
+def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a file by their names; they are views of the file, read when they are used."""
     types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
     with open(path, "rb") as file:
@@ -697,7 +733,7 @@ def read_safetensors(path):
             for name, entry in header.items()}
 
 
-def load(folder):
+def load(folder: str | os.PathLike[str]) -> GPT:
     """The model of a folder with config.json and model.safetensors, in eval mode."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         gpt = GPT(json.load(file))
@@ -705,7 +741,7 @@ def load(folder):
     return gpt.eval()
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", default=os.path.dirname(os.path.abspath(__file__)), help="default: where this file is")
     parser.add_argument("--state-dict", metavar="FILE", help="write the weights with torch.save")

@@ -171,7 +171,7 @@ def train(config: Folder | Mapping[str, Option] | None = None, callback: Callbac
     on with it. With several ranks mpirun starts hc_train. Raises Error with hc_train's own words if that fails.
     """
     given = dict(config) if isinstance(config, Mapping) else {} if config is None else {"config": os.fspath(config)}
-    in_file = {} if config is None or isinstance(config, Mapping) else read_settings(config)
+    in_file = {} if config is None or isinstance(config, Mapping) or not os.path.exists(config) else read_settings(config)
     options: dict[str, Option] = {**given, **settings}
     folder = Path(str(options.get("out_dir") or in_file.get("out_dir") or "out"))
     resumes = (options.get("init_from") or in_file.get("init_from")) == "resume"
