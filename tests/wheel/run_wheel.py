@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes a wheel of a build (ci/wheel.sh), installs it in a fresh environment without network, and runs its programs in a folder that
-has nothing: with this system's MPI and OpenCL, and with OpenBLAS from PyPI.
+has nothing: with this system's MPI and OpenCL, and with OpenBLAS from PyPI. The Python module passes its tests there.
 
   run_wheel.py BUILD
 """
@@ -34,7 +34,7 @@ def output(command: list, **more) -> str:
 def install(build: Path, folder: Path) -> Path:
     """The environment with the wheel."""
     output(["sh", ROOT / "ci/wheel.sh", folder / "wheel"], env={**os.environ, "BUILD": str(build)})
-    output([sys.executable, "-m", "venv", "--without-pip", folder / "venv"])
+    output([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder / "venv"])  # where numpy is
     output([TOOLS[0] / "bin/python", "-m", "pip", "--python", folder / "venv", "install", "-q", "--no-deps", "--no-index", *(folder / "wheel").glob("hctrain-*.whl")])
     return folder / "venv"
 
@@ -85,6 +85,14 @@ def check_programs(venv: Path, folder: Path) -> None:
     assert (folder / "report/report.html").exists()
 
 
+def check_module(venv: Path, folder: Path) -> None:
+    """The tests of the Python module, with the programs that it brings."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HCTRAIN_PROGRAMS")}
+    path = output([venv / "bin/python", "-c", "import hctrain; print(hctrain.__file__, hctrain.programs.path('hc_train'), sep='\\n')"], cwd=folder, env=environment)
+    assert all(Path(line).is_relative_to(venv) for line in path.splitlines()), path
+    output([venv / "bin/python", "-m", "unittest", "discover", ROOT / "tests/python"], cwd=folder, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"})
+
+
 def main() -> int:
     if not TOOLS:
         print("SKIPPED: auditwheel is not here; ci/setup.sh tests installs it")
@@ -96,6 +104,7 @@ def main() -> int:
         check_libraries(venv)
         check_driver(venv, folder)
         check_programs(venv, folder)
+        check_module(venv, folder)
     blas = next(TOOLS[0].glob("lib/python3*/site-packages/scipy_openblas32/lib"))
     print(output([build / "tests/test_gemm", "test_cblas"], env={**os.environ, "LD_LIBRARY_PATH": str(blas)}))
     return 0
