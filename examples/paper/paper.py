@@ -37,6 +37,7 @@ MODELS = ("M", "L")
 CORPORA = ("openwebtext", "fineweb_edu")
 PALOMA = {"c4": "c4_en", "dolma": "dolma-v1_5", "falcon": "falcon-refinedweb", "redpajama": "redpajama", "wikitext": "wikitext_103"}
 TEXTS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".jsonl.zst")
+MPI_ENVIRONMENT = {"HWLOC_COMPONENTS": "-opencl"}  # else mpirun loads OpenCL's drivers, whose LLVM takes SIGUSR1 that it should pass on to ranks
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -115,7 +116,7 @@ class Work:
         found = None
         try:  # in a session of its own: Ctrl-C is for stop() to pass on, in the way that ranks survive
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE if expected else None, text=True,
-                                            errors="replace", start_new_session=True)
+                                            errors="replace", start_new_session=True, env={**MPI_ENVIRONMENT, **os.environ})
         except OSError as error:
             raise Failed(f"cannot start {command[0]}: {error.strerror}") from error
         with self.process:

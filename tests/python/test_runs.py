@@ -152,6 +152,7 @@ class Written(Folder):
         self.assertEqual(run.device, "a \\x1b GPU")
         for line in (b"alone\n", b"a # = 1\n", b'a = "open\n', b'a = "x" y\n', b'a = "\\q"\n', b'a = "\\x1"\n', b'a = "\x1b\n'):
             self.refused("settings.conf:2: ", settings=b"b = 1\n" + line)
+        self.assertFalse(self.run_of(settings=b"max_iters = " + b"x" * 5000).is_complete)
         self.refused("settings.conf has more than", settings=b"#" * ((1 << 20) + 1))
 
 

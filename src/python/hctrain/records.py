@@ -67,7 +67,8 @@ class Lines:
     """The lines of a file that may grow. A last one without a newline, which is still being written, is kept for later."""
 
     def __init__(self, path: Path):
-        self.path, self.number, self._rest = path, 0, b""
+        self.path, self.number = path, 0
+        self._name, self._rest = printable(path), b""
         self._file: BinaryIO = os.fdopen(open_file(path), "rb")
 
     def __enter__(self) -> Lines:
@@ -81,7 +82,7 @@ class Lines:
     @property
     def place(self) -> str:
         """The file and the number of the line that was read last."""
-        return f"{printable(self.path)}:{self.number}"
+        return f"{self._name}:{self.number}"
 
     def was_replaced(self) -> bool:
         """Whether the path leads to another file now, as after the run was resumed."""
@@ -98,7 +99,7 @@ class Lines:
             try:
                 self._rest += self._file.readline(LONGEST_LINE + 1 - len(self._rest))
             except OSError as error:
-                raise Error(f"cannot read {printable(self.path)}: {error.strerror}") from None
+                raise Error(f"cannot read {self._name}: {error.strerror}") from None
             whole = self._rest.endswith(b"\n")
             self.number += whole
             if len(self._rest) > LONGEST_LINE:

@@ -56,7 +56,7 @@ class Run:
     @property
     def is_complete(self) -> bool:
         """Whether the run has made all its iterations (max_iters)."""
-        return (self.folder / f"ckpt-{self.settings.get('max_iters')}").is_dir()
+        return _is_complete(self.folder, self.settings)
 
     @property
     def id(self) -> str:
@@ -84,7 +84,7 @@ class Run:
         quiet_since = time.monotonic()
         with contextlib.closing(follower):
             while True:
-                complete = _is_complete(self.folder)  # before the lines are read, of which none comes after that
+                complete = _is_complete(self.folder, _settings(self.folder)[0])  # before the lines are read, of which none comes after that
                 for record in follower.records():
                     yield record
                     quiet_since = time.monotonic()
@@ -98,9 +98,9 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return [found[iteration] for iteration in sorted(found)]
 
 
-def _is_complete(folder: Path) -> bool:
-    """As Run.is_complete, by what is there now."""
-    return Run(folder, *_settings(folder), {}, {}, {}).is_complete
+def _is_complete(folder: Path, settings: Settings) -> bool:
+    last = settings.get("max_iters")
+    return isinstance(last, int) and (folder / f"ckpt-{last}").is_dir()
 
 
 def _settings(folder: Path) -> tuple[Settings, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Option = Union[Setting, "os.PathLike[str]", None]
 Callback = Callable[[Record], Any]  # False stops the run
 
-MPIRUN = "mpirun"
+MPI_ENVIRONMENT = {"HWLOC_COMPONENTS": "-opencl"}  # else mpirun loads OpenCL's drivers, whose LLVM takes SIGUSR1 that it should pass on to the ranks
 INTERRUPTED = 130  # exit status of a run that was asked to stop and has saved
 LARGEST_STATE = 1 << 24  # bytes of a checkpoint's state.json
 LAST_WORDS = 1 << 16  # bytes of output in which the message is looked for
@@ -97,37 +97,22 @@ def _resumed_at(folder: Path) -> tuple[int, int]:
     return steps if isinstance(steps, int) else 0, evaluated + 1 if isinstance(evaluated, int) else 0
 
 
-def _children(parent: int) -> list[int]:
-    """The processes that a process has started."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # one that has ended
-            if int(status.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
-                found.append(int(status.parent.name))
-    return found
-
-
 class _Process:
     """hc_train, or mpirun with it. It has a session of its own, so that Ctrl-C reaches it once, by stop(), in the way that ranks survive."""
 
     def __init__(self, command: list[str], output: IO[bytes]):
-        self._asked, self._has_ranks = False, command[0] == MPIRUN
+        self._asked = False
+        environment = {**MPI_ENVIRONMENT, **programs.environment()}
         try:
-            self.handle = subprocess.Popen(command, env=programs.environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+            self.handle = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
         except (OSError, ValueError) as error:
             raise Error(f"cannot start {printable(command[0])}: {printable(error)}") from None
 
     def stop(self) -> None:
-        """Has it save a checkpoint and end. Of several ranks one is told: mpirun itself ends them soon after a signal, or does not pass it on."""
-        if self._asked:
-            return
-        self._asked = True
-        ranks = _children(self.handle.pid) if self._has_ranks else []
-        if ranks:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.kill(ranks[0], signal.SIGUSR1)
-        else:
-            self.handle.send_signal(signal.SIGTERM if self._has_ranks else signal.SIGUSR1)
+        """Has it save a checkpoint and end."""
+        if not self._asked:
+            self._asked = True
+            self.handle.send_signal(signal.SIGUSR1)
 
     def end(self) -> None:
         """Stops it and waits. Another Ctrl-C meanwhile ends it at once."""
@@ -177,7 +162,7 @@ def train(config: Folder | Mapping[str, Option] | None = None, callback: Callbac
     resumes = (options.get("init_from") or in_file.get("init_from")) == "resume"
     command = _command("hc_train", options)
     if ranks > 1:
-        command = [MPIRUN, "-np", str(ranks), *command]
+        command = ["mpirun", "-np", str(ranks), *command]
     with contextlib.closing(Follower(folder, *(_resumed_at(folder) if resumes and folder.is_dir() else (0, 0)))) as follower, tempfile.TemporaryFile() as output:
         follower.pass_over()
         with _started(command, output) as process:
