@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
-from .files import Error, Folder, as_path, open_file, parse_object, printable, read_object, shown
+from .files import Error, Folder, as_path, open_file, parse_object, printable, read_object, reading, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,10 +82,8 @@ class Tensors(Mapping[str, "NDArray[Any]"]):
         view = memoryview(content)
         at = 0
         while at < len(content):
-            try:
+            with reading(self.path):
                 count = os.preadv(self._file, [view[at:]], begin + at)
-            except OSError as error:
-                raise Error(f"cannot read {printable(self.path)}: {error.strerror}") from None
             if count == 0:
                 raise Error(f"{printable(self.path)} has become shorter")
             at += count
@@ -138,9 +136,10 @@ class Checkpoint:
 def read_checkpoint(folder: Folder) -> Checkpoint:
     """The checkpoint in a folder, such as out/x/ckpt-best. Raises Error if files are missing or damaged."""
     path = as_path(folder)
-    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # all files are of one checkpoint, whatever has its name now
+    with reading(path):
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # all files are of one checkpoint, whatever has its name now
     try:
-        there = set(os.listdir(opened))
+        there = os.listdir(opened)
         return Checkpoint(path, read_object(path / "config.json", LARGEST_JSON, opened), Tensors(path / "model.safetensors", opened),
                           Tensors(path / "optimizer.safetensors", opened) if "optimizer.safetensors" in there else None,
                           read_object(path / "state.json", LARGEST_JSON, opened) if "state.json" in there else {})

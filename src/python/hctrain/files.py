@@ -1,11 +1,12 @@
 """What the other modules share: the error of this package, and reading of files that anyone may have written."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Iterator, Union
 
 Folder = Union[str, "os.PathLike[str]"]
 
@@ -24,6 +25,15 @@ def shown(text: object, most: int = 100) -> str:
     return printable(str(text)[:most])
 
 
+@contextlib.contextmanager
+def reading(path: Folder) -> Iterator[None]:
+    """Makes errors of the system an Error that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise Error(f"cannot read {printable(path)}: {error.strerror}") from None
+
+
 def open_file(path: Folder, folder: int | None = None) -> int:
     """The descriptor of a regular file, in its folder if that is open. Named pipes and devices are refused."""
     try:
@@ -38,11 +48,8 @@ def open_file(path: Folder, folder: int | None = None) -> int:
 
 def read_file(path: Folder, limit: int, folder: int | None = None) -> bytes:
     """The content of a file of at most `limit` bytes; `folder` is its folder, if that is open."""
-    try:
-        with os.fdopen(open_file(path, folder), "rb") as file:
-            content = file.read(limit + 1)
-    except OSError as error:
-        raise Error(f"cannot read {printable(path)}: {error.strerror}") from None
+    with reading(path), os.fdopen(open_file(path, folder), "rb") as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
         raise Error(f"{printable(path)} has more than {limit} bytes")
     return content

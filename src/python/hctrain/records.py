@@ -7,7 +7,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, NamedTuple, Union
 
-from .files import Error, open_file, parse_object, printable, shown
+from .files import Error, open_file, parse_object, printable, reading, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,10 +96,8 @@ class Lines:
     def read(self) -> Iterator[bytes]:
         """The lines that have come since the last call."""
         while True:
-            try:
+            with reading(self.path):
                 self._rest += self._file.readline(LONGEST_LINE + 1 - len(self._rest))
-            except OSError as error:
-                raise Error(f"cannot read {self._name}: {error.strerror}") from None
             whole = self._rest.endswith(b"\n")
             self.number += whole
             if len(self._rest) > LONGEST_LINE:

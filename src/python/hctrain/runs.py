@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterator
 
-from .files import Error, Folder, as_path, printable, read_file
+from .files import Error, Folder, as_path, printable, read_file, reading
 from .records import METRICS, STATISTICS, Follower, Lines, Record, Rows, Table, parse_record, parse_statistics
 from .settings import LARGEST_FILE, Settings, device_of, parse_settings
 
@@ -133,6 +133,11 @@ def read_run(folder: Folder, skip_damaged: bool = False) -> Run:
 
     A last line that is only half written is left out. With skip_damaged so are lines that are no records, as a crash of the machine may leave them."""
     path = as_path(folder)
+    with reading(path):
+        return _read_run(path, skip_damaged)
+
+
+def _read_run(path: Path, skip_damaged: bool) -> Run:
     if not (path / SETTINGS).exists() and not (path / METRICS).exists():
         raise Error(f"there is no run in {printable(path)}")
     steps, evaluations, statistics = Rows(), Rows(), Rows()
