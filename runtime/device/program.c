@@ -172,7 +172,7 @@ static int compile_text(struct compute *compute, struct built_program *wanted, c
 /* On PoCL, with declarations of the built-in functions that are used in place of a header of all. */
 static int compile_for_pocl(struct compute *compute, struct built_program *wanted) {
     char *text = memory_format("%s%s", source_find("pocl_builtins.cl"), wanted->text);
-    char *options = memory_format("%s -D_OPENCL_H_", wanted->options);
+    char *options = memory_format("%s -w -D_OPENCL_H_", wanted->options);
     const int status = compile_text(compute, wanted, text, options);
     free(options);
     free(text);

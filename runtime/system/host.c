@@ -162,6 +162,12 @@ __attribute__((format(scanf, 2, 3))) static bool scan_line(const char *path, con
     return found;
 }
 
+unsigned host_running(void) {
+    unsigned long long running = 0;
+    scan_line("/proc/loadavg", "%*f %*f %*f %llu/", &running);
+    return (unsigned)running;
+}
+
 /* The limit of this process's control group (version 2), which containers and job schedulers set. SIZE_MAX: none,
  * where the file has the word "max". */
 static size_t memory_limit_of_group(void) {

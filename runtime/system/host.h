@@ -10,6 +10,9 @@
 unsigned host_local_rank(void);
 unsigned host_local_count(void);
 
+/* Threads on this host that are running or wait for a core, this one included; 0 when unknown. */
+unsigned host_running(void);
+
 /* Cores that this rank may use: those that it is bound to, or else its share of the cores of all ranks on this
  * host; at least 1. */
 unsigned host_cores(void);

@@ -6,7 +6,9 @@
 extern char **environ;
 
 static int redirect(posix_spawn_file_actions_t *actions, int from, int to) {
-    return from >= 0 ? posix_spawn_file_actions_adddup2(actions, from, to) : 0;
+    return from >= 0              ? posix_spawn_file_actions_adddup2(actions, from, to)
+           : from == SPAWN_SILENT ? posix_spawn_file_actions_addopen(actions, to, "/dev/null", O_WRONLY, 0)
+                                  : 0;
 }
 
 static int arrange(posix_spawn_file_actions_t *actions, const struct spawn_place *place) {

@@ -4,6 +4,7 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
+#include "src/settings/compile_ahead.h"
 
 int settings_open_unverified(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                              struct compute **compute) {
@@ -20,7 +21,13 @@ int settings_open_unverified(const struct device_settings *settings, enum elemen
         .log_launches = settings->record,
         .dry = settings->dry,
     };
-    return gemm_compute_open(compute, &options);
+    if (gemm_compute_open(compute, &options)) {
+        return -1;
+    }
+    if (settings->ahead) {
+        compile_ahead_start(settings->ahead, *compute);
+    }
+    return 0;
 }
 
 int settings_verify_device(struct compute *compute, enum element_type type) {

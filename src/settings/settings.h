@@ -17,11 +17,14 @@ enum { TYPE_AUTO = ELEMENT_FP16 + 1 };
 #define INVALID_WORDS "error|replace"
 enum invalid_word { INVALID_ERROR, INVALID_REPLACE };
 
+struct compile_ahead;
+
 struct device_settings {
     char *device;
     int gemm; /* enum gemm_word */
     char *clblast_parameters;
     bool profile;
+    struct compile_ahead *ahead; /* what to start when the device is open; NULL: nothing */
     bool unverified; /* skip the comparison of the device's results with the host's; no option */
     /* As in struct compute_options; no options of programs. */
     const struct gpu_model *model;
@@ -59,6 +62,9 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         TEXT("clblast_parameters", &(settings)->clblast_parameters, "",                                            \
              "file that a tuner of CLBlast wrote (clblast_tuner_xgemm), or a folder of such files: fast "          \
              "parameters of CLBlast for this device")
+#define COMPILE_ONLY_OPTION(variable)                                                                              \
+    PROCESS_BOOL("compile_only", variable,                                                                         \
+                 "compile the kernels that these settings need, so that a later start is quick, and stop")
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
 

@@ -79,6 +79,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "none"),
         BOOL("tensorboard", &settings->tensorboard, "true", "write TensorBoard event files"),
         PROCESS_BOOL("plan_only", &settings->plan_only, "print parameters and memory, and stop"),
+        COMPILE_ONLY_OPTION(&settings->compile_only),
         HEADING("Data parallel (mpirun -np N)"),
         CHOICE("allreduce_dtype", &settings->allreduce_dtype, "fp32", ALLREDUCE_TYPE_WORDS,
                "gradients travel between hosts, and from GPUs and back, as float or as bfloat16: half the bytes, "

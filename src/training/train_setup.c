@@ -192,6 +192,13 @@ static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
     settings->device.unverified = settings->plan_only;
+    snprintf(trainer->purpose, sizeof trainer->purpose, "training, type %d, optimizer %d, recompute %d", settings->dtype,
+             settings->optimizer.optimizer, settings->recompute);
+    trainer->ahead = (struct compile_ahead){.specs = settings->specs,
+                                            .spec_count = settings->spec_count,
+                                            .model = &settings->model,
+                                            .purpose = trainer->purpose};
+    settings->device.ahead = settings->plan_only || trainer->ranks->count > 1 ? NULL : &trainer->ahead;
     if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, trainer->ranks,
                          &trainer->compute, &choice)) {
         return -1;
@@ -550,6 +557,7 @@ int trainer_set_up(struct trainer *trainer) {
 }
 
 void trainer_tear_down(struct trainer *trainer) {
+    compile_ahead_end(&trainer->ahead, trainer->compute, trainer->state.iteration > trainer->progress.first);
     batch_sampler_release(&trainer->train);
     batch_sampler_release(&trainer->estimate_train);
     batch_sampler_release(&trainer->estimate_val);

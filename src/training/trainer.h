@@ -5,6 +5,7 @@
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/settings/compile_ahead.h"
 #include "src/training/batch_sampler.h"
 #include "src/training/data_parallel.h"
 #include "src/training/data_set.h"
@@ -28,6 +29,8 @@ struct trainer {
     FILE *console;            /* stderr on rank 0, nowhere on the others */
     struct run_folder folder; /* rank 0's, of the run */
     int64_t micro_steps;      /* of this rank in an iteration */
+    struct compile_ahead ahead;
+    char purpose[80]; /* of its kernels */
     double gemm_rate;         /* FLOP/s of all ranks together, what mfu is relative to */
     int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
     int64_t saved_evaluation; /* the last evaluation that it knows of */

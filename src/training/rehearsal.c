@@ -1,0 +1,103 @@
+#include "src/training/rehearsal.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/message.h"
+#include "runtime/system/progress.h"
+#include "src/settings/compile_ahead.h"
+#include "src/settings/type_choice.h"
+#include "src/training/data_parallel.h"
+#include "src/training/data_set.h"
+#include <stdlib.h>
+
+struct rehearsal {
+    struct train_settings *settings;
+    struct ranks *ranks;
+    struct compute *compute;
+    struct gpt gpt;
+    struct data_parallel parallel;
+};
+
+static int choose_vocabulary(struct train_settings *settings) {
+    struct data_set data;
+    int64_t *vocabulary = &settings->model.vocab_size;
+    if (*vocabulary == 0) {
+        if (data_set_read_meta(settings->data_dir, &data)) {
+            return -1;
+        }
+        *vocabulary = data_set_model_vocabulary(&data);
+    }
+    return *vocabulary ? 0 : data_set_fail_without_vocabulary(settings->data_dir);
+}
+
+/* Nothing is compared with the host yet: another process may be doing that, with kernels that it compiles. */
+static int open_device(struct rehearsal *rehearsal) {
+    struct train_settings *settings = rehearsal->settings;
+    struct type_choice choice;
+    settings->device.unverified = true;
+    if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, rehearsal->ranks,
+                         &rehearsal->compute, &choice)) {
+        return -1;
+    }
+    settings->dtype = (int)choice.type;
+    return type_choice_muon(rehearsal->compute, choice.type, rehearsal->ranks, &settings->optimizer);
+}
+
+static int create_model(struct rehearsal *rehearsal) {
+    return data_parallel_plan(&rehearsal->parallel, rehearsal->ranks, rehearsal->settings,
+                              &rehearsal->settings->model, rehearsal->compute, &rehearsal->gpt) ||
+                   data_parallel_create_model(&rehearsal->gpt, rehearsal->ranks) ||
+                   data_parallel_create(&rehearsal->parallel)
+               ? -1
+               : 0;
+}
+
+static int make_step(struct rehearsal *rehearsal) {
+    struct gpt *gpt = &rehearsal->gpt;
+    const struct token_shape shape = {1, gpt->config.block_size};
+    int32_t *tokens = memory_zeroed((size_t)shape.sequence, sizeof *tokens);
+    float loss, norm;
+    gpt_zero(gpt);
+    int status = gpt_set_batch(gpt, shape, tokens, tokens);
+    if (status == 0) {
+        gpt_forward(gpt, (struct gpt_pass){.dropout = true});
+        gpt_loss(gpt, 1.0f, true);
+        status = data_parallel_backward(&rehearsal->parallel, true) ||
+                 data_parallel_step(&rehearsal->parallel, &rehearsal->settings->optimizer, 0) ||
+                 gpt_read_results(gpt, &loss, &norm);
+    }
+    free(tokens);
+    return status ? -1 : 0;
+}
+
+static int run(struct rehearsal *rehearsal) {
+    struct compute *compute;
+    if (open_device(rehearsal) || create_model(rehearsal) || make_step(rehearsal)) {
+        return -1;
+    }
+    compute = rehearsal->compute;
+    compute->verify = true;
+    return settings_verify_device(compute, (enum element_type)rehearsal->settings->dtype);
+}
+
+enum program_status rehearsal_run(struct train_settings *settings, struct ranks *ranks) {
+    struct rehearsal rehearsal = {.settings = settings, .ranks = ranks};
+    const double start = progress_clock();
+    if (choose_vocabulary(settings)) {
+        return PROGRAM_FAILED;
+    }
+    compile_ahead_reduce(&settings->model);
+    settings->batch_size = settings->gradient_accumulation_steps = 1;
+    if (model_config_check(&settings->model)) {
+        return PROGRAM_WRONG;
+    }
+    const int status = run(&rehearsal);
+    if (status == 0) {
+        message_print(stderr, "compiled the kernels for %s in %.1f s\n", rehearsal.compute->device.name,
+                      progress_clock() - start);
+    }
+    data_parallel_release(&rehearsal.parallel);
+    gpt_release(&rehearsal.gpt);
+    compute_close(rehearsal.compute);
+    return status ? PROGRAM_FAILED : PROGRAM_DONE;
+}

@@ -1,0 +1,8 @@
+/* hc_train --compile-only: one step of a small model whose kernels are those of the run's. */
+#pragma once
+
+#include "src/training/train.h"
+
+/* Reduces settings->model, and makes a step with weights of zero. Then compares the device's GEMMs with sums on the
+ * host. Reads no data but for the vocabulary, unless that is given, and writes nothing but compiled kernels. */
+enum program_status rehearsal_run(struct train_settings *settings, struct ranks *ranks);
