@@ -12,7 +12,8 @@
  * With SYMMETRIC, C is symmetric and beta 0: a panel's work-item begins at the diagonal, and copies what is below
  * the diagonal's square to its place in C's upper triangle.
  *
- * Build constants: VEC; TRANSPOSE_A, TRANSPOSE_B, SYMMETRIC.
+ * Build constants: VEC, SYMMETRIC. Which operand is transposed is an argument: a kernel for each case would be compiled
+ * three times as long, and is no faster.
  */
 #define TILE_ROWS 6
 #define PANEL     (2 * VEC)
@@ -43,8 +44,8 @@ INLINED void transpose(vec_t *square) {
 }
 
 /* Rows and columns of op(B) from `b` on. Columns past the edge repeat the last one. */
-INLINED void copy_panel(__global const float *b, ulong stride, int depth, int columns, float *panel) {
-    if (TRANSPOSE_B) {
+INLINED void copy_panel(bool transposed, __global const float *b, ulong stride, int depth, int columns, float *panel) {
+    if (transposed) {
         const int whole = depth / VEC * VEC;
         for (int p = 0; p < whole; p += VEC) {
             for (int j = 0; j < PANEL; j += VEC) {
@@ -74,6 +75,18 @@ INLINED void copy_panel(__global const float *b, ulong stride, int depth, int co
             for (int j = 0; j < PANEL; j++) {
                 panel[p * PANEL + j] = from[min(j, columns - 1)];
             }
+        }
+    }
+}
+
+/* Adds a tile's rows of A times the panel. `step`: from one column of A to the next. */
+INLINED void multiply(__global const float *const *from, ulong step, const float *panel, int depth, vec_t (*sums)[2]) {
+    UNROLL(4) for (int p = 0; p < depth; p++) {
+        const vec_t left = VEC_LOAD(panel + p * PANEL), right = VEC_LOAD(panel + p * PANEL + VEC);
+        UNROLL(TILE_ROWS) for (int i = 0; i < TILE_ROWS; i++) {
+            const float factor = from[i][p * step];
+            sums[i][0] += factor * left;
+            sums[i][1] += factor * right;
         }
     }
 }
@@ -116,7 +129,7 @@ INLINED void mirror(__global const float *c, __global float *mirrored, ulong str
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a, ulong a_at, ulong a_stride,
+gemm_panels(int transpose_a, int transpose_b, ulong m, ulong n, ulong k, ulong group_rows, __global const float *a, ulong a_at, ulong a_stride,
             __global const float *b, ulong b_at, ulong b_stride, float beta, __global float *c, ulong c_at,
             ulong c_stride) {
     float panel[DEPTH * PANEL] ALIGNED;
@@ -127,29 +140,27 @@ gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a
     if (first >= end) {
         return;
     }
-    a_at += matrix * a_stride * (TRANSPOSE_A ? k : m);
-    b_at += matrix * b_stride * (TRANSPOSE_B ? n : k);
+    a_at += matrix * a_stride * (transpose_a ? k : m);
+    b_at += matrix * b_stride * (transpose_b ? n : k);
     c_at += matrix * c_stride * m;
+    const ulong step = transpose_a ? a_stride : 1, next = transpose_a ? 1 : a_stride; /* in A, to the next k and row */
     const int columns = min((ulong)PANEL, n - column);
     for (ulong start = 0; start == 0 || start < k; start += DEPTH) { /* once for k == 0, too */
         const int depth = min((ulong)DEPTH, k - start);
-        const ulong corner = TRANSPOSE_B ? column * b_stride + start : start * b_stride + column;
-        copy_panel(b + b_at + corner, b_stride, depth, columns, panel);
+        const ulong corner = transpose_b ? column * b_stride + start : start * b_stride + column;
+        copy_panel(transpose_b, b + b_at + corner, b_stride, depth, columns, panel);
         for (ulong row = first; row < end; row += TILE_ROWS) {
             __global const float *from[TILE_ROWS];
             vec_t sums[TILE_ROWS][2];
             UNROLL(TILE_ROWS) for (int i = 0; i < TILE_ROWS; i++) { /* past the end: the last one again */
                 const ulong own = min(row + i, end - 1);
-                from[i] = a + a_at + (TRANSPOSE_A ? start * a_stride + own : own * a_stride + start);
+                from[i] = a + a_at + start * step + own * next;
                 sums[i][0] = sums[i][1] = (vec_t)(0.0f);
             }
-            UNROLL(4) for (int p = 0; p < depth; p++) {
-                const vec_t left = VEC_LOAD(panel + p * PANEL), right = VEC_LOAD(panel + p * PANEL + VEC);
-                UNROLL(TILE_ROWS) for (int i = 0; i < TILE_ROWS; i++) {
-                    const float factor = from[i][TRANSPOSE_A ? p * a_stride : (ulong)p];
-                    sums[i][0] += factor * left;
-                    sums[i][1] += factor * right;
-                }
+            if (transpose_a) {
+                multiply(from, a_stride, panel, depth, sums);
+            } else {
+                multiply(from, 1, panel, depth, sums);
             }
             UNROLL(TILE_ROWS) for (int i = 0; i < TILE_ROWS; i++) {
                 if (row + i < end) {

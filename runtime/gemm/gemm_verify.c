@@ -368,9 +368,10 @@ static int verify_class(struct compute *compute, size_t number, enum element_typ
     return status;
 }
 
-static int verify_classes(struct compute *compute, enum element_type type) {
+static int verify_classes(struct compute *compute, enum element_type type, bool symmetric) {
     for (size_t i = 0; i < COUNT(classes); i++) {
-        if (verify_class(compute, i, ELEMENT_FP32) || (type != ELEMENT_FP32 && verify_class(compute, i, type))) {
+        if (classes[i].gemm.symmetric == symmetric &&
+            (verify_class(compute, i, ELEMENT_FP32) || (type != ELEMENT_FP32 && verify_class(compute, i, type)))) {
             return -1;
         }
     }
@@ -407,19 +408,28 @@ static int verify_backend(struct compute *compute, enum element_type type) {
         compute_forget(compute);
         fp32->take_large(compute, false);
     }
-    return is_wrong || verify_classes(compute, type) ? -1 : 0;
+    return is_wrong || verify_classes(compute, type, false) ? -1 : 0;
 }
 
-int gemm_verify(struct compute *compute, enum element_type type) {
+static int verify_once(struct compute *compute, enum element_type type, bool symmetric) {
     const struct gemm_state *state = gemm_state(compute);
-    char what[sizeof state->description + CHECKSUM_SIZE + 16], key[CHECKSUM_SIZE];
-    snprintf(what, sizeof what, "%s %s %s", element_name(type), state->identity, state->description);
+    char what[sizeof state->description + CHECKSUM_SIZE + 32], key[CHECKSUM_SIZE];
+    snprintf(what, sizeof what, "%s%s %s %s", symmetric ? "symmetric " : "", element_name(type), state->identity,
+             state->description);
     if (self_test_passed(compute, what, key)) {
         return 0;
     }
-    if (verify_backend(compute, type)) {
+    if (symmetric ? verify_classes(compute, type, true) : verify_backend(compute, type)) {
         return compute->failure ? -1 : 1;
     }
     self_test_keep(compute, key);
     return 0;
+}
+
+int gemm_verify(struct compute *compute, enum element_type type) {
+    return verify_once(compute, type, false);
+}
+
+int gemm_verify_symmetric(struct compute *compute, enum element_type type) {
+    return verify_once(compute, type, true);
 }

@@ -8,6 +8,9 @@
  * its library, and parameters (self_test.h). 1 with what is wrong, -1 with an error where nothing came out. */
 int gemm_verify(struct compute *compute, enum element_type type);
 
+/* The same for products of a matrix with itself, which Muon alone makes. */
+int gemm_verify_symmetric(struct compute *compute, enum element_type type);
+
 /* ---- one GEMM, for self-tests of backends and for tests */
 
 /* What computes it: gemm_run, or a part of a backend that is not open yet. */

@@ -295,6 +295,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .attn_scale = config->attn_scale,
         .activation = config->activation,
         .type = gpt->options.type,
+        .forward_only = !is_training(gpt),
         .muon = is_training(gpt) && gpt->options.optimizer->matrices,
         .muon_type = muon_type(gpt),
         .residual = config->residual,

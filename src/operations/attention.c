@@ -301,9 +301,10 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
  * compute needs), where results mean nothing: 0 if they are right, 1 if wrong, -1 if the check cannot run. */
 static int check_once(struct operations *operations, const char *kernels) {
     const struct head_shape heads = head_shape(&operations->shape);
-    char what[sizeof operations->attention_by + 96], key[CHECKSUM_SIZE];
+    char what[sizeof operations->attention_by + 112], key[CHECKSUM_SIZE];
     snprintf(what, sizeof what,
-             "attention by %s, %" PRId64 " heads, %" PRId64 " key heads, %" PRId64 " channels, %s", kernels,
+             "attention by %s%s, %" PRId64 " heads, %" PRId64 " key heads, %" PRId64 " channels, %s", kernels,
+             operations->shape.forward_only ? ", forward" : "",
              heads.heads, heads.kv_heads, heads.size, element_name(operations->shape.type));
     if (operations->shape.attn_scale > 0.0) {
         snprintf(what + strlen(what), sizeof what - strlen(what), ", scale %.9g", operations->shape.attn_scale);

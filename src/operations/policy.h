@@ -46,6 +46,7 @@ struct operation_shape {
     int softcap_kind;                    /* enum softcap_kind */
     double attn_scale;                   /* of attention scores; 0: 1 / sqrt(D) */
     enum element_type type;              /* of activations */
+    bool forward_only;                   /* there are no backward passes */
     bool muon;                           /* the optimizer is Muon */
     enum element_type muon_type;         /* of its iterations' matrices */
     const struct residual_variant *residual;

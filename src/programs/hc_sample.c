@@ -7,6 +7,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/programs/program.h"
 #include "src/sampling/sample_print.h"
+#include "src/settings/compile_ahead.h"
 #include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
 #include "src/text/model_tokenizer.h"
@@ -36,6 +37,9 @@ struct settings {
     char *checkpoint, *prompt, *prompt_file, *stop;
     int dtype; /* enum element_type, or TYPE_AUTO */
     int64_t seed, batch_size;
+    bool compile_only;
+    const struct option_spec *specs; /* the table that filled this */
+    size_t spec_count;
 };
 
 /* What there is between settings and text. */
@@ -48,6 +52,8 @@ struct session {
     size_t count;
     struct compute *compute;
     struct gpt gpt;
+    struct compile_ahead ahead;
+    char purpose[40]; /* of its kernels */
 };
 
 /* ---- the prompt */
@@ -112,8 +118,14 @@ static int64_t sequence_of(const struct session *session) {
 static int open_model(struct session *session) {
     const struct settings *settings = session->settings;
     const int64_t samples = settings->sample.samples;
+    struct device_settings device = settings->device;
     struct type_choice choice;
-    if (type_choice_open(&settings->device, settings->dtype, (size_t)session->config.n_embd, &program.ranks,
+    snprintf(session->purpose, sizeof session->purpose, "generation, type %d", settings->dtype);
+    session->ahead =
+        (struct compile_ahead){settings->specs, settings->spec_count, &session->config, session->purpose, "", 0};
+    device.ahead = settings->compile_only ? NULL : &session->ahead;
+    device.unverified = settings->compile_only;
+    if (type_choice_open(&device, settings->dtype, (size_t)session->config.n_embd, &program.ranks,
                          &session->compute, &choice)) {
         return -1;
     }
@@ -123,9 +135,24 @@ static int open_model(struct session *session) {
                                         .mode = GPT_GENERATION,
                                         .type = choice.type};
     return gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt) ||
-                   checkpoint_load_weights(settings->checkpoint, &session->gpt)
+                   (!settings->compile_only && checkpoint_load_weights(settings->checkpoint, &session->gpt))
                ? -1
                : 0;
+}
+
+/* ---- --compile-only */
+
+/* Every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
+static int rehearse(struct session *session) {
+    compile_ahead_reduce(&session->config);
+    session->count = (size_t)session->config.block_size - 1;
+    session->tokens = memory_zeroed(session->count + 1, sizeof *session->tokens);
+    float *logits = memory_allocate((size_t)session->config.vocab_size, sizeof *logits);
+    const int status = open_model(session) ||
+                       generation_prefill(&session->gpt, 0, session->tokens, session->count, logits) ||
+                       generation_step(&session->gpt, 1, (int64_t)session->count, session->tokens, logits);
+    free(logits);
+    return status ? -1 : 0;
 }
 
 /* ---- the text */
@@ -153,8 +180,11 @@ static int run(const struct settings *settings) {
                                        : "--checkpoint is needed; see hc_sample --help");
         return PROGRAM_WRONG;
     }
-    const int status =
-        open_tokenizer(&session) || open_prompt(&session) || open_model(&session) || print_samples(&session);
+    const int status = open_tokenizer(&session) ||
+                       (settings->compile_only
+                            ? rehearse(&session)
+                            : open_prompt(&session) || open_model(&session) || print_samples(&session));
+    compile_ahead_end(&session.ahead, session.compute, status == 0 && !interrupt_requested());
     gpt_release(&session.gpt);
     compute_close(session.compute);
     tokenizer_close(session.tokenizer);
@@ -168,8 +198,8 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         HEADING("What to write"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
-        TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins"),
-        TEXT("prompt_file", &settings.prompt_file, NULL,
+        PROCESS_TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins"),
+        PROCESS_TEXT("prompt_file", &settings.prompt_file, NULL,
              "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "
              "standard input"),
         INT("max_new_tokens", &settings.sample.count, "300", 0, 1e9, "tokens to add, at most"),
@@ -191,7 +221,10 @@ int main(int argc, char **argv) {
             "samples computed together: faster, for more memory"),
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype, "auto"),
+        COMPILE_ONLY_OPTION(&settings.compile_only),
     };
+    settings.specs = specs;
+    settings.spec_count = COUNT(specs);
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);
     }

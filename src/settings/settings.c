@@ -30,15 +30,23 @@ int settings_open_unverified(const struct device_settings *settings, enum elemen
     return 0;
 }
 
-int settings_verify_device(struct compute *compute, enum element_type type) {
+/* Of a self-test with this status. */
+static int report(const struct compute *compute, enum element_type type, int status) {
     char named[64];
-    const int status = compute->verify ? gemm_verify(compute, type) : 0;
     if (status <= 0) {
         return status;
     }
     snprintf(named, sizeof named, "matrix multiplication by %s", gemm_name(compute));
     return self_test_refuse(compute, named,
                             type == ELEMENT_FP32 ? "another --gemm, " : "another --gemm, --dtype fp32, ");
+}
+
+int settings_verify_device(struct compute *compute, enum element_type type) {
+    return report(compute, type, compute->verify ? gemm_verify(compute, type) : 0);
+}
+
+int settings_verify_symmetric(struct compute *compute, enum element_type type) {
+    return report(compute, type, compute->verify ? gemm_verify_symmetric(compute, type) : 0);
 }
 
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,

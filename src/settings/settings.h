@@ -39,6 +39,9 @@ int settings_open_unverified(const struct device_settings *settings, enum elemen
 /* Compares them, in fp32 and this type, unless nothing is to be verified. -1 with what is wrong and what to do. */
 int settings_verify_device(struct compute *compute, enum element_type type);
 
+/* The same for products of a matrix with itself, in fp32 and this type. */
+int settings_verify_symmetric(struct compute *compute, enum element_type type);
+
 /* Both. After a failure a *compute that is not NULL is still to be closed. */
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                          struct compute **compute);

@@ -175,17 +175,19 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
     return ranks->count > 1 ? exchange(ranks, *compute, true, choice) : 0;
 }
 
-int type_choice_muon(const struct compute *compute, enum element_type type, struct ranks *ranks,
+int type_choice_muon(struct compute *compute, enum element_type type, struct ranks *ranks,
                      struct optimizer_settings *optimizer) {
     double others = muon_prefers_bf16(compute, type) ? 0.0 : 1.0; /* ranks that prefer fp32 */
-    if (!optimizer_at((size_t)optimizer->optimizer)->matrices || optimizer->muon_dtype != MUON_AUTO) {
+    if (!optimizer_at((size_t)optimizer->optimizer)->matrices) {
         return 0;
     }
-    if (ranks_sum(ranks, &others, 1)) {
-        return -1;
+    if (optimizer->muon_dtype == MUON_AUTO) {
+        if (ranks_sum(ranks, &others, 1)) {
+            return -1;
+        }
+        optimizer->muon_dtype = others > 0.0 ? MUON_FP32 : MUON_BF16;
     }
-    optimizer->muon_dtype = others > 0.0 ? MUON_FP32 : MUON_BF16;
-    return 0;
+    return ranks_agree(ranks, settings_verify_symmetric(compute, type));
 }
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {

@@ -20,9 +20,9 @@ struct type_choice {
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 
-/* Decides what muon_dtype = auto stands for, if the optimizer has it: bf16 if every rank prefers that with
- * activations of this type. Collective. */
-int type_choice_muon(const struct compute *compute, enum element_type type, struct ranks *ranks,
+/* If the optimizer is Muon, decides what muon_dtype = auto stands for: bf16 if every rank prefers that with
+ * activations of this type; and verifies the products that it makes. Collective. */
+int type_choice_muon(struct compute *compute, enum element_type type, struct ranks *ranks,
                      struct optimizer_settings *optimizer);
 
 /* For rank 0: prints "dtype    bf16: ..." to `lines` unless the type was given, or `lines` is NULL; the warning to
