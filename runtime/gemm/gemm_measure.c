@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define ROUNDS     3     /* at least */
-#define SECONDS    0.3   /* of rounds for a rate */
+#define SECONDS    0.1   /* of rounds for a rate */
 #define PERIOD     65521 /* elements until they repeat: a prime, so that rows differ */
 #define ROUND      0.01  /* seconds of calls for one wait of the host, which may take as long as a GEMM */
 #define MOST_CALLS 256   /* in a round */

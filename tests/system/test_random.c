@@ -1,4 +1,5 @@
 /* random: published vectors, and the distributions. */
+#include "runtime/system/polar.h"
 #include "runtime/system/random.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -95,6 +96,46 @@ UNIT_TEST(test_normal_does_not_depend_on_the_split) {
             random_normal(key, first + at, COUNT - at < step ? COUNT - at : step, 0, 0.02, parts + at);
         }
         assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+/* Box-Muller by the C library's functions of one number, whatever the processor has: to the bit. */
+UNIT_TEST(test_normal_is_that_of_the_library) {
+    enum { COUNT = 1 << 21 };
+    static float values[COUNT];
+    const double means[] = {0.0, 0.0, 3.0}, deviations[] = {1.0, 0.02, 0.25};
+    for (int kind = 0; kind < 3; kind++) {
+        const uint64_t key = random_key(5, "library");
+        random_normal(key, 0, COUNT, means[kind], deviations[kind], values);
+        for (uint32_t i = 0; i < COUNT / 2; i++) {
+            const uint32_t counter[4] = {i, 0, 0, 3}, keys[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+            uint32_t words[4];
+            random_philox(counter, keys, words);
+            const double u = (double)((words[0] | (uint64_t)words[1] << 32) >> 11) * 0x1p-53;
+            const double angle =
+                6.283185307179586476925 * ((double)((words[2] | (uint64_t)words[3] << 32) >> 11) * 0x1p-53);
+            const double radius = deviations[kind] * sqrt(-2.0 * log(1.0 - u));
+            const float pair[2] = {(float)(means[kind] + radius * cos(angle)),
+                                   (float)(means[kind] + radius * sin(angle))};
+            assert_memory_equal(pair, &values[2 * i], sizeof pair);
+        }
+    }
+}
+
+/* That of several numbers at once keeps its error, at the ends of its domain, too. */
+UNIT_TEST(test_polar_keeps_its_error) {
+    enum { COUNT = 1 << 16 };
+    static double uniforms[COUNT], angles[COUNT], radii[COUNT], cosines[COUNT], sines[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        uniforms[i] = i < 53 ? ldexp(1.0, -i) : i < 106 ? 1.0 - ldexp(1.0, 52 - i) : (i + 1.0) / COUNT;
+        angles[i] = 6.283185307179586476925 * (i < 200 ? (i / 8 + ldexp(i % 8, -50)) / 25 : (double)i / COUNT);
+    }
+    polar(COUNT, uniforms, angles, radii, cosines, sines);
+    for (int i = 0; i < COUNT; i++) {
+        const double radius = sqrt(-2.0 * log(uniforms[i]));
+        assert_true(fabs(radii[i] - radius) <= POLAR_ERROR * radius);
+        assert_true(fabs(cosines[i] - cos(angles[i])) <= POLAR_ERROR);
+        assert_true(fabs(sines[i] - sin(angles[i])) <= POLAR_ERROR);
     }
 }
 
