@@ -10,20 +10,32 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SELF "/proc/self/exe"
 
-enum { CONTEXT = 64 }; /* more rows than the kernels for few rows take */
+enum {
+    CONTEXT = 64, /* more rows than the kernels for few rows take */
+    LOOKS = 5,    /* for an idle core */
+};
 
 void compile_ahead_reduce(struct model_config *model) {
     model->n_layer = model->residual->uses_depth ? model->n_layer : 1;
     model->block_size = model->block_size < CONTEXT ? model->block_size : CONTEXT;
 }
 
-/* Whether another process finds a core for itself. */
+/* Whether another process finds a core for itself. The driver's threads, which have just started, run for a moment. */
 static bool has_idle_core(void) {
-    return host_local_count() == 1 && host_running() > 0 && host_running() < host_cores();
+    const struct timespec pause = {0, 1000000};
+    for (int i = 0; i < LOOKS && host_local_count() == 1; i++) {
+        const unsigned running = host_running();
+        if (running > 0 && running < host_cores()) {
+            return true;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return false;
 }
 
 /* Writes the key of this model's kernels. Whether they were compiled before. */
