@@ -12,8 +12,8 @@
  * With SYMMETRIC, C is symmetric and beta 0: a panel's work-item begins at the diagonal, and copies what is below
  * the diagonal's square to its place in C's upper triangle.
  *
- * Build constants: VEC, SYMMETRIC. Which operand is transposed is an argument: a kernel for each case would be compiled
- * three times as long, and is no faster.
+ * Build constants: VEC, SYMMETRIC. Which operand is transposed is an argument: a kernel for each case would take
+ * three times as long to compile, and be no faster.
  */
 #define TILE_ROWS 6
 #define PANEL     (2 * VEC)
@@ -44,7 +44,8 @@ INLINED void transpose(vec_t *square) {
 }
 
 /* Rows and columns of op(B) from `b` on. Columns past the edge repeat the last one. */
-INLINED void copy_panel(bool transposed, __global const float *b, ulong stride, int depth, int columns, float *panel) {
+INLINED void copy_panel(bool transposed, __global const float *b, ulong stride, int depth, int columns,
+                        float *panel) {
     if (transposed) {
         const int whole = depth / VEC * VEC;
         for (int p = 0; p < whole; p += VEC) {
@@ -80,7 +81,8 @@ INLINED void copy_panel(bool transposed, __global const float *b, ulong stride, 
 }
 
 /* Adds a tile's rows of A times the panel. `step`: from one column of A to the next. */
-INLINED void multiply(__global const float *const *from, ulong step, const float *panel, int depth, vec_t (*sums)[2]) {
+INLINED void multiply(__global const float *const *from, ulong step, const float *panel, int depth,
+                      vec_t (*sums)[2]) {
     UNROLL(4) for (int p = 0; p < depth; p++) {
         const vec_t left = VEC_LOAD(panel + p * PANEL), right = VEC_LOAD(panel + p * PANEL + VEC);
         UNROLL(TILE_ROWS) for (int i = 0; i < TILE_ROWS; i++) {
@@ -129,9 +131,9 @@ INLINED void mirror(__global const float *c, __global float *mirrored, ulong str
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-gemm_panels(int transpose_a, int transpose_b, ulong m, ulong n, ulong k, ulong group_rows, __global const float *a, ulong a_at, ulong a_stride,
-            __global const float *b, ulong b_at, ulong b_stride, float beta, __global float *c, ulong c_at,
-            ulong c_stride) {
+gemm_panels(int transpose_a, int transpose_b, ulong m, ulong n, ulong k, ulong group_rows, __global const float *a,
+            ulong a_at, ulong a_stride, __global const float *b, ulong b_at, ulong b_stride, float beta,
+            __global float *c, ulong c_at, ulong c_stride) {
     float panel[DEPTH * PANEL] ALIGNED;
     const ulong panels = (n + PANEL - 1) / PANEL, blocks = (m + group_rows - 1) / group_rows;
     const ulong matrix = get_group_id(0) / (panels * blocks), place = get_group_id(0) % (panels * blocks);
@@ -143,7 +145,8 @@ gemm_panels(int transpose_a, int transpose_b, ulong m, ulong n, ulong k, ulong g
     a_at += matrix * a_stride * (transpose_a ? k : m);
     b_at += matrix * b_stride * (transpose_b ? n : k);
     c_at += matrix * c_stride * m;
-    const ulong step = transpose_a ? a_stride : 1, next = transpose_a ? 1 : a_stride; /* in A, to the next k and row */
+    /* in A, to the next k and to the next row */
+    const ulong step = transpose_a ? a_stride : 1, next = transpose_a ? 1 : a_stride;
     const int columns = min((ulong)PANEL, n - column);
     for (ulong start = 0; start == 0 || start < k; start += DEPTH) { /* once for k == 0, too */
         const int depth = min((ulong)DEPTH, k - start);

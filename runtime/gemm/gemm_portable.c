@@ -62,10 +62,11 @@ void gemm_panels_run(struct compute *compute, const struct gemm_call *call) {
         return;
     }
     const struct launch launch = {.kernel = &kernel, .groups = groups, .local = 1, .flops = flops_of(call)};
-    KERNEL_LAUNCH(compute, &launch, ARG_I32(call->transpose_a), ARG_I32(call->transpose_b), ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k), ARG_U64(rows),
-                  ARG_SPAN_IN(*a, count * call->m * call->k), ARG_U64(a->stride),
-                  ARG_SPAN_IN(*b, count * call->n * call->k), ARG_U64(b->stride), ARG_F32(call->beta),
-                  ARG_SPAN_(call->c, count * call->m * call->n, call->beta != 0.0f, 1), ARG_U64(call->c.stride));
+    KERNEL_LAUNCH(compute, &launch, ARG_I32(call->transpose_a), ARG_I32(call->transpose_b), ARG_U64(call->m),
+                  ARG_U64(call->n), ARG_U64(call->k), ARG_U64(rows), ARG_SPAN_IN(*a, count * call->m * call->k),
+                  ARG_U64(a->stride), ARG_SPAN_IN(*b, count * call->n * call->k), ARG_U64(b->stride),
+                  ARG_F32(call->beta), ARG_SPAN_(call->c, count * call->m * call->n, call->beta != 0.0f, 1),
+                  ARG_U64(call->c.stride));
 }
 
 /* ---- the backend */

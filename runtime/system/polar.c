@@ -1,8 +1,8 @@
 #include "runtime/system/polar.h"
 #include <math.h>
 
-/* CMakeLists.txt has this file compiled with -O3 and without errno and exceptions of mathematical functions, which GCC
- * wants for vector functions. Clang would need to be told of the library that has them. */
+/* CMakeLists.txt has this file compiled with -O3, and without errno and exceptions of mathematical functions: GCC
+ * takes vector functions only then. Clang would have to be told of the library that has them. */
 #if defined __x86_64__ && defined __GLIBC__ && !defined __clang__ && !defined __SANITIZE_ADDRESS__ &&              \
     !defined __SANITIZE_THREAD__
 double log(double) __attribute__((simd("notinbranch")));

@@ -304,8 +304,8 @@ static int check_once(struct operations *operations, const char *kernels) {
     char what[sizeof operations->attention_by + 112], key[CHECKSUM_SIZE];
     snprintf(what, sizeof what,
              "attention by %s%s, %" PRId64 " heads, %" PRId64 " key heads, %" PRId64 " channels, %s", kernels,
-             operations->shape.forward_only ? ", forward" : "",
-             heads.heads, heads.kv_heads, heads.size, element_name(operations->shape.type));
+             operations->shape.forward_only ? ", forward" : "", heads.heads, heads.kv_heads, heads.size,
+             element_name(operations->shape.type));
     if (operations->shape.attn_scale > 0.0) {
         snprintf(what + strlen(what), sizeof what - strlen(what), ", scale %.9g", operations->shape.attn_scale);
     }

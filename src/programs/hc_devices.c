@@ -8,22 +8,29 @@
 #include "src/programs/program.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static struct program program = {
     .info.name = "hc_devices",
     .info.summary =
         "Lists the OpenCL devices of this machine, numbered as --device N takes them, and shows which of them each "
-        "word that --device takes picks for this process. Exit status 1 means that there is none.",
+        "word that --device takes picks for this process. Exit status 1 means that there is none. --compile fills "
+        "the cache of kernels for later runs.",
     .info.usage = "[OPTIONS]",
-    .info.examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices",
+    .info.examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices\n"
+                     "hc_devices --compile configs/M.conf",
     .computes = true,
 };
 
 static bool verbose;
+static char *compiled;
 
 static struct option_spec options[] = {
     BOOL("verbose", &verbose, "false",
          "also show what kernels do differently on each device: vectors, work-groups, tiles, what is fused"),
+    TEXT("compile", &compiled, NULL,
+         "config file of a run: compile the kernels that it needs, as hc_train --compile-only does, and stop"),
 };
 
 static const char *type_name(const struct device *device) {
@@ -173,9 +180,24 @@ static int print_all(void) {
     return count ? PROGRAM_DONE : PROGRAM_FAILED;
 }
 
+/* Becomes hc_train, which lies beside this program. Returns only on failure. */
+static int compile_kernels(void) {
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof "hc_train");
+    char *slash = length > 0 ? memrchr(path, '/', (size_t)length) : NULL;
+    if (!slash) {
+        error_set_errno("cannot find hc_train beside this program");
+        return PROGRAM_FAILED;
+    }
+    strcpy(slash + 1, "hc_train");
+    execl(path, "hc_train", "--config", compiled, "--compile-only", (char *)NULL);
+    error_set_errno("cannot run %s", path);
+    return PROGRAM_FAILED;
+}
+
 int main(int argc, char **argv) {
     if (program_begin(&program, options, COUNT(options), argc, argv)) {
-        program.status = print_all();
+        program.status = compiled ? compile_kernels() : print_all();
     }
     return program_end(&program);
 }

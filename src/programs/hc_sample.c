@@ -121,8 +121,10 @@ static int open_model(struct session *session) {
     struct device_settings device = settings->device;
     struct type_choice choice;
     snprintf(session->purpose, sizeof session->purpose, "generation, type %d", settings->dtype);
-    session->ahead =
-        (struct compile_ahead){settings->specs, settings->spec_count, &session->config, session->purpose, "", 0};
+    session->ahead = (struct compile_ahead){.specs = settings->specs,
+                                            .spec_count = settings->spec_count,
+                                            .model = &session->config,
+                                            .purpose = session->purpose};
     device.ahead = settings->compile_only ? NULL : &session->ahead;
     device.unverified = settings->compile_only;
     if (type_choice_open(&device, settings->dtype, (size_t)session->config.n_embd, &program.ranks,
@@ -180,10 +182,10 @@ static int run(const struct settings *settings) {
                                        : "--checkpoint is needed; see hc_sample --help");
         return PROGRAM_WRONG;
     }
-    const int status = open_tokenizer(&session) ||
-                       (settings->compile_only
-                            ? rehearse(&session)
-                            : open_prompt(&session) || open_model(&session) || print_samples(&session));
+    const int status =
+        open_tokenizer(&session) ||
+        (settings->compile_only ? rehearse(&session)
+                                : open_prompt(&session) || open_model(&session) || print_samples(&session));
     compile_ahead_end(&session.ahead, session.compute, status == 0 && !interrupt_requested());
     gpt_release(&session.gpt);
     compute_close(session.compute);
@@ -199,9 +201,10 @@ int main(int argc, char **argv) {
         HEADING("What to write"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
         PROCESS_TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins"),
-        PROCESS_TEXT("prompt_file", &settings.prompt_file, NULL,
-             "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "
-             "standard input"),
+        PROCESS_TEXT(
+            "prompt_file", &settings.prompt_file, NULL,
+            "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "
+            "standard input"),
         INT("max_new_tokens", &settings.sample.count, "300", 0, 1e9, "tokens to add, at most"),
         TEXT("stop", &settings.stop, NULL, "end a sample before this text, when it appears among the added text"),
         INT("num_samples", &settings.sample.samples, "1", 1, 1e6,

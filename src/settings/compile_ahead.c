@@ -17,17 +17,23 @@
 
 enum {
     CONTEXT = 64, /* more rows than the kernels for few rows take */
+    LAYERS = 2,   /* what reads earlier layers does not in the first */
     LOOKS = 5,    /* for an idle core */
 };
 
 void compile_ahead_reduce(struct model_config *model) {
-    model->n_layer = model->residual->uses_depth ? model->n_layer : 1;
+    model->n_layer = model->residual->uses_depth || model->n_layer < LAYERS ? model->n_layer : LAYERS;
     model->block_size = model->block_size < CONTEXT ? model->block_size : CONTEXT;
 }
 
-/* Whether another process finds a core for itself. The driver's threads, which have just started, run for a moment. */
+/* Whether another process finds a core for itself. The driver's threads, which have just started, run for a moment.
+ */
 static bool has_idle_core(void) {
     const struct timespec pause = {0, 1000000};
+    const char *wanted = getenv("HCTRAIN_COMPILE_AHEAD");
+    if (wanted && *wanted) {
+        return strcmp(wanted, "0") != 0;
+    }
     for (int i = 0; i < LOOKS && host_local_count() == 1; i++) {
         const unsigned running = host_running();
         if (running > 0 && running < host_cores()) {
@@ -67,7 +73,8 @@ static int text_file(const char *text) {
 }
 
 void compile_ahead_start(struct compile_ahead *ahead, const struct compute *compute) {
-    char *arguments[] = {SELF, "--config", "/dev/stdin", "--compile-only", NULL};
+    char *program = ahead->program ? ahead->program : SELF;
+    char *arguments[] = {program, "--config", "/dev/stdin", "--compile-only", NULL};
     if (!device_is_pocl(&compute->device) || compute->dry || find_key(ahead, compute) || !*ahead->key ||
         !has_idle_core()) {
         return;
@@ -75,7 +82,7 @@ void compile_ahead_start(struct compile_ahead *ahead, const struct compute *comp
     char *text = options_text(ahead->specs, ahead->spec_count);
     const int settings = text_file(text);
     const struct spawn_place place = {.in = settings, .out = SPAWN_SILENT, .err = SPAWN_SILENT};
-    if (settings >= 0 && spawn_program(&ahead->child, SELF, arguments, &place)) {
+    if (settings >= 0 && spawn_program(&ahead->child, program, arguments, &place)) {
         ahead->child = 0;
     }
     if (settings >= 0) {

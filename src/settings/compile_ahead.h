@@ -1,9 +1,9 @@
 /* A second process that compiles kernels of the model while this one tests the device, which needs other kernels.
  *
- * PoCL compiles one kernel at a time in a process, when the kernel is launched for the first time, and keeps what it
- * compiled in files where other processes find it. So the second process, the same program with --compile-only, runs
- * one small step of a model of one layer. It changes nothing else, and nothing depends on it: without it all is
- * compiled here. */
+ * PoCL compiles one kernel at a time in a process, when the kernel is launched for the first time, and keeps what
+ * it compiled in files where other processes find it. So the second process, the same program with --compile-only,
+ * runs one small step of a model of two layers. It changes nothing else, and nothing depends on it: without it all
+ * is compiled here. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -16,13 +16,15 @@ struct compile_ahead {
     const struct option_spec *specs; /* of this program, which has the option compile_only */
     size_t spec_count;
     struct model_config *model;
+    char *program;       /* NULL: the one that runs; another in tests */
     const char *purpose; /* what kernels depend on besides the model and the device */
     char key[CHECKSUM_SIZE];
     pid_t child; /* 0: none */
 };
 
 /* Starts the other process if the device is PoCL's, a core is idle, and this model's kernels have not been compiled
- * for this device before. */
+ * for this device before. HCTRAIN_COMPILE_AHEAD=0 in the environment keeps it from that, and 1 says that a core is
+ * idle. */
 void compile_ahead_start(struct compile_ahead *ahead, const struct compute *compute);
 
 /* Call when all kernels have run, and in any case before the program ends: ends the other process if it is still

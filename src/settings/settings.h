@@ -25,7 +25,7 @@ struct device_settings {
     char *clblast_parameters;
     bool profile;
     struct compile_ahead *ahead; /* what to start when the device is open; NULL: nothing */
-    bool unverified; /* skip the comparison of the device's results with the host's; no option */
+    bool unverified;             /* skip the comparison of the device's results with the host's; no option */
     /* As in struct compute_options; no options of programs. */
     const struct gpu_model *model;
     bool record, dry;

@@ -4,11 +4,15 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
+#include "runtime/system/sizes.h"
+#include "src/operations/attention.h"
 #include "src/settings/compile_ahead.h"
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
 #include "src/training/data_set.h"
 #include <stdlib.h>
+
+enum { ROWS = 64 }; /* of tokens: other kernels multiply few rows */
 
 struct rehearsal {
     struct train_settings *settings;
@@ -54,8 +58,8 @@ static int create_model(struct rehearsal *rehearsal) {
 
 static int make_step(struct rehearsal *rehearsal) {
     struct gpt *gpt = &rehearsal->gpt;
-    const struct token_shape shape = {1, gpt->config.block_size};
-    int32_t *tokens = memory_zeroed((size_t)shape.sequence, sizeof *tokens);
+    const struct token_shape shape = {rehearsal->settings->batch_size, gpt->config.block_size};
+    int32_t *tokens = memory_zeroed((size_t)(shape.batch * shape.sequence), sizeof *tokens);
     float loss, norm;
     gpt_zero(gpt);
     int status = gpt_set_batch(gpt, shape, tokens, tokens);
@@ -77,7 +81,10 @@ static int run(struct rehearsal *rehearsal) {
     }
     compute = rehearsal->compute;
     compute->verify = true;
-    return settings_verify_device(compute, (enum element_type)rehearsal->settings->dtype);
+    return attention_check(&rehearsal->gpt.operations) ||
+                   settings_verify_device(compute, (enum element_type)rehearsal->settings->dtype)
+               ? -1
+               : 0;
 }
 
 enum program_status rehearsal_run(struct train_settings *settings, struct ranks *ranks) {
@@ -87,7 +94,9 @@ enum program_status rehearsal_run(struct train_settings *settings, struct ranks 
         return PROGRAM_FAILED;
     }
     compile_ahead_reduce(&settings->model);
-    settings->batch_size = settings->gradient_accumulation_steps = 1;
+    const int64_t rows = (int64_t)groups_for(ROWS, (size_t)settings->model.block_size);
+    settings->batch_size = rows < settings->batch_size ? rows : settings->batch_size;
+    settings->gradient_accumulation_steps = 1;
     if (model_config_check(&settings->model)) {
         return PROGRAM_WRONG;
     }

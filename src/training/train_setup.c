@@ -192,8 +192,8 @@ static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
     settings->device.unverified = settings->plan_only;
-    snprintf(trainer->purpose, sizeof trainer->purpose, "training, type %d, optimizer %d, recompute %d", settings->dtype,
-             settings->optimizer.optimizer, settings->recompute);
+    snprintf(trainer->purpose, sizeof trainer->purpose, "training, type %d, optimizer %d, recompute %d",
+             settings->dtype, settings->optimizer.optimizer, settings->recompute);
     trainer->ahead = (struct compile_ahead){.specs = settings->specs,
                                             .spec_count = settings->spec_count,
                                             .model = &settings->model,

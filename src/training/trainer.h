@@ -30,7 +30,7 @@ struct trainer {
     struct run_folder folder; /* rank 0's, of the run */
     int64_t micro_steps;      /* of this rank in an iteration */
     struct compile_ahead ahead;
-    char purpose[80]; /* of its kernels */
+    char purpose[80];         /* of its kernels */
     double gemm_rate;         /* FLOP/s of all ranks together, what mfu is relative to */
     int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
     int64_t saved_evaluation; /* the last evaluation that it knows of */

@@ -1,0 +1,103 @@
+/* --compile-only compiles what a run needs, and the second process of a first start does the same. */
+#include "src/settings/compile_ahead.h"
+#include "src/training/train.h"
+#include "tests/support/run_control.h"
+#include <ftw.h>
+#include <sys/wait.h>
+
+static int kernels; /* found so far */
+
+static int count_kernel(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    const char *end = strrchr(path, '.');
+    (void)status, (void)place;
+    kernels += kind == FTW_F && end && strcmp(end, ".so") == 0;
+    return 0;
+}
+
+/* That PoCL keeps. */
+static int count_kernels(void) {
+    kernels = 0;
+    nftw(getenv("POCL_CACHE_DIR"), count_kernel, 16, FTW_PHYS);
+    return kernels;
+}
+
+static void begin_empty(const char *folder) {
+    assert_int_equal(files_make_folder(scratch_path(folder)), 0);
+    assert_int_equal(setenv("POCL_CACHE_DIR", scratch_path(folder), 1), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", scratch_path(folder), 1), 0);
+}
+
+RUN_TEST(nothing_is_left_to_compile) {
+    static const char *const models[][6] = {
+        {"--residual", "mhc", "--dropout", "0.1"},
+        {"--residual", "mudd", "--optimizer", "muon", "--recompute", "layer"},
+        {"--residual", "circulant", "--norm", "rmsnorm", "--position", "rope"},
+    };
+    for (size_t i = 0; i < COUNT(models); i++) {
+        const char *run = scratch_format("compiled-%zu", i);
+        const char *const *model = models[i];
+        begin_empty(scratch_format("empty-%zu", i));
+        assert_done(TRAIN(run, "--compile-only", model[0], model[1], model[2], model[3], model[4], model[5]));
+        assert_non_null(strstr(child_message(), "compiled the kernels for "));
+        assert_false(files_exist(scratch_path(run)));
+        const int before = count_kernels();
+        assert_in_range(before, 20, 80);
+        assert_done(TRAIN(run, "--max-iters", "2", model[0], model[1], model[2], model[3], model[4], model[5]));
+        assert_int_equal(count_kernels(), before);
+    }
+}
+
+/* Waits for the other process, which leaves this one without it. */
+static int finish_ahead(struct compile_ahead *ahead) {
+    int status = -1;
+    assert_true(ahead->child > 0);
+    assert_int_equal(waitpid(ahead->child, &status, 0), ahead->child);
+    ahead->child = 0;
+    return status;
+}
+
+RUN_TEST(second_process_compiles_once_for_each_model) {
+    static char program[] = TRAIN_PROGRAM, none[] = "/nowhere/hc_train";
+    struct train_settings settings = {0};
+    struct option_table table = {0};
+    struct compute *compute;
+    begin_empty("ahead");
+    assert_int_equal(setenv("HCTRAIN_COMPILE_AHEAD", "1", 1), 0);
+    train_options(&settings, &table);
+    require(options_set_defaults(table.rows, table.count));
+    train_options_apply(&settings, &table);
+    settings.model.n_embd = 32;
+    settings.model.n_head = 2;
+    settings.model.vocab_size = 50;
+    require(compute_open(&compute, &(struct compute_options){.device = "pocl"}));
+    struct compile_ahead ahead = {.specs = table.rows,
+                                  .spec_count = table.count,
+                                  .model = &settings.model,
+                                  .program = none,
+                                  .purpose = "a test"};
+    compile_ahead_start(&ahead, compute); /* what cannot be started is done without */
+    assert_int_equal(ahead.child, 0);
+    ahead.program = program;
+    compile_ahead_start(&ahead, compute);
+    assert_int_equal(finish_ahead(&ahead), 0);
+    assert_in_range(count_kernels(), 20, 80);
+    compile_ahead_end(&ahead, compute, false); /* nobody has used them: not known yet */
+    compile_ahead_start(&ahead, compute);
+    assert_true(ahead.child > 0);
+    compile_ahead_end(&ahead, compute, true); /* and ends it */
+    assert_int_equal(ahead.child, 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    compile_ahead_start(&ahead, compute);
+    assert_int_equal(ahead.child, 0);
+    settings.model.vocab_size = 51;
+    compile_ahead_start(&ahead, compute);
+    assert_true(ahead.child > 0);
+    compile_ahead_end(&ahead, compute, false);
+    assert_int_equal(setenv("HCTRAIN_COMPILE_AHEAD", "0", 1), 0);
+    compile_ahead_start(&ahead, compute);
+    assert_int_equal(ahead.child, 0);
+    compute_close(compute);
+    options_free(table.rows, table.count);
+}
+
+UNIT_TEST_MAIN(run_control_begin, scratch_end)
