@@ -53,6 +53,7 @@ struct compute {
     bool lost;                      /* the device failed and may still be working, see compute_settle */
     size_t allocated_bytes;         /* in live buffers */
     unsigned programs_compiled;     /* from source, since opening */
+    unsigned programs_expected;     /* that number when those are compiled that are known to be wanted */
     unsigned programs_cached;       /* taken from the cache on disk, since opening */
     unsigned programs_refused;      /* by PoCL with cl/pocl_builtins.cl, so compiled once more, since opening */
     struct progress compiling;      /* the line that a user sees; silent in all processes of a host but one */
@@ -139,6 +140,15 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
  * disk, where its key is device, driver, options and text. The error of a compiler has its log. The caller releases
  * *program. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
+
+/* Takes from the cache, or compiles, programs that program_build will be asked for: several at a time, but for
+ * PoCL's, whose compiler is behind a lock. Those that cannot be compiled are left to program_build, which has the
+ * reason. */
+struct program_request {
+    const char *const *files;
+    const char *options;
+};
+void programs_prepare(struct compute *compute, const struct program_request *requests, size_t count);
 void programs_release(struct compute *compute); /* for compute_close; with the kernels of kernel_find */
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);

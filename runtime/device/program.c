@@ -3,6 +3,8 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
+#include "runtime/system/parallel.h"
+#include <pthread.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,12 +241,16 @@ static void put_into_cache(struct compute *compute, const struct built_program *
 /* Compiling takes minutes with some drivers. Without a terminal a line is printed once it has taken two seconds in
  * all. What PoCL finds in its cache takes 10 ms. */
 static void show_compiling(struct compute *compute) {
-    char text[128];
+    char text[128], of[24] = "";
     if (device_is_pocl(&compute->device) && compute->compiling_seconds < 0.5) {
         return;
     }
+    const unsigned number = compute->programs_compiled + 1;
+    if (number <= compute->programs_expected) {
+        snprintf(of, sizeof of, " of %u", compute->programs_expected);
+    }
     compute->compiling.start = progress_clock() - compute->compiling_seconds;
-    snprintf(text, sizeof text, "compiling kernels, program %u%s", compute->programs_compiled + 1,
+    snprintf(text, sizeof text, "compiling kernels, program %u%s%s", number, of,
              compute->cache_dir ? "; later runs find them in the cache" : "");
     progress_text(&compute->compiling, text);
 }
@@ -298,20 +304,112 @@ void programs_release(struct compute *compute) {
     compute->programs = NULL;
 }
 
-/* The program of this key that was built before, or `wanted`, built now; NULL on failure. Takes `wanted` over. */
-static struct built_program *build_once(struct compute *compute, struct built_program *wanted) {
+static struct built_program *find_built(const struct compute *compute, const char *key) {
     struct built_program *built = compute->programs;
-    while (built && strcmp(built->key, wanted->key)) {
+    while (built && strcmp(built->key, key)) {
         built = built->next;
     }
+    return built;
+}
+
+/* ---- several at a time */
+
+/* Programs that are compiled, none of them built before or twice. */
+struct preparation {
+    struct compute *compute;
+    struct built_program **wanted;
+    size_t count;
+    pthread_mutex_t lock; /* of the compute */
+};
+
+/* One that cannot be compiled has no program then. */
+static int prepare(void *context, size_t i) {
+    struct preparation *all = context;
+    struct compute *compute = all->compute;
+    struct built_program *wanted = all->wanted[i];
+    pthread_mutex_lock(&all->lock);
+    show_compiling(compute);
+    pthread_mutex_unlock(&all->lock);
+    const bool compiled = compile(compute, wanted) == 0;
+    if (compiled) {
+        put_into_cache(compute, wanted);
+    } else if (wanted->program) {
+        clReleaseProgram(wanted->program);
+        wanted->program = NULL;
+    }
+    error_clear();
+    pthread_mutex_lock(&all->lock);
+    compute->programs_compiled += compiled;
+    pthread_mutex_unlock(&all->lock);
+    return 0;
+}
+
+static void keep_built(struct compute *compute, struct built_program *built) {
+    free(built->text);
+    built->text = NULL;
+    built->next = compute->programs;
+    compute->programs = built;
+}
+
+/* Takes `wanted` over: it is there already, or in the cache, or to be compiled. */
+static void sort_out(struct preparation *all, struct built_program *wanted) {
+    struct compute *compute = all->compute;
+    bool is_known = find_built(compute, wanted->key) != NULL;
+    for (size_t i = 0; i < all->count && !is_known; i++) {
+        is_known = strcmp(all->wanted[i]->key, wanted->key) == 0;
+    }
+    if (is_known) {
+        built_release(wanted);
+    } else if (take_from_cache(compute, wanted)) {
+        compute->programs_cached++;
+        keep_built(compute, wanted);
+    } else {
+        all->wanted[all->count++] = wanted;
+    }
+}
+
+void programs_prepare(struct compute *compute, const struct program_request *requests, size_t count) {
+    struct preparation all = {.compute = compute,
+                              .wanted = memory_zeroed(count, sizeof *all.wanted),
+                              .lock = PTHREAD_MUTEX_INITIALIZER};
+    compute->programs_expected = compute->programs_compiled + (unsigned)count;
+    for (size_t i = 0; i < count && !compute->dry && !device_is_pocl(&compute->device); i++) {
+        struct built_program *wanted = memory_zeroed(1, sizeof *wanted);
+        if (describe(compute, requests[i].files, requests[i].options, wanted)) {
+            built_release(wanted);
+            error_clear();
+        } else {
+            sort_out(&all, wanted);
+        }
+    }
+    if (all.count > 0) {
+        const double before = progress_clock();
+        compute->programs_expected = compute->programs_compiled + (unsigned)all.count;
+        parallel_run(all.count, prepare, &all);
+        compute->compiling_seconds += progress_clock() - before;
+        progress_end(&compute->compiling);
+    }
+    for (size_t i = 0; i < all.count; i++) {
+        if (all.wanted[i]->program) {
+            keep_built(compute, all.wanted[i]);
+        } else {
+            built_release(all.wanted[i]);
+        }
+    }
+    free(all.wanted);
+}
+
+/* ---- one program */
+
+/* The program of this key that was built before, or `wanted`, built now; NULL on failure. Takes `wanted` over. */
+static struct built_program *build_once(struct compute *compute, struct built_program *wanted) {
+    struct built_program *built = find_built(compute, wanted->key);
     if (built || (!compute->dry && obtain(compute, wanted))) {
         built_release(wanted);
         return built;
     }
-    free(wanted->text);
-    wanted->text = NULL;
-    wanted->next = compute->programs;
-    return compute->programs = wanted;
+    keep_built(compute, wanted);
+    return wanted;
 }
 
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {

@@ -120,8 +120,10 @@ enum need {
  * which may also be a number; SETTINGS stands for what the residual variant's file reads. */
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 #define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS KV_HEADS HEAD_SIZE ATTN_SCALE ACT"
+enum { ROW_FILES = 5 }; /* at most */
 static const struct program {
-    const char *files[5]; /* %s is the name of the residual variant, norm, kind of positions or activation */
+    const char
+        *files[ROW_FILES]; /* %s is the name of the residual variant, norm, kind of positions or activation */
     const char *constants;
     enum need need;
     const char *attention; /* only for the algorithm of this name; NULL: not of attention */
@@ -429,17 +431,27 @@ static void name_file(const struct operations *operations, const char *file, cha
     }
 }
 
-static int build(struct operations *operations, const struct program *row) {
-    char names[COUNT(row->files)][64];
-    const char *files[COUNT(row->files) + 2] = {"common.cl"};
+/* What a row's program is compiled from. */
+struct row_text {
+    char names[ROW_FILES][64];
+    const char *files[ROW_FILES + 2];
+    char *constants; /* to be freed */
+};
+
+static void describe_row(const struct operations *operations, const struct program *row, struct row_text *text) {
+    *text = (struct row_text){.files = {"common.cl"}, .constants = define_all(operations, row)};
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
-        name_file(operations, row->files[i], names[i], sizeof names[i]);
-        files[1 + i] = names[i];
+        name_file(operations, row->files[i], text->names[i], sizeof text->names[i]);
+        text->files[1 + i] = text->names[i];
     }
-    char *constants = define_all(operations, row);
+}
+
+static int build(struct operations *operations, const struct program *row) {
+    struct row_text text;
     cl_program program = NULL;
-    int status = program_build(operations->compute, files, constants, &program);
-    free(constants);
+    describe_row(operations, row, &text);
+    int status = program_build(operations->compute, text.files, text.constants, &program);
+    free(text.constants);
     struct kernel *kernel;
     for (size_t i = 0; (kernel = kernel_of(operations, row, i)) && status == 0; i++) {
         status = kernel_create(operations->compute, program, row->kernels[i].name, kernel);
@@ -488,6 +500,24 @@ void operations_release_attention(struct operations *operations) {
     }
 }
 
+/* Compiles the programs that are needed, several at a time. */
+static void prepare(struct operations *operations, const char *file) {
+    struct row_text texts[COUNT(programs)];
+    struct program_request requests[COUNT(programs)];
+    size_t count = 0;
+    for (size_t i = 0; i < COUNT(programs); i++) {
+        if (is_needed(operations, &programs[i], file)) {
+            describe_row(operations, &programs[i], &texts[count]);
+            requests[count] = (struct program_request){texts[count].files, texts[count].constants};
+            count++;
+        }
+    }
+    programs_prepare(operations->compute, requests, count);
+    for (size_t i = 0; i < count; i++) {
+        free(texts[i].constants);
+    }
+}
+
 /* The compiler may refuse the inline assembler of cpu_bf16: attention does without it then, with the rows that
  * follow. */
 int operations_build(struct operations *operations, const char *file) {
@@ -497,6 +527,7 @@ int operations_build(struct operations *operations, const char *file) {
             return -1;
         }
     }
+    prepare(operations, file);
     for (size_t i = 0; i < COUNT(programs); i++) {
         const struct program *row = &programs[i];
         if (is_needed(operations, row, file) && build(operations, row)) {
