@@ -184,13 +184,14 @@ static int print_all(void) {
 static int compile_kernels(void) {
     char path[4096];
     const ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof "hc_train");
-    char *slash = length > 0 ? memrchr(path, '/', (size_t)length) : NULL;
+    path[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(path, '/');
     if (!slash) {
         error_set_errno("cannot find hc_train beside this program");
         return PROGRAM_FAILED;
     }
     strcpy(slash + 1, "hc_train");
-    execl(path, "hc_train", "--config", compiled, "--compile-only", (char *)NULL);
+    execv(path, (char *[]){"hc_train", "--config", compiled, "--compile-only", NULL});
     error_set_errno("cannot run %s", path);
     return PROGRAM_FAILED;
 }

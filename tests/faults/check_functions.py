@@ -12,7 +12,7 @@ NO_FAILURE = r"""
     |getpid|getppid|geteuid|kill|signal|sigemptyset|time|clock_gettime|nanosleep|sched_yield|munmap|dladdr|dlerror
     |cos|sin|sincos|tan|exp2?|erf|f(max|min)|frexpf|ldexpf|nearbyintf|round|hypot|log|log10|log2|pow|sqrtf?|tanhf?
     |pthread_(once|join|mutex_(lock|unlock|destroy)|cond_(broadcast|destroy|signal|wait))|sem_(destroy|init|post|wait)|posix_spawn_file_actions_destroy
-    |json_\w+
+    |json_\w+|_ZGV\w+
     |EVP_(EncodeBlock|MD_CTX_free|sha256)|ZSTD_(freeDStream|getErrorCode|getErrorName|isError)|inflateEnd|crc32_z
     |uc_(canonical_decomposition|combining_class|composition|is_general_category_withtable)
     |pcre2_(code_free|get_ovector_pointer|match_data_free)_8
