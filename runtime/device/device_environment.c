@@ -82,6 +82,10 @@ void device_prepare_environment(void) {
     snprintf(cores, sizeof(cores), "%u", host_cores());
     /* PoCL starts a thread per core of the machine, however few of them this rank owns. */
     setenv("POCL_MAX_PTHREAD_COUNT", cores, 0);
+    /* The same for Intel's driver for CPUs. Kernels have vectors already, and its compiler (2026.2) crashes where
+     * it makes vectors of work-items that convert bf16. */
+    setenv("CL_CONFIG_CPU_TBB_NUM_WORKERS", cores, 0);
+    setenv("CL_CONFIG_USE_VECTORIZER", "False", 0);
     /* OpenBLAS's threads spin after a GEMM, on the cores that PoCL's threads need for the next kernel; with this
      * they sleep at once. Read when runtime/gemm/gemm_cblas.c loads the library. */
     setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);

