@@ -91,7 +91,7 @@ static unsigned share(unsigned total, unsigned index, unsigned count, unsigned *
     return (unsigned)((uint64_t)total * (index + 1) / count) - *first;
 }
 
-/* Open MPI says so where it has bound a rank to cores of its own. */
+/* Open MPI 4 says so where it has bound a rank to cores of its own. */
 static const char bound_at_launch[] = "OMPI_MCA_orte_bound_at_launch";
 
 unsigned host_cores(void) {
@@ -109,17 +109,51 @@ unsigned host_cores(void) {
     return cores ? cores : 1;
 }
 
+bool host_command_binds(const char *arguments, size_t bytes) {
+    static const char *const choices[] = {"bind-to", "map-by", "cpu-set", "cpu-list", "pe-list", "rankfile"};
+    bool binds = false;
+    for (const char *argument = arguments; argument < arguments + bytes; argument += strlen(argument) + 1) {
+        const char *word = argument + strspn(argument, "-");
+        binds = binds || strstr(word, "_policy"); /* --prtemca hwloc_default_binding_policy core */
+        for (size_t i = 0; i < COUNT(choices); i++) {
+            binds = binds || !strcmp(word, choices[i]);
+        }
+    }
+    return binds;
+}
+
+/* Whether this process's parent is Open MPI 5's mpirun and has bound it without being asked. That does not say so,
+ * and is called prterun. */
+static bool is_bound_by_prterun(void) {
+    char path[64], arguments[1 << 16];
+    struct processors found;
+    snprintf(path, sizeof path, "/proc/%ld/cmdline", (long)getppid());
+    FILE *file = fopen(path, "re");
+    const size_t bytes = file ? fread(arguments, 1, sizeof arguments - 1, file) : 0;
+    if (file) {
+        fclose(file);
+    }
+    arguments[bytes] = '\0';
+    const char *slash = strrchr(arguments, '/');
+    return !strcmp(slash ? slash + 1 : arguments, "prterun") && bytes < sizeof arguments - 1 &&
+           !host_command_binds(arguments, bytes) && find_processors(0, &found) < find_processors(getppid(), &found);
+}
+
 /* Open MPI binds two ranks or fewer to a core each unless told otherwise, which leaves the other cores idle. */
 static bool is_bound_by_default(void) {
     static const char *const choices[] = {"OMPI_MCA_hwloc_base_binding_policy",
-                                          "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_hwloc_base_cpu_set",
-                                          "OMPI_MCA_orte_rankfile", "OMPI_MCA_rmaps_rank_file_path"};
+                                          "OMPI_MCA_rmaps_base_mapping_policy",
+                                          "OMPI_MCA_hwloc_base_cpu_set",
+                                          "OMPI_MCA_orte_rankfile",
+                                          "OMPI_MCA_rmaps_rank_file_path",
+                                          "PRTE_MCA_hwloc_default_binding_policy",
+                                          "PRTE_MCA_rmaps_default_mapping_policy"};
     for (size_t i = 0; i < COUNT(choices); i++) {
         if (getenv(choices[i])) {
             return false; /* --bind-to, --map-by, --cpu-set, --rankfile */
         }
     }
-    return getenv(bound_at_launch) != NULL;
+    return getenv(bound_at_launch) || (getenv("PRTE_LAUNCHED") && is_bound_by_prterun());
 }
 
 void host_claim_cores(void) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/system/element.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 /* This rank's number among those of its host, and how many there are; 0 and 1 without a launcher. */
@@ -20,6 +21,10 @@ unsigned host_cores(void);
 /* Open MPI by default binds each rank to one core. This binds the rank to its share of all cores of the job on this
  * host instead, unless the user chose a binding. Call it before any thread is started. */
 void host_claim_cores(void);
+
+/* Whether the arguments of a command, each of which ends with a NUL byte, ask Open MPI's mpirun for a binding of
+ * ranks to cores. */
+bool host_command_binds(const char *arguments, size_t bytes);
 
 /* Bytes that this process may still map under the limits of its address space and of its data, the smaller of the
  * two; SIZE_MAX without limits. *command is the shell command that sets this limit. */

@@ -13,6 +13,7 @@
 static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
                                     "OMPI_COMM_WORLD_LOCAL_SIZE",
                                     "OMPI_MCA_orte_bound_at_launch",
+                                    "PRTE_LAUNCHED",
                                     "OMPI_MCA_hwloc_base_binding_policy",
                                     "OMPI_MCA_rmaps_base_mapping_policy",
                                     "MPI_LOCALRANKID",
@@ -127,6 +128,20 @@ UNIT_TEST_BETWEEN(without_launcher, test_only_a_default_binding_is_widened, NULL
     unsetenv("OMPI_MCA_hwloc_base_binding_policy");
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
     assert_int_equal(claimed_when_bound(), cores_allowed() / 2);
+    unsetenv("OMPI_MCA_orte_bound_at_launch");
+    setenv("PRTE_LAUNCHED", "1", 1); /* Open MPI 5, but the parent of this process's child is no mpirun */
+    assert_int_equal(claimed_when_bound(), 1);
+}
+
+UNIT_TEST(test_command_that_binds) {
+    static const char plain[] = "prterun\0-np\0002\0hc_train\0--out-dir\0map-by-hand",
+                      asked[] = "prterun\0--bind-to\0core",
+                      policy[] = "prterun\0--prtemca\0hwloc_default_binding_policy\0core",
+                      one[] = "prterun\0-map-by\0slot";
+    assert_false(host_command_binds(plain, sizeof plain));
+    assert_true(host_command_binds(asked, sizeof asked));
+    assert_true(host_command_binds(policy, sizeof policy));
+    assert_true(host_command_binds(one, sizeof one));
 }
 
 UNIT_TEST_MAIN(NULL, NULL)
