@@ -3,11 +3,13 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
 import threading
 import time
 import unittest
 from pathlib import Path
+from random import Random
 
 import hctrain
 import numpy as np
@@ -154,6 +156,45 @@ class Written(Folder):
             self.refused("settings.conf:2: ", settings=b"b = 1\n" + line)
         self.assertFalse(self.run_of(settings=b"max_iters = " + b"x" * 5000).is_complete)
         self.refused("settings.conf has more than", settings=b"#" * ((1 << 20) + 1))
+
+
+class Mutated(Folder):
+    """Files of a run with bytes that are others, missing or added: they are read, or refused by an Error."""
+
+    PIECES = (b"9" * 30, b"[", b"{", b'"', b"\n", b"\0", b"null", b"-1", b"1e400", b"\xff", b"\\x", b"true", b"[[1]]")
+
+    def mutate(self, content, random):
+        content = bytearray(content)
+        for _ in range(random.randint(1, 4)):
+            place = random.randrange(min(len(content), 4000))
+            kind = random.randrange(4)
+            if kind == 0:
+                content[place] = random.randrange(256)
+            elif kind == 1:
+                del content[place:place + random.randint(1, 20)]
+            elif kind == 2:
+                content[place:place] = random.choice(self.PIECES)
+            else:
+                return content[:place + 1]
+        return content
+
+    def test_all_files(self):
+        random, run, outcomes = Random(1), self.folder / "run", set()
+        shutil.copytree(small.run().folder, run)
+        names = ["metrics.jsonl", "h_statistics.jsonl", "settings.conf", *(f"ckpt-12/{name}" for name in ("model.safetensors", "config.json", "state.json"))]
+        for name in names * 25:
+            content = (run / name).read_bytes()
+            (run / name).write_bytes(self.mutate(content, random))
+            try:
+                found = hctrain.read_run(run)
+                found.summary, found.id, list(found.follow(timeout=0))
+                list(hctrain.read_checkpoint(run / "ckpt-12").weights.values())
+                outcomes.add("read")
+            except hctrain.Error as error:
+                self.assertTrue(str(error).isprintable())
+                outcomes.add("refused")
+            (run / name).write_bytes(content)
+        self.assertEqual(outcomes, {"read", "refused"})
 
 
 class Followed(Folder):
