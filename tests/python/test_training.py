@@ -16,7 +16,7 @@ import hctrain
 import numpy as np
 import small
 
-LONG = {**small.SETTINGS, "max_iters": 20000, "eval_interval": 20000, "checkpoint_interval": 20000, "lr_decay_iters": 12}
+LONG = {**small.SETTINGS, "max_iters": 5000, "eval_interval": 5000, "checkpoint_interval": 5000, "lr_decay_iters": 12}
 
 
 class Training(unittest.TestCase):
@@ -61,7 +61,8 @@ class Training(unittest.TestCase):
 
         with self.assertRaisesRegex(ValueError, "from the callback"):
             self.train(LONG, fails)
-        self.assertEqual(len(hctrain.read_run(self.out).checkpoints), 1)
+        run = hctrain.read_run(self.out)
+        self.assertEqual((len(run.checkpoints), run.is_complete), (1, False))
 
     def test_begun_anew(self):
         """Records of the run that was there are not taken for those of the new one."""
@@ -109,6 +110,7 @@ class Training(unittest.TestCase):
             np.testing.assert_allclose(run.metrics["loss"], small.run().metrics["loss"], rtol=1e-4)
             stopped = self.train(LONG, lambda record: record.iteration < 3, ranks=2, start_over=True)
             self.assertEqual([path.name for path in stopped.checkpoints], [f"ckpt-{len(stopped.metrics['iter'])}"])
+            self.assertFalse(stopped.is_complete)
             with self.assertRaisesRegex(hctrain.Error, "^hc_train: .*gradient_accumulation_steps = 3"):
                 self.train(ranks=2, start_over=True, gradient_accumulation_steps=3)
 
@@ -143,13 +145,26 @@ class Interrupted(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.communicate(timeout=30)[0], "interrupted\n")
         run = hctrain.read_run(self.folder / "run")
+        self.assertFalse(run.is_complete)
         self.assertEqual([path.name for path in run.checkpoints], [f"ckpt-{len(run.metrics['iter'])}"])
         hctrain.train(out_dir=run.folder, init_from="resume", max_iters=len(run.metrics["iter"]) + 1)
+
+    def test_while_it_starts(self):
+        """When drivers are being opened, which take some signals for themselves."""
+        process = self.start(LONG)
+        until = time.monotonic() + 30
+        while not (self.folder / "run").exists():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.communicate(timeout=30)[0], "interrupted\n")
+        if (self.folder / "run" / "metrics.jsonl").exists():
+            self.assertLess(len(hctrain.read_run(self.folder / "run").metrics["iter"]), 3)
 
     def test_twice(self):
         """Another one ends a program at once that does not come to save."""
         program = self.folder / "hc_train"
-        program.write_text('#!/bin/sh\necho $$ >"$0.pid"\ntrap "echo asked >>$0.pid" USR1\nwhile true; do sleep 0.1; done\n')
+        program.write_text('#!/bin/sh\necho $$ >"$0.pid"\ntrap "test -e $0.asked && exit 130; touch $0.asked; echo asked >>$0.pid" TERM\nwhile true; do sleep 0.1; done\n')
         program.chmod(0o755)
         process = self.start({}, {"HCTRAIN_PROGRAMS": str(self.folder)})
         pid = self.folder / "hc_train.pid"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Option = Union[Setting, "os.PathLike[str]", None]
 Callback = Callable[[Record], Any]  # False stops the run
 
+MPIRUN = "mpirun"
 MPI_ENVIRONMENT = {"HWLOC_COMPONENTS": "-opencl"}  # else mpirun loads OpenCL's drivers, whose LLVM takes SIGUSR1 that it should pass on to the ranks
 INTERRUPTED = 130  # exit status of a run that was asked to stop and has saved
 LARGEST_STATE = 1 << 24  # bytes of a checkpoint's state.json
@@ -101,7 +102,7 @@ class _Process:
     """hc_train, or mpirun with it. It has a session of its own, so that Ctrl-C reaches it once, by stop(), in the way that ranks survive."""
 
     def __init__(self, command: list[str], output: IO[bytes]):
-        self._asked = False
+        self._asked, self._stop = False, signal.SIGUSR1 if command[0] == MPIRUN else signal.SIGTERM  # what mpirun passes on; what drivers leave alone
         environment = {**MPI_ENVIRONMENT, **programs.environment()}
         try:
             self.handle = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
@@ -112,7 +113,7 @@ class _Process:
         """Has it save a checkpoint and end."""
         if not self._asked:
             self._asked = True
-            self.handle.send_signal(signal.SIGUSR1)
+            self.handle.send_signal(self._stop)
 
     def end(self) -> None:
         """Stops it and waits. Another Ctrl-C meanwhile ends it at once."""
@@ -162,7 +163,7 @@ def train(config: Folder | Mapping[str, Option] | None = None, callback: Callbac
     resumes = (options.get("init_from") or in_file.get("init_from")) == "resume"
     command = _command("hc_train", options)
     if ranks > 1:
-        command = ["mpirun", "-np", str(ranks), *command]
+        command = [MPIRUN, "-np", str(ranks), *command]
     with contextlib.closing(Follower(folder, *(_resumed_at(folder) if resumes and folder.is_dir() else (0, 0)))) as follower, tempfile.TemporaryFile() as output:
         follower.pass_over()
         with _started(command, output) as process:
