@@ -147,12 +147,14 @@ static int open_model(struct session *session) {
 /* Every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
 static int rehearse(struct session *session) {
     compile_ahead_reduce(&session->config);
-    session->count = (size_t)session->config.block_size - 1;
-    session->tokens = memory_zeroed(session->count + 1, sizeof *session->tokens);
+    const int64_t capacity = session->config.block_size, count = capacity > 1 ? capacity - 1 : 1;
+    session->count = (size_t)count;
+    session->tokens = memory_zeroed(session->count, sizeof *session->tokens);
     float *logits = memory_allocate((size_t)session->config.vocab_size, sizeof *logits);
     const int status = open_model(session) ||
                        generation_prefill(&session->gpt, 0, session->tokens, session->count, logits) ||
-                       generation_step(&session->gpt, 1, (int64_t)session->count, session->tokens, logits);
+                       (count < session->gpt.options.sequence &&
+                        generation_step(&session->gpt, 1, count, session->tokens, logits));
     free(logits);
     return status ? -1 : 0;
 }

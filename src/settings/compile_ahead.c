@@ -75,8 +75,8 @@ static int text_file(const char *text) {
 void compile_ahead_start(struct compile_ahead *ahead, const struct compute *compute) {
     char *program = ahead->program ? ahead->program : SELF;
     char *arguments[] = {program, "--config", "/dev/stdin", "--compile-only", NULL};
-    if (!device_is_pocl(&compute->device) || compute->dry || find_key(ahead, compute) || !*ahead->key ||
-        !has_idle_core()) {
+    if (ahead->child > 0 || !device_is_pocl(&compute->device) || compute->dry || find_key(ahead, compute) ||
+        !*ahead->key || !has_idle_core()) {
         return;
     }
     char *text = options_text(ahead->specs, ahead->spec_count);

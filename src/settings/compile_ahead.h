@@ -22,8 +22,8 @@ struct compile_ahead {
     pid_t child; /* 0: none */
 };
 
-/* Starts the other process if the device is PoCL's, a core is idle, and this model's kernels have not been compiled
- * for this device before. HCTRAIN_COMPILE_AHEAD=0 in the environment keeps it from that, and 1 says that a core is
+/* Starts the other process, once, if the device is PoCL's, a core is idle, and this model's kernels have not been
+ * compiled for this device before. HCTRAIN_COMPILE_AHEAD=0 in the environment keeps it from that, and 1 says that a core is
  * idle. */
 void compile_ahead_start(struct compile_ahead *ahead, const struct compute *compute);
 
