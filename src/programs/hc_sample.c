@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/progress.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/programs/program.h"
@@ -146,6 +147,7 @@ static int open_model(struct session *session) {
 
 /* Every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
 static int rehearse(struct session *session) {
+    const double start = progress_clock();
     compile_ahead_reduce(&session->config);
     const int64_t capacity = session->config.block_size, count = capacity > 1 ? capacity - 1 : 1;
     session->count = (size_t)count;
@@ -156,6 +158,9 @@ static int rehearse(struct session *session) {
                        (count < session->gpt.options.sequence &&
                         generation_step(&session->gpt, 1, count, session->tokens, logits));
     free(logits);
+    if (status == 0) {
+        compile_only_print(session->compute, start);
+    }
     return status ? -1 : 0;
 }
 

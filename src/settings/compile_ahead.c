@@ -3,6 +3,8 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
+#include "runtime/system/progress.h"
 #include "runtime/system/spawn.h"
 #include <errno.h>
 #include <signal.h>
@@ -20,6 +22,11 @@ enum {
     LAYERS = 2,   /* what reads earlier layers does not in the first */
     LOOKS = 5,    /* for an idle core */
 };
+
+void compile_only_print(const struct compute *compute, double start) {
+    message_print(stderr, "compiled the kernels for %s in %.1f s\n", compute->device.name,
+                  progress_clock() - start);
+}
 
 void compile_ahead_reduce(struct model_config *model) {
     model->n_layer = model->residual->uses_depth || model->n_layer < LAYERS ? model->n_layer : LAYERS;

@@ -23,13 +23,16 @@ struct compile_ahead {
 };
 
 /* Starts the other process, once, if the device is PoCL's, a core is idle, and this model's kernels have not been
- * compiled for this device before. HCTRAIN_COMPILE_AHEAD=0 in the environment keeps it from that, and 1 says that a core is
- * idle. */
+ * compiled for this device before. HCTRAIN_COMPILE_AHEAD=0 in the environment keeps it from that, and 1 says that a
+ * core is idle. */
 void compile_ahead_start(struct compile_ahead *ahead, const struct compute *compute);
 
 /* Call when all kernels have run, and in any case before the program ends: ends the other process if it is still
  * there. If `used`, later starts know that the kernels are compiled. */
 void compile_ahead_end(struct compile_ahead *ahead, const struct compute *compute, bool used);
+
+/* What --compile-only prints at the end; `start` by progress_clock. */
+void compile_only_print(const struct compute *compute, double start);
 
 /* Makes a model for --compile-only: with as few layers as kernels allow, and a short context. */
 void compile_ahead_reduce(struct model_config *model);

@@ -2,7 +2,6 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/sizes.h"
 #include "src/operations/attention.h"
@@ -102,8 +101,7 @@ enum program_status rehearsal_run(struct train_settings *settings, struct ranks 
     }
     const int status = run(&rehearsal);
     if (status == 0) {
-        message_print(stderr, "compiled the kernels for %s in %.1f s\n", rehearsal.compute->device.name,
-                      progress_clock() - start);
+        compile_only_print(rehearsal.compute, start);
     }
     data_parallel_release(&rehearsal.parallel);
     gpt_release(&rehearsal.gpt);
