@@ -57,6 +57,6 @@ int self_test_refuse(const struct compute *compute, const char *what, const char
     const struct device *device = &compute->device;
     return error_set(
         "%s of device %s (%s, driver %s) failed its self-test against sums on the host: %s; a run there would "
-        "mean nothing: try %sanother version of the driver, or another device (--device pocl is the CPU)",
+        "mean nothing: try %sanother version of the driver, or another device (--device cpu)",
         what, device->name, device->platform_name, device->driver, error_text(), instead);
 }

@@ -15,11 +15,11 @@ static struct program program = {
         "long a step takes on a GPU, which need not be there. Takes all options of hc_train, so that its config "
         "files can be used; under mpirun all ranks measure together.",
     .info.usage = "[--config FILE]... [OPTIONS]",
-    .info.examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
+    .info.examples = "hc_bench --config configs/small.conf --residual mhc --device cpu --profile\n"
                      "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
                      "hc_bench --config configs/small.conf --compare rc,shc:2,shc:4,shc:8 --json streams.json\n"
                      "hc_bench --roofline --as a6000 --config configs/M.conf --residual shc --dtype bf16\n"
-                     "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device pocl\n"
+                     "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device cpu\n"
                      "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
     .computes = true,
     .is_job = true,

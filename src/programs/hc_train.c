@@ -15,7 +15,7 @@ static struct program program = {
     .info.usage = "--data-dir DIR --out-dir DIR [--config FILE]... [OPTIONS]",
     .info.examples =
         "hc_prepare --out data/mine my-text.txt\n"
-        "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --device pocl\n"
+        "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --device cpu\n"
         "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/mhc --residual mhc\n"
         "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --init-from resume\n"
         "mpirun -np 8 hc_train --config configs/M.conf --data-dir data/mine --out-dir out/M --device gpu "

@@ -92,7 +92,7 @@ static void check_refused(const char *kernel, const char *failed, const char *co
     const int status = child_finish(child_start_with(&(struct child_setup){.environment = environment}, arguments));
     assert_failed(status, 1, failed);
     assert_failed(status, 1, " failed its self-test against sums on the host: ");
-    assert_failed(status, 1, "--device pocl");
+    assert_failed(status, 1, "--device cpu");
 }
 
 #define CHECK_REFUSED(kernel, failed, ...)                                                                         \
