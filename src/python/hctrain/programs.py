@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 
+PACKAGE = Path(__file__).resolve().parent
+
+
 def folder() -> Path:
     """The folder of the programs: HCTRAIN_PROGRAMS if that is set, else the installed package's own, else build/ of the checkout."""
     chosen = os.environ.get("HCTRAIN_PROGRAMS")
-    installed = Path(__file__).with_name("bin")
-    return Path(chosen) if chosen else installed if installed.is_dir() else Path(__file__).resolve().parents[3] / "build"
+    installed = PACKAGE / "bin"
+    return Path(chosen) if chosen else installed if installed.is_dir() else PACKAGE.parents[2] / "build"
 
 
 def path(name: str) -> Path:
@@ -23,8 +26,11 @@ def path(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with the folder of this Python first on PATH: mpirun and the compiler clspv are there, if pip installed them."""
-    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])}
+    """This process's environment. That of an installed package has PREFIX/bin first on PATH: there is what pip installed, such as mpirun and gnuplot."""
+    commands = PACKAGE.parents[3] / "bin"  # PACKAGE is PREFIX/lib/python3.N/site-packages/hctrain
+    if not (PACKAGE / "bin").is_dir() or not commands.is_dir():
+        return dict(os.environ)
+    return {**os.environ, "PATH": os.pathsep.join([str(commands), os.environ.get("PATH", os.defpath)])}
 
 
 def main() -> None:
