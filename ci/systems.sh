@@ -94,6 +94,7 @@ try "ci/setup.sh tests" "sh ci/setup.sh tests"
 try "ci/build.sh" "sh ci/build.sh"
 [ $failed -eq 0 ] || exit 1
 
+try "the wheel is made, installed and used" "python3 tests/wheel/run_wheel.py build"
 try_driver "PoCL" etc/OpenCL/vendors/pocl.icd pocl
 try_driver "rusticl on llvmpipe" etc/OpenCL/vendors/rusticl.icd rusticl RUSTICL_ENABLE=llvmpipe
 try_driver "our driver on lavapipe" 'usr/share/vulkan/icd.d/lvp_icd*.json' vulkan
