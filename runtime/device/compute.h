@@ -142,8 +142,7 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 
 /* Takes from the cache, or compiles, programs that program_build will be asked for: several at a time, but for
- * PoCL's, whose compiler is behind a lock. Those that cannot be compiled are left to program_build, which has the
- * reason. */
+ * drivers that cannot. What does not compile is left to program_build, which has the reason. */
 struct program_request {
     const char *const *files;
     const char *options;

@@ -368,12 +368,18 @@ static void sort_out(struct preparation *all, struct built_program *wanted) {
     }
 }
 
+/* Whether the driver compiles several programs at a time, as the standard asks of it. PoCL has a lock around its
+ * compiler, and oclgrind, whose device is a CPU and a GPU, crashes. */
+static bool compiles_in_parallel(const struct device *device) {
+    return !device_is_pocl(device) && !(device->is_cpu && device->is_gpu);
+}
+
 void programs_prepare(struct compute *compute, const struct program_request *requests, size_t count) {
     struct preparation all = {.compute = compute,
                               .wanted = memory_zeroed(count, sizeof *all.wanted),
                               .lock = PTHREAD_MUTEX_INITIALIZER};
     compute->programs_expected = compute->programs_compiled + (unsigned)count;
-    for (size_t i = 0; i < count && !compute->dry && !device_is_pocl(&compute->device); i++) {
+    for (size_t i = 0; i < count && !compute->dry && compiles_in_parallel(&compute->device); i++) {
         struct built_program *wanted = memory_zeroed(1, sizeof *wanted);
         if (describe(compute, requests[i].files, requests[i].options, wanted)) {
             built_release(wanted);
