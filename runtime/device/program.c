@@ -184,7 +184,28 @@ static int compile_for_pocl(struct compute *compute, struct built_program *wante
     return status;
 }
 
-/* Should a version of PoCL need its own header, or the program have an error, it is compiled with that. */
+/* PoCL keeps kernels for the work-groups that were launched, and finds them by the text. To give a program's binary
+ * it would compile all kernels once more, for work-groups of any size. */
+static bool is_kept(const struct compute *compute) {
+    return compute->cache_dir && !device_is_pocl(&compute->device);
+}
+
+static void put_into_cache(struct compute *compute, const struct built_program *built) {
+    size_t bytes = 0;
+    if (!is_kept(compute) ||
+        clGetProgramInfo(built->program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS ||
+        !bytes) {
+        return;
+    }
+    unsigned char *binary = memory_allocate(bytes, 1);
+    if (clGetProgramInfo(built->program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
+        program_cache_write(compute->cache_dir, built->key, binary, bytes);
+    }
+    free(binary);
+}
+
+/* Compiles a program, and keeps it for later runs. Should a version of PoCL need its own header, or the program
+ * have an error, it is compiled with that. */
 static int compile(struct compute *compute, struct built_program *wanted) {
     if (device_is_pocl(&compute->device)) {
         if (compile_for_pocl(compute, wanted) == 0) {
@@ -193,13 +214,11 @@ static int compile(struct compute *compute, struct built_program *wanted) {
         error_clear();
         compute->programs_refused++;
     }
-    return compile_text(compute, wanted, wanted->text, wanted->options);
-}
-
-/* PoCL keeps kernels for the work-groups that were launched, and finds them by the text. To give a program's binary
- * it would compile all kernels once more, for work-groups of any size. */
-static bool is_kept(const struct compute *compute) {
-    return compute->cache_dir && !device_is_pocl(&compute->device);
+    if (compile_text(compute, wanted, wanted->text, wanted->options)) {
+        return -1;
+    }
+    put_into_cache(compute, wanted);
+    return 0;
 }
 
 static bool take_from_cache(struct compute *compute, struct built_program *wanted) {
@@ -222,20 +241,6 @@ static bool take_from_cache(struct compute *compute, struct built_program *wante
     }
     wanted->program = program;
     return true;
-}
-
-static void put_into_cache(struct compute *compute, const struct built_program *built) {
-    size_t bytes = 0;
-    if (!is_kept(compute) ||
-        clGetProgramInfo(built->program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS ||
-        !bytes) {
-        return;
-    }
-    unsigned char *binary = memory_allocate(bytes, 1);
-    if (clGetProgramInfo(built->program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
-        program_cache_write(compute->cache_dir, built->key, binary, bytes);
-    }
-    free(binary);
 }
 
 /* Compiling takes minutes with some drivers. Without a terminal a line is printed once it has taken two seconds in
@@ -263,10 +268,7 @@ static int obtain(struct compute *compute, struct built_program *wanted) {
     show_compiling(compute);
     const double before = progress_clock();
     const int status = compile(compute, wanted);
-    if (status == 0) {
-        compute->programs_compiled++;
-        put_into_cache(compute, wanted);
-    }
+    compute->programs_compiled += status == 0;
     compute->compiling_seconds += progress_clock() - before;
     progress_end(&compute->compiling);
     return status;
@@ -331,9 +333,7 @@ static int prepare(void *context, size_t i) {
     show_compiling(compute);
     pthread_mutex_unlock(&all->lock);
     const bool compiled = compile(compute, wanted) == 0;
-    if (compiled) {
-        put_into_cache(compute, wanted);
-    } else if (wanted->program) {
+    if (!compiled && wanted->program) {
         clReleaseProgram(wanted->program);
         wanted->program = NULL;
     }

@@ -45,9 +45,8 @@ static const struct {
 } general_options[] = {
     {"--config FILE",
      "take settings from lines `name = value` of this file, or of an installed one such as configs/tiny.conf; "
-     "names "
-     "with underscores, # begins a comment; may be given several times, later ones win, the command line wins over "
-     "all"},
+     "names with underscores, # begins a comment; may be given several times, later ones win, the command line "
+     "wins over all"},
     {"--help", "print this and exit"},
     {"--version", "print the version and the libraries in use, and exit"},
 };

@@ -1,4 +1,4 @@
-/* hc_train --compile-only: one step of a small model whose kernels are those of the run's. */
+/* hc_train --compile-only: one step of a small model, which needs the same kernels as the run's. */
 #pragma once
 
 #include "src/training/train.h"

@@ -71,7 +71,7 @@ class Trained(unittest.TestCase):
                 hctrain.read_checkpoint(folder)
 
     def test_replaced_while_it_is_read(self):
-        """Tensors are those of the folder that was opened, though another has its name now."""
+        """Tensors are of the folder that was opened, even if another folder has its name by now."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name, "ckpt-best")
             shutil.copytree(small.run().best_checkpoint, folder)

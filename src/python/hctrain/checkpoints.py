@@ -48,7 +48,7 @@ def _parse_entry(value: Any, data: int, file_size: int) -> Entry | None:
 
 class Tensors(Mapping[str, "NDArray[Any]"]):
     """The tensors of a safetensors file by their names. Each access reads one: as numpy array, bfloat16 as the float32 numbers that it stands for.
-    The file stays open while this object lives, so that tensors are those of one file even if a new one takes its name."""
+    The file stays open as long as this object exists: all tensors are of that file, even if another one gets its name meanwhile."""
 
     def __init__(self, path: Folder, folder: int | None = None):
         self.path = Path(path)

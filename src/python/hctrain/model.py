@@ -698,8 +698,8 @@ class GPT(nn.Module):
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
     def connections(self) -> list[Any]:
-        """The modules that compute from the streams the weights of each sublayer, in the sublayers' order (None: rc has none); of mudd those of
-        each layer."""
+        """The modules that compute each sublayer's weights from the streams, in the order of the sublayers; mudd has one for each layer, and rc has
+        none (None)."""
         multiway = self.config["residual"] == "mudd"
         return [module for block in self.transformer.h for module in ((block.mudd,) if multiway else (block.hc_attn, block.hc_mlp))]
 
