@@ -230,6 +230,7 @@ const struct frame frame_ahead = {
     .completes_next = true,
     .add_norm = frame_add_norm,
     .add_parameters = mixed_add_parameters,
+    .check_upcycling = mixed_check_upcycling,
     .plan = plan,
     .plan_sublayer = plan_sublayer,
     .plan_scratch = plan_scratch,

@@ -7,6 +7,7 @@
  * min(s block, l). Other modes have one for each state. Gradients have one for each state in any case: that of the
  * newest is complete as soon as the enter behind its last output has gone backward. */
 #include "runtime/device/compute.h"
+#include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame_parts.h"
 #include <inttypes.h>
@@ -51,6 +52,14 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     }
     struct parameter *query = parameters_add(builder, "query", 1, &width, has_gain ? NULL : home);
     query->joined = has_gain;
+}
+
+/* Means are read where a plain model reads sums. A norm between them does not see that, but for its eps. */
+static int check_upcycling(const struct model_config *config) {
+    return error_set(
+        "'%s' reads means of states where a plain model reads their sum, so it cannot begin as the same "
+        "function: choose another residual",
+        config->residual->name);
 }
 
 /* ---- memory */
@@ -182,6 +191,7 @@ const struct frame frame_attnres = {
     .name = "attnres",
     .add_norm = frame_add_norm,
     .add_parameters = add_parameters,
+    .check_upcycling = check_upcycling,
     .plan = plan,
     .plan_sublayer = plan_sublayer,
     .enter = enter,

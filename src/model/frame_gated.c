@@ -8,6 +8,7 @@
  * cl/channel_gates.cl. */
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame_parts.h"
 #include "src/model/linear.h"
@@ -44,6 +45,24 @@ static int64_t top_of(const struct model_config *config) {
 
 /* ---- parameters */
 
+/* The plain norm's gain where gates are 1/2. */
+static float upcycled_gain(int64_t index, const struct residual_place *place) {
+    const float share = residual_share(index / place->channels, place);
+    return 2.0f * (float)place->streams * share * place->gain[index % place->channels] - 1.0f;
+}
+
+/* A branch reads norms of the streams without subtracting a mean, with gains. */
+static int check_upcycling(const struct model_config *config) {
+    if (config->norm != NORM_RMS) {
+        return error_set(
+            "'gated' reads streams through RMSNorms, and this model has LayerNorms: choose another residual");
+    }
+    return config->hc_norm_gain
+               ? frame_check_equal_streams(config)
+               : error_set("hc_norm_gain = false leaves no place for the gains of the model's norms: leave "
+                           "it out");
+}
+
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     const struct model_config *config = builder->config;
     const uint64_t row = (uint64_t)(config->n_streams * config->n_embd);
@@ -56,13 +75,14 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     } matrices[] = {
         [DOWN] = {"w_down", {row, rank}}, [UP] = {"w_up", {rank, row}}, [POST] = {"w_post", {row, streams}}};
     if (config->hc_norm_gain) { /* what it adds to 1 */
-        parameters_add(builder, "norm.weight", 1, &row, &at->rms_gain);
+        parameters_add(builder, "norm.weight", 1, &row, &at->rms_gain)->upcycled = upcycled_gain;
     }
     for (int i = DOWN; i <= (sublayer == top_of(config) ? UP : POST); i++) {
         struct parameter *matrix =
             parameters_add(builder, matrices[i].name, 2, matrices[i].shape, &at->projections[i]);
         matrix->decayed = true;
         matrix->deviation = DEVIATION;
+        matrix->upcycled = i == DOWN ? NULL : residual_zero;
     }
 }
 
@@ -345,6 +365,7 @@ const struct frame frame_gated = {
     .name = "gated",
     .reads_output = true,
     .add_parameters = add_parameters,
+    .check_upcycling = check_upcycling,
     .plan = plan,
     .plan_sublayer = plan_sublayer,
     .plan_scratch = plan_scratch,

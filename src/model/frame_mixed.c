@@ -8,6 +8,7 @@
 #include "src/model/frame_mixed.h"
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
@@ -41,8 +42,33 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
         theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
         struct parameter *parameter = parameters_add(builder, leaf->name, rank, shape, home);
         parameter->leaf = leaf;
+        parameter->upcycled = leaf->upcycled;
         parameter->decayed = leaf->kind == LEAF_PROJECTION;
     }
+}
+
+/* Equal streams stay equal as long as rows of H_res sum to 1, and are read as one where H_pre sums to 1. The top has
+ * to read them in the same way. */
+int mixed_check_upcycling(const struct model_config *config) {
+    const struct residual_variant *residual = config->residual;
+    const double least_share = 0.5 / (double)(config->n_streams - 1); /* see residual_share */
+    char reduce[32];
+    if (config->stream_reduce == STREAM_REDUCE_NORM_SUM || config->stream_reduce == STREAM_REDUCE_SUM_NORM) {
+        options_word(STREAM_REDUCE_WORDS, config->stream_reduce, reduce, sizeof reduce);
+        return error_set("stream_reduce = %s sums %" PRId64
+                         " streams, of which a plain model has one: leave it out",
+                         reduce, config->n_streams);
+    }
+    if (residual->optional_with && config->settings.values[residual_setting_find(residual->optional_with)].flag) {
+        return error_set(
+            "%s = true takes a part of the streams in each sublayer, which a plain model keeps: leave it out",
+            residual->optional_with);
+    }
+    return config->hc_eps < 0.5 * least_share ? frame_check_equal_streams(config)
+                                              : error_set("hc_eps = %g is too much beside the least weight, %.3g, "
+                                                          "with which a stream is read: give at most "
+                                                          "%.3g",
+                                                          config->hc_eps, least_share, 0.25 * least_share);
 }
 
 /* ---- memory */
@@ -337,6 +363,7 @@ const struct frame frame_mixed = {
     .reads_output = true,
     .add_norm = frame_add_norm,
     .add_parameters = mixed_add_parameters,
+    .check_upcycling = mixed_check_upcycling,
     .plan = mixed_plan,
     .plan_sublayer = mixed_plan_sublayer,
     .plan_scratch = mixed_plan_scratch,

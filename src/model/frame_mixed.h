@@ -4,6 +4,7 @@
 #include "src/model/frame.h"
 
 void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer);
+int mixed_check_upcycling(const struct model_config *config);
 void mixed_plan(struct gpt *gpt);
 void mixed_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer);
 void mixed_plan_scratch(struct gpt *gpt);

@@ -55,15 +55,32 @@ static struct layer *layer_before(const struct gpt *gpt, int64_t sublayer) {
 
 /* ---- parameters */
 
+static float plain_gain(int64_t index, const struct residual_place *place) {
+    return place->gain[index];
+}
+
+static float plain_bias(int64_t index, const struct residual_place *place) {
+    return place->bias[index];
+}
+
+/* One of three norms where a plain model has one. */
+static void add_input_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm) {
+    const size_t first = builder->parameters->count;
+    parameters_add_norm(builder, name, norm);
+    for (size_t i = first; i < builder->parameters->count; i++) {
+        builder->parameters->table[i].upcycled = i == first ? plain_gain : plain_bias;
+    }
+}
+
 static void add_norm(struct parameter_builder *builder, int64_t sublayer) {
     struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
     if (sublayer == 0 || !is_attention(sublayer) || sublayer == BRANCHES * builder->config->n_layer) {
         frame_add_norm(builder, sublayer);
         return;
     }
-    parameters_add_norm(builder, "ln_q", &at->norm);
-    parameters_add_norm(builder, "ln_k", &at->key_norm);
-    parameters_add_norm(builder, "ln_v", &at->value_norm);
+    add_input_norm(builder, "ln_q", &at->norm);
+    add_input_norm(builder, "ln_k", &at->key_norm);
+    add_input_norm(builder, "ln_v", &at->value_norm);
 }
 
 /* Every mixture begins as the newest state alone. */
@@ -73,7 +90,7 @@ static float newest_alone(int64_t index, const struct residual_place *place) {
 }
 
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
-    static const struct residual_leaf first_bias = {"b", LEAF_NORM, NULL, newest_alone};
+    static const struct residual_leaf first_bias = {"b", LEAF_NORM, NULL, newest_alone, NULL};
     const struct model_config *config = builder->config;
     const int64_t layer = sublayer / BRANCHES;
     if (is_attention(sublayer)) {

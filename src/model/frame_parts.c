@@ -1,9 +1,16 @@
 #include "src/model/frame_parts.h"
+#include "runtime/system/error.h"
 
 void frame_add_norm(struct parameter_builder *builder, int64_t sublayer) {
     const bool is_top = sublayer == BRANCHES * builder->config->n_layer;
     parameters_add_norm(builder, is_top ? "ln_f" : branches[sublayer % BRANCHES]->norm,
                         &builder->parameters->sublayers[sublayer].norm);
+}
+
+int frame_check_equal_streams(const struct model_config *config) {
+    return config->stream_expand == STREAM_EXPAND_COPY
+               ? 0
+               : error_set("stream_expand = scaled begins with other streams than a plain model's: leave it out");
 }
 
 bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer) {

@@ -6,6 +6,9 @@
 /* Adds the norm of the branch, ln_1 or ln_2, or of the top, ln_f. */
 void frame_add_norm(struct parameter_builder *builder, int64_t sublayer);
 
+/* Refuses to upcycle to streams that do not begin as the embedding: see frame.check_upcycling. */
+int frame_check_equal_streams(const struct model_config *config);
+
 /* Plans mix.streams [N, S, C] and mix.squares [N, S]. Layers share them unless the mode keeps streams; with
  * recompute, the streams inside of layers are shared. True if mix.squares is new, so that other values of the same
  * life are, too. */

@@ -11,28 +11,34 @@
 size_t model_config_settings(struct model_config *config, struct model_setting settings[MODEL_MOST_SETTINGS]) {
     const struct model_setting own[] = {
         {.option =
-             INT("n_streams", &config->n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)")},
+             INT("n_streams", &config->n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
+         .of_connection = true},
         {.option = BOOL("embed_norm", &config->embed_norm, "false",
                         "RMSNorm of the embedding of tokens and positions, before the streams")},
         {.option = CHOICE(
              "stream_expand", &config->stream_expand, "copy", "copy|scaled",
              "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
-             "so that streams differ from the start (rc ignores it)")},
+             "so that streams differ from the start (rc ignores it)"),
+         .of_connection = true},
         {.option = CHOICE(
-             "stream_reduce", &config->stream_reduce, "auto", "auto|norm_sum|sum_norm|head|last_pre|read",
+             "stream_reduce", &config->stream_reduce, "auto", STREAM_REDUCE_WORDS,
              "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that depend "
              "on the streams, as in DeepSeek-V4, then norm; or, with read_delay, with H_pre of the last sublayer, "
              "as in DeepSeek-V4.1; or, of wide, with learned weights (auto: last_pre with read_delay, else read "
              "for "
-             "wide, else norm_sum; rc ignores it)")},
+             "wide, else norm_sum; rc ignores it)"),
+         .of_connection = true},
         {.option = BOOL("read_delay", &config->read_delay, "false",
                         "a sublayer reads the streams with the H_pre that the one before has computed, as in "
-                        "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)")},
+                        "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)"),
+         .of_connection = true},
         {.option = BOOL("hc_norm_gain", &config->hc_norm_gain, "true",
-                        "a learned gain in the norm before the projections of hyper-connections")},
+                        "a learned gain in the norm before the projections of hyper-connections"),
+         .of_connection = true},
         {.option = FLOAT("hc_eps", &config->hc_eps, "0", 0, 1,
                          "what H_pre has beside its sigmoids, and each of mhc's iterations beside its sums "
-                         "(DeepSeek-V4: 1e-6; hc has no sigmoids and ignores it)")},
+                         "(DeepSeek-V4: 1e-6; hc has no sigmoids and ignores it)"),
+         .of_connection = true},
         {.option = INT("n_layer", &config->n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
          .is_size = true},
         {.option = INT("n_head", &config->n_head, "4", 1, 1024, "attention heads"), .is_size = true},
@@ -104,7 +110,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                                                               .minimum = setting->least,
                                                               .maximum = setting->most,
                                                               .help = setting->help},
-                                                   .only_in_training = setting->only_in_training};
+                                                   .only_in_training = setting->only_in_training,
+                                                   .of_connection = true};
     }
     return count;
 }
@@ -353,6 +360,26 @@ json_t *model_config_to_json(const struct model_config *config) {
         json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
     }
     return json;
+}
+
+static size_t value_bytes(enum option_type type) {
+    return type == OPTION_INT     ? sizeof(int64_t)
+           : type == OPTION_FLOAT ? sizeof(double)
+           : type == OPTION_BOOL  ? sizeof(bool)
+                                  : sizeof(int);
+}
+
+void model_config_take_connection(struct model_config *config, const struct model_config *from) {
+    struct model_config source = *from;
+    struct model_setting ours[MODEL_MOST_SETTINGS], theirs[MODEL_MOST_SETTINGS];
+    const size_t count = model_config_settings(config, ours);
+    model_config_settings(&source, theirs);
+    for (size_t i = 0; i < count; i++) {
+        if (ours[i].of_connection) {
+            memcpy(ours[i].option.target, theirs[i].option.target, value_bytes(ours[i].option.type));
+        }
+    }
+    config->residual = from->residual;
 }
 
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name) {

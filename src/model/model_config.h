@@ -10,6 +10,7 @@
 enum switch_state { SWITCH_FOLLOWS, SWITCH_OFF, SWITCH_ON };
 enum first_weights { INIT_GPT2, INIT_TRACK3 };
 enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
+#define STREAM_REDUCE_WORDS "auto|norm_sum|sum_norm|head|last_pre|read"
 enum stream_reduce {
     STREAM_REDUCE_AUTO,
     STREAM_REDUCE_NORM_SUM,
@@ -65,6 +66,7 @@ struct model_setting {
     bool is_switch;        /* an enum switch_state */
     bool may_be_boolean;   /* a choice whose first two words, false and true, are booleans in config.json */
     bool only_in_training; /* what a model computes does not depend on it */
+    bool of_connection;    /* it says how the residual connection works */
 };
 
 enum { MODEL_MOST_SETTINGS = 40 + RESIDUAL_MAX_SETTINGS };
@@ -88,6 +90,9 @@ bool model_config_has_qkv_bias(const struct model_config *config);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);
+
+/* Takes the residual connection with all of its settings from another config. */
+void model_config_take_connection(struct model_config *config, const struct model_config *from);
 
 /* Convert from and to JSON with the keys of config.json. Reading checks; an unknown key is an error that names it.
  * model_config_to_json returns a new reference. */

@@ -134,9 +134,13 @@ static void add_branch(struct parameter_builder *builder, int64_t index) {
 static void add_frame(struct parameter_builder *builder, int64_t index) {
     const struct frame *frame = frame_of(builder->config);
     const uint64_t before = builder->parameters->total;
+    size_t i = builder->parameters->count;
     if (frame->add_parameters) {
         frame->add_parameters(builder, index);
         builder->parameters->auxiliary += builder->parameters->total - before;
+    }
+    for (; i < builder->parameters->count; i++) {
+        builder->parameters->table[i].auxiliary = true;
     }
 }
 
@@ -147,6 +151,7 @@ static void add_stream_scale(struct parameter_builder *builder) {
     struct parameter *parameter = add(builder, &builder->parameters->stream_scale, "stream_scale", "", 2, shape);
     parameter->constant = 0.6f;
     parameter->spread = sqrt(6.0 / (double)(shape[0] + shape[1]));
+    parameter->auxiliary = true;
     builder->parameters->auxiliary += parameter->elements;
 }
 
@@ -292,29 +297,35 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
 struct initialisation {
     const struct parameter *parameter;
     const struct model_config *config;
-    uint64_t key;
+    uint64_t seed;
     float *values; /* [elements] */
 };
 
 enum { PIECE = 1 << 14 };
 
-/* Random values depend on seed, name and place only, so not on the pieces. */
-static int initial_values(void *context, size_t piece) {
-    const struct initialisation *all = context;
-    const struct parameter *parameter = all->parameter;
-    const struct residual_place place = {all->config->n_streams, parameter->sublayer, &all->config->settings};
-    const size_t first = piece * PIECE, end = size_smaller(first + PIECE, parameter->elements);
-    float *values = all->values;
+/* Random values depend on seed, name and place only, so not on what is computed together. */
+void parameter_first_values(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
+                            uint64_t first, uint64_t count, float *values) {
+    const struct residual_place place = {.streams = config->n_streams,
+                                         .sublayer = parameter->sublayer,
+                                         .settings = &config->settings};
+    const uint64_t key = random_key(seed, parameter->name);
     if (parameter->deviation > 0.0) {
-        random_normal(all->key, first, end - first, 0.0, parameter->deviation, values + first);
-        return 0;
+        random_normal(key, first, count, 0.0, parameter->deviation, values);
+        return;
     }
-    for (size_t i = first; i < end; i++) {
-        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)(first + i), &place) : parameter->constant;
         if (parameter->spread > 0.0) {
-            values[i] += (float)(parameter->spread * (2.0 * random_uniform(all->key, i) - 1.0));
+            values[i] += (float)(parameter->spread * (2.0 * random_uniform(key, first + i) - 1.0));
         }
     }
+}
+
+static int initialise_piece(void *context, size_t piece) {
+    const struct initialisation *all = context;
+    const size_t first = piece * PIECE, end = size_smaller(first + PIECE, all->parameter->elements);
+    parameter_first_values(all->parameter, all->config, all->seed, first, end - first, all->values + first);
     return 0;
 }
 
@@ -323,8 +334,8 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         float *values = memory_allocate(parameter->elements, sizeof *values);
-        struct initialisation all = {parameter, config, random_key(seed, parameter->name), values};
-        const bool failed = parallel_run(groups_for(parameter->elements, PIECE), initial_values, &all) ||
+        struct initialisation all = {parameter, config, seed, values};
+        const bool failed = parallel_run(groups_for(parameter->elements, PIECE), initialise_piece, &all) ||
                             buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
                                          parameter->elements * sizeof *values);
         free(values);

@@ -15,6 +15,7 @@ struct parameter {
     uint64_t elements;
     uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
     bool joined;     /* follows the parameter before it without a gap */
+    bool auxiliary;  /* of the residual connection: a plain model has none of this name */
     bool decayed;    /* takes weight decay */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
      * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
@@ -22,6 +23,7 @@ struct parameter {
     double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
     double spread;    /* initial values are uniform in constant +- spread */
     float constant;
+    residual_first_value *upcycled; /* other first values if the weights around it are a plain model's; or NULL */
     int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm, lm_head and hc_head */
     uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
 };
@@ -125,6 +127,10 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
 /* Initialises all weights, and weights_lowp, on the device. */
 int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
                           uint64_t seed);
+
+/* Computes elements [first, first + count) of a parameter's first values: in a new model, of this seed. */
+void parameter_first_values(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
+                            uint64_t first, uint64_t count, float *values);
 
 /* Elements of the arena before this place, without those of matrices (parameter.matrices). */
 uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t place);

@@ -12,6 +12,7 @@ static void add_fixed_weights(struct parameter_builder *builder, uint64_t stream
     struct parameter *b =
         parameters_add(builder, "b_pre", 1, &streams, &builder->parameters->sublayers[builder->sublayer].theta);
     b->constant = (float)-log((double)(streams - 1)); /* the weights are 1 / streams */
+    b->upcycled = residual_equal_logit;
 }
 
 /* As transformers initialises DeepseekV4HyperHead. */
@@ -28,7 +29,8 @@ void stream_reduce_add_parameters(struct parameter_builder *builder) {
     struct parameter *w = parameters_add(builder, "w_pre", 2, shape, &at->projections[0]);
     w->decayed = true;
     w->deviation = 0.02;
-    parameters_add(builder, "b_pre", 1, &streams, &at->theta);
+    w->upcycled = residual_zero;
+    parameters_add(builder, "b_pre", 1, &streams, &at->theta)->upcycled = residual_equal_logit;
     struct parameter *alpha = parameters_add(builder, "alpha_pre", 0, NULL, NULL);
     alpha->constant = 1.0f;
     alpha->joined = true;

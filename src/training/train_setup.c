@@ -5,6 +5,7 @@
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/deepseek_v4.h"
+#include "src/checkpoint/upcycle.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
 #include "src/settings/unused_options.h"
@@ -41,9 +42,26 @@ static int check_same_model(const char *folder, const struct train_settings *set
     return 0;
 }
 
+/* A plain model goes on with the residual connection that is given, if one is. */
+static int take_connection(struct trainer *trainer, const char *folder, struct model_config *saved) {
+    const struct train_settings *settings = trainer->settings;
+    trainer->plain = *saved;
+    if (!residual_is_plain(saved->residual) || !train_settings_given(settings, "residual") ||
+        residual_is_plain(settings->model.residual) || train_settings_resume(settings)) {
+        return 0;
+    }
+    trainer->upcycles = true;
+    model_config_take_connection(saved, &settings->model);
+    return upcycle_check(saved) ? error_prefix("%s cannot go on with residual = %s as the same function", folder,
+                                               saved->residual->name)
+                                : 0;
+}
+
 /* Takes the model's settings from the checkpoint: settings given beside it must agree, but Hugging Face's models
- * may get a larger vocabulary, and a shorter context unless they have an embedding for each place in it. */
-static int take_model_of(const char *folder, struct train_settings *settings) {
+ * may get a larger vocabulary, and a shorter context unless they have an embedding for each place in it, and plain
+ * models another residual connection. */
+static int take_model_of(struct trainer *trainer, const char *folder) {
+    struct train_settings *settings = trainer->settings;
     struct model_config saved;
     const struct residual_setting *setting;
     if (config_file_read(folder, &saved)) {
@@ -57,7 +75,7 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
         settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
         saved.block_size = settings->model.block_size;
     }
-    if (check_same_model(folder, settings, &saved)) {
+    if (take_connection(trainer, folder, &saved) || check_same_model(folder, settings, &saved)) {
         return -1;
     }
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
@@ -286,9 +304,12 @@ static int initialise(struct trainer *trainer, const char *folder) {
     if (train_settings_resume(settings)) {
         return resume(trainer, folder);
     }
-    const int status = is_scratch(settings) ? parameters_initialise(trainer->compute, &trainer->gpt.parameters,
-                                                                    &settings->model, (uint64_t)settings->seed)
-                                            : checkpoint_load_weights(folder, &trainer->gpt);
+    struct gpt *gpt = &trainer->gpt;
+    const uint64_t seed = (uint64_t)settings->seed;
+    const int status = is_scratch(settings)
+                           ? parameters_initialise(trainer->compute, &gpt->parameters, &settings->model, seed)
+                       : trainer->upcycles ? upcycle_load(folder, &trainer->plain, seed, gpt)
+                                           : checkpoint_load_weights(folder, gpt);
     return status == 0 && settings->hyper_connections_from
                ? deepseek_v4_load(settings->hyper_connections_from, &trainer->gpt)
                : status;
@@ -511,7 +532,7 @@ static int read_inputs(struct trainer *trainer, char **folder) {
         }
     }
     if (take_out_dir(trainer) || find_checkpoint(settings, folder) ||
-        (*folder && take_model_of(*folder, settings))) {
+        (*folder && take_model_of(trainer, *folder))) {
         return -1;
     }
     unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer, resumes,

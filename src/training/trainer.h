@@ -20,6 +20,8 @@ struct trainer {
     struct data_set data;
     struct compute *compute;
     struct gpt gpt;
+    struct model_config plain; /* of the checkpoint to begin with, as read */
+    bool upcycles;             /* which is a plain one, and goes on with another residual connection */
     struct data_parallel parallel;
     struct batch_sampler train, estimate_train, estimate_val;
     bool whole_val; /* the validation loss is that of all of val.bin, not of estimate_val's batches */

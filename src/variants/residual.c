@@ -125,35 +125,61 @@ static float nearly_equal(int64_t index, const struct residual_place *place) {
 /* wide: a stream keeps 0.999 of itself, 1 - 0.1 sigmoid(-log 99). */
 CONSTANT(nearly_kept, 4.5951199f)
 
+/* ---- values with which a plain model goes on */
+
+float residual_share(int64_t index, const struct residual_place *place) {
+    const bool is_main = index == place->sublayer % place->streams;
+    const double most = place->streams > 2 ? 0.5 : 2.0 / 3.0; /* of two streams one has to differ, too */
+    return (float)(is_main ? most : (1.0 - most) / (double)(place->streams - 1));
+}
+
+static float logit(double share) {
+    return (float)log(share / (1.0 - share));
+}
+
+float residual_share_logit(int64_t index, const struct residual_place *place) {
+    return logit((double)residual_share(index, place) - place->hc_eps);
+}
+
+float residual_equal_logit(int64_t index, const struct residual_place *place) {
+    (void)index;
+    return logit(1.0 / (double)place->streams - place->hc_eps);
+}
+
+float residual_zero(int64_t index, const struct residual_place *place) {
+    return zeros(index, place);
+}
+
 /* ---- leaves */
 
 #define GATE_PROJECTIONS                                                                                           \
-    {"norm.weight", LEAF_NORM, NULL, ones}, {"w_pre", LEAF_PROJECTION, streams_wide, zeros}, {                     \
-        "w_post", LEAF_PROJECTION, streams_wide, zeros                                                             \
+    {"norm.weight", LEAF_NORM, NULL, ones, NULL}, {"w_pre", LEAF_PROJECTION, streams_wide, zeros, NULL}, {         \
+        "w_post", LEAF_PROJECTION, streams_wide, zeros, NULL                                                       \
     }
 #define GATE_BIASES                                                                                                \
-    {"b_pre", LEAF_VECTOR, streams_wide, gate_bias}, {"b_post", LEAF_VECTOR, streams_wide, gate_bias},             \
-        {"alpha_pre", LEAF_SCALAR, NULL, hundredth}, {                                                             \
-        "alpha_post", LEAF_SCALAR, NULL, hundredth                                                                 \
+    {"b_pre", LEAF_VECTOR, streams_wide, gate_bias, residual_share_logit},                                         \
+        {"b_post", LEAF_VECTOR, streams_wide, gate_bias, zeros},                                                   \
+        {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL}, {                                                       \
+        "alpha_post", LEAF_SCALAR, NULL, hundredth, NULL                                                           \
     }
-#define END {NULL, LEAF_SCALAR, NULL, NULL}
+#define END {NULL, LEAF_SCALAR, NULL, NULL, NULL}
 
 /* All leaves of a variant whose H_res is computed from alpha_res z + b_res, a vector of `width` numbers. */
 #define LOGIT_LEAVES(width, initial)                                                                               \
-    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, zeros}, GATE_BIASES,                                       \
-        {"b_res", LEAF_VECTOR, width, initial}, {"alpha_res", LEAF_SCALAR, NULL, hundredth}, END
+    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, zeros, NULL}, GATE_BIASES,                                 \
+        {"b_res", LEAF_VECTOR, width, initial, NULL}, {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL}, END
 
 static const struct residual_leaf hc_leaves[] = {
-    {"norm.weight", LEAF_NORM, NULL, ones},
-    {"w_pre", LEAF_PROJECTION, one, zeros},
-    {"w_post", LEAF_PROJECTION, one, zeros},
-    {"w_res", LEAF_PROJECTION, streams_wide, zeros},
-    {"b_pre", LEAF_VECTOR, streams_wide, one_hot},
-    {"b_post", LEAF_VECTOR, streams_wide, ones},
-    {"b_res", LEAF_MATRIX, NULL, identity_matrix},
-    {"alpha_pre", LEAF_SCALAR, NULL, hundredth},
-    {"alpha_post", LEAF_SCALAR, NULL, hundredth},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
+    {"norm.weight", LEAF_NORM, NULL, ones, NULL},
+    {"w_pre", LEAF_PROJECTION, one, zeros, NULL},
+    {"w_post", LEAF_PROJECTION, one, zeros, NULL},
+    {"w_res", LEAF_PROJECTION, streams_wide, zeros, NULL},
+    {"b_pre", LEAF_VECTOR, streams_wide, one_hot, residual_share},
+    {"b_post", LEAF_VECTOR, streams_wide, ones, NULL},
+    {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL},
+    {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL},
     END,
 };
 
@@ -161,10 +187,10 @@ static const struct residual_leaf identity_leaves[] = {GATE_PROJECTIONS, GATE_BI
 
 static const struct residual_leaf mhc_leaves[] = {
     GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, streams_squared, zeros},
+    {"w_res", LEAF_PROJECTION, streams_squared, zeros, NULL},
     GATE_BIASES,
-    {"b_res", LEAF_MATRIX, NULL, identity_logits},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
+    {"b_res", LEAF_MATRIX, NULL, identity_logits, NULL},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL},
     END,
 };
 
@@ -172,18 +198,18 @@ static const struct residual_leaf mhc_lite_leaves[] = {LOGIT_LEAVES(permutations
 
 static const struct residual_leaf shc_leaves[] = {
     GATE_PROJECTIONS,
-    {"w_u", LEAF_PROJECTION, angles, zeros},
-    {"w_v", LEAF_PROJECTION, angles, zeros},
-    {"w_s", LEAF_PROJECTION, singular_values, zeros},
+    {"w_u", LEAF_PROJECTION, angles, zeros, NULL},
+    {"w_v", LEAF_PROJECTION, angles, zeros, NULL},
+    {"w_s", LEAF_PROJECTION, singular_values, zeros, NULL},
     GATE_BIASES,
-    {"b_u", LEAF_VECTOR, angles, zeros},
-    {"b_v", LEAF_VECTOR, angles, zeros},
-    {"b_s", LEAF_VECTOR, singular_values, saturating},
-    {"tau_u", LEAF_SCALAR, NULL, hundredth},
-    {"tau_v", LEAF_SCALAR, NULL, hundredth},
-    {"tau_s", LEAF_SCALAR, NULL, hundredth},
-    {"gamma_u", LEAF_SCALAR, NULL, ones},
-    {"gamma_v", LEAF_SCALAR, NULL, ones},
+    {"b_u", LEAF_VECTOR, angles, zeros, NULL},
+    {"b_v", LEAF_VECTOR, angles, zeros, NULL},
+    {"b_s", LEAF_VECTOR, singular_values, saturating, NULL},
+    {"tau_u", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"tau_v", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"tau_s", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"gamma_u", LEAF_SCALAR, NULL, ones, NULL},
+    {"gamma_v", LEAF_SCALAR, NULL, ones, NULL},
     END,
 };
 
@@ -196,9 +222,9 @@ static const struct residual_leaf go_mhc_leaves[] = {LOGIT_LEAVES(doubled_angles
 static const struct residual_leaf ohc_leaves[] = {LOGIT_LEAVES(quaternion_pair, zeros)};
 
 static const struct residual_leaf wide_leaves[] = {
-    {"b_pre", LEAF_VECTOR, streams_wide, equal_parts},
-    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal},
-    {"b_res", LEAF_VECTOR, streams_wide, nearly_kept},
+    {"b_pre", LEAF_VECTOR, streams_wide, equal_parts, residual_share_logit},
+    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal, zeros},
+    {"b_res", LEAF_VECTOR, streams_wide, nearly_kept, NULL},
     END,
 };
 

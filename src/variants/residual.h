@@ -51,18 +51,25 @@ enum leaf_kind {
     LEAF_SCALAR,     /* [] */
 };
 
-/* What an initial value may depend on beside its index in the leaf. */
+/* What a first value may depend on beside its index in the leaf. */
 struct residual_place {
     int64_t streams;
-    int64_t sublayer; /* 0 .. 2 layers - 1 */
+    int64_t sublayer; /* 0 .. 2 layers - 1; 2 layers: the top */
     const struct residual_settings *settings;
+    double hc_eps;            /* beside the sigmoids of H_pre */
+    const float *gain, *bias; /* [channels] of the plain model's norm in this sublayer; for `upcycled` alone */
+    int64_t channels;
 };
+
+typedef float residual_first_value(int64_t index, const struct residual_place *place);
 
 struct residual_leaf {
     const char *name; /* as in files: "w_pre" */
     enum leaf_kind kind;
     int64_t (*width)(int64_t streams); /* PROJECTION and VECTOR; a width of 0: the leaf does not exist */
-    float (*initial)(int64_t index, const struct residual_place *place);
+    residual_first_value *initial;     /* in a new model */
+    residual_first_value *upcycled;    /* in one that goes on as the same function as a plain model (see
+                                          src/checkpoint/upcycle.h); NULL: the initial one */
 };
 
 /* ---- the rows */
@@ -188,3 +195,16 @@ unsigned residual_leaf_shape(const struct residual_leaf *leaf, int64_t streams, 
 
 /* True for the leaves that the kernels address through theta. */
 bool residual_leaf_is_small(const struct residual_leaf *leaf);
+
+/* ---- first values of models that go on as a plain one */
+
+/* Weights with which a sublayer reads equal streams as one: 1/2 of stream (sublayer mod streams), 2/3 where there are
+ * two, and equal shares of the others. They sum to 1, and differ by sublayer, so that training parts the streams. */
+float residual_share(int64_t index, const struct residual_place *place);
+
+/* The x of which sigmoid(x) + hc_eps is the share, or is 1 / streams. */
+float residual_share_logit(int64_t index, const struct residual_place *place);
+float residual_equal_logit(int64_t index, const struct residual_place *place);
+
+/* 0. */
+float residual_zero(int64_t index, const struct residual_place *place);
