@@ -9,16 +9,20 @@ static double highest_rate(const struct parameters *parameters, const struct par
                            const struct optimizer_settings *settings) {
     const bool is_embedding = parameter->sublayer < 0 && parameter->decayed; /* wte or wpe */
     const bool is_head = parameter->offset == parameters->head && parameters->head != parameters->token_embedding;
+    if (parameter->auxiliary && settings->new_learning_rate >= 0.0) {
+        return settings->new_learning_rate;
+    }
     return is_embedding          ? settings->embed_learning_rate
            : is_head             ? settings->head_learning_rate
            : parameter->rank < 2 ? settings->scalar_learning_rate
                                  : -1.0;
 }
 
-/* Whether weight decay would move a parameter that is frozen. */
+/* Whether the step leaves a parameter out. alpha_res with gradients of zero would be moved by weight decay alone. */
 static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
                       const struct optimizer_settings *settings) {
-    return settings->decay_all && gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter);
+    return parameter->frozen ||
+           (settings->decay_all && gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter));
 }
 
 /* The part of [first, end) in the range. The second state of a step that leaves matrices out has no place for

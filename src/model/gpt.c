@@ -1,6 +1,7 @@
 #include "src/model/gpt.h"
 #include "runtime/gemm/gemm.h"
 #include "src/model/frame.h"
+#include "src/model/frozen.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
 #include <math.h>
@@ -116,11 +117,14 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
              &(struct gemm_call){.a = d_logits,
                                  .b = matrix_of(gpt->parameters.weights_lowp, head, vocabulary, width),
                                  .c = matrix_of(gpt->d_final, first * width, rows, width)});
-    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
-                                               .a = d_logits,
-                                               .b = matrix_of(gpt->final, first * width, rows, width),
-                                               .c = matrix_of(gpt->parameters.gradients, head, vocabulary, width),
-                                               .beta = adds});
+    if (!gpt->parameters.head_frozen) {
+        gemm_run(gpt->compute,
+                 &(struct gemm_call){.transpose_a = true,
+                                     .a = d_logits,
+                                     .b = matrix_of(gpt->final, first * width, rows, width),
+                                     .c = matrix_of(gpt->parameters.gradients, head, vocabulary, width),
+                                     .beta = adds});
+    }
     if (gpt->config.head_bias) {
         head_bias_backward(&gpt->operations, rows, gpt->d_logits,
                            (struct span){gpt->parameters.gradients, gpt->parameters.head_bias}, adds);
@@ -172,8 +176,10 @@ void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     sum_total(&gpt->operations, gpt->losses, tokens, weight_per_target, true, (struct span){gpt->loss, 0});
 }
 
-static void notify(const struct gpt_listener *listener, int64_t sublayer) {
+/* Gradients of this sublayer are complete, as a listener learns. */
+static void notify(const struct gpt *gpt, const struct gpt_listener *listener, int64_t sublayer) {
     if (listener) {
+        frozen_clear(gpt->compute, &gpt->parameters, sublayer);
         listener->gradients_launched(listener->context, sublayer);
     }
 }
@@ -201,7 +207,7 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
 static void complete(struct gpt *gpt, const struct sublayer *sublayer, const struct gpt_listener *listener) {
     if (listener && sublayer->branch) {
         finish_backward(gpt, sublayer);
-        notify(listener, sublayer->index);
+        notify(gpt, listener, sublayer->index);
     }
 }
 
@@ -242,7 +248,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const int64_t last = gpt->config.n_layer - 1;
     compute_set_module(gpt->compute, "head");
     gpt->frame->top_backward(gpt);
-    notify(listener, BRANCHES * gpt->config.n_layer);
+    notify(gpt, listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];
         if (gpt->options.recompute && layer < last) { /* the buffers still hold the last layer's values */
@@ -256,7 +262,10 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     compute_set_module(gpt->compute, "embedding");
     embedding_part_backward(gpt);
     gpt->parameters.accumulate = true; /* later micro-batches of the step add; gpt_zero starts anew */
-    notify(listener, -1);
+    if (!listener) {
+        frozen_clear(gpt->compute, &gpt->parameters, FROZEN_ALL);
+    }
+    notify(gpt, listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {

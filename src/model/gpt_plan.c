@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
+#include "src/model/frozen.h"
 #include "src/model/gpt.h"
 #include "src/model/muon.h"
 #include "src/model/optimizer.h"
@@ -316,6 +317,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
         return -1;
     }
     parameters_create(config, &gpt->parameters);
+    if (is_training(gpt) && frozen_mark(&gpt->parameters, options->freeze)) {
+        return -1;
+    }
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
         gpt->shape = (struct token_shape){1, tokens};

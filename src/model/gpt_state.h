@@ -45,6 +45,7 @@ struct gpt_options {
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the
      * ranks divide the states. */
     bool shareable;
+    const char *freeze;    /* the pattern of parameters that training leaves as they are, see frozen.h; or NULL */
     bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
     int muon_dtype;        /* enum muon_dtype, of an optimizer that iterates on matrices */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */

@@ -83,13 +83,15 @@ void linear_backward(struct operations *operations, const struct parameters *par
     const bool fuses = activation_of && gemm_fuses(operations->compute, operations->shape.type);
     const struct matrix output = matrix_of(d_y, 0, rows, layer.out);
     compute_set_module(operations->compute, "GEMMs of layers");
-    gemm_run(operations->compute,
-             &(struct gemm_call){.transpose_a = true,
-                                 .a = output,
-                                 .b = matrix_of(x, 0, rows, layer.in),
-                                 .c = matrix_of(parameters->gradients, layer.weight_at, layer.out, layer.in),
-                                 .beta = parameters->accumulate});
-    if (layer.has_bias) {
+    if (!layer.frozen) {
+        gemm_run(operations->compute,
+                 &(struct gemm_call){.transpose_a = true,
+                                     .a = output,
+                                     .b = matrix_of(x, 0, rows, layer.in),
+                                     .c = matrix_of(parameters->gradients, layer.weight_at, layer.out, layer.in),
+                                     .beta = parameters->accumulate});
+    }
+    if (layer.has_bias && !layer.frozen) {
         bias_backward(operations, rows, layer.out, layer.out, d_y,
                       (struct span){parameters->gradients, layer.bias_at}, parameters->accumulate);
     }
@@ -136,16 +138,18 @@ void linear_backward_parts(struct operations *operations, const struct parameter
                            size_t rows, const struct linear_part *parts, size_t count, const struct buffer *d_y) {
     compute_set_module(operations->compute, "GEMMs of layers");
     for (const struct linear_part *part = parts; part < parts + count; part++) {
-        gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
-                                                          .a = outputs_of(part, layer, rows, d_y),
-                                                          .b = matrix_of(part->x, 0, rows, layer.in),
-                                                          .c = weights_of(part, layer, parameters->gradients),
-                                                          .beta = parameters->accumulate});
+        if (!layer.frozen) {
+            gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
+                                                              .a = outputs_of(part, layer, rows, d_y),
+                                                              .b = matrix_of(part->x, 0, rows, layer.in),
+                                                              .c = weights_of(part, layer, parameters->gradients),
+                                                              .beta = parameters->accumulate});
+        }
         gemm_run(operations->compute, &(struct gemm_call){.a = outputs_of(part, layer, rows, d_y),
                                                           .b = weights_of(part, layer, parameters->weights_lowp),
                                                           .c = matrix_of(part->d_x, 0, rows, layer.in)});
     }
-    if (layer.has_bias) {
+    if (layer.has_bias && !layer.frozen) {
         bias_backward(operations, rows, layer.out, layer.out, d_y,
                       (struct span){parameters->gradients, layer.bias_at}, parameters->accumulate);
     }

@@ -201,7 +201,7 @@ static struct place *list_matrices(const struct parameters *parameters, struct o
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         uint64_t first = parameter->offset;
-        if (first < range.first || first >= range.first + range.count) {
+        if (parameter->frozen || first < range.first || first >= range.first + range.count) {
             continue;
         }
         for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {

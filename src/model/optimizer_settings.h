@@ -30,7 +30,9 @@ struct optimizer_settings {
     int muon_scale;            /* enum muon_scale */
     int muon_dtype;            /* enum muon_dtype */
     int64_t muon_steps;
-    char *muon_coefficients; /* "a, b, c"; NULL: the usual ones */
+    char *muon_coefficients;  /* "a, b, c"; NULL: the usual ones */
+    double new_learning_rate; /* of what a residual connection adds to a plain model; negative: as of the others */
+    char *freeze;             /* pattern of the parameters that stay as they are, see frozen.h; NULL or "": none */
     /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
      * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
      * states is dropped when it is loaded. */

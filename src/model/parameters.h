@@ -15,6 +15,7 @@ struct parameter {
     uint64_t elements;
     uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
     bool joined;     /* follows the parameter before it without a gap */
+    bool frozen;     /* training leaves it as it is: see frozen.h */
     bool auxiliary;  /* of the residual connection: a plain model has none of this name */
     bool decayed;    /* takes weight decay */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
@@ -36,6 +37,7 @@ struct linear {
     uint64_t weight_at, bias_at;
     size_t in, out;
     bool has_bias;
+    bool frozen; /* all of it: backward passes leave its gradients at zero */
 };
 
 /* Offsets of a sublayer's parameters. */
@@ -70,6 +72,7 @@ struct parameters {
     uint64_t embed_gain;                          /* offset of the gain of ln_e [C], with embed_norm */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
+    bool head_frozen;                             /* its gradient stays zero: see frozen.h */
     uint64_t head_bias;                           /* offset of lm_head.bias [V], with head_bias */
     struct sublayer_offsets *sublayers;           /* 2 n_layer + 1: the last is the top's */
     /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */

@@ -76,6 +76,16 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
               "wsd: share of lr_decay_iters over which the rate falls"),
         FLOAT("weight_decay", &settings->weight_decay, "0.1", 0, 10, "of Linear, embedding and projection weights"),
         FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
+        FLOAT("new_learning_rate", &settings->new_learning_rate, "-1", -1, 10,
+              "highest learning rate of what a residual connection adds to a plain model (hc_attn, hc_mlp, hc_head "
+              "and so "
+              "on), with the same schedule: for a pretrained model more than learning_rate (-1: as of other "
+              "parameters; "
+              "0: they stay)"),
+        TEXT("freeze", &settings->freeze, "",
+             "keep parameters as they are, outside the gradient norm and without weight decay: those whose names "
+             "this "
+             "regular expression matches somewhere, such as 'wte|ln_'"),
         BOOL("freeze_alpha_res", &settings->freeze_alpha_res, "false",
              "keep alpha_res of hyper-connections as they are, outside the gradient norm"),
     };

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
+#include "src/model/frozen.h"
 #include "src/model/row_gradients.h"
 #include <inttypes.h>
 #include <math.h>
@@ -95,11 +96,14 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 
 /* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the
  * vocabulary has, most of the vocabulary can be expected among them, which is not worth keeping apart: 0. If the
- * head has weights of its own, nothing else is in the token embedding's gradient: 0. */
+ * head has weights of its own, nothing else is in the token embedding's gradient, and if it is frozen, nothing: 0. */
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
-                        const struct ranks *ranks) {
+                        const struct ranks *ranks, const struct parameters *parameters) {
     const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
-    return ranks->count > 1 && config->tie_embeddings && tokens <= 4 * (size_t)config->vocab_size ? tokens : 0;
+    return ranks->count > 1 && config->tie_embeddings && !parameters->head_frozen &&
+                   tokens <= 4 * (size_t)config->vocab_size
+               ? tokens
+               : 0;
 }
 
 int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
@@ -110,6 +114,11 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
     struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
     parameters_create(config, &parameters);
+    if (frozen_mark(&parameters, settings->optimizer.freeze)) {
+        parameters_release(&parameters);
+        return -1;
+    }
+    const size_t rows = most_rows(settings, config, ranks, &parameters);
     buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements,
                    parallel->shards_states ? &settings->optimizer : NULL, ranks, &parallel->buckets);
     parameters_release(&parameters);
@@ -120,9 +129,10 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .type = (enum element_type)settings->dtype,
         .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
-        .row_gradients = most_rows(settings, config, ranks),
+        .row_gradients = rows,
         .shareable = ranks->node.count > 1,
         .muon_dtype = settings->optimizer.muon_dtype,
+        .freeze = settings->optimizer.freeze,
         .freeze_alpha_res = settings->optimizer.freeze_alpha_res,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };

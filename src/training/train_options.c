@@ -24,8 +24,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
                      "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
         PROCESS_TEXT(
             "init_from", &settings->init_from, "scratch",
-            "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
-            "as Hugging Face's transformers saves it"),
+            "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2, "
+            "Llama, Qwen2 or Qwen3 as Hugging Face's transformers saves it. A plain model (rc) goes on with "
+            "another "
+            "--residual if one is given, and computes the same function at first"),
         PROCESS_TEXT(
             "hyper_connections_from", &settings->hyper_connections_from, NULL,
             "begin with the hyper-connections in a safetensors file, or in a folder with model.safetensors, that "

@@ -176,6 +176,11 @@ static void print_model(const struct trainer *trainer) {
     PRINT(trainer,
           "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
           (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
+    if (trainer->upcycles) {
+        PRINT(trainer,
+              "         begins as the plain model in %s: the same function, until training parts the streams\n",
+              trainer->settings->init_from);
+    }
     if (trainer->gpt.options.type != ELEMENT_FP32) {
         PRINT(trainer, "         activations in %s, master weights and optimizer in fp32\n",
               element_name(trainer->gpt.options.type));

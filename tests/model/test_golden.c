@@ -250,6 +250,7 @@ static struct optimizer_settings optimizer_of(const json_t *json) {
         .embed_learning_rate = number_or(train, "embed_learning_rate", -1.0),
         .head_learning_rate = number_or(train, "head_learning_rate", -1.0),
         .scalar_learning_rate = number_or(train, "scalar_learning_rate", -1.0),
+        .new_learning_rate = -1.0,
         .muon_momentum = number_or(train, "muon_momentum", 0.0),
         .muon_learning_rate = number_or(train, "muon_learning_rate", -1.0),
         .muon_weight_decay = number_or(train, "muon_weight_decay", -1.0),

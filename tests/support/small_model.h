@@ -8,7 +8,7 @@
 /* Fields of struct optimizer_settings whose default is not 0: no group of parameters has a rate of its own. */
 #define USUAL_RATES                                                                                                \
     .adam_eps = 1e-8, .embed_learning_rate = -1.0, .head_learning_rate = -1.0, .scalar_learning_rate = -1.0,       \
-    .muon_learning_rate = -1.0, .muon_weight_decay = -1.0
+    .new_learning_rate = -1.0, .muon_learning_rate = -1.0, .muon_weight_decay = -1.0
 
 struct small_model {
     struct gpt gpt;

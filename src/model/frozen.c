@@ -1,0 +1,80 @@
+#include "src/model/frozen.h"
+#include "runtime/device/compute.h"
+#include "runtime/system/error.h"
+#include "runtime/system/message.h"
+#include <regex.h>
+#include <string.h>
+
+enum { MOST_PATTERN_BYTES = 1000 };
+
+/* Numbers of repetitions would multiply when they are nested, and names of parameters need none. */
+static int compile(const char *pattern, regex_t *compiled) {
+    char reason[128];
+    if (strlen(pattern) > MOST_PATTERN_BYTES || strchr(pattern, '{')) {
+        return error_set("freeze: a pattern has at most %d bytes and no braces", MOST_PATTERN_BYTES);
+    }
+    const int code = regcomp(compiled, pattern, REG_EXTENDED | REG_NOSUB);
+    if (code == 0) {
+        return 0;
+    }
+    regerror(code, compiled, reason, sizeof reason);
+    return error_set("freeze = %s is no regular expression: %s", pattern, reason);
+}
+
+/* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. */
+static void mark_linear(const struct parameters *parameters, struct linear *linear) {
+    const struct parameter *end = parameters->table + parameters->count, *parameter = parameters->table;
+    while (parameter->home != &linear->weight_at) {
+        parameter++;
+    }
+    linear->frozen = parameter->frozen;
+    for (parameter++; parameter < end && (parameter->home == &linear->bias_at || parameter->joined); parameter++) {
+        linear->frozen &= parameter->frozen;
+    }
+}
+
+int frozen_mark(struct parameters *parameters, const char *pattern) {
+    const int64_t top = parameters->table[parameters->count - 1].sublayer;
+    regex_t compiled;
+    size_t frozen = 0;
+    if (!pattern || !*pattern) {
+        return 0;
+    }
+    if (compile(pattern, &compiled)) {
+        return -1;
+    }
+    for (size_t i = 0; i < parameters->count; i++) {
+        struct parameter *parameter = &parameters->table[i];
+        parameter->frozen = regexec(&compiled, parameter->name, 0, NULL, 0) == 0;
+        frozen += parameter->frozen;
+        parameters->head_frozen |= parameter->frozen && parameter->offset == parameters->head;
+    }
+    regfree(&compiled);
+    if (frozen == 0 || frozen == parameters->count) {
+        return error_set("freeze = %s matches %s: %s", pattern, frozen ? "all parameters" : "no parameter",
+                         frozen ? "nothing would be trained"
+                                : "names are like transformer.wte.weight and transformer.h.0.attn.c_attn.weight");
+    }
+    for (int64_t i = 0; i < top; i++) {
+        mark_linear(parameters, &parameters->sublayers[i].in);
+        mark_linear(parameters, &parameters->sublayers[i].out);
+    }
+    return 0;
+}
+
+void frozen_clear(struct compute *compute, const struct parameters *parameters, int64_t sublayer) {
+    uint64_t first = 0, end = 0; /* of a run of neighbours in the arena */
+    for (size_t i = 0; i <= parameters->count; i++) {
+        const struct parameter *parameter =
+            i < parameters->count ? &parameters->table[parameters->in_arena[i]] : NULL;
+        const bool is_cleared =
+            parameter && parameter->frozen && (sublayer == FROZEN_ALL || parameter->sublayer == sublayer);
+        if (!is_cleared && end > first) {
+            buffer_zero(compute, parameters->gradients, first * sizeof(float), (end - first) * sizeof(float));
+        }
+        if (is_cleared) {
+            first = end > first ? first : parameter->offset;
+        }
+        end = is_cleared ? parameter->offset + parameter->elements : first;
+    }
+}

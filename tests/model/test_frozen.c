@@ -1,0 +1,169 @@
+/* Training with parameters that stay as they are, and with a rate of its own for what a connection adds. */
+#include "runtime/system/error.h"
+#include "src/model/frozen.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include "tests/support/test.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct compute *compute;
+
+enum { BATCH = 3, STEPS = 3 };
+
+static const struct optimizer_settings usual = {.learning_rate = 1e-2,
+                                                .min_lr = 1e-2,
+                                                .lr_decay_iters = 1000,
+                                                .weight_decay = 0.1,
+                                                .decay_all = true,
+                                                .beta1 = 0.9,
+                                                .beta2 = 0.95,
+                                                .grad_clip = 1.0,
+                                                .muon_momentum = 0.95,
+                                                .muon_steps = 5,
+                                                USUAL_RATES};
+
+static struct model_config config_of(const char *residual) {
+    struct model_config config = small_model_config(residual, 4);
+    config.mlp = MLP_SWIGLU; /* c_gate and c_fc are one GEMM */
+    config.bias = true;
+    return config;
+}
+
+static void create(struct small_model *model, const struct model_config *config, const char *pattern, int optimizer,
+                   bool recompute) {
+    const struct gpt_options options = {.batch = BATCH,
+                                        .sequence = config->block_size,
+                                        .mode = GPT_TRAINING,
+                                        .optimizer = optimizer_at((size_t)optimizer),
+                                        .freeze = pattern,
+                                        .recompute = recompute};
+    small_model_create_planned(model, compute, config, &options);
+    small_model_randomise(model, 3);
+}
+
+static void step(struct small_model *model, const struct optimizer_settings *settings, int64_t iteration) {
+    small_model_backward(model, (struct gpt_pass){.dropout = false});
+    small_model_accumulate(model, (struct gpt_pass){.dropout = false});
+    optimizer_step(&model->gpt, settings, iteration);
+}
+
+static bool is_same(const struct parameter *parameter, const float *a, const float *b) {
+    return memcmp(a + parameter->offset, b + parameter->offset, parameter->elements * sizeof *a) == 0;
+}
+
+/* ---- freezing */
+
+/* Gradients of the others are the same bits as where nothing is frozen. */
+static void assert_other_gradients(struct small_model *model, struct small_model *whole) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    double square = 0.0;
+    float norm;
+    small_model_backward(model, (struct gpt_pass){.dropout = false});
+    small_model_backward(whole, (struct gpt_pass){.dropout = false});
+    float *own = small_model_gradients(model), *all = small_model_gradients(whole);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        assert_true(parameter->frozen || is_same(parameter, own, all));
+        for (uint64_t k = 0; k < parameter->elements; k++) {
+            const double gradient = (double)own[parameter->offset + k];
+            assert_true(!parameter->frozen || fpclassify(gradient) == FP_ZERO);
+            square += gradient * gradient;
+        }
+    }
+    optimizer_step(&model->gpt, &usual, 0);
+    require(buffer_read(compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+    assert_true(fabs((double)norm - sqrt(square)) < 1e-5 * sqrt(square));
+    free(own);
+    free(all);
+}
+
+static void check_frozen(const char *residual, const char *pattern, int optimizer, bool recompute) {
+    const struct model_config config = config_of(residual);
+    struct small_model model, whole;
+    size_t frozen = 0;
+    create(&model, &config, pattern, optimizer, recompute);
+    create(&whole, &config, NULL, optimizer, recompute);
+    float *before = small_model_read(&model, model.gpt.parameters.weights);
+    assert_other_gradients(&model, &whole);
+    for (int64_t i = 0; i < STEPS; i++) {
+        step(&model, &usual, i);
+    }
+    float *now = small_model_read(&model, model.gpt.parameters.weights);
+    for (size_t i = 0; i < model.gpt.parameters.count; i++) {
+        const struct parameter *parameter = &model.gpt.parameters.table[i];
+        frozen += parameter->frozen;
+        if (parameter->frozen != is_same(parameter, before, now)) {
+            fail_msg("freeze = %s: %s", pattern, parameter->name);
+        }
+    }
+    assert_true(frozen > 0);
+    free(before);
+    free(now);
+    small_model_release(&model);
+    small_model_release(&whole);
+}
+
+UNIT_TEST(frozen_parameters_stay_and_others_move) {
+    check_frozen("mhc_lite", "wte|ln_", 0, false);
+    check_frozen("mhc_lite", "^transformer\\.h\\.[0-9]+\\.(attn|mlp)\\.", 0, true);
+    check_frozen("rc", "c_gate|attn\\.c_proj\\.weight", 1,
+                 false);                        /* half of a GEMM, and a weight without its bias */
+    check_frozen("mudd", "attn|mlp", 0, false); /* layers with several inputs */
+}
+
+static void assert_refused(const char *pattern, const char *why) {
+    struct model_config config = config_of("rc");
+    struct parameters parameters;
+    require(model_config_check(&config));
+    parameters_create(&config, &parameters);
+    assert_int_equal(frozen_mark(&parameters, pattern), -1);
+    assert_non_null(strstr(error_text(), why));
+    parameters_release(&parameters);
+}
+
+UNIT_TEST(patterns_that_cannot_be_meant_are_refused) {
+    char *long_one = calloc(2000, 1);
+    memset(long_one, 'w', 1999);
+    assert_refused("(wte", "freeze = (wte is no regular expression: ");
+    assert_refused("\x1b[31m(", "freeze = \\x1b[31m( is no regular expression: ");
+    assert_refused("(((w{9,99}){9,99}){9,99}){9,99}", "no braces");
+    assert_refused(long_one, "at most 1000 bytes");
+    assert_refused("hc_", "matches no parameter: names are like transformer.wte.weight");
+    assert_refused("t", "matches all parameters: nothing would be trained");
+    free(long_one);
+}
+
+/* ---- rates of what a connection adds */
+
+UNIT_TEST(new_parameters_have_a_rate_of_their_own) {
+    struct optimizer_settings settings = usual;
+    const struct model_config config = config_of("mhc_lite");
+    struct small_model model;
+    create(&model, &config, NULL, 0, false);
+    const struct parameters *parameters = &model.gpt.parameters;
+    float *before = small_model_read(&model, parameters->weights);
+    settings.new_learning_rate = 0.0;
+    step(&model, &settings, 0);
+    float *now = small_model_read(&model, parameters->weights);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        assert_int_equal(parameter->auxiliary, strstr(parameter->name, ".hc_") != NULL);
+        assert_int_equal(is_same(parameter, before, now), parameter->auxiliary);
+    }
+    free(before);
+    free(now);
+    small_model_release(&model);
+}
+
+static int begin(void **state) {
+    return small_model_begin(state, &compute);
+}
+
+static int end(void **state) {
+    compute_close(compute);
+    return scratch_end(state);
+}
+
+DEVICE_TEST_MAIN(begin, end)
