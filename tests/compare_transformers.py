@@ -247,7 +247,7 @@ def to_torch(bench):
              ("shc", 8, ("--stream-reduce", "sum_norm")), ("shc", 4, ("--stream-expand", "scaled")),
              ("mhc", 3, ("--bias", "--stream-expand", "scaled")), ("rc", 1, TRACK3), ("mhc", 4, TRACK3), ("mudd", 1, TRACK3),
              ("rc", 1, ("--head-bias", "--embed-norm")), ("gated", 2, ("--embed-norm", "--qk-norm"))]
-    known = load_program(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "checkpoint"))
+    known = load_program(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "python", "hctrain"))
     cases += [(residual, 4, ()) for residual in known.CONNECTIONS if residual not in {case[0] for case in cases if case[2] != TRACK3}]
     for residual, streams, options in cases:
         checkpoint = bench.train(data, *SHAPE, "--residual", residual, "--n-streams", streams, *options)

@@ -1,14 +1,15 @@
 /* Upcycling: a plain model (rc; ours or Hugging Face's) goes on with another residual connection, and at first
- * computes the same function, to rounding. All streams begin as the plain model's one. They stay equal, since rows of
- * H_res sum to 1 and each gets the branch's output once (H_post = 1); branches and the top read them with weights that
- * sum to 1. The weights differ by sublayer, so that training parts the streams. docs/pretrained.md describes it. */
+ * computes the same function, to rounding. All streams begin as the plain model's one. They stay equal, since rows
+ * of H_res sum to 1 and each gets the branch's output once (H_post = 1); branches and the top read them with
+ * weights that sum to 1. The weights differ by sublayer, so that training parts the streams. docs/pretrained.md
+ * describes it. */
 #pragma once
 
 #include "src/model/gpt.h"
 
-/* Completes the settings of the residual connection: stream_reduce = auto becomes head, which a plain model can go on
- * with. Refuses, in words, settings with which the function would be another. The other settings are the plain
- * model's. */
+/* Completes the settings of the residual connection: stream_reduce = auto becomes head, with which a plain model
+ * can go on. Refuses, in words, settings with which the function would be another. The other settings are the
+ * plain model's. */
 int upcycle_check(struct model_config *config);
 
 /* Loads the plain model's weights from its folder, and the first values of what it lacks: random ones depend on the

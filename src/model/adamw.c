@@ -18,7 +18,7 @@ static double highest_rate(const struct parameters *parameters, const struct par
                                  : -1.0;
 }
 
-/* Whether the step leaves a parameter out. alpha_res with gradients of zero would be moved by weight decay alone. */
+/* Whether the step leaves a parameter out. An alpha_res without a gradient would be moved by weight decay alone. */
 static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
                       const struct optimizer_settings *settings) {
     return parameter->frozen ||

@@ -47,8 +47,8 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     }
 }
 
-/* Equal streams stay equal as long as rows of H_res sum to 1, and are read as one where H_pre sums to 1. The top has
- * to read them in the same way. */
+/* Equal streams stay equal as long as rows of H_res sum to 1, and are read as one where H_pre sums to 1. The top
+ * has to read them in the same way. */
 int mixed_check_upcycling(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const double least_share = 0.5 / (double)(config->n_streams - 1); /* see residual_share */

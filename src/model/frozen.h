@@ -1,14 +1,15 @@
-/* Parameters that training leaves as they are (--freeze): those whose names match a pattern. Their gradients are 0, so
- * they are not in the norm, and optimizers skip them. */
+/* Parameters that training leaves as they are (--freeze): those whose names match a pattern. Their gradients are 0,
+ * so they are not in the norm, and optimizers skip them. */
 #pragma once
 
 #include "src/model/parameters.h"
 
-/* Marks the parameters whose names an extended regular expression of POSIX matches somewhere ("wte|ln_"); NULL or "":
- * none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
+/* Marks the parameters whose names an extended regular expression of POSIX matches somewhere ("wte|ln_"); NULL or
+ * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
 int frozen_mark(struct parameters *parameters, const char *pattern);
 
 enum { FROZEN_ALL = -2 };
 
-/* Sets gradients of frozen parameters of this sublayer (see parameter.sublayer) to zero, or of FROZEN_ALL. Launches. */
+/* Sets gradients of frozen parameters of this sublayer (see parameter.sublayer) to zero, or of FROZEN_ALL.
+ * Launches. */
 void frozen_clear(struct compute *compute, const struct parameters *parameters, int64_t sublayer);

@@ -96,7 +96,7 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 
 /* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the
  * vocabulary has, most of the vocabulary can be expected among them, which is not worth keeping apart: 0. If the
- * head has weights of its own, nothing else is in the token embedding's gradient, and if it is frozen, nothing: 0. */
+ * head has weights of its own, nothing else is in the token embedding's gradient; if it is frozen, nothing: 0. */
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
                         const struct ranks *ranks, const struct parameters *parameters) {
     const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;

@@ -198,8 +198,9 @@ bool residual_leaf_is_small(const struct residual_leaf *leaf);
 
 /* ---- first values of models that go on as a plain one */
 
-/* Weights with which a sublayer reads equal streams as one: 1/2 of stream (sublayer mod streams), 2/3 where there are
- * two, and equal shares of the others. They sum to 1, and differ by sublayer, so that training parts the streams. */
+/* Weights with which a sublayer reads equal streams as one: 1/2 of stream (sublayer mod streams), 2/3 where there
+ * are two, and equal shares of the others. They sum to 1, and differ by sublayer, so that training parts the
+ * streams. */
 float residual_share(int64_t index, const struct residual_place *place);
 
 /* The x of which sigmoid(x) + hc_eps is the share, or is 1 / streams. */

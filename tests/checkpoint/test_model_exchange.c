@@ -647,7 +647,7 @@ UNIT_TEST(training_starts_from_hugging_faces_folder) {
     write_data();
     assert_failed(TRAIN_FROM_HF("--seed", "1"), 1, "give vocab_size = 40 or more");
     assert_failed(TRAIN_FROM_HF("--vocab-size", "32"), 1, "another vocab_size");
-    assert_failed(TRAIN_FROM_HF("--residual", "shc"), 1, "another residual");
+    assert_failed(TRAIN_FROM_HF("--residual", "attnres"), 1, "hf cannot go on with residual = attnres");
     assert_false(files_exist(scratch_path("tuned/ckpt-1")));
     assert_done(TRAIN_FROM_HF("--vocab-size", "48"));
     require(config_file_read(scratch_path("tuned/ckpt-1"), &tuned));

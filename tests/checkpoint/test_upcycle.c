@@ -1,4 +1,4 @@
-/* Plain models that go on with another residual connection: the same logits at first, and what is new moves at once. */
+/* Plain models that go on with another residual connection: the same logits at first, and what is new moves. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
@@ -98,8 +98,8 @@ static size_t moved(const struct parameter *parameter, const float *before, cons
     return count;
 }
 
-/* The streams of the first sublayer are all the embedding, whatever happens: no H_res whose rows sum to 1 changes them,
- * so what it is computed from has no gradient. */
+/* The streams of the first sublayer are all the embedding, whatever happens: no H_res whose rows sum to 1 changes
+ * them, so what it is computed from has no gradient. */
 static bool can_move(const struct parameter *parameter) {
     const char *leaf = strrchr(parameter->name, '.') + 1;
     const bool of_reads_or_writes = strstr(leaf, "_pre") || strstr(leaf, "_post") || strcmp(leaf, "weight") == 0;
