@@ -217,6 +217,21 @@ UNIT_TEST(frozen_alpha_res_keeps_its_bits_where_states_are_shared) {
     assert_frozen("frozen/ckpt-3", "frozen/ckpt-6", true);
 }
 
+/* A plain model goes on with streams, with parts that stay and rates of their own. */
+UNIT_TEST(upcycled_models_train_alike) {
+    assert_done(ALONE("plain", "--residual", "rc", "--max-iters", "2"));
+    const char *plain = scratch_path("plain/ckpt-2");
+#define UPCYCLED                                                                                                   \
+    "--init-from", plain, "--residual", "mhc", "--freeze", "wte|mlp", "--new-learning-rate", "1e-2",               \
+        "--warmup-iters", "2"
+    assert_done(ALONE("upcycled-on-1", UPCYCLED));
+    assert_done(RANKS("2", "upcycled-on-2", UPCYCLED));
+    assert_done(RANKS("2", "upcycled-sharded", UPCYCLED, "--shard-optimizer"));
+    assert_near("upcycled-on-1", "upcycled-on-2", 1e-5);
+    assert_near("upcycled-on-1", "upcycled-sharded", 1e-5);
+#undef UPCYCLED
+}
+
 /* ---- death and trouble */
 
 /* The job's hc_train processes: children of mpirun. */
