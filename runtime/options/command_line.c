@@ -141,11 +141,7 @@ static int apply_item(const struct item *item, unsigned source) {
     char name[MOST_NAME_BYTES], where[MOST_NAME_BYTES + 8];
     option_copy_name(name, sizeof name, item->spec->name, '_', '-');
     snprintf(where, sizeof where, "--%s: ", name);
-    if (option_set(item->spec, item->value, where) != 0) {
-        return -1;
-    }
-    item->spec->given = source;
-    return 0;
+    return option_give(item->spec, item->value, where, source);
 }
 
 int options_apply_given(const struct options_given *given) {

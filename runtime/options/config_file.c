@@ -94,11 +94,7 @@ static int apply_line(struct option_spec *specs, size_t count, unsigned source, 
     }
     char where[512];
     snprintf(where, sizeof where, "%.*s: %s = ", (int)sizeof where - MOST_NAME_BYTES - 8, place, name);
-    if (option_set(spec, value, where) != 0) {
-        return -1;
-    }
-    spec->given = source;
-    return 0;
+    return option_give(spec, value, where, source);
 }
 
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes) {
@@ -152,8 +148,21 @@ static void write_double(double number, FILE *file) {
     fputs(text, file);
 }
 
+/* A line for each text. */
+static void write_texts(const char *name, const struct option_texts *list, FILE *file) {
+    for (size_t i = 0; i < list->count; i++) {
+        fprintf(file, "%s = ", name);
+        write_quoted(list->texts[i], file);
+        fputc('\n', file);
+    }
+}
+
 static void write_spec(const struct option_spec *spec, FILE *file) {
     char word[64];
+    if (spec->type == OPTION_TEXTS) {
+        write_texts(spec->name, spec->target, file);
+        return;
+    }
     if (spec->type == OPTION_TEXT && *(char *const *)spec->target == NULL) {
         fprintf(file, "# %s is not set\n", spec->name);
         return;
@@ -175,6 +184,7 @@ static void write_spec(const struct option_spec *spec, FILE *file) {
     case OPTION_TEXT:
         write_quoted(*(char *const *)spec->target, file);
         break;
+    case OPTION_TEXTS:
     case OPTION_HEADING:
         break;
     }

@@ -79,7 +79,7 @@ static void format_values(const struct option_spec *spec, char text[VALUES_BYTES
 /* What is typed: "--[no-]bias", "--n-layer N", "--[no-]qk-norm[=WORD]". */
 static void format_left(const struct option_spec *spec, char left[LEFT_BYTES]) {
     /* in the order of enum option_type */
-    static const char *const placeholders[] = {"", " N", " X", "", " TEXT", " WORD"};
+    static const char *const placeholders[] = {"", " N", " X", "", " TEXT", " WORD", " TEXT"};
     char name[MOST_NAME_BYTES];
     option_copy_name(name, sizeof name, spec->name, '_', '-');
     const bool is_switch = option_is_switch(spec);

@@ -32,6 +32,8 @@
     {OPTION_ROW(OPTION_BOOL, bool *, option, variable, initial, __VA_ARGS__)}
 #define TEXT(option, variable, initial, ...)                                                                       \
     {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, __VA_ARGS__)}
+#define TEXTS(option, variable, text)                                                                              \
+    {OPTION_ROW(OPTION_TEXTS, struct option_texts *, option, variable, NULL, text)}
 #define CHOICE(option, variable, initial, words, text)                                                             \
     {OPTION_ROW(OPTION_CHOICE, int *, option, variable, initial, text), .choices = words}
 #define PROCESS_BOOL(option, variable, text)                                                                       \

@@ -183,15 +183,46 @@ static int set_text(struct option_spec *spec, const char *value, const char *whe
     return 0;
 }
 
+/* Adds a copy; NULL: removes all. */
+static int set_texts(struct option_spec *spec, const char *value, const char *where) {
+    (void)where;
+    struct option_texts *list = spec->target;
+    if (value != NULL) {
+        list->texts = memory_resize(list->texts, list->count + 1, sizeof *list->texts);
+        list->texts[list->count++] = memory_string(value);
+        return 0;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->texts[i]);
+    }
+    free(list->texts);
+    *list = (struct option_texts){0};
+    return 0;
+}
+
 int option_set(struct option_spec *spec, const char *value, const char *where) {
     static int (*const set[])(struct option_spec *spec, const char *value, const char *where) = {
         [OPTION_INT] = set_int,   [OPTION_FLOAT] = set_float,   [OPTION_BOOL] = set_bool,
-        [OPTION_TEXT] = set_text, [OPTION_CHOICE] = set_choice,
+        [OPTION_TEXT] = set_text, [OPTION_CHOICE] = set_choice, [OPTION_TEXTS] = set_texts,
     };
     return set[spec->type](spec, value, where);
 }
 
+int option_give(struct option_spec *spec, const char *value, const char *where, unsigned source) {
+    if (spec->type == OPTION_TEXTS && spec->given != source) {
+        set_texts(spec, NULL, where);
+    }
+    if (option_set(spec, value, where) != 0) {
+        return -1;
+    }
+    spec->given = source;
+    return 0;
+}
+
 bool options_is_default(const struct option_spec *spec) {
+    if (spec->type == OPTION_TEXTS) {
+        return ((const struct option_texts *)spec->target)->count == 0;
+    }
     union {
         int64_t integer;
         double number;
@@ -257,6 +288,8 @@ void options_free(struct option_spec *specs, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (specs[i].type == OPTION_TEXT) {
             set_text(&specs[i], NULL, "");
+        } else if (specs[i].type == OPTION_TEXTS) {
+            set_texts(&specs[i], NULL, "");
         }
     }
 }

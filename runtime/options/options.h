@@ -15,13 +15,21 @@ enum option_type {
     OPTION_TEXT,    /* char *: heap string owned by the settings, freed by options_free */
     OPTION_CHOICE,  /* int: the place of the word in `choices`, from 0, for which callers have an enum. If the first
                      * two words are false and true, it is typed as OPTION_BOOL: --x, --x=word, --no-x */
+    OPTION_TEXTS,   /* struct option_texts: may be given several times. What a later source gives replaces what an
+                     * earlier one gave */
+};
+
+/* The texts of an option that may be given several times. The settings own them, and options_free frees them. */
+struct option_texts {
+    char **texts; /* [count] */
+    size_t count;
 };
 
 struct option_spec {
     enum option_type type;
     const char *name;          /* with underscores; the command line also takes hyphens */
     void *target;              /* variable of the type above, set to the default first */
-    const char *default_value; /* as text; NULL: text options stay NULL */
+    const char *default_value; /* as text; NULL: text options stay NULL, TEXTS are always so */
     double minimum, maximum;   /* INT and FLOAT, both inclusive; equal: no limits */
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */

@@ -21,6 +21,9 @@ const char *option_nearest(const struct option_spec *specs, size_t count, const 
 /* Copies a name with all `from` replaced by `to`. */
 void option_copy_name(char *copy, size_t bytes, const char *name, char from, char to);
 
+/* option_set for the source of this number. */
+int option_give(struct option_spec *spec, const char *value, const char *where, unsigned source);
+
 /* The number of the source that is read next, for option_spec.given: one more than the largest so far. */
 unsigned option_next_source(const struct option_spec *specs, size_t count);
 

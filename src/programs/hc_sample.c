@@ -35,7 +35,8 @@ struct settings {
     struct device_settings device;
     struct sample_settings sample;
     struct tokenizer_settings tokenizer;
-    char *checkpoint, *prompt, *prompt_file, *stop;
+    char *checkpoint, *prompt, *prompt_file;
+    struct option_texts stops;
     int dtype; /* enum element_type, or TYPE_AUTO */
     int64_t seed, batch_size;
     bool compile_only;
@@ -174,7 +175,7 @@ static int print_samples(struct session *session) {
     sample.end = end == UINT32_MAX ? -1 : (int64_t)end;
     sample.seed = (uint64_t)session->settings->seed;
     sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
-                          session->settings->stop, session->gpt.options.batch);
+                          &session->settings->stops, session->gpt.options.batch);
     const int status = sample_run(&session->gpt, &sample, session->tokens, session->count, &printer.sink);
     sample_printer_release(&printer);
     return status;
@@ -213,7 +214,8 @@ int main(int argc, char **argv) {
             "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "
             "standard input"),
         INT("max_new_tokens", &settings.sample.count, "300", 0, 1e9, "tokens to add, at most"),
-        TEXT("stop", &settings.stop, NULL, "end a sample before this text, when it appears among the added text"),
+        TEXTS("stop", &settings.stops,
+              "end a sample before this text, when it appears among the added text; may be given several times"),
         INT("num_samples", &settings.sample.samples, "1", 1, 1e6,
             "number of continuations, printed one after the other with a line of dashes between them"),
         HEADING("Choosing tokens"),
@@ -224,6 +226,12 @@ int main(int argc, char **argv) {
         FLOAT("top_p", &settings.sample.choice.top_p, "1", 0, 1,
               "choose among the fewest likeliest tokens that have this probability together, after top_k; 1: among "
               "all"),
+        FLOAT("min_p", &settings.sample.choice.min_p, "0", 0, 1,
+              "leave out tokens that have less than this times the probability of the likeliest, after top_p; 0: "
+              "none"),
+        FLOAT("repetition_penalty", &settings.sample.repetition_penalty, "1", 0.01, 100,
+              "make tokens of the prompt and of the text so far less likely, before all else: their logits are "
+              "divided by this if they are positive, else multiplied; 1: no penalty"),
         INT("seed", &settings.seed, "1337", 0, 9e15, "the same seed gives the same texts, whatever the batch size"),
         HEADING("Model"),
         TOKENIZER_OPTIONS(&settings.tokenizer, "auto", "the model's tokenizer; auto: as the checkpoint says; "),

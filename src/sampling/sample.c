@@ -89,17 +89,18 @@ static size_t select_heavy(struct choice_scratch *scratch, double least) {
     return found;
 }
 
-/* Takes the likeliest of `count` candidates until they have `mass`, at least one. They lie at the end, the
- * likeliest last. Their number; *sum is what they weigh. */
-static size_t take(const float *logits, struct choice_scratch *scratch, size_t count, double mass, double *sum) {
-    size_t taken = 0;
-    *sum = 0.0;
+/* Keeps the likeliest of `count` candidates until they have `mass` or the next weighs less than `least`, and at
+ * least one. */
+static void keep(const float *logits, struct choice_scratch *scratch, size_t count, double mass, double least) {
+    size_t kept = 0;
+    scratch->sum = 0.0;
     build_heap(logits, LIKELIEST_FIRST, scratch->heap, count);
-    while (taken < count && (taken == 0 || *sum < mass)) {
-        *sum += scratch->weights[pop(logits, scratch->heap, count - taken)];
-        taken++;
+    while (kept < count && (kept == 0 || (scratch->sum < mass && scratch->weights[scratch->heap[0]] >= least))) {
+        scratch->sum += scratch->weights[pop(logits, scratch->heap, count - kept)];
+        kept++;
     }
-    return taken;
+    scratch->tokens = scratch->heap + count - kept;
+    scratch->count = kept;
 }
 
 /* ---- choosing */
@@ -134,30 +135,42 @@ static double weigh(const float *logits, const int32_t *tokens, size_t count, in
     return total;
 }
 
-/* The token at `target` of the sum of weights; of `count` tokens from the last one on, or, NULL, all in their
- * order. */
-static int32_t draw(const double *weights, const int32_t *tokens, size_t count, double target, int32_t otherwise) {
+/* The token at `target` of the sum of weights, the likeliest first, or all tokens in their order. */
+static int32_t draw(const struct choice_scratch *scratch, double target) {
     double sum = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        const int32_t token = tokens ? tokens[count - 1 - i] : (int32_t)i;
-        sum += weights[token];
+    int32_t last = 0; /* that has a weight: where rounding leaves a rest */
+    for (size_t i = 0; i < scratch->count; i++) {
+        const int32_t token = scratch->tokens ? scratch->tokens[scratch->count - 1 - i] : (int32_t)i;
+        sum += scratch->weights[token];
         if (sum > target) {
             return token;
         }
+        last = scratch->weights[token] > 0.0 ? token : last;
     }
-    return otherwise; /* rounding only */
+    return last;
 }
 
-int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
-                  struct choice_scratch *scratch, int32_t *token) {
+void sample_penalize(float *logits, const bool *present, size_t vocabulary, double penalty) {
+    const float factor = (float)penalty;
+    for (size_t i = 0; i < vocabulary; i++) {
+        if (present[i]) {
+            logits[i] = logits[i] < 0.0f ? logits[i] * factor : logits[i] / factor;
+        }
+    }
+}
+
+int sample_filter(const float *logits, const struct choice_settings *settings, struct choice_scratch *scratch) {
     const bool some = settings->top_k > 0 && (uint64_t)settings->top_k < scratch->vocabulary;
     size_t count = some ? (size_t)settings->top_k : scratch->vocabulary;
     int32_t best = 0;
     if (find_likeliest(logits, scratch->vocabulary, &best)) {
         return -1;
     }
-    *token = best;
     if (settings->temperature <= 0.0) {
+        scratch->heap[0] = best;
+        scratch->tokens = scratch->heap;
+        scratch->weights[best] = scratch->sum = 1.0;
+        scratch->count = 1;
         return 0;
     }
     if (some) {
@@ -165,17 +178,25 @@ int sample_choose(const float *logits, const struct choice_settings *settings, d
     }
     const double total =
         weigh(logits, some ? scratch->heap : NULL, count, best, settings->temperature, scratch->weights);
-    if (!some && settings->top_p >= 1.0) {
-        *token = draw(scratch->weights, NULL, count, uniform * total, best);
+    if (!some && settings->top_p >= 1.0 && settings->min_p <= 0.0) {
+        scratch->tokens = NULL;
+        scratch->count = count;
+        scratch->sum = total;
         return 0;
     }
     if (!some) { /* all that are lighter have less than 1 - top_p together: they are not needed */
-        count = select_heavy(scratch, (1.0 - settings->top_p) * total / (double)count);
+        count = select_heavy(scratch, fmax((1.0 - settings->top_p) * total / (double)count, settings->min_p));
     }
-    double sum;
-    const size_t kept =
-        take(logits, scratch, count, settings->top_p < 1.0 ? settings->top_p * total : HUGE_VAL, &sum);
-    *token = draw(scratch->weights, scratch->heap + count - kept, kept, uniform * sum, best);
+    keep(logits, scratch, count, settings->top_p < 1.0 ? settings->top_p * total : HUGE_VAL, settings->min_p);
+    return 0;
+}
+
+int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
+                  struct choice_scratch *scratch, int32_t *token) {
+    if (sample_filter(logits, settings, scratch)) {
+        return -1;
+    }
+    *token = draw(scratch, uniform * scratch->sum);
     return 0;
 }
 
@@ -189,6 +210,7 @@ struct sampling {
     size_t capacity; /* tokens of context at most */
     struct choice_scratch scratch;
     int32_t *contexts; /* [options.batch, capacity] */
+    bool *present;     /* [options.batch, settings->vocabulary] the tokens of the prompt and the text */
     int32_t *next;     /* [options.batch] tokens just chosen */
     float *logits;     /* [options.batch, V] after the contexts */
     int64_t *samples;  /* [options.batch] their numbers */
@@ -200,6 +222,7 @@ static void sampling_create(struct gpt *gpt, struct sampling *sampling) {
     const size_t rows = (size_t)gpt->options.batch;
     sampling->capacity = (size_t)gpt->options.sequence;
     sampling->contexts = memory_allocate(rows * sampling->capacity, sizeof *sampling->contexts);
+    sampling->present = memory_allocate(rows * sampling->settings->vocabulary, sizeof *sampling->present);
     sampling->next = memory_allocate(rows, sizeof *sampling->next);
     sampling->logits = memory_allocate(rows * (size_t)gpt->config.vocab_size, sizeof *sampling->logits);
     sampling->samples = memory_allocate(rows, sizeof *sampling->samples);
@@ -209,6 +232,7 @@ static void sampling_create(struct gpt *gpt, struct sampling *sampling) {
 static void sampling_release(struct sampling *sampling) {
     choice_scratch_free(&sampling->scratch);
     free(sampling->contexts);
+    free(sampling->present);
     free(sampling->next);
     free(sampling->logits);
     free(sampling->samples);
@@ -216,6 +240,10 @@ static void sampling_release(struct sampling *sampling) {
 
 static int32_t *context_of(const struct sampling *sampling, int64_t row) {
     return sampling->contexts + (size_t)row * sampling->capacity;
+}
+
+static bool *present_in(const struct sampling *sampling, int64_t row) {
+    return sampling->present + (size_t)row * sampling->settings->vocabulary;
 }
 
 static float *logits_of(const struct sampling *sampling, int64_t row) {
@@ -230,6 +258,8 @@ static int prefill(struct sampling *sampling, int64_t row) {
 static void copy_row(struct sampling *sampling, int64_t from, int64_t to) {
     if (from != to) {
         memcpy(context_of(sampling, to), context_of(sampling, from), sampling->length * sizeof(int32_t));
+        memcpy(present_in(sampling, to), present_in(sampling, from),
+               sampling->settings->vocabulary * sizeof *sampling->present);
         memcpy(logits_of(sampling, to), logits_of(sampling, from),
                (size_t)sampling->gpt->config.vocab_size * sizeof(float));
         generation_copy(sampling->gpt, from, to);
@@ -247,6 +277,17 @@ static size_t kept_of(size_t count, size_t capacity) {
     return length;
 }
 
+/* Only the tokens of the prompt are present in the row. */
+static void mark_prompt(struct sampling *sampling, int64_t row, const int32_t *prompt, size_t count) {
+    const size_t vocabulary = sampling->settings->vocabulary;
+    memset(present_in(sampling, row), 0, vocabulary * sizeof *sampling->present);
+    for (size_t i = 0; i < count; i++) {
+        if (prompt[i] >= 0 && (size_t)prompt[i] < vocabulary) {
+            present_in(sampling, row)[prompt[i]] = true;
+        }
+    }
+}
+
 /* All rows begin with the prompt, which goes through the model once. */
 static int begin_rows(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
     const int64_t left = sampling->settings->samples - first, batch = sampling->gpt->options.batch;
@@ -256,6 +297,7 @@ static int begin_rows(struct sampling *sampling, int64_t first, const int32_t *p
         sampling->samples[row] = first + row;
     }
     memcpy(sampling->contexts, prompt + prompt_count - sampling->length, sampling->length * sizeof *prompt);
+    mark_prompt(sampling, 0, prompt, prompt_count);
     if (sampling->settings->count > 0 && prefill(sampling, 0)) {
         return -1;
     }
@@ -280,12 +322,17 @@ static int choose(struct sampling *sampling, int64_t row, int64_t index) {
     const uint64_t place = (uint64_t)sample << 32 | (uint64_t)index;
     const double uniform = random_uniform(random_key(settings->seed, "sample"), place);
     int32_t *token = &sampling->next[row];
-    if (sample_choose(logits_of(sampling, row), &settings->choice, uniform, &sampling->scratch, token)) {
+    float *logits = logits_of(sampling, row);
+    if (settings->repetition_penalty < 1.0 || settings->repetition_penalty > 1.0) {
+        sample_penalize(logits, present_in(sampling, row), settings->vocabulary, settings->repetition_penalty);
+    }
+    if (sample_choose(logits, &settings->choice, uniform, &sampling->scratch, token)) {
         return -1;
     }
     if (*token == settings->end) {
         return 1;
     }
+    present_in(sampling, row)[*token] = true;
     const int answer = sampling->sink->token(sampling->sink->context, sample, *token);
     return answer == 0 && index + 1 == settings->count ? 1 : answer;
 }

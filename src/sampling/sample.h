@@ -2,32 +2,46 @@
 #pragma once
 
 #include "src/model/gpt.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* ---- the choice of a token from a model's logits */
 
-/* In this order: logits / temperature, then the top_k likeliest tokens, then of these the fewest that have top_p of
- * the probability, the likeliest first. */
+/* As transformers defines these settings, in this order: logits / temperature, then the top_k likeliest tokens,
+ * then of these the fewest that have top_p of the probability, the likeliest first, then of these the ones that
+ * have at least min_p times the probability of the likeliest. One token at least stays. */
 struct choice_settings {
     double temperature; /* 0: always the likeliest token */
     int64_t top_k;      /* 0: all tokens */
-    double top_p;       /* 0 to 1; 1: all tokens; at least one token stays */
+    double top_p;       /* 0 to 1; 1: all tokens */
+    double min_p;       /* 0 to 1; 0: all tokens */
 };
 
-/* Scratch for choices among `vocabulary` tokens. */
+/* Scratch for choices among `vocabulary` tokens, and what sample_filter finds. */
 struct choice_scratch {
     size_t vocabulary;
-    double *weights; /* [vocabulary] */
-    int32_t *heap;   /* [vocabulary] */
+    double *weights;       /* [vocabulary] probabilities of the tokens that stay, but for a factor */
+    int32_t *heap;         /* [vocabulary] */
+    const int32_t *tokens; /* [count] those that stay, the likeliest last; NULL: all, in their order */
+    size_t count;
+    double sum; /* of the weights of those that stay */
 };
 
 void choice_scratch_create(size_t vocabulary, struct choice_scratch *scratch);
 void choice_scratch_free(struct choice_scratch *scratch);
 
-/* Chooses among tokens 0 .. scratch->vocabulary - 1 by their logits; uniform in [0, 1) decides. Of equal logits the
- * smaller token counts as likelier. Sums are in double. A logit of -infinity is never chosen. -1 with an error if a
+/* transformers' repetition penalty, to be called before a choice: logits of tokens that are present in the text
+ * are divided by it if they are positive, else multiplied. logits, present: [vocabulary]. */
+void sample_penalize(float *logits, const bool *present, size_t vocabulary, double penalty);
+
+/* Finds which of the tokens 0 .. scratch->vocabulary - 1 stay, and their weights. Temperature 0 leaves the
+ * likeliest one. Of equal logits the smaller token counts as likelier. Sums are in double. -1 with an error if a
  * logit is NaN or +infinity, or all are -infinity. */
+int sample_filter(const float *logits, const struct choice_settings *settings, struct choice_scratch *scratch);
+
+/* Chooses one of the tokens that sample_filter leaves; uniform in [0, 1) decides. A logit of -infinity is never
+ * chosen. Fails as sample_filter does. */
 int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
                   struct choice_scratch *scratch, int32_t *token);
 
@@ -35,10 +49,11 @@ int sample_choose(const float *logits, const struct choice_settings *settings, d
 
 struct sample_settings {
     struct choice_settings choice;
-    int64_t samples;   /* texts */
-    int64_t count;     /* new tokens of each, at most */
-    size_t vocabulary; /* tokens that may be chosen: all below this one; <= vocab_size */
-    int64_t end;       /* the token that ends a text; -1: none */
+    double repetition_penalty; /* for tokens of the prompt and of the text so far; 1: none */
+    int64_t samples;           /* texts */
+    int64_t count;             /* new tokens of each, at most */
+    size_t vocabulary;         /* tokens that may be chosen: all below this one; <= vocab_size */
+    int64_t end;               /* the token that ends a text; -1: none */
     uint64_t seed;
 };
 

@@ -13,13 +13,38 @@
 
 /* Bytes at the end that a stop text may begin with. */
 static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
-    const size_t length = stop ? strlen(stop) : 0;
+    const size_t length = strlen(stop);
     for (size_t begun = length <= count ? length : count + 1; begun-- > 1;) {
         if (memcmp(bytes + count - begun, stop, begun) == 0) {
             return begun;
         }
     }
     return 0;
+}
+
+/* Where the stop text begins that is complete first, of several the longest; `size` if there is none. */
+static size_t find_stop(const struct text_buffer *held, const struct option_texts *stops) {
+    size_t first = held->size, end = SIZE_MAX;
+    for (size_t i = 0; stops && held->size && i < stops->count; i++) {
+        const size_t length = strlen(stops->texts[i]);
+        const char *found = length ? memmem(held->bytes, held->size, stops->texts[i], length) : NULL;
+        const size_t at = found ? (size_t)(found - held->bytes) : 0;
+        if (found && (at + length < end || (at + length == end && at < first))) {
+            first = at;
+            end = at + length;
+        }
+    }
+    return first;
+}
+
+/* Bytes at the end that some stop text may begin with. */
+static size_t begun_stops(const struct text_buffer *held, const struct option_texts *stops) {
+    size_t most = 0;
+    for (size_t i = 0; stops && i < stops->count; i++) {
+        const size_t begun = begun_stop(held->bytes, held->size, stops->texts[i]);
+        most = begun > most ? begun : most;
+    }
+    return most;
 }
 
 /* Moves the first `count` held bytes to `ready`, but, unless it is the end, what may become a character. */
@@ -35,18 +60,14 @@ static void release(struct sample_text *text, size_t count, bool end) {
 
 void sample_text_add(struct sample_text *text, const char *bytes, size_t count) {
     struct text_buffer *held = &text->held;
-    const bool watch = text->stop && *text->stop;
     if (text->stopped) {
         return;
     }
     text_append(held, bytes, count);
-    const char *found =
-        watch && held->size ? memmem(held->bytes, held->size, text->stop, strlen(text->stop)) : NULL;
-    if (found) {
-        held->size = (size_t)(found - held->bytes);
-        text->stopped = true;
-    }
-    release(text, held->size - (found ? 0 : begun_stop(held->bytes, held->size, watch ? text->stop : NULL)), found);
+    const size_t size = held->size;
+    held->size = find_stop(held, text->stops);
+    text->stopped = held->size < size;
+    release(text, held->size - (text->stopped ? 0 : begun_stops(held, text->stops)), text->stopped);
 }
 
 void sample_text_end(struct sample_text *text) {
@@ -128,7 +149,8 @@ static int end_sample(void *context, int64_t number) {
 }
 
 void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
-                           const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side) {
+                           const char *prompt, size_t prompt_bytes, const struct option_texts *stops,
+                           int64_t side_by_side) {
     *printer = (struct sample_printer){.sink = {.token = add_token, .end = end_sample, .context = printer},
                                        .file = file,
                                        .tokenizer = tokenizer,
@@ -138,7 +160,7 @@ void sample_printer_create(struct sample_printer *printer, FILE *file, const str
                                        .side_by_side = side_by_side,
                                        .terminal = isatty(fileno(file)) == 1};
     for (int64_t i = 0; i < side_by_side; i++) {
-        printer->samples[i].text.stop = stop;
+        printer->samples[i].text.stops = stops;
         printer->samples[i].text.utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
     }
 }

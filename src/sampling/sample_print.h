@@ -2,6 +2,7 @@
  * the others after it. Each is the prompt, its text and a newline; between two there is a line of dashes. */
 #pragma once
 
+#include "runtime/options/options.h"
 #include "src/sampling/sample.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
@@ -9,12 +10,13 @@
 
 /* ---- the bytes of one sample's tokens */
 
-/* The text ends before a stop text, and in text that is to be UTF-8 no character is torn. An end that may still
+/* The text ends before the first stop text that is complete in it, of those that are complete with the same byte
+ * before the longest, and in text that is to be UTF-8 no character is torn. An end that may still
  * become part of either is held back. Begin with the first two set and the rest zero. */
 struct sample_text {
-    const char *stop; /* NULL or empty: none */
-    bool utf8;        /* what is no character becomes U+FFFD; else bytes go through as they are */
-    bool stopped;     /* out: the stop text came; what follows is dropped */
+    const struct option_texts *stops; /* NULL: none; empty ones count for nothing */
+    bool utf8;                        /* what is no character becomes U+FFFD; else bytes go through as they are */
+    bool stopped;                     /* out: a stop text came; what follows is dropped */
     struct text_buffer held;
     struct text_buffer ready; /* to be printed; the reader drops what it took (text_drop) */
 };
@@ -44,7 +46,8 @@ struct sample_printer {
 
 /* side_by_side: how many samples are written at a time (options.batch of sample_run). Text of GPT-2's tokens is
  * printed in whole characters, bytes as they are; to a terminal all text is, with control characters spelt as by
- * message.h. It ends before `stop` (NULL or empty: none). All must outlive the printer. */
+ * message.h. It ends before one of `stops` (NULL: none). All must outlive the printer. */
 void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
-                           const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side);
+                           const char *prompt, size_t prompt_bytes, const struct option_texts *stops,
+                           int64_t side_by_side);
 void sample_printer_release(struct sample_printer *printer);

@@ -138,6 +138,48 @@ UNIT_TEST(a_stop_text_ends_samples) {
     assert_memory_equal(text, whole, printed_bytes - 1);
 }
 
+UNIT_TEST(several_stop_texts) {
+    char *whole = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
+    char stops[2][2] = {"", ""};
+    size_t count = 0, first = 42;
+    for (size_t at = 10; count < 2 && at < 42; at++) {
+        if (whole[at] != '\0' && whole[at] != stops[0][0]) {
+            stops[count++][0] = whole[at];
+        }
+    }
+    assert_int_equal(count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const size_t at = (size_t)((char *)memchr(whole + 2, stops[i][0], 40) - whole);
+        first = at < first ? at : first;
+    }
+    char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--stop", "not there", "--stop",
+                        stops[1], "--stop", stops[0]);
+    assert_int_equal(printed_bytes, first + 1);
+    assert_memory_equal(text, whole, first);
+}
+
+/* Text is written as it is made: who reads a pipe gets it at once, and may close it before the end. */
+UNIT_TEST(a_closed_pipe_ends_the_text_quietly) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "'%s' --device pocl --checkpoint '%s' --prompt ab --max-new-tokens 1000000000 2>'%s' | head -c 50",
+             sample_program, scratch_path("bytes"), scratch_path("errors"));
+    char *text = done(CHILD_RUN_WRITING(scratch_path("out"), "/bin/sh", "-c", command));
+    assert_int_equal(printed_bytes, 50);
+    assert_memory_equal(text, "ab", 2);
+    scratch_text(scratch_path("errors"), &printed_bytes);
+    assert_int_equal(printed_bytes, 0);
+}
+
+/* Without a penalty the likeliest token comes again and again. */
+UNIT_TEST(a_repetition_penalty_brings_other_tokens) {
+    char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "60", "--temperature", "0",
+                        "--repetition-penalty", "100");
+    for (size_t i = 0; i < 62; i++) {
+        assert_null(memchr(text, text[i], i));
+    }
+}
+
 UNIT_TEST(prompts_come_from_files) {
     char *expected = SAMPLE("bytes", "--prompt", "ab\nc", "--max-new-tokens", "20");
     char *text = SAMPLE("bytes", "--prompt-file", scratch_write("prompt", "ab\nc", 4), "--max-new-tokens", "20");
@@ -215,6 +257,8 @@ UNIT_TEST(wrong_settings_are_refused) {
     assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("none")), FAILED, "cannot open ");
     assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("")), FAILED, "cannot read ");
     assert_refused(SAMPLE_STATUS("bytes", "--top-p", "1.5"), WRONG_USAGE, "top-p");
+    assert_refused(SAMPLE_STATUS("bytes", "--min-p", "-0.1"), WRONG_USAGE, "min-p");
+    assert_refused(SAMPLE_STATUS("bytes", "--repetition-penalty", "0"), WRONG_USAGE, "repetition-penalty");
     assert_refused(SAMPLE_STATUS("bytes", "--num-samples", "0"), WRONG_USAGE, "num-samples");
     assert_refused(SAMPLE_STATUS("bytes", "--batch-size", "17"), WRONG_USAGE, "batch-size");
     assert_refused(SAMPLE_STATUS("bytes", "--tokenizer", "words"), FAILED, "'words' is not there");

@@ -16,7 +16,7 @@ static struct compute *compute;
 /* ---- choices */
 
 static struct choice_settings settings_of(double temperature, int64_t top_k, double top_p) {
-    return (struct choice_settings){temperature, top_k, top_p};
+    return (struct choice_settings){temperature, top_k, top_p, 0.0};
 }
 
 static int32_t choose(const float *logits, size_t count, struct choice_settings settings, double uniform) {
@@ -65,6 +65,29 @@ UNIT_TEST(top_p_keeps_the_fewest_that_have_it) {
         assert_int_equal(choose(four, 4, settings_of(1.0, 3, 0.45), uniform), uniform < 4.0 / 7.0 ? 2 : 3);
     }
     assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.95), 0.95), 0);
+}
+
+UNIT_TEST(min_p_keeps_what_is_likely_beside_the_likeliest) {
+    for (int i = 0; i < 100; i++) {
+        const double uniform = i / 100.0;
+        assert_int_equal(choose(four, 4, (struct choice_settings){1.0, 0, 1.0, 1.0}, uniform), 2);
+        assert_int_equal(choose(four, 4, (struct choice_settings){1.0, 0, 1.0, 0.76}, uniform), 2);
+        assert_int_equal(choose(four, 4, (struct choice_settings){1.0, 0, 1.0, 0.74}, uniform),
+                         uniform < 4.0 / 7.0 ? 2 : 3);
+        /* at temperature 1/2 token 3 has 9/16 of token 2's probability, which top_k and top_p do not change */
+        assert_int_equal(choose(four, 4, (struct choice_settings){0.5, 3, 0.99, 0.57}, uniform), 2);
+        assert_int_equal(choose(four, 4, (struct choice_settings){0.5, 3, 0.99, 0.56}, uniform),
+                         uniform < 16.0 / 25.0 ? 2 : 3);
+        assert_int_equal(choose(four, 4, (struct choice_settings){1.0, 0, 0.39, 0.1}, uniform), 2);
+    }
+}
+
+UNIT_TEST(the_repetition_penalty_changes_present_tokens) {
+    float logits[] = {2.0f, -2.0f, 0.0f, 2.0f, -2.0f};
+    const float expected[] = {1.0f, -4.0f, 0.0f, 2.0f, -2.0f};
+    const bool present[] = {true, true, true, false, false};
+    sample_penalize(logits, present, 5, 2.0);
+    assert_memory_equal(logits, expected, sizeof logits);
 }
 
 UNIT_TEST(of_equal_logits_the_smaller_tokens_count_as_likelier) {
@@ -116,9 +139,9 @@ static int32_t choose_plainly(const float *logits, size_t count, struct choice_s
 }
 
 UNIT_TEST(choices_are_those_of_a_plain_one) {
-    static const struct choice_settings cases[] = {{1.0, 200, 1.0},  {0.8, 0, 0.9}, {1.3, 0, 0.999},
-                                                   {1.0, 50, 0.5},   {2.0, 1, 0.9}, {0.1, 0, 0.95},
-                                                   {1.0, 50256, 1.0}};
+    static const struct choice_settings cases[] = {{1.0, 200, 1.0, 0.0},  {0.8, 0, 0.9, 0.0}, {1.3, 0, 0.999, 0.0},
+                                                   {1.0, 50, 0.5, 0.0},   {2.0, 1, 0.9, 0.0}, {0.1, 0, 0.95, 0.0},
+                                                   {1.0, 50256, 1.0, 0.0}};
     const size_t counts[] = {1, 2, 3, 256, 50257};
     float *logits = malloc(50257 * sizeof *logits);
     for (size_t c = 0; c < COUNT(counts); c++) {
@@ -136,7 +159,8 @@ UNIT_TEST(choices_are_those_of_a_plain_one) {
 }
 
 UNIT_TEST(logits_that_are_no_numbers_are_refused) {
-    const struct choice_settings cases[] = {{0.0, 0, 1.0}, {1.0, 0, 1.0}, {1.0, 2, 1.0}, {1.0, 0, 0.5}};
+    const struct choice_settings cases[] = {
+        {0.0, 0, 1.0, 0.0}, {1.0, 0, 1.0, 0.0}, {1.0, 2, 1.0, 0.0}, {1.0, 0, 0.5, 0.0}, {1.0, 0, 1.0, 0.1}};
     struct choice_scratch scratch;
     int32_t token;
     choice_scratch_create(3, &scratch);
@@ -162,8 +186,8 @@ UNIT_TEST(logits_that_are_no_numbers_are_refused) {
 /* ---- text */
 
 /* What is ready after each of the parts, joined with '|', and after the end. */
-static void assert_text(const char *stop, bool utf8, const char *const *parts, const char *expected) {
-    struct sample_text text = {.stop = stop, .utf8 = utf8};
+static void assert_text(struct option_texts stops, bool utf8, const char *const *parts, const char *expected) {
+    struct sample_text text = {.stops = stops.count ? &stops : NULL, .utf8 = utf8};
     struct text_buffer all = {0};
     for (; *parts; parts++) {
         sample_text_add(&text, *parts, strlen(*parts));
@@ -180,7 +204,8 @@ static void assert_text(const char *stop, bool utf8, const char *const *parts, c
 }
 
 #define ASSERT_TEXT(stop, utf8, expected, ...)                                                                     \
-    assert_text(stop, utf8, (const char *const[]){__VA_ARGS__, NULL}, expected)
+    assert_text((struct option_texts){(char *[]){stop}, (stop) != NULL}, utf8,                                     \
+                (const char *const[]){__VA_ARGS__, NULL}, expected)
 
 UNIT_TEST(text_ends_before_the_stop) {
     ASSERT_TEXT(NULL, false, "ab|c|", "ab", "c");
@@ -190,6 +215,18 @@ UNIT_TEST(text_ends_before_the_stop) {
     ASSERT_TEXT("END", false, "a||ENEN||", "a", "EN", "ENEN", "D");
     ASSERT_TEXT("aab", false, "|a|a||", "aa", "a", "a", "bc");
     ASSERT_TEXT("END", false, "|EN", "EN");
+}
+
+/* What ends a text does not depend on how the text is divided into tokens. */
+UNIT_TEST(the_first_complete_stop_ends_the_text) {
+    const struct option_texts stops = {(char *[]){"bcde", "", "d", "xy", "wxy"}, 5};
+#define ASSERT_ENDS(expected, ...) assert_text(stops, true, (const char *const[]){__VA_ARGS__, NULL}, expected)
+    ASSERT_ENDS("abc|", "abcdefg");
+    ASSERT_ENDS("a||bc||", "ab", "c", "d", "e");
+    ASSERT_ENDS("a|bf|", "ab", "f");
+    ASSERT_ENDS("v|", "vwxyz");
+    ASSERT_ENDS("v|||", "vw", "x", "y");
+#undef ASSERT_ENDS
 }
 
 UNIT_TEST(characters_are_whole) {
@@ -258,6 +295,7 @@ static void world_create(struct world *world) {
                                                .count = NEW,
                                                .vocabulary = VOCABULARY - 2,
                                                .end = -1,
+                                               .repetition_penalty = 1.5,
                                                .seed = 11};
 }
 
@@ -275,13 +313,17 @@ static int run(struct world *world, int64_t batch, const int32_t *prompt, size_t
 }
 
 /* The next token after a context, by a pass over all of it. */
-static int32_t next_plainly(struct world *world, const int32_t *context, size_t length, int64_t sample,
-                            int64_t index) {
+static int32_t next_plainly(struct world *world, const int32_t *context, size_t length, const bool *present,
+                            int64_t sample, int64_t index) {
     struct gpt *gpt = &world->whole.gpt;
     float logits[VOCABULARY];
     small_model_require(gpt_set_batch(gpt, (struct token_shape){1, (int64_t)length}, context, NULL));
     small_model_forward(&world->whole, (struct gpt_pass){.dropout = false});
     small_model_require(gpt_read_logits(gpt, length - 1, 1, logits));
+    for (size_t token = 0; token < VOCABULARY; token++) {
+        const float penalized = logits[token] < 0.0f ? logits[token] * 1.5f : logits[token] / 1.5f;
+        logits[token] = present[token] ? penalized : logits[token];
+    }
     const double uniform =
         random_uniform(random_key(world->settings.seed, "sample"), (uint64_t)sample << 32 | (uint64_t)index);
     return choose(logits, world->settings.vocabulary, world->settings.choice, uniform);
@@ -309,16 +351,19 @@ UNIT_TEST(samples_are_those_of_whole_passes) {
         small_model_require(run(&world, 3, prompt, prompts[i], &samples));
         for (int64_t sample = 0; sample < SAMPLES; sample++) {
             int32_t context[LENGTH];
+            bool present[VOCABULARY] = {false};
             size_t length = 0;
             for (size_t k = 0; k < prompts[i]; k++) {
                 join(context, &length, prompt[k]);
+                present[prompt[k]] = true;
             }
             assert_int_equal(samples.count[sample], NEW);
             assert_int_equal(samples.ended[sample], 1);
             for (int64_t index = 0; index < NEW; index++) {
-                const int32_t token = next_plainly(&world, context, length, sample, index);
+                const int32_t token = next_plainly(&world, context, length, present, sample, index);
                 assert_int_equal(samples.tokens[sample][index], token);
                 join(context, &length, token);
+                present[token] = true;
             }
         }
     }

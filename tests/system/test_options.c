@@ -311,6 +311,35 @@ UNIT_TEST(test_written_settings_read_back) {
     release(&again);
 }
 
+UNIT_TEST(test_options_that_are_given_several_times) {
+    struct option_texts stops = {0}, again = {0};
+    struct option_spec specs[] = {TEXTS("stop", &stops, "may be given several times")};
+    struct option_spec others[] = {TEXTS("stop", &again, NULL)};
+    char *path = (char *)scratch_write("stops.conf", "stop = a\nstop = \" b\"\n", 21);
+    char *nothing[] = {"hc_test", NULL}, *from_file[] = {"hc_test", "--config", path, NULL};
+    char *from_both[] = {"hc_test", "--stop", "x", "--config", path, "--stop=", "--stop", "x", NULL};
+    int first_free;
+    assert_int_equal(parse_table(specs, 1, 1, nothing, &first_free), OPTIONS_OK);
+    assert_int_equal(stops.count, 0);
+    assert_true(options_is_default(specs));
+    assert_int_equal(parse_table(specs, 1, 3, from_file, &first_free), OPTIONS_OK);
+    assert_int_equal(stops.count, 2);
+    assert_string_equal(stops.texts[1], " b");
+    assert_int_equal(parse_table(specs, 1, 8, from_both, &first_free), OPTIONS_OK);
+    assert_int_equal(stops.count, 3); /* the command line's alone */
+    assert_string_equal(stops.texts[0], "x");
+    assert_string_equal(stops.texts[1], "");
+    assert_false(options_is_default(specs));
+    char *text = options_text(specs, 1);
+    assert_string_equal(text, "stop = \"x\"\nstop = \"\"\nstop = \"x\"\n");
+    assert_int_equal(options_apply_text(others, 1, "text", text, strlen(text)), 0);
+    assert_int_equal(again.count, 3);
+    free(text);
+    options_free(specs, 1);
+    options_free(others, 1);
+    assert_int_equal(stops.count, 0);
+}
+
 /* What --help or --version prints. */
 static char *printed(const char *argument) {
     struct fixture fixture;
