@@ -94,7 +94,7 @@ class Program:
         self.intel = tuple(option for option in options if option.startswith("-cl-intel-"))
         self.options = tuple(option for option in options if option not in self.intel)
         own = [name for name in files.split(", ") if name not in ("common.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl",
-                                                                       "mix_parts.cl")
+                                                                       "mix_parts.cl", "rounding.cl")
                and not name.startswith(("norm_", "activation_"))]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]

@@ -9,7 +9,7 @@
  * Where r > k, A = X^T X and X = X (a I + b A + c A A), which is the same transposed. A norm of all gradients
  * that is not finite leaves W and m as they were. A launch takes a batch of matrices of one shape. Matrices lie in
  * the arena at any place, and in scratch one behind the other. ACT is the type of X and A; for muon_update it is
- * that of activations. VEC is 1 on GPUs. */
+ * that of activations. VEC is 1 on GPUs. With MOMENTS m is rounded as it is stored (rounding.cl). */
 #define LEAST_NORM 1e-7f
 
 /* load_<what>: VEC numbers from p on, of which only `left` are there, then zeros; store_<what>: those that are. */
@@ -38,6 +38,16 @@
 #define ONE_LOAD(p)     (*(p))
 #define ONE_STORE(v, p) (*(p) = (v))
 SOME(floats, float, VEC_LOAD_ANY, VEC_STORE_ANY, ONE_LOAD, ONE_STORE)
+#if MOMENTS
+#define BF16_LOAD(p)         AS_FLOATS(TO_BITS(FLOATS_LOAD(VEC, p)) << 16)
+#define BF16_STORE(v, p)     FLOATS_STORE(VEC, TO_BF16(AS_BITS(v) >> 16), p)
+#define ONE_BF16_LOAD(p)     as_float((uint) * (p) << 16)
+#define ONE_BF16_STORE(v, p) (*(p) = (ushort)(as_uint(v) >> 16))
+SOME(moments, moment_t, BF16_LOAD, BF16_STORE, ONE_BF16_LOAD, ONE_BF16_STORE)
+#else
+#define load_moments  load_floats
+#define store_moments store_floats
+#endif
 SOME(acts, act_t, ACT_LOAD_ANY, ACT_STORE_ANY, ACT_LOAD_SCALAR, ACT_STORE_SCALAR)
 
 /* The work-item's matrix in the batch, and its first element there, if each matrix has `count`. */
@@ -51,11 +61,12 @@ SOME(acts, act_t, ACT_LOAD_ANY, ACT_STORE_ANY, ACT_LOAD_SCALAR, ACT_STORE_SCALAR
 /* Matrices of `count` elements, that begin at `first`, first + apart, ... in gradients, and at momentum_first and
  * so on in momentum; `padded` is count rounded up to a multiple of 64. update [matrices, padded], from update_at
  * on = u, then zeros. A work-group takes a chunk of per_chunk elements, which divides padded: sums [matrices,
- * chunks], from sums_at on = sums of squares of u. settings: mu, clip, unscale. */
-ROW_KERNEL void muon_momentum(__global const float *gradients, ulong first, ulong apart, __global float *momentum,
-                              ulong momentum_first, ulong count, ulong padded, ulong per_chunk, float4 settings,
-                              __global const float *norm, __global float *update, ulong update_at,
-                              __global float *sums, ulong sums_at) {
+ * chunks], from sums_at on = sums of squares of u. settings: mu, clip, unscale. key: of this step's random
+ * bits, for MOMENTS. */
+ROW_KERNEL void muon_momentum(__global const float *gradients, ulong first, ulong apart,
+                              __global moment_t *momentum, ulong momentum_first, ulong count, ulong padded,
+                              ulong per_chunk, float4 settings, ulong key, __global const float *norm,
+                              __global float *update, ulong update_at, __global float *sums, ulong sums_at) {
     GROUP_SCRATCH(scratch);
     const float mu = settings.x, size = norm[0], factor = clip_factor(size, settings.y) * settings.z;
     const ulong chunks = padded / per_chunk, matrix = get_group_id(0) / chunks;
@@ -71,8 +82,12 @@ ROW_KERNEL void muon_momentum(__global const float *gradients, ulong first, ulon
             vec_t u = (vec_t)(0.0f);
             if (i < count && isfinite(size)) {
                 const vec_t g = (1.0f - mu) * (factor * load_floats(gradients + i, count - i));
-                const vec_t m = mu * load_floats(momentum + i, count - i) + g;
-                store_floats(m, momentum + i, count - i);
+                const vec_t m = mu * load_moments(momentum + i, count - i) + g;
+                bits_t random = (bits_t)(0u), others = (bits_t)(0u);
+                if (MOMENTS) {
+                    rounding_bits(key, first + matrix * apart + i, &random, &others);
+                }
+                store_moments(MOMENT_ROUND(m, random), momentum + i, count - i);
                 u = g + mu * m;
             }
             store_floats(u, update + i, end - i);

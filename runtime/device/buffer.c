@@ -1,6 +1,8 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* For devices that work on host memory. PoCL neither copies it nor counts it against its own limit on the total. */
@@ -133,6 +135,32 @@ int buffer_read(struct compute *compute, const struct buffer *buffer, size_t off
         finish_launch(compute, "buffer_read", event, code);
     }
     return compute_check(compute);
+}
+
+int buffer_write_floats(struct compute *compute, const struct buffer *buffer, uint64_t first, const float *values,
+                        uint64_t count) {
+    if (buffer->type == ELEMENT_FP32) {
+        return buffer_write(compute, buffer, first * sizeof *values, values, count * sizeof *values);
+    }
+    uint16_t *bits = memory_allocate(count, sizeof *bits);
+    elements_to_bf16(values, count, bits);
+    const int status = buffer_write(compute, buffer, first * sizeof *bits, bits, count * sizeof *bits);
+    free(bits);
+    return status;
+}
+
+int buffer_read_floats(struct compute *compute, const struct buffer *buffer, uint64_t first, float *values,
+                       uint64_t count) {
+    if (buffer->type == ELEMENT_FP32) {
+        return buffer_read(compute, buffer, first * sizeof *values, values, count * sizeof *values);
+    }
+    uint16_t *bits = memory_allocate(count, sizeof *bits);
+    const int status = buffer_read(compute, buffer, first * sizeof *bits, bits, count * sizeof *bits);
+    if (status == 0) {
+        elements_from_bf16(bits, count, values);
+    }
+    free(bits);
+    return status;
 }
 
 void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes) {

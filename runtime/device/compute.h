@@ -123,6 +123,13 @@ int buffer_write(struct compute *compute, const struct buffer *buffer, size_t of
                  size_t bytes);
 int buffer_read(struct compute *compute, const struct buffer *buffer, size_t offset, void *data, size_t bytes);
 
+/* The same of elements [first, first + count) of a buffer of fp32 or bf16, to or from floats, which bf16 rounds to
+ * nearest even. */
+int buffer_write_floats(struct compute *compute, const struct buffer *buffer, uint64_t first, const float *values,
+                        uint64_t count);
+int buffer_read_floats(struct compute *compute, const struct buffer *buffer, uint64_t first, float *values,
+                       uint64_t count);
+
 /* Launches: set a range to zero bytes, or copy between buffers. */
 void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes);
 void buffer_copy(struct compute *compute, const struct buffer *from, size_t from_offset, const struct buffer *to,

@@ -44,6 +44,8 @@ static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer) {
         if (state) {
             tensors.places[tensors.count] = place;
             tensors.infos[tensors.count] = weights_tensor(parameter);
+            tensors.infos[tensors.count].type =
+                of_optimizer && gpt->options.moments == ELEMENT_BF16 ? TENSOR_BF16 : TENSOR_F32;
             tensors.infos[tensors.count++].name =
                 of_optimizer ? memory_format("%s.%s", state, parameter->name) : memory_string(parameter->name);
         }
@@ -66,7 +68,6 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
                       float *values, bool to_device) {
     const struct parameters *parameters = &tensors->gpt->parameters;
     const struct tensor_place place = tensors->places[tensor];
-    const size_t bytes = count * sizeof *values;
     const uint64_t in_arena = parameters->table[place.parameter].offset + first;
     const uint64_t at = tensors->of_optimizer ? optimizer_state_place(tensors->gpt->options.optimizer, parameters,
                                                                       place.state, in_arena)
@@ -78,15 +79,20 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
         return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
                          : share->read(share, compute, parameters, place.state, in_arena, count, values);
     }
-    return to_device ? buffer_write(compute, arena, at * sizeof *values, values, bytes)
-                     : buffer_read(compute, arena, at * sizeof *values, values, bytes);
+    return to_device ? buffer_write_floats(compute, arena, at, values, count)
+                     : buffer_read_floats(compute, arena, at, values, count);
 }
 
+/* States of bf16 are bf16 in the file, too, where this is exact. */
 static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct arena_tensors *tensors = context;
-    return copy_piece(tensors, tensor, first, count, values, false)
-               ? error_prefix("tensor '%s'", tensors->infos[tensor].name)
-               : 0;
+    if (copy_piece(tensors, tensor, first, count, values, false)) {
+        return error_prefix("tensor '%s'", tensors->infos[tensor].name);
+    }
+    for (uint64_t i = 0; tensors->infos[tensor].type == TENSOR_BF16 && i < count; i++) {
+        element_put(values, i, values[i], ELEMENT_BF16); /* never behind what is still to be read */
+    }
+    return 0;
 }
 
 /* Whether the tensor is a state of a leaf that does not move: what it was before would move it. */

@@ -1,8 +1,16 @@
 #include "src/model/adamw.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
+#include "runtime/system/random.h"
+#include <inttypes.h>
 
 /* ---- a step */
+
+uint64_t rounding_key(const struct gpt *gpt, int64_t iteration) {
+    char purpose[48];
+    snprintf(purpose, sizeof purpose, "rounding %" PRId64, iteration);
+    return random_key(gpt->pass.seed, purpose);
+}
 
 /* The highest rate of a parameter; negative: learning_rate. */
 static double highest_rate(const struct parameters *parameters, const struct parameter *parameter,
@@ -51,6 +59,7 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
         .clip = (float)settings->grad_clip,
         .step = iteration + 1 - gpt->loss_scale.skipped,
         .unscale = 1.0f / gpt->loss_scale.scale,
+        .key = rounding_key(gpt, iteration),
     };
     const struct adamw_arenas arenas = {
         .weights = parameters->weights,

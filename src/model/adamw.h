@@ -7,6 +7,9 @@
 
 void adamw_options(struct optimizer_settings *settings, struct option_table *table);
 
+/* The key of a step's random bits, which round what is kept in bf16: of the seed of the last pass. */
+uint64_t rounding_key(const struct gpt *gpt, int64_t iteration);
+
 /* Updates all parameters of a range. Launches. */
 void adamw(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
            struct optimizer_range range);

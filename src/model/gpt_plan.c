@@ -69,7 +69,7 @@ static void plan_parameters(struct gpt *gpt) {
         for (size_t i = 0; i < OPTIMIZER_MOST_STATES && optimizer->states[i]; i++) {
             const uint64_t kept =
                 share ? share->elements[i] : optimizer_state_place(optimizer, parameters, i, elements);
-            parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, ELEMENT_FP32);
+            parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, gpt->options.moments);
         }
     }
 }
@@ -296,6 +296,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .attn_scale = config->attn_scale,
         .activation = config->activation,
         .type = gpt->options.type,
+        .moments = gpt->options.moments,
         .forward_only = !is_training(gpt),
         .muon = is_training(gpt) && gpt->options.optimizer->matrices,
         .muon_type = muon_type(gpt),

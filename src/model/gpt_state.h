@@ -48,6 +48,7 @@ struct gpt_options {
     const char *freeze;    /* the pattern of parameters that training leaves as they are, see frozen.h; or NULL */
     bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
     int muon_dtype;        /* enum muon_dtype, of an optimizer that iterates on matrices */
+    enum element_type moments; /* type of the optimizer's states: ELEMENT_FP32 or ELEMENT_BF16 */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;
 };

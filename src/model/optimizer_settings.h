@@ -16,6 +16,7 @@ struct optimizer_settings {
     double cooldown_fraction; /* of lr_decay_iters, at whose end the rate falls; of LR_WSD */
     double weight_decay;
     double grad_clip; /* largest global norm; 0: no clipping */
+    int moments;      /* enum element_type of the states: ELEMENT_FP32, or ELEMENT_BF16, rounded stochastically */
     /* AdamW */
     double beta1, beta2;
     double adam_eps;
@@ -38,6 +39,8 @@ struct optimizer_settings {
      * states is dropped when it is loaded. */
     bool freeze_alpha_res;
 };
+
+#define MOMENTS_WORDS "fp32|bf16" /* in the order of enum element_type */
 
 #define MUON_SCALE_WORDS "match_rms_adamw|original"
 enum muon_scale { MUON_MATCH_RMS_ADAMW, MUON_ORIGINAL };

@@ -30,9 +30,10 @@ void square_total(struct operations *operations, struct span x, size_t count, st
 
 /* Of ranges that are not whole vectors, which steps have only with rates of their own for small parameters. */
 static const struct kernel *any_place_kernel(struct operations *operations) {
-    static const char *const files[] = {"common.cl", "adamw.cl", NULL};
-    char options[32];
-    snprintf(options, sizeof options, "-DVEC=1 -DACT=%d", (int)operations->shape.type);
+    static const char *const files[] = {"common.cl", "rounding.cl", "adamw.cl", NULL};
+    char options[48];
+    snprintf(options, sizeof options, "-DVEC=1 -DMOMENTS=%d -DACT=%d", (int)operations->shape.moments,
+             (int)operations->shape.type);
     return kernel_find(operations->compute, files, options, "adamw");
 }
 
@@ -51,5 +52,5 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
                ARG_U64(range.states_first[1]), ARG_U64(count), ARG_U64(arenas->decayed),
                ARG_F32X4(settings->rate, settings->beta1, settings->beta2, settings->decay),
                ARG_F32X4((float)correction1, (float)correction2, settings->clip, settings->unscale),
-               ARG_F32(settings->epsilon), ARG_IN(norm, 1));
+               ARG_F32(settings->epsilon), ARG_U64(settings->key), ARG_IN(norm, 1));
 }

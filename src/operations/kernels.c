@@ -251,12 +251,15 @@ static const struct program {
     {.files = {"reduce.cl"},
      .constants = "VEC=arena_vector ACT",
      .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
-    {.files = {"adamw.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(adamw)}},
-    {.files = {"muon.cl"},
-     .constants = "VEC=any_vector ACT=muon_type",
+    {.files = {"rounding.cl", "adamw.cl"}, .constants = "VEC=arena_vector MOMENTS ACT", .kernels = {KERNEL(adamw)}},
+    {.files = {"rounding.cl", "muon.cl"},
+     .constants = "VEC=any_vector MOMENTS ACT=muon_type",
      .need = MUON,
      .kernels = {KERNEL(muon_momentum), KERNEL(muon_normalise), KERNEL(muon_polynomial)}},
-    {.files = {"muon.cl"}, .constants = "VEC=any_vector ACT", .need = MUON, .kernels = {KERNEL(muon_update)}},
+    {.files = {"rounding.cl", "muon.cl"},
+     .constants = "VEC=any_vector ACT",
+     .need = MUON,
+     .kernels = {KERNEL(muon_update)}},
 };
 
 static struct kernel *kernel_of(const struct operations *operations, const struct program *program, size_t i) {
@@ -295,6 +298,7 @@ static int64_t number_of(const struct operations *operations, const char *name) 
         {"KV_HEADS", heads.kv_heads},
         {"LENGTH", (int64_t)norm_length(operations)},
         {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
+        {"MOMENTS", shape->moments},
         {"NORMED", shape->qk_norm != QK_NORM_NONE},
         {"NORM_SUM", shape->norm_sum},
         {"PLAIN", !residual_has_matrices(shape->residual)},

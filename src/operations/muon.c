@@ -52,8 +52,8 @@ void muon_begin(struct operations *operations, const struct muon_arenas *arenas,
         RUN_ROWS(muon_momentum, run.count * chunks, ARG_IN(arenas->gradients, run.count * count), ARG_U64(first),
                  ARG_U64(run.apart), ARG_IN_OUT(arenas->momentum, run.count * count),
                  ARG_U64(first + batch->state_shift), ARG_U64(count), ARG_U64(padded), ARG_U64(chunk),
-                 ARG_F32X4(settings->momentum, settings->clip, settings->unscale, 0.0f), ARG_IN(norm, 1),
-                 ARG_SPAN_OUT(update, run.count * padded), ARG_SPAN_OUT(sums, run.count * chunks));
+                 ARG_F32X4(settings->momentum, settings->clip, settings->unscale, 0.0f), ARG_U64(settings->key),
+                 ARG_IN(norm, 1), ARG_SPAN_OUT(update, run.count * padded), ARG_SPAN_OUT(sums, run.count * chunks));
         begin += run.count;
     }
     RUN_ROWS(sum_total, batch->count, ARG_IN(scratch->sums, batch->count * chunks), ARG_U64(chunks), ARG_F32(1.0f),

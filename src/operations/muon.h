@@ -8,7 +8,8 @@ struct muon_settings {
     float momentum, rate, decay;
     float scale;   /* of the orthogonal matrix */
     float clip;    /* largest global norm; 0: none */
-    float unscale; /* as in adamw_settings */
+    float unscale; /* as in adamw_settings, as is the key */
+    uint64_t key;
 };
 
 enum { MUON_MOST_MATRICES = 64 }; /* in a batch */
@@ -22,8 +23,8 @@ struct muon_batch {
 };
 
 struct muon_arenas {
-    const struct buffer *weights, *gradients, *momentum;
-    const struct buffer *weights_lowp; /* as in adamw_arenas */
+    const struct buffer *weights, *gradients, *momentum; /* momentum: of shape.moments */
+    const struct buffer *weights_lowp;                   /* as in adamw_arenas */
 };
 
 /* Buffers of a batch, of shape.muon_type if nothing else is said. n: elements of all its matrices; m: their

@@ -525,6 +525,7 @@ struct adamw_settings {
     float clip;    /* largest global norm; 0: none */
     int64_t step;  /* from 1, for bias correction */
     float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
+    uint64_t key;  /* of the step's random bits, which round states of bf16 */
 };
 
 /* What the optimizer reads and writes. */
@@ -533,7 +534,7 @@ struct adamw_arenas {
     /* The copy of the weights in the activations' type, which the step updates as well. In fp32 there is none:
      * pass the weights again. */
     const struct buffer *weights_lowp;
-    const struct buffer *first_moments, *second_moments; /* the states, of all weights or of a rank's shard */
+    const struct buffer *first_moments, *second_moments; /* of shape.moments: of all weights or a rank's shard */
     size_t decayed;                                      /* weights before this one take weight decay */
 };
 

@@ -86,6 +86,10 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
              "keep parameters as they are, outside the gradient norm and without weight decay: those whose names "
              "this "
              "regular expression matches somewhere, such as 'wte|ln_'"),
+        CHOICE(
+            "moments", &settings->moments, "fp32", MOMENTS_WORDS,
+            "type in which AdamW's moments and Muon's momentum are kept. bf16: half the bytes, rounded up or down "
+            "at random so that the mean is right"),
         BOOL("freeze_alpha_res", &settings->freeze_alpha_res, "false",
              "keep alpha_res of hyper-connections as they are, outside the gradient norm"),
     };

@@ -185,12 +185,12 @@ static int move(const struct buckets *buckets, struct compute *compute, const st
     for (size_t i = 0; i < buckets->count && status == 0; i++) {
         const struct bucket *bucket = &buckets->table[i];
         const struct element_range part = owned_shard(bucket, range.offset, range.count);
-        const size_t place = (bucket->states_first[state] + part.offset - bucket->own.offset) * sizeof(float);
-        const size_t bytes = part.count * sizeof(float), at = part.offset - range.offset;
+        const uint64_t place = bucket->states_first[state] + part.offset - bucket->own.offset;
+        const size_t at = part.offset - range.offset;
         if (part.count && into) {
-            status = buffer_read(compute, buffer, place, into + at, bytes);
+            status = buffer_read_floats(compute, buffer, place, into + at, part.count);
         } else if (part.count) {
-            status = buffer_write(compute, buffer, place, from + at, bytes);
+            status = buffer_write_floats(compute, buffer, place, from + at, part.count);
         }
     }
     return status;

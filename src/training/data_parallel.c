@@ -133,6 +133,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .shareable = ranks->node.count > 1,
         .muon_dtype = settings->optimizer.muon_dtype,
         .freeze = settings->optimizer.freeze,
+        .moments = (enum element_type)settings->optimizer.moments,
         .freeze_alpha_res = settings->optimizer.freeze_alpha_res,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };

@@ -204,6 +204,18 @@ UNIT_TEST(muon_has_the_same_bits_where_states_are_shared) {
     assert_same_checkpoint("muon-whole", "muon-parted", "ckpt-20");
 }
 
+/* The same of states in bf16, whose rounding depends on an element's place alone. */
+UNIT_TEST(bf16_states_have_the_same_bits_where_they_are_shared) {
+#define BF16 "--moments", "bf16", "--grad-clip", "0"
+    assert_done(RANKS("2", "bf16-whole", BF16));
+    assert_done(RANKS("2", "bf16-shared", BF16, "--shard-optimizer", "--max-iters", "9"));
+    assert_done(RANKS("2", "bf16-shared", "--init-from", "resume"));
+    assert_same_checkpoint("bf16-whole", "bf16-shared", "ckpt-20");
+    assert_done(ALONE("bf16-alone", BF16));
+    assert_near("bf16-alone", "bf16-whole", 1e-3);
+#undef BF16
+}
+
 UNIT_TEST(muon_clips_by_the_norm_of_all_ranks) {
     assert_done(ALONE("muon-on-1", MUON, "--grad-clip", "0.1"));
     assert_done(RANKS("2", "muon-on-2", MUON, "--grad-clip", "0.1", "--shard-optimizer"));

@@ -56,6 +56,31 @@ RUN_TEST(another_optimizer_is_refused) {
                   "singular values of a matrix would grow");
 }
 
+static off_t bytes_of(const char *name) {
+    struct stat status;
+    assert_int_equal(stat(scratch_path(name), &status), 0);
+    return status.st_size;
+}
+
+/* With the same bits; and a run goes on whose states had another type. */
+RUN_TEST(states_of_bf16_are_resumed) {
+#define BF16(optimizer) "--moments", "bf16", "--optimizer", optimizer
+    assert_done(TRAIN("bf16", BF16("adamw"), "--max-iters", "6"));
+    assert_done(TRAIN("bf16-parted", BF16("adamw"), "--max-iters", "3"));
+    assert_done(RESUME("bf16-parted", "--max-iters", "6"));
+    assert_same_run("bf16-parted", "bf16", "ckpt-6");
+    assert_done(TRAIN("bf16-muon", BF16("muon"), "--max-iters", "6"));
+    assert_done(TRAIN("bf16-muon-parted", BF16("muon"), "--max-iters", "3"));
+    assert_done(RESUME("bf16-muon-parted", "--max-iters", "6"));
+    assert_same_run("bf16-muon-parted", "bf16-muon", "ckpt-6");
+#undef BF16
+    assert_true(bytes_of("bf16/ckpt-6/optimizer.safetensors") < bytes_of("bf16/ckpt-6/model.safetensors") * 5 / 4);
+    assert_done(RESUME("bf16", "--moments", "fp32", "--max-iters", "7"));
+    assert_true(bytes_of("bf16/ckpt-7/optimizer.safetensors") > bytes_of("bf16/ckpt-7/model.safetensors") * 7 / 4);
+    assert_done(RESUME("bf16", "--moments", "bf16", "--max-iters", "8"));
+    assert_has("bf16/settings.conf", "moments = \"bf16\"\n");
+}
+
 RUN_TEST(rope_fraction_of_nearly_one_is_refused) {
     assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.9999999"), 2, "no whole number");
     assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.3"), 2, "no whole number");
