@@ -31,12 +31,14 @@ struct token_file {
     struct token_shard *shards;
     size_t shard_count, capacity;
     unsigned token_bytes;
-    uint64_t count;             /* tokens */
-    char digest[CHECKSUM_SIZE]; /* of token_file_examine, for this vocabulary; "" before */
+    uint64_t count;                    /* tokens */
+    struct token_documents *documents; /* NULL: not known */
+    char digest[CHECKSUM_SIZE];        /* of token_file_examine, for this vocabulary; "" before */
     uint32_t vocab_size;
 };
 
-const char *const token_folder_files[] = {"val.bin", "train.bin", TOKENIZER_FILE_NAME, "meta.json", NULL};
+const char *const token_folder_files[] = {
+    "val.bin", "train.bin", TOKENIZER_FILE_NAME, "val.documents", "train.documents", "meta.json", NULL};
 
 /* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
  * on 2 with a "vocab_size" that needs 4. */
@@ -123,13 +125,16 @@ int token_file_open(const char *path, unsigned token_bytes, struct token_file **
     return hand_over(file, status, opened);
 }
 
-static int read_token_bytes(const char *folder, unsigned *token_bytes) {
+/* has_documents: whether the folder has the lengths of documents. */
+static int read_meta(const char *folder, unsigned *token_bytes, bool *has_documents) {
     const struct path path = path_of("%s/meta.json", folder);
     json_t *meta = NULL;
+    *has_documents = false;
     if (files_exist(path.text) && json_file_read(path.text, TOKEN_META_MOST_BYTES, &meta)) {
         return -1;
     }
     const int status = token_bytes_of(meta, token_bytes);
+    *has_documents = json_is_true(json_object_get(meta, "document_lengths"));
     json_decref(meta);
     return status ? error_prefix("%s", path.text) : 0;
 }
@@ -144,12 +149,12 @@ static int check_finished(const char *folder) {
                : 0;
 }
 
-static int open_shards(const char *folder, int split, const struct token_shard_names *list,
+static int open_shards(const char *folder, int split, const struct token_shard_names *list, bool *has_documents,
                        struct token_file **opened) {
     struct token_file *file = memory_zeroed(1, sizeof *file);
     const bool has_meta = files_exist(path_of("%s/meta.json", folder).text);
     unsigned token_bytes = 0;
-    int status = has_meta ? read_token_bytes(folder, &token_bytes) : check_finished(folder);
+    int status = has_meta ? read_meta(folder, &token_bytes, has_documents) : check_finished(folder);
     file->name = memory_format("%s/*%s*.bin", folder, token_split_name(split));
     for (size_t i = 0; status == 0 && i < list->count; i++) {
         status = add_shard(file, path_of("%s/%s", folder, list->names[i]).text);
@@ -163,20 +168,19 @@ static int open_shards(const char *folder, int split, const struct token_shard_n
     return hand_over(file, status, opened);
 }
 
-int token_file_open_split(const char *folder, int split, struct token_file **opened) {
+static int open_tokens(const char *folder, int split, bool *has_documents, struct token_file **opened) {
     const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
     struct token_shard_names list;
     unsigned token_bytes;
-    *opened = NULL;
     if (files_exist(path.text)) {
-        return token_shards_refuse_beside(folder, split) || read_token_bytes(folder, &token_bytes)
+        return token_shards_refuse_beside(folder, split) || read_meta(folder, &token_bytes, has_documents)
                    ? -1
                    : token_file_open(path.text, token_bytes, opened);
     }
     if (token_shards_list(folder, split, &list)) {
         return -1;
     }
-    const int status = list.count > 0 ? open_shards(folder, split, &list, opened)
+    const int status = list.count > 0 ? open_shards(folder, split, &list, has_documents, opened)
                                       : error_set("%s does not exist: make it with hc_prepare --out %s FILE..., or "
                                                   "give the folder token shards of llm.c, named *%s*.bin",
                                                   path.text, folder, token_split_name(split));
@@ -184,10 +188,26 @@ int token_file_open_split(const char *folder, int split, struct token_file **ope
     return status;
 }
 
+int token_file_open_split(const char *folder, int split, struct token_file **opened) {
+    bool has_documents = false;
+    *opened = NULL;
+    if (open_tokens(folder, split, &has_documents, opened)) {
+        return -1;
+    }
+    if (has_documents && token_documents_read(path_of("%s/%s.documents", folder, token_split_name(split)).text,
+                                              (*opened)->count, &(*opened)->documents)) {
+        token_file_close(*opened);
+        *opened = NULL;
+        return -1;
+    }
+    return 0;
+}
+
 void token_file_close(struct token_file *file) {
     if (file == NULL) {
         return;
     }
+    token_documents_free(file->documents);
     for (size_t i = 0; i < file->shard_count; i++) {
         if (file->shards[i].descriptor >= 0) {
             close(file->shards[i].descriptor);
@@ -275,16 +295,27 @@ static uint64_t most_blocks(const struct token_file *file) {
     return both > BLOCKS ? both : BLOCKS;
 }
 
-/* The digest is of the blocks' digests, and of the number of tokens in each file. */
+static int digest_documents(const struct token_documents *documents, char digests[2][CHECKSUM_SIZE]) {
+    const size_t bytes = (documents->count + 1) * sizeof(uint64_t);
+    return checksum_memory(documents->begins, bytes, digests[0]) ||
+                   checksum_memory(documents->targets, bytes, digests[1])
+               ? -1
+               : 0;
+}
+
+/* The digest is of the blocks' digests, of the number of tokens in each file, and of the documents. */
 static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     const uint64_t most = most_blocks(file), whole = most * BLOCK;
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : most;
-    const size_t rows = (size_t)most + file->shard_count;
+    const size_t rows = (size_t)most + file->shard_count + (file->documents ? 2 : 0);
     char(*lines)[CHECKSUM_SIZE] = memory_zeroed(rows, sizeof *lines);
     unsigned char *block = memory_allocate(file->token_bytes, (size_t)BLOCK);
     int result = 0;
     for (size_t i = 0; i < file->shard_count; i++) {
         snprintf(lines[most + i], CHECKSUM_SIZE, "%" PRIu64, file->shards[i].count);
+    }
+    if (file->documents) {
+        result = digest_documents(file->documents, lines + rows - 2);
     }
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
@@ -378,4 +409,31 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
         memcpy(&tokens[i], &token, sizeof token);
     }
     return 0;
+}
+
+/* ---- documents */
+
+const struct token_documents *token_file_documents(const struct token_file *file) {
+    return file->documents;
+}
+
+bool token_file_has_prompts(const struct token_file *file) {
+    return file->documents && file->documents->targets[file->documents->count] < file->count;
+}
+
+int token_file_read_targets(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                            int32_t *targets) {
+    if (token_file_read(file, first, count, vocab_size, targets)) {
+        return -1;
+    }
+    if (file->documents) {
+        token_documents_mask(file->documents, first, count, targets);
+    }
+    return 0;
+}
+
+uint64_t token_file_count_targets(const struct token_file *file, uint64_t first, uint64_t count) {
+    return file->documents ? token_documents_targets(file->documents, first + count) -
+                                 token_documents_targets(file->documents, first)
+                           : count;
 }

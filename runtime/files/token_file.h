@@ -5,7 +5,9 @@
 #pragma once
 
 #include "runtime/files/checksum.h"
+#include "runtime/files/token_documents.h"
 #include "runtime/files/token_layout.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,8 +15,8 @@ struct token_file;
 
 #define TOKEN_META_MOST_BYTES ((size_t)16 << 20) /* of meta.json that is read */
 
-/* The files of a folder of token files: val.bin and tokenizer.json, which some lack, train.bin and meta.json; ends
- * with NULL. */
+/* The files of a folder of token files: train.bin and meta.json, and val.bin, tokenizer.json, val.documents and
+ * train.documents, which some lack; ends with NULL. */
 extern const char *const token_folder_files[];
 
 /* The tokenizer.json in a folder of token files or of a checkpoint. */
@@ -26,7 +28,8 @@ enum { TOKENIZER_FILE_MOST_BYTES = 1 << 27 };
 int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened);
 void token_file_close(struct token_file *file);
 
-/* Opens <folder>/train.bin or val.bin, with tokens as <folder>/meta.json says; or without such a file all shards of
+/* Opens <folder>/train.bin or val.bin, with tokens, and documents if there is a file of them, as <folder>/meta.json
+ * says; or without such a file all shards of
  * the split, in the order of their names, unless hc_prepare has not finished moving them there. An error says how
  * to make what is missing. split: an enum token_split. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
@@ -54,6 +57,19 @@ unsigned token_file_token_bytes(const struct token_file *file);
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                     int32_t *tokens);
 
+/* The documents of the split, as they were when it was opened; NULL: they are not known. */
+const struct token_documents *token_file_documents(const struct token_file *file);
+
+/* Whether some of the tokens are prompts, and so no targets. */
+bool token_file_has_prompts(const struct token_file *file);
+
+/* As token_file_read, with -1 in place of tokens that are no targets. */
+int token_file_read_targets(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                            int32_t *targets);
+
+/* How many of the tokens [first, first + count), which are in the file, are targets. */
+uint64_t token_file_count_targets(const struct token_file *file, uint64_t first, uint64_t count);
+
 /* An error if the content has changed since the file was opened: if the file has become shorter, or its size or
  * times have changed and, if it was examined, its digest too. Cheap enough for every step of a run. A file that is
  * replaced under its name stays in use and has not changed. */
@@ -62,5 +78,5 @@ int token_file_check(struct token_file *file);
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
  * of a file of up to 2^25 tokens, of larger ones 256 blocks of 2^17 spread evenly, with the first and last. For
  * more than 128 shards there are twice as many blocks as shards. The digest also depends on the length of each
- * shard. */
+ * shard, and on the documents if they are known. */
 int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);

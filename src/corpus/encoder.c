@@ -43,7 +43,7 @@ void text_batch_add(struct text_batch *batch, const struct text_piece *piece, co
 /* State of a thread. */
 struct worker {
     const struct encoder *encoder;
-    struct text_buffer valid, field;
+    struct text_buffer valid, field, prompt;
 };
 
 static int mark_end(const struct worker *worker, struct token_list *tokens) {
@@ -55,7 +55,32 @@ static int mark_end(const struct worker *worker, struct token_list *tokens) {
     return 0;
 }
 
-static int encode_piece(struct worker *worker, const struct text_piece *piece, const char *text,
+/* Encodes a field of a line. */
+static int encode_field(const struct worker *worker, const char *line, size_t bytes, const char *field,
+                        struct text_buffer *buffer, struct token_list *tokens) {
+    return json_lines_field(&line, &bytes, field, buffer) ||
+                   tokenizer_encode(worker->encoder->tokenizer, line, bytes, tokens)
+               ? -1
+               : 0;
+}
+
+/* A line's prompt, if there is one, and its text. */
+static int encode_line(struct worker *worker, struct text_piece *piece, const char *line, size_t bytes,
+                       struct token_list *tokens) {
+    const struct prepare_settings *settings = worker->encoder->settings;
+    const size_t before = tokens->count;
+    if (settings->prompt_field &&
+        encode_field(worker, line, bytes, settings->prompt_field, &worker->prompt, tokens)) {
+        return -1;
+    }
+    if (tokens->count - before > UINT32_MAX) {
+        return error_set("the prompt has too many tokens");
+    }
+    piece->prompt_tokens = (uint32_t)(tokens->count - before);
+    return encode_field(worker, line, bytes, settings->field, &worker->field, tokens);
+}
+
+static int encode_piece(struct worker *worker, struct text_piece *piece, const char *text,
                         struct token_list *tokens) {
     const struct prepare_settings *settings = worker->encoder->settings;
     const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->tokenizer.kind == TOKENIZER_BYTE;
@@ -64,8 +89,9 @@ static int encode_piece(struct worker *worker, const struct text_piece *piece, c
         text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) {
         return -1;
     }
-    if ((is_line && json_lines_field(&text, &bytes, settings->field, &worker->field)) ||
-        tokenizer_encode(worker->encoder->tokenizer, text, bytes, tokens)) {
+    piece->prompt_tokens = 0;
+    if (is_line ? encode_line(worker, piece, text, bytes, tokens)
+                : tokenizer_encode(worker->encoder->tokenizer, text, bytes, tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     const bool marks_end = settings->kind != DOCUMENT_CHUNKS || !are_bytes;
@@ -109,13 +135,16 @@ static void *work(void *context) {
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
         finish(encoder, slot, encode_batch(&worker, &slot->batch));
-        if (worker.field.capacity > MOST_KEPT_BYTES || worker.valid.capacity > MOST_KEPT_BYTES) {
+        if (worker.field.capacity > MOST_KEPT_BYTES || worker.valid.capacity > MOST_KEPT_BYTES ||
+            worker.prompt.capacity > MOST_KEPT_BYTES) {
             text_free(&worker.field);
+            text_free(&worker.prompt);
             text_free(&worker.valid);
         }
     }
     text_free(&worker.valid);
     text_free(&worker.field);
+    text_free(&worker.prompt);
     return NULL;
 }
 

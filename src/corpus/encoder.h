@@ -7,13 +7,14 @@
 
 /* A document, or a part of one. */
 struct text_piece {
-    size_t bytes;       /* of the text of its batch, in which pieces follow each other */
-    uint64_t document;  /* its number, from 0 */
-    uint32_t part;      /* of the document, from 0 */
-    bool ends;          /* the document */
-    bool held_out;      /* for validation */
-    const char *source; /* name for messages */
-    uint64_t line;      /* of the source where the piece begins, from 1 */
+    size_t bytes;           /* of the text of its batch, in which pieces follow each other */
+    uint64_t document;      /* its number, from 0 */
+    uint32_t part;          /* of the document, from 0 */
+    bool ends;              /* the document */
+    bool held_out;          /* for validation */
+    const char *source;     /* name for messages */
+    uint64_t line;          /* of the source where the piece begins, from 1 */
+    uint32_t prompt_tokens; /* out: so many tokens at its beginning are a prompt, which is no target */
     size_t token_end; /* out: the end of its tokens in those of the batch; they begin where the last piece's end */
 };
 
@@ -24,7 +25,7 @@ struct text_batch {
     struct token_list tokens;
 };
 
-/* Appends a piece with its text [piece->bytes]; token_end is not used. */
+/* Appends a piece with its text [piece->bytes]; what is out is not used. */
 void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text);
 
 struct encoder;

@@ -96,13 +96,14 @@ static int begin_task(struct preparation *preparation) {
         return -1;
     }
     preparation->task =
-        json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:b, s:o}", "version", HC_VERSION,
-                  "tokenizer", tokenizer_name(preparation->tokenizer), "end_of_text",
+        json_pack("{s:s, s:s, s:I, s:b, s:s, s:s, s:s, s:s, s:b, s:b, s:f, s:I, s:b, s:s, s:b, s:o}", "version",
+                  HC_VERSION, "tokenizer", tokenizer_name(preparation->tokenizer), "end_of_text",
                   (json_int_t)tokenizer_end_of_text(preparation->tokenizer), "parse_special",
                   settings->tokenizer.parse_special, "vocabulary_sha256", preparation->vocabulary_digest,
                   "documents", document_kind_name(settings->kind), "field",
-                  settings->kind == DOCUMENT_JSONL ? settings->field : "", "replace_invalid",
-                  settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
+                  settings->kind == DOCUMENT_JSONL ? settings->field : "", "prompt_field",
+                  settings->prompt_field ? settings->prompt_field : "", "lengths", settings->lengths,
+                  "replace_invalid", settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
                   (json_int_t)settings->seed, "shuffle", settings->shuffle, "order_sha256",
                   preparation->order_digest, "val_source", settings->val_source, "sources", sources);
     return 0;
@@ -113,8 +114,10 @@ static int begin_task(struct preparation *preparation) {
 /* The results of finished work. */
 struct results {
     uint64_t shards[TOKEN_SPLITS]; /* 0: the split has one file */
-    bool has_val, has_tokenizer;
+    bool has_val, has_tokenizer, has_lengths;
 };
+
+static const char *const lengths_files[TOKEN_SPLITS] = {"train.documents", "val.documents"};
 
 /* Lists the files of results in the order in which they are moved, with NULL behind the last. The caller frees. */
 static struct token_shard_names list_results(const struct results *results) {
@@ -129,6 +132,9 @@ static struct token_shard_names list_results(const struct results *results) {
     }
     if (results->has_tokenizer) {
         token_shards_add(&list, TOKENIZER_FILE_NAME);
+    }
+    for (int split = 0; results->has_lengths && split < (results->has_val ? TOKEN_SPLITS : 1); split++) {
+        token_shards_add(&list, lengths_files[split]);
     }
     token_shards_add(&list, "meta.json");
     token_shards_add(&list, NULL);
@@ -148,6 +154,11 @@ static int list_old(const char *folder, const struct results *results, struct to
     if (!results->has_tokenizer) {
         token_shards_add(list, TOKENIZER_FILE_NAME);
     }
+    for (int split = 0; split < TOKEN_SPLITS; split++) {
+        if (!results->has_lengths || (split == SPLIT_VAL && !results->has_val)) {
+            token_shards_add(list, lengths_files[split]);
+        }
+    }
     const int status = shard_list_old(folder, results->shards, list);
     token_shards_add(list, NULL);
     return status;
@@ -158,11 +169,13 @@ static int list_old(const char *folder, const struct results *results, struct to
  * continues. */
 static int move_results(const struct preparation *preparation, const json_t *state) {
     const char *folder = preparation->settings->folder;
-    const char *tokenizer = json_string_value(json_object_get(json_object_get(state, "task"), "tokenizer"));
+    const json_t *task = json_object_get(state, "task");
+    const char *tokenizer = json_string_value(json_object_get(task, "tokenizer"));
     const struct results results = {
         .shards = {json_file_number(state, "train_shards"), json_file_number(state, "val_shards")},
         .has_val = json_is_true(json_object_get(state, "moving")),
         .has_tokenizer = tokenizer && strcmp(tokenizer, "file") == 0,
+        .has_lengths = json_is_true(json_object_get(task, "lengths")),
     };
     if (results.shards[SPLIT_TRAIN] > TOKEN_SHARDS_MOST || results.shards[SPLIT_VAL] > TOKEN_SHARDS_MOST) {
         return error_set("the finished work in %s is damaged: start again with --no-resume", preparation->work);
@@ -245,7 +258,7 @@ static int begin_work(struct preparation *preparation) {
     preparation->reader = corpus_reader_open(settings, preparation->tokenizer, &preparation->order,
                                              preparation->total, json_object_get(state, "reader"));
     const int result = (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
-                       token_writer_open(work, &preparation->order, count_buckets(preparation),
+                       token_writer_open(work, &preparation->order, count_buckets(preparation), settings->lengths,
                                          tokenizer_count(preparation->tokenizer), json_object_get(state, "writer"),
                                          &preparation->writer) ||
                        encoder_create(settings, preparation->tokenizer, &preparation->encoder);
@@ -300,7 +313,8 @@ static int write_batch(struct preparation *preparation, const struct text_batch 
     for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
         const uint32_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
         if (token_writer_add(preparation->writer, piece->document, piece->part,
-                             piece->held_out ? SPLIT_VAL : SPLIT_TRAIN, tokens, piece->token_end - at)) {
+                             piece->held_out ? SPLIT_VAL : SPLIT_TRAIN, tokens, piece->token_end - at,
+                             piece->prompt_tokens)) {
             return -1;
         }
         at = piece->token_end;
@@ -415,25 +429,24 @@ static int write_meta(const struct preparation *preparation) {
     json_t *wide = token_bytes_for(vocabulary) > 2 ? json_integer(token_bytes_for(vocabulary)) : NULL;
     const bool chunks = settings->kind == DOCUMENT_CHUNKS;
     const char *order = chunks ? "kept" : settings->order ? "listed" : settings->shuffle ? "shuffled" : "kept";
-    json_t *meta =
-        json_pack("{s:I, s:o*, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, "
-                  "s:o*, s:s*, s:s*, s:o*}",
-                  "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "shard_tokens",
-                  settings->shard_tokens ? json_integer(settings->shard_tokens) : NULL, "tokenizer",
-                  tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens",
-                  (json_int_t)val, "held_out_fraction", (double)val / (double)(train + val), "val_fraction",
-                  settings->val_fraction, "unigram_entropy", entropy(counts->train_values, vocabulary, train),
-                  "seed", (json_int_t)settings->seed, "documents", document_kind_name(settings->kind),
-                  "train_documents", (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents",
-                  (json_int_t)counts->documents[SPLIT_VAL], "order", order, "strip_markup",
-                  "none", /* data/gcide/describe.py replaces it */
-                  "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources",
-                  status.sources, has_file ? "tokenizer_sha256" : "ranks_sha256",
-                  path ? preparation->vocabulary_digest : NULL, "end_of_text",
-                  has_file ? end_of_text(preparation) : NULL, "special_tokens",
-                  settings->tokenizer.parse_special ? "parse" : NULL, "order_sha256",
-                  settings->order ? preparation->order_digest : NULL, "val_source",
-                  settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
+    json_t *meta = json_pack(
+        "{s:I, s:o*, s:o*, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, "
+        "s:o*, s:s*, s:s*, s:o*, s:o*, s:s*}",
+        "vocab_size", (json_int_t)vocabulary, "token_bytes", wide, "shard_tokens",
+        settings->shard_tokens ? json_integer(settings->shard_tokens) : NULL, "tokenizer",
+        tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens", (json_int_t)val,
+        "held_out_fraction", (double)val / (double)(train + val), "val_fraction", settings->val_fraction,
+        "unigram_entropy", entropy(counts->train_values, vocabulary, train), "seed", (json_int_t)settings->seed,
+        "documents", document_kind_name(settings->kind), "train_documents",
+        (json_int_t)counts->documents[SPLIT_TRAIN], "val_documents", (json_int_t)counts->documents[SPLIT_VAL],
+        "order", order, "strip_markup", "none", /* data/gcide/describe.py replaces it */
+        "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources", status.sources,
+        has_file ? "tokenizer_sha256" : "ranks_sha256", path ? preparation->vocabulary_digest : NULL, "end_of_text",
+        has_file ? end_of_text(preparation) : NULL, "special_tokens",
+        settings->tokenizer.parse_special ? "parse" : NULL, "order_sha256",
+        settings->order ? preparation->order_digest : NULL, "val_source",
+        settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL,
+        "document_lengths", settings->lengths ? json_true() : NULL, "prompt_field", settings->prompt_field);
     return json_file_write(path_of("%s/meta.json", preparation->work).text, meta,
                            JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)

@@ -18,7 +18,8 @@ enum { TOKEN_BLOCK = 1 << 14 }; /* tokens written at once */
 struct header {
     uint64_t document;
     uint32_t part : 31, held_out : 1;
-    uint32_t count; /* of tokens */
+    uint32_t count;  /* of tokens */
+    uint64_t prompt; /* of them */
 };
 
 /* A file that grows. */
@@ -32,9 +33,10 @@ struct token_writer {
     const struct document_order *order;
     unsigned buckets, sorted;
     uint32_t vocab_size;
-    unsigned token_bytes; /* in all files */
+    unsigned token_bytes; /* in all files of tokens */
     size_t file_count;
-    struct output *files; /* [file_count]: train.bin, val.bin and the buckets */
+    struct output *files;   /* [file_count]: train.bin, val.bin, the buckets, and the files of documents */
+    struct output *lengths; /* [TOKEN_SPLITS] of `files`: the latter; NULL: there are none */
     struct token_counts counts;
 };
 
@@ -129,22 +131,29 @@ static uint64_t saved_number(const json_t *saved, const char *list, size_t i) {
     return number > 0 ? (uint64_t)number : 0;
 }
 
-int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, uint32_t vocab_size,
-                      const json_t *saved, struct token_writer **opened) {
+/* The path of file i. */
+static char *path_of_file(const struct token_writer *writer, const char *folder, size_t i) {
+    const size_t first_lengths = TOKEN_SPLITS + writer->buckets;
+    return i < TOKEN_SPLITS ? memory_format("%s/%s.bin", folder, token_split_name((int)i))
+           : i < first_lengths
+               ? memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS)
+               : memory_format("%s/%s.documents", folder, token_split_name((int)(i - first_lengths)));
+}
+
+int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, bool lengths,
+                      uint32_t vocab_size, const json_t *saved, struct token_writer **opened) {
     struct token_writer *writer = *opened = memory_zeroed(1, sizeof *writer);
     writer->order = order;
     writer->buckets = buckets;
     writer->vocab_size = vocab_size;
     writer->token_bytes = token_bytes_for(vocab_size);
     writer->counts.train_values = memory_zeroed(vocab_size, sizeof *writer->counts.train_values);
-    writer->file_count = TOKEN_SPLITS + buckets;
+    writer->file_count = TOKEN_SPLITS + buckets + (lengths ? TOKEN_SPLITS : 0);
     writer->files = memory_zeroed(writer->file_count, sizeof *writer->files);
+    writer->lengths = lengths ? writer->files + TOKEN_SPLITS + buckets : NULL;
     for (size_t i = 0; i < writer->file_count; i++) {
-        writer->files[i] = (struct output){
-            .path = i < TOKEN_SPLITS ? memory_format("%s/%s.bin", folder, token_split_name((int)i))
-                                     : memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS),
-            .bytes = saved_number(saved, "bytes", i),
-        };
+        writer->files[i] =
+            (struct output){.path = path_of_file(writer, folder, i), .bytes = saved_number(saved, "bytes", i)};
     }
     const uint64_t sorted = json_file_number(saved, "sorted");
     if (sorted > buckets) {
@@ -195,15 +204,28 @@ static int write_tokens(const struct token_writer *writer, struct output *file, 
     return 0;
 }
 
-static void count_part(struct token_writer *writer, uint32_t part, enum token_split split, size_t count) {
+/* Counts a part that is written to train.bin or val.bin, and writes its length if lengths are written. */
+static int count_part(struct token_writer *writer, uint32_t part, enum token_split split, size_t count,
+                      uint64_t prompt) {
+    unsigned char length[TOKEN_DOCUMENT_BYTES];
     writer->counts.tokens[split] += count;
     writer->counts.documents[split] += part == 0;
+    if (!writer->lengths) {
+        return 0;
+    }
+    token_documents_store(length, (uint32_t)count, (uint32_t)prompt);
+    return output_write(&writer->lengths[split], length, sizeof length);
 }
 
 int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
-                     const uint32_t *tokens, size_t count) {
+                     const uint32_t *tokens, size_t count, uint32_t prompt) {
+    if (count > UINT32_MAX) {
+        return error_set("a part of document %" PRIu64 " has too many tokens", document);
+    }
     if (writer->buckets == 0) {
-        count_part(writer, part, split, count);
+        if (count_part(writer, part, split, count, prompt)) {
+            return -1;
+        }
         for (size_t i = 0; split == SPLIT_TRAIN && i < count; i++) {
             writer->counts.train_values[tokens[i]]++;
         }
@@ -212,10 +234,7 @@ int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t pa
     const uint64_t place = document_order_place(writer->order, document);
     struct output *bucket =
         &writer->files[TOKEN_SPLITS + (size_t)((unsigned __int128)place * writer->buckets >> 64)];
-    const struct header header = {document, part & INT32_MAX, split == SPLIT_VAL, (uint32_t)count};
-    if (count > UINT32_MAX) {
-        return error_set("a part of document %" PRIu64 " has too many tokens", document);
-    }
+    const struct header header = {document, part & INT32_MAX, split == SPLIT_VAL, (uint32_t)count, prompt};
     if (!bucket->stream) { /* the saved state belongs to other texts */
         return fail_damaged(bucket, "was sorted already");
     }
@@ -284,8 +303,8 @@ static int write_sorted(struct token_writer *writer, const struct output *bucket
     for (size_t i = 0; result == 0 && i < count; i++) {
         const struct header *header = &entries[i].header;
         const enum token_split split = header->held_out ? SPLIT_VAL : SPLIT_TRAIN;
-        count_part(writer, header->part, split, header->count);
-        if (split == SPLIT_TRAIN) {
+        result = count_part(writer, header->part, split, header->count, header->prompt);
+        if (result == 0 && split == SPLIT_TRAIN) {
             result = count_values(writer, bucket, data + entries[i].at, header->count);
         }
         if (result == 0) {
@@ -314,6 +333,10 @@ static int sort_bucket(struct token_writer *writer, const struct output *bucket)
     return result;
 }
 
+static int sync_splits(const struct output files[TOKEN_SPLITS]) {
+    return output_sync(&files[SPLIT_TRAIN]) || output_sync(&files[SPLIT_VAL]) ? -1 : 0;
+}
+
 int token_writer_sort(struct token_writer *writer, unsigned *left) {
     if (writer->sorted < writer->buckets) {
         if (sort_bucket(writer, &writer->files[TOKEN_SPLITS + writer->sorted])) {
@@ -322,8 +345,7 @@ int token_writer_sort(struct token_writer *writer, unsigned *left) {
         writer->sorted++;
     }
     *left = writer->buckets - writer->sorted;
-    return *left == 0 && (output_sync(&writer->files[SPLIT_TRAIN]) || output_sync(&writer->files[SPLIT_VAL])) ? -1
-                                                                                                              : 0;
+    return *left == 0 && (sync_splits(writer->files) || (writer->lengths && sync_splits(writer->lengths))) ? -1 : 0;
 }
 
 void token_writer_remove_sorted(struct token_writer *writer) {

@@ -10,16 +10,18 @@
 
 struct token_writer;
 
-/* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. vocab_size: all tokens are
+/* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. lengths: also write
+ * train.documents and val.documents (token_documents.h), of documents of one part each. vocab_size: all tokens are
  * below it. saved: NULL, or the result of token_writer_save, after which the files are as they were then. `order`
  * must stay. The caller closes *opened, also on failure. */
-int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, uint32_t vocab_size,
-                      const json_t *saved, struct token_writer **opened);
+int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, bool lengths,
+                      uint32_t vocab_size, const json_t *saved, struct token_writer **opened);
 void token_writer_close(struct token_writer *writer);
 
-/* Adds a part of a document. The parts of a document come in order. */
+/* Adds a part of a document. The parts of a document come in order. prompt: so many tokens at its beginning are no
+ * targets. */
 int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
-                     const uint32_t *tokens, size_t count);
+                     const uint32_t *tokens, size_t count, uint32_t prompt);
 
 /* Syncs the files. *saved, which the caller releases, describes how to continue from here. */
 int token_writer_save(struct token_writer *writer, json_t **saved);

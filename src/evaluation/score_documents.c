@@ -116,7 +116,7 @@ static void make_windows(struct batch *batch) {
         for (size_t k = 0; k < windows; k++) {
             const struct rolling_window window = rolling_windows_at(length, context, k);
             batch->windows[batch->window_count++] =
-                (struct loss_window){ids + window.first, window.length, window.scored, 0.0};
+                (struct loss_window){ids + window.first, window.length, window.scored, NULL, 0.0};
         }
         ids += length + 1;
     }

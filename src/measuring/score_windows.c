@@ -28,10 +28,11 @@ static int by_length(const void *a, const void *b, void *context) {
 
 /* A row of a batch; attention looks back only, so what is padded at the end changes nothing. */
 static void fill_row(const struct loss_window *window, size_t sequence, int32_t *x, int32_t *y) {
+    const int32_t *targets = window->targets ? window->targets : window->tokens;
     for (size_t i = 0; i < sequence; i++) {
         const bool inside = i < window->length;
         x[i] = inside ? window->tokens[i] : 0;
-        y[i] = inside && i + window->scored >= window->length ? window->tokens[i + 1] : -1;
+        y[i] = inside && i + window->scored >= window->length ? targets[i + 1] : -1;
     }
 }
 
@@ -135,15 +136,17 @@ enum { ROUND_TOKENS = 1 << 21 };
 
 /* Predicts `count` tokens of the file from the one at round->before on, and adds their losses. */
 static int score_round(struct gpt *gpt, const struct token_file *file, const struct score_round *round,
-                       int32_t *tokens, struct loss_window *windows, double *sum) {
+                       int32_t *tokens, int32_t *targets, struct loss_window *windows, double *sum) {
     const uint64_t length = (uint64_t)gpt->options.sequence;
+    const uint32_t vocabulary = (uint32_t)gpt->config.vocab_size;
     size_t count = 0;
-    if (token_file_read(file, round->before, round->tokens + 1, (uint32_t)gpt->config.vocab_size, tokens)) {
+    if (token_file_read(file, round->before, round->tokens + 1, vocabulary, tokens) ||
+        token_file_read_targets(file, round->before, round->tokens + 1, vocabulary, targets)) {
         return -1;
     }
     for (uint64_t at = 0; at < round->tokens; at += length) {
         const uint64_t left = round->tokens - at, scored = left < length ? left : length;
-        windows[count++] = (struct loss_window){tokens + at, scored, scored, 0.0};
+        windows[count++] = (struct loss_window){tokens + at, scored, scored, targets + at, 0.0};
     }
     if (score_windows(gpt, windows, count, round)) {
         return -1;
@@ -156,20 +159,22 @@ static int score_round(struct gpt *gpt, const struct token_file *file, const str
 
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
                 struct progress *progress, uint64_t *tokens, double *loss) {
-    const uint64_t length = (uint64_t)gpt->options.sequence, targets = token_file_count(file) - 1;
+    const uint64_t length = (uint64_t)gpt->options.sequence, places = token_file_count(file) - 1;
     const uint64_t most = ROUND_TOKENS > length ? ROUND_TOKENS / length : 1; /* windows in a round */
-    int32_t *read = memory_allocate(most * length + 1, sizeof *read);
+    int32_t *read = memory_allocate(2 * (most * length + 1), sizeof *read);
     struct loss_window *windows = memory_allocate(most, sizeof *windows);
     double sum = 0.0;
-    int status = targets > 0 ? 0 : error_set("the token file has one token only: there is nothing to predict");
-    for (uint64_t done = 0; status == 0 && done < targets; done += most * length) {
-        const uint64_t count = targets - done < most * length ? targets - done : most * length;
-        const struct score_round round = {ranks, progress, "tokens", done, done + count, targets, done, count};
-        status = score_round(gpt, file, &round, read, windows, &sum);
+    *tokens = places > 0 ? token_file_count_targets(file, 1, places) : 0;
+    int status = places == 0   ? error_set("the token file has one token only: there is nothing to predict")
+                 : *tokens > 0 ? 0
+                               : error_set("all tokens of the token file are prompts: there is nothing to predict");
+    for (uint64_t done = 0; status == 0 && done < places; done += most * length) {
+        const uint64_t count = places - done < most * length ? places - done : most * length;
+        const struct score_round round = {ranks, progress, "tokens", done, done + count, places, done, count};
+        status = score_round(gpt, file, &round, read, read + most * length + 1, windows, &sum);
     }
     free(read);
     free(windows);
-    *tokens = targets;
-    *loss = sum / (double)targets;
+    *loss = sum / (double)*tokens;
     return status;
 }

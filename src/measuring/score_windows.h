@@ -7,10 +7,12 @@
 #include "src/model/gpt.h"
 
 struct loss_window {
-    const int32_t *tokens; /* [length + 1]: those that are read, and the last one's successor */
-    size_t length;         /* 1 .. gpt's sequence */
-    size_t scored;         /* so many predictions at its end count */
-    double loss;           /* out: the sum of their -log p, natural */
+    const int32_t *tokens;  /* [length + 1]: those that are read, and the last one's successor */
+    size_t length;          /* 1 .. gpt's sequence */
+    size_t scored;          /* so many predictions at its end count */
+    const int32_t *targets; /* [length + 1]: tokens, or -1 in place of those whose prediction does not count; NULL:
+                             * all count */
+    double loss;            /* out: the sum of their -log p, natural */
 };
 
 /* Who scores, and where the windows of a round stand in all that is scored, for the progress line. */
@@ -30,7 +32,8 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
 
 /* The mean loss over a whole token file. Windows of the planned sequence's length follow each other without
  * overlap; the last one is shorter. Each token but the file's first is predicted once, from the tokens before it in
- * its window. *tokens is their number, *loss the mean of -log p. Collective; the same on any number of ranks, which
+ * its window. *tokens is the number of those that are targets (token_file_read_targets), *loss the mean of their
+ * -log p; a file without any is refused. Collective; the same on any number of ranks, which
  * have the same file. Fails with "interrupted" on all ranks when one is. progress may be NULL. */
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
                 struct progress *progress, uint64_t *tokens, double *loss);

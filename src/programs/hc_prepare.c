@@ -61,6 +61,12 @@ static bool complete(struct settings *settings, const char **sources) {
         document_kind_by_names(sources, prepare->source_count, DOCUMENT_CHUNKS, &prepare->kind)) {
         return false;
     }
+    prepare->lengths = prepare->lengths || prepare->prompt_field;
+    if (prepare->lengths && prepare->kind != DOCUMENT_JSONL) {
+        error_set("%s is for JSON lines: see --documents",
+                  prepare->prompt_field ? "--prompt-field" : "--document-lengths");
+        return false;
+    }
     prepare->order = settings->order && *settings->order ? settings->order : NULL;
     if (prepare->order && (prepare->kind == DOCUMENT_CHUNKS || prepare->val_source)) {
         error_set(prepare->kind == DOCUMENT_CHUNKS
@@ -146,6 +152,13 @@ int main(int argc, char **argv) {
         CHOICE("documents", &settings.documents, "auto", "auto|chunks|files|jsonl",
                "what a document is: a chunk of running text, a file, or a line of JSON; auto: by the files' names"),
         TEXT("field", &prepare->field, "text", "field of JSON lines that has the text"),
+        TEXT("prompt_field", &prepare->prompt_field, NULL,
+             "field of JSON lines that has a prompt: its tokens come before those of the text, and the loss leaves "
+             "them out, so that a model learns to write the text alone"),
+        BOOL("document_lengths", &prepare->lengths, "false",
+             "also write the lengths of documents, of JSON lines, so that hc_train --train-batches documents can "
+             "fill "
+             "sequences with whole ones; --prompt-field implies it"),
         CHOICE("invalid", &settings.invalid, "error", INVALID_WORDS,
                "text that is not UTF-8: refuse it, or replace wrong bytes by U+FFFD (running text as bytes may be "
                "anything)"),

@@ -5,30 +5,100 @@
 #include "runtime/system/random.h"
 #include "runtime/system/search.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file) {
+    const uint64_t count = token_file_count(file);
+    if (count < (uint64_t)sampler->shape.sequence + 1) {
+        return error_set("the token file has %" PRIu64 " tokens, too few for block_size = %" PRId64
+                         ": prepare more text or choose a block_size of at most %" PRIu64,
+                         count, sampler->shape.sequence, count - 1);
+    }
+    sampler->sources = memory_resize(sampler->sources, sampler->source_count + 1, sizeof *sampler->sources);
+    sampler->sources[sampler->source_count++] = (struct batch_source){.file = file, .end = 1.0};
+    sampler->masked |= token_file_has_prompts(file);
+    return 0;
+}
 
 int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
                          const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size) {
-    const uint64_t count = token_file_count(file), tokens = (uint64_t)(shape.batch * shape.sequence);
-    if (count < (uint64_t)shape.sequence + 1) {
-        return error_set("the token file has %" PRIu64 " tokens, too few for block_size = %" PRId64
-                         ": prepare more text or choose a block_size of at most %" PRIu64,
-                         count, shape.sequence, count - 1);
+    const uint64_t tokens = (uint64_t)(shape.batch * shape.sequence);
+    char other[80];
+    *sampler = (struct batch_sampler){.key = random_key(seed, purpose),
+                                      .shape = shape,
+                                      .global_rows = global_rows,
+                                      .vocab_size = vocab_size,
+                                      .counted_iteration = -1};
+    snprintf(other, sizeof other, "%s: source", purpose);
+    sampler->choice_key = random_key(seed, other);
+    snprintf(other, sizeof other, "%s: order", purpose);
+    sampler->order_key = random_key(seed, other);
+    if (batch_sampler_add(sampler, file)) {
+        return -1;
     }
-    *sampler = (struct batch_sampler){
-        .file = file,
-        .key = random_key(seed, purpose),
-        .shape = shape,
-        .global_rows = global_rows,
-        .vocab_size = vocab_size,
-        .x = memory_allocate(2 * tokens, sizeof *sampler->x),
-    };
+    sampler->x = memory_allocate(2 * tokens, sizeof *sampler->x);
     sampler->y = sampler->x + tokens;
     return 0;
 }
 
+void batch_sampler_set_shares(struct batch_sampler *sampler, const double *shares) {
+    double end = 0.0;
+    for (size_t i = 0; i < sampler->source_count; i++) {
+        end += shares[i];
+        sampler->sources[i].end = i + 1 < sampler->source_count ? end : 1.0;
+    }
+}
+
+/* ---- documents */
+
+/* Ends windows so that each has as many whole documents as fit into `sequence` tokens. */
+static void find_windows(const struct token_documents *documents, uint64_t sequence, struct batch_source *source) {
+    size_t capacity = 0;
+    uint64_t begin = 0; /* of the window that is being filled */
+    for (size_t i = 0; i <= documents->count; i++) {
+        const uint64_t place = documents->begins[i];
+        const uint64_t end = i < documents->count ? documents->begins[i + 1] : place + sequence + 1;
+        while (end - begin > sequence && (begin < place || i < documents->count)) {
+            memory_reserve((void **)&source->windows, &capacity, source->window_count + 2, sizeof *source->windows);
+            source->windows[source->window_count++] = begin;
+            begin = begin < place ? place : begin + sequence;
+        }
+    }
+    source->windows[source->window_count] = begin;
+}
+
+int batch_sampler_set_documents(struct batch_sampler *sampler) {
+    for (size_t i = 0; i < sampler->source_count; i++) {
+        struct batch_source *source = &sampler->sources[i];
+        const struct token_documents *documents = token_file_documents(source->file);
+        if (!documents) {
+            return error_set("%s has no lengths of documents beside it: prepare JSON lines with hc_prepare "
+                             "--document-lengths, or choose train_batches = random",
+                             token_file_name(source->file));
+        }
+        find_windows(documents, (uint64_t)sampler->shape.sequence, source);
+        source->order = memory_allocate(source->window_count, sizeof *source->order);
+        source->pass = UINT64_MAX;
+    }
+    sampler->masked = true;
+    return 0;
+}
+
+/* Shuffles the windows for a pass. */
+static void begin_pass(const struct batch_sampler *sampler, struct batch_source *source, uint64_t pass) {
+    const uint64_t count = source->window_count;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t place = random_below(sampler->order_key, pass * count + i, i + 1);
+        source->order[i] = source->order[place];
+        source->order[place] = i;
+    }
+    source->pass = pass;
+}
+
 int batch_sampler_set_sequential(struct batch_sampler *sampler) {
-    const size_t shards = token_file_shards(sampler->file);
+    const struct token_file *file = sampler->sources->file;
+    const size_t shards = token_file_shards(file);
     uint64_t tokens, largest = 0; /* of an iteration, and of a file */
     if (__builtin_mul_overflow((uint64_t)sampler->global_rows, (uint64_t)sampler->shape.sequence, &tokens)) {
         tokens = UINT64_MAX; /* also more than a file has */
@@ -36,7 +106,7 @@ int batch_sampler_set_sequential(struct batch_sampler *sampler) {
     sampler->before = memory_zeroed(shards, sizeof *sampler->before);
     sampler->pass = 0;
     for (size_t i = 0; i < shards; i++) {
-        const uint64_t count = token_file_shard(sampler->file, i).count;
+        const uint64_t count = token_file_shard(file, i).count;
         largest = count > largest ? count : largest;
         sampler->before[i] = sampler->pass;
         sampler->pass += (count - 1) / tokens;
@@ -51,59 +121,143 @@ int batch_sampler_set_sequential(struct batch_sampler *sampler) {
 }
 
 void batch_sampler_release(struct batch_sampler *sampler) {
+    for (size_t i = 0; i < sampler->source_count; i++) {
+        free(sampler->sources[i].windows);
+        free(sampler->sources[i].order);
+    }
+    free(sampler->sources);
     free(sampler->before);
     free(sampler->x);
     *sampler = (struct batch_sampler){0};
 }
 
-/* Copies a row: `sequence` tokens and those one later. */
-static int read_row(const struct batch_sampler *sampler, uint64_t row, uint64_t start) {
-    const uint64_t sequence = (uint64_t)sampler->shape.sequence, place = row * sequence;
-    return token_file_read(sampler->file, start, sequence, sampler->vocab_size, sampler->x + place) ||
-                   token_file_read(sampler->file, start + 1, sequence, sampler->vocab_size, sampler->y + place)
-               ? -1
-               : 0;
+/* ---- rows */
+
+/* Tokens [start, start + length) of a source, and the `scored` ones from start + 1 on, which are their targets. */
+struct batch_row {
+    const struct batch_source *source;
+    uint64_t start, length, scored;
+};
+
+/* Row `number` of the run. */
+static struct batch_row find_random(const struct batch_sampler *sampler, uint64_t number) {
+    const uint64_t sequence = (uint64_t)sampler->shape.sequence;
+    struct batch_source *source = sampler->sources;
+    if (sampler->source_count > 1) {
+        for (const double place = random_uniform(sampler->choice_key, number); place >= source->end; source++) {
+        }
+    }
+    if (!source->windows) {
+        const uint64_t starts = token_file_count(source->file) - sequence;
+        return (struct batch_row){source, random_below(sampler->key, number, starts), sequence, sequence};
+    }
+    const uint64_t count = source->window_count, pass = number / count;
+    if (sampler->source_count == 1 && source->pass != pass) {
+        begin_pass(sampler, source, pass);
+    }
+    const uint64_t window =
+        sampler->source_count == 1 ? source->order[number % count] : random_below(sampler->key, number, count);
+    const uint64_t start = source->windows[window], end = source->windows[window + 1];
+    const struct token_documents *documents = token_file_documents(source->file);
+    const bool goes_on = documents->begins[token_documents_find(documents, end)] != end;
+    return (struct batch_row){source, start, end - start,
+                              end - start - (end == token_file_count(source->file) || !goes_on)};
 }
 
-static int read_random(const struct batch_sampler *sampler, int64_t iteration, uint64_t first) {
-    const uint64_t rows = (uint64_t)sampler->shape.batch;
-    const uint64_t starts = token_file_count(sampler->file) - (uint64_t)sampler->shape.sequence;
-    uint64_t begin, end; /* rows of the whole run */
-    if (__builtin_mul_overflow((uint64_t)iteration, (uint64_t)sampler->global_rows, &begin) ||
-        __builtin_add_overflow(begin, first, &begin) || __builtin_add_overflow(begin, rows, &end)) {
+/* Row `row` of the global batch. */
+static struct batch_row find_sequential(const struct batch_sampler *sampler, int64_t iteration, uint64_t row) {
+    const struct batch_source *source = sampler->sources;
+    const uint64_t sequence = (uint64_t)sampler->shape.sequence, place = (uint64_t)iteration % sampler->pass;
+    const size_t shard =
+        search_range(sampler->before, sizeof *sampler->before, token_file_shards(source->file), place);
+    const uint64_t start = token_file_shard(source->file, shard).first +
+                           (place - sampler->before[shard]) * (uint64_t)sampler->global_rows * sequence;
+    return (struct batch_row){source, start + row * sequence, sequence, sequence};
+}
+
+/* Finds `rows` rows of the global batch, from `first` on. Random rows are counted over the run. */
+static int find_rows(const struct batch_sampler *sampler, int64_t iteration, uint64_t first, uint64_t rows,
+                     struct batch_row *found) {
+    uint64_t begin = 0, end;
+    if (!sampler->before &&
+        (__builtin_mul_overflow((uint64_t)iteration, (uint64_t)sampler->global_rows, &begin) ||
+         __builtin_add_overflow(begin, first, &begin) || __builtin_add_overflow(begin, rows, &end))) {
         return error_set("iteration %" PRId64 " of %" PRId64
                          " sequences each is beyond 2^64 sequences: choose a smaller batch or fewer iterations",
                          iteration, sampler->global_rows);
     }
-    for (uint64_t row = 0; row < rows; row++) {
-        if (read_row(sampler, row, random_below(sampler->key, begin + row, starts))) {
-            return -1;
-        }
+    for (uint64_t i = 0; i < rows; i++) {
+        found[i] =
+            sampler->before ? find_sequential(sampler, iteration, first + i) : find_random(sampler, begin + i);
     }
     return 0;
 }
 
-static int read_sequential(const struct batch_sampler *sampler, int64_t iteration, uint64_t first) {
-    const uint64_t sequence = (uint64_t)sampler->shape.sequence, place = (uint64_t)iteration % sampler->pass;
-    const size_t shard =
-        search_range(sampler->before, sizeof *sampler->before, token_file_shards(sampler->file), place);
-    const uint64_t start = token_file_shard(sampler->file, shard).first +
-                           (place - sampler->before[shard]) * (uint64_t)sampler->global_rows * sequence;
-    for (uint64_t row = 0; row < (uint64_t)sampler->shape.batch; row++) {
-        if (read_row(sampler, row, start + (first + row) * sequence)) {
-            return -1;
-        }
+/* Copies a row: its tokens, padded with 0, and its targets, padded with -1. */
+static int read_row(const struct batch_sampler *sampler, const struct batch_row *row, int32_t *x, int32_t *y) {
+    const uint64_t sequence = (uint64_t)sampler->shape.sequence;
+    const struct token_file *file = row->source->file;
+    if (token_file_read(file, row->start, row->length, sampler->vocab_size, x) ||
+        token_file_read_targets(file, row->start + 1, row->scored, sampler->vocab_size, y)) {
+        return -1;
+    }
+    for (uint64_t i = row->length; i < sequence; i++) {
+        x[i] = 0;
+    }
+    for (uint64_t i = row->scored; i < sequence; i++) {
+        y[i] = -1;
     }
     return 0;
 }
 
 int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first) {
-    return (sampler->before ? read_sequential : read_random)(sampler, iteration, (uint64_t)first);
+    const size_t rows = (size_t)sampler->shape.batch, sequence = (size_t)sampler->shape.sequence;
+    struct batch_row *found = memory_allocate(rows, sizeof *found);
+    int status = find_rows(sampler, iteration, (uint64_t)first, rows, found);
+    for (size_t i = 0; status == 0 && i < rows; i++) {
+        status = read_row(sampler, &found[i], sampler->x + i * sequence, sampler->y + i * sequence);
+    }
+    free(found);
+    return status;
+}
+
+/* The targets of the batch that was read last. */
+static uint64_t count_targets(const struct batch_sampler *sampler) {
+    const size_t tokens = (size_t)(sampler->shape.batch * sampler->shape.sequence);
+    uint64_t count = 0;
+    for (size_t i = 0; i < tokens; i++) {
+        count += sampler->y[i] >= 0;
+    }
+    return count;
+}
+
+/* Those of the global batch, which was found to be countable when it was read. */
+static uint64_t count_all_targets(const struct batch_sampler *sampler, int64_t iteration) {
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < (uint64_t)sampler->global_rows; i++) {
+        struct batch_row row = {.source = NULL};
+        if (find_rows(sampler, iteration, i, 1, &row) == 0) {
+            count += token_file_count_targets(row.source->file, row.start + 1, row.scored);
+        }
+    }
+    return count;
+}
+
+float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration) {
+    if (!sampler->masked) {
+        return 1.0f / (float)(sampler->global_rows / sampler->shape.batch);
+    }
+    if (sampler->counted_iteration != iteration) {
+        sampler->counted = count_all_targets(sampler, iteration);
+        sampler->counted_iteration = iteration;
+    }
+    return sampler->counted > 0 ? (float)((double)count_targets(sampler) / (double)sampler->counted) : 0.0f;
 }
 
 /* ---- estimates */
 
-static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t index, double *loss) {
+static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t index, double *loss,
+                      double *targets) {
     float value = 0.0f;
     if (batch_sampler_read(sampler, index, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y)) {
         return -1;
@@ -113,14 +267,15 @@ static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int6
     gpt_loss(gpt, 1.0f, false);
     const int status = gpt_read_results(gpt, &value, NULL);
     *loss = (double)value;
+    *targets = (double)count_targets(sampler);
     return status;
 }
 
-/* This rank's share of the batches: losses [batches] stay 0 where they are another's. */
+/* This rank's share of the batches: losses and targets [batches] stay 0 where they are another's. */
 static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler,
-                        int64_t batches, struct progress *progress, double *losses) {
+                        int64_t batches, struct progress *progress, double *losses, double *targets) {
     for (int64_t i = ranks->index; i < batches && !interrupt_requested(); i += ranks->count) {
-        if (batch_loss(gpt, sampler, i, &losses[i])) {
+        if (batch_loss(gpt, sampler, i, &losses[i], &targets[i])) {
             return -1;
         }
         if (progress) {
@@ -130,20 +285,38 @@ static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct
     return 0;
 }
 
+/* The mean over all targets. Without a mask all batches have the same number. */
+static int mean_loss(const double *losses, const double *targets, int64_t batches, bool masked, double *loss) {
+    double all = 0.0;
+    *loss = 0.0;
+    for (int64_t i = 0; i < batches; i++) {
+        all += targets[i];
+    }
+    if (!(all > 0.0)) {
+        return error_set("the %" PRId64
+                         " batches of an estimate of the loss have no target, since all their tokens "
+                         "are prompts: give more eval_iters",
+                         batches);
+    }
+    for (int64_t i = 0; i < batches; i++) {
+        *loss += masked ? losses[i] * (targets[i] / all) : losses[i] / (double)batches;
+    }
+    return 0;
+}
+
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, double *loss) {
-    double *losses = memory_zeroed((size_t)batches + 1, sizeof *losses);
-    int status = share_losses(gpt, ranks, sampler, batches, progress, losses);
+    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses), *targets = losses + batches;
+    int status = share_losses(gpt, ranks, sampler, batches, progress, losses, targets);
     if (status == 0) {
-        losses[batches] = interrupt_requested();
-        status = ranks_sum(ranks, losses, (size_t)batches + 1);
+        losses[2 * batches] = interrupt_requested();
+        status = ranks_sum(ranks, losses, 2 * (size_t)batches + 1);
     }
-    if (status == 0 && losses[batches] > 0.0) {
+    if (status == 0 && losses[2 * batches] > 0.0) {
         status = error_set("interrupted");
     }
-    *loss = 0.0;
-    for (int64_t i = 0; status == 0 && i < batches; i++) {
-        *loss += losses[i] / (double)batches;
+    if (status == 0) {
+        status = mean_loss(losses, targets, batches, sampler->masked, loss);
     }
     free(losses);
     return status;

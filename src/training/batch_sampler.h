@@ -3,7 +3,14 @@
  *
  * Random rows begin at places that the seed chooses. Sequential rows follow one another: an iteration takes the
  * next tokens of a shard (train.bin counts as one shard), as modded-nanogpt does. The end of a shard that is too
- * short for an iteration is left out. After the last shard comes the first one again. */
+ * short for an iteration is left out. After the last shard comes the first one again.
+ *
+ * Rows of documents have as many whole documents as fit, in the order of the file, and are padded at their end; a
+ * document that is longer than a row goes on in the next. Every row is read once in a pass, in an order that the
+ * seed and the pass choose.
+ *
+ * A mixture takes each row from one of several sources, which a random number of the row chooses by their shares; a
+ * row of documents then is any of its source's. Targets are -1 where there is none: in prompts and padding. */
 #pragma once
 
 #include "runtime/files/token_file.h"
@@ -11,15 +18,28 @@
 #include "runtime/system/progress.h"
 #include "src/model/gpt.h"
 
-struct batch_sampler {
+/* Tokens that rows are taken from. */
+struct batch_source {
     const struct token_file *file;
-    uint64_t key;             /* of seed and purpose */
-    struct token_shape shape; /* of the batches that are read */
-    int64_t global_rows;      /* rows in the batch of one iteration over all ranks and micro-steps */
+    double end;        /* of the part of [0, 1) that random numbers of its rows are in */
+    uint64_t *windows; /* of rows of documents, else NULL: [window_count + 1] where each begins; last: the tokens */
+    uint64_t *order;   /* [window_count] the windows in the order of a pass */
+    uint64_t window_count, pass;
+};
+
+struct batch_sampler {
+    struct batch_source *sources; /* [source_count] */
+    size_t source_count;
+    uint64_t key, choice_key, order_key; /* of seed and purpose */
+    bool masked;                         /* some targets may be -1 */
+    struct token_shape shape;            /* of the batches that are read */
+    int64_t global_rows;                 /* rows in the batch of one iteration over all ranks and micro-steps */
     uint32_t vocab_size;
     /* of sequential rows, else NULL: [shards] the number of iterations that the shards before each one have */
     uint64_t *before;
-    uint64_t pass;  /* iterations that all shards have */
+    uint64_t pass;             /* iterations that all shards have */
+    int64_t counted_iteration; /* whose targets are `counted`; -1: none */
+    uint64_t counted;
     int32_t *x, *y; /* [batch, sequence] what was read last; y is x one later. One piece of memory, x's */
 };
 
@@ -27,13 +47,26 @@ struct batch_sampler {
 int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
                          const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size);
 
-/* Makes the rows sequential instead of random. Fails where no shard has the tokens of an iteration and one more. */
+/* Adds a file to take rows from. `shares` [source_count], which are positive and add up to 1, are set after the
+ * last one. Fails as batch_sampler_create does. */
+int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file);
+void batch_sampler_set_shares(struct batch_sampler *sampler, const double *shares);
+
+/* Makes rows of documents instead of random ones. Fails where the documents of a file are not known. */
+int batch_sampler_set_documents(struct batch_sampler *sampler);
+
+/* Makes the rows of a single source sequential instead of random. Fails where no shard has the tokens of an
+ * iteration and one more. */
 int batch_sampler_set_sequential(struct batch_sampler *sampler);
 void batch_sampler_release(struct batch_sampler *sampler);
 
 /* Fills x and y with the rows of the iteration's global batch from `first` on. Fails on tokens outside of the
  * vocabulary, and where the random rows of a run would be more than 2^64. */
 int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
+
+/* What the mean loss of the batch that was read last, of this iteration, counts for in the iteration's: its part of
+ * all targets of the global batch that are not -1. */
+float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration);
 
 /* ---- the mean loss of a model over random batches, as nanoGPT estimates it */
 
@@ -43,7 +76,8 @@ int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, i
 #define ESTIMATE_PURPOSE(split) "evaluate " split
 enum { ESTIMATE_SEED = 0 };
 
-/* Mean over `batches` of the sampler's, always the same ones, without dropout. The ranks share the batches; the
+/* Mean over the targets of `batches` of the sampler's, always the same ones, without dropout. Fails if there is no
+ * target. The ranks share the batches; the
  * mean does not depend on their number. progress shows where it is; NULL: nothing does. Collective. Stops early,
  * with the error "interrupted" on all ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,

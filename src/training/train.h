@@ -9,8 +9,8 @@
 /* The words of choices, and what they are called here. */
 #define EVAL_BATCHES_WORDS "auto|whole|sampled|by_seed"
 enum eval_batches_word { EVAL_BATCHES_AUTO, EVAL_BATCHES_WHOLE, EVAL_BATCHES_SAMPLED, EVAL_BATCHES_BY_SEED };
-#define TRAIN_BATCHES_WORDS "random|sequential"
-enum train_batches_word { TRAIN_BATCHES_RANDOM, TRAIN_BATCHES_SEQUENTIAL };
+#define TRAIN_BATCHES_WORDS "random|sequential|documents"
+enum train_batches_word { TRAIN_BATCHES_RANDOM, TRAIN_BATCHES_SEQUENTIAL, TRAIN_BATCHES_DOCUMENTS };
 #define RECOMPUTE_WORDS "off|layer"
 enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
 #define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */

@@ -180,7 +180,7 @@ static int read_batch(struct trainer *trainer, int64_t micro) {
 
 /* `micro` counts over this rank's micro-steps. */
 static int micro_step(struct trainer *trainer, int64_t micro) {
-    const struct batch_sampler *sampler = &trainer->train;
+    struct batch_sampler *sampler = &trainer->train;
     const int64_t iteration = trainer->state.iteration;
     if (read_batch(trainer, micro) || gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
         return -1;
@@ -191,7 +191,7 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
                                   .seed = trainer->state.seed,
                                   .iteration = iteration,
                                   .first_row = (uint64_t)(first_row(trainer, micro) * sampler->shape.sequence)});
-    gpt_loss(&trainer->gpt, 1.0f / (float)trainer->settings->gradient_accumulation_steps, true);
+    gpt_loss(&trainer->gpt, batch_sampler_weight(sampler, iteration), true);
     return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
 }
 
@@ -361,7 +361,7 @@ static void print_new_pass(struct trainer *trainer) {
     if (sampler->before && (uint64_t)trainer->state.iteration == sampler->pass) {
         progress_end(&trainer->progress);
         PRINT(trainer, "batches  iteration %" PRIu64 " begins again with the first tokens of %s\n", sampler->pass,
-              token_file_short_name(sampler->file));
+              token_file_short_name(sampler->sources->file));
     }
 }
 

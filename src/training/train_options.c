@@ -59,7 +59,11 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "train_batches", &settings->train_batches, "random", TRAIN_BATCHES_WORDS,
             "where sequences are taken from. random: places in the whole data that the seed chooses; sequential: "
             "the data in their order, each token once until they begin again. The end of a file (train.bin or a "
-            "token shard) that is too short for an optimizer step is left out"),
+            "token shard) that is too short for an optimizer step is left out. documents: as many whole documents "
+            "as fit "
+            "into a sequence, each once in a pass, in an order that the seed chooses, of data that were prepared "
+            "with "
+            "hc_prepare --prompt-field or --document-lengths"),
     };
     const struct option_spec rest[] = {
         HEADING("Evaluation, checkpoints, logs"),

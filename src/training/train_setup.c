@@ -436,11 +436,29 @@ static int open_sequence(struct trainer *trainer) {
     return 0;
 }
 
+/* Makes batches of whole documents, and prints how many sequences these fill. */
+static int open_documents(struct trainer *trainer) {
+    struct batch_sampler *sampler = &trainer->train;
+    if (batch_sampler_set_documents(sampler)) {
+        return -1;
+    }
+    for (size_t i = 0; i < sampler->source_count; i++) {
+        const struct batch_source *source = &sampler->sources[i];
+        const double places = (double)source->window_count * (double)sampler->shape.sequence;
+        PRINT(trainer, "batches  of documents: %zu of %s fill %.1f %% of %" PRIu64 " sequences\n",
+              token_file_documents(source->file)->count, token_file_name(source->file),
+              100.0 * (double)token_file_count(source->file) / places, source->window_count);
+    }
+    return 0;
+}
+
 static int open_samplers(struct trainer *trainer) {
     const int64_t rows = trainer->settings->gradient_accumulation_steps * trainer->settings->batch_size;
-    const bool sequential = trainer->settings->train_batches == TRAIN_BATCHES_SEQUENTIAL;
+    const int batches = trainer->settings->train_batches;
     return open_sampler(trainer, &trainer->train, trainer->data.train, trainer->state.seed, "train", rows) ||
-                   (sequential && open_sequence(trainer)) || (trainer->data.val && open_evaluation(trainer))
+                   (batches == TRAIN_BATCHES_SEQUENTIAL && open_sequence(trainer)) ||
+                   (batches == TRAIN_BATCHES_DOCUMENTS && open_documents(trainer)) ||
+                   (trainer->data.val && open_evaluation(trainer))
                ? -1
                : 0;
 }

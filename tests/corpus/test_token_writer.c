@@ -32,7 +32,7 @@ static void add_documents(struct token_writer *writer, uint64_t first, uint64_t 
         for (uint32_t part = 0; part < PARTS; part++) {
             const size_t count = make_part(document, part, vocab_size, tokens);
             assert_int_equal(token_writer_add(writer, document, part,
-                                              is_held_out(document) ? SPLIT_VAL : SPLIT_TRAIN, tokens, count),
+                                              is_held_out(document) ? SPLIT_VAL : SPLIT_TRAIN, tokens, count, 0),
                              0);
         }
     }
@@ -85,13 +85,13 @@ static void write_all(unsigned buckets, uint32_t vocab_size, bool resumes) {
     json_t *saved = NULL;
     files_remove_folder(folder);
     assert_int_equal(files_make_folder(folder), 0);
-    assert_int_equal(token_writer_open(folder, &order, buckets, vocab_size, NULL, &writer), 0);
+    assert_int_equal(token_writer_open(folder, &order, buckets, false, vocab_size, NULL, &writer), 0);
     add_documents(writer, 0, DOCUMENTS / 2, vocab_size);
     if (resumes) {
         assert_int_equal(token_writer_save(writer, &saved), 0);
         add_documents(writer, DOCUMENTS / 2, DOCUMENTS / 2 + 3, vocab_size); /* lost */
         token_writer_close(writer);
-        assert_int_equal(token_writer_open(folder, &order, buckets, vocab_size, saved, &writer), 0);
+        assert_int_equal(token_writer_open(folder, &order, buckets, false, vocab_size, saved, &writer), 0);
         json_decref(saved);
     }
     add_documents(writer, DOCUMENTS / 2, DOCUMENTS, vocab_size);
@@ -132,10 +132,10 @@ UNIT_TEST(test_damaged) {
     const int truncated = truncate(scratch_path("writer/train.bin"), 0);
     assert_int_equal(truncated, 0);
     scratch_write("writer/train.bin", "\x70\x11\x01\0", 4); /* 70000 */
-    assert_error(token_writer_open(scratch_path("writer"), &order, 0, 70000, saved, &writer),
+    assert_error(token_writer_open(scratch_path("writer"), &order, 0, false, 70000, saved, &writer),
                  "is not as it was written: start again with --no-resume");
     token_writer_close(writer);
-    assert_int_equal(token_writer_open(scratch_path("writer"), &order, 0, 70001, saved, &writer), 0);
+    assert_int_equal(token_writer_open(scratch_path("writer"), &order, 0, false, 70001, saved, &writer), 0);
     token_writer_close(writer);
     json_decref(saved);
     document_order_end(&order);

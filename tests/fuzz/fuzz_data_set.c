@@ -8,6 +8,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Of tokens that are in the vocabulary as many are no targets as the documents say. */
+static void read_targets(const struct token_file *file, bool fits, uint64_t first, uint64_t count,
+                         uint32_t vocabulary) {
+    int32_t targets[64];
+    uint64_t found = 0;
+    if (!fits) {
+        return;
+    }
+    fuzz_require(token_file_read_targets(file, first, count, vocabulary, targets) == 0, "targets that fit");
+    for (uint64_t i = 0; i < count; i++) {
+        found += targets[i] >= 0;
+    }
+    fuzz_require(token_file_count_targets(file, first, count) == found, "another number of targets");
+}
+
 static void read_tokens(struct token_file *file, uint32_t vocabulary) {
     int32_t tokens[64];
     char digest[CHECKSUM_SIZE];
@@ -19,6 +34,7 @@ static void read_tokens(struct token_file *file, uint32_t vocabulary) {
     fuzz_require(token_file_read(file, count - last + 1, last, vocabulary, tokens) != 0, "a token beyond the end");
     fuzz_require(token_file_read(file, UINT64_MAX, last, vocabulary, tokens) != 0, "a place that overflows");
     fuzz_require(token_file_check(file) == 0, "a file that stayed as it is is called changed");
+    read_targets(file, fits, count - last, last, vocabulary);
 }
 
 /* Of a file that has become shorter. */
@@ -37,8 +53,9 @@ static struct path last_of_train(const char *folder) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static const char *const names[] = {"train.bin",   "val.bin",   "meta.json", "a_train.bin",
-                                        "b_train.bin", "a_val.bin", NULL};
+    static const char *const names[] = {"train.bin",       "val.bin",       "meta.json",
+                                        "a_train.bin",     "b_train.bin",   "a_val.bin",
+                                        "train.documents", "val.documents", NULL};
     struct data_set set;
     error_clear();
     const char *folder = fuzz_folder(data, bytes, names);

@@ -24,7 +24,7 @@ static int add_pieces(struct token_writer *writer, const struct text_batch *batc
         }
         at += piece->bytes;
         if (token_writer_add(writer, piece->document, piece->part, piece->held_out ? SPLIT_VAL : SPLIT_TRAIN,
-                             tokens, count)) {
+                             tokens, count, 0)) {
             return -1;
         }
     }
@@ -105,8 +105,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     document_order_begin(&order, 1, settings.val_fraction, NULL);
     struct corpus_reader *reader =
         corpus_reader_open(&settings, tokenizer, &order, 1000, json_object_get(state, "reader"));
-    if (token_writer_open(folder, &order, bytes % 2 ? BUCKETS : 0, vocabulary, json_object_get(state, "writer"),
-                          &writer) ||
+    if (token_writer_open(folder, &order, bytes % 2 ? BUCKETS : 0, false, vocabulary,
+                          json_object_get(state, "writer"), &writer) ||
         finish(reader, writer, vocabulary)) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
     }

@@ -145,4 +145,122 @@ UNIT_TEST(test_iterations_beyond_all_files_are_refused) {
     token_file_close(shards);
 }
 
+/* ---- documents and mixtures */
+
+/* A file of documents: numbers of tokens, and how many of them are a prompt. The tokens are 0, 1, 2, ... */
+static struct token_file *open_documents(const unsigned (*documents)[2], size_t count) {
+    unsigned char lengths[32 * TOKEN_DOCUMENT_BYTES], tokens[2 * TOKENS];
+    struct token_file *opened;
+    unsigned total = 0;
+    assert_int_equal(files_make_folder(scratch_path("documents")), 0);
+    for (size_t i = 0; i < count; i++) {
+        token_documents_store(lengths + TOKEN_DOCUMENT_BYTES * i, documents[i][0], documents[i][1]);
+        for (unsigned k = 0; k < documents[i][0]; k++, total++) {
+            token_store(tokens + 2 * total, 2, total);
+        }
+    }
+    scratch_write("documents/train.bin", tokens, 2 * total);
+    scratch_write("documents/train.documents", lengths, TOKEN_DOCUMENT_BYTES * count);
+    scratch_write("documents/meta.json", "{\"document_lengths\": true}", 26);
+    assert_int_equal(token_file_open_split(scratch_path("documents"), SPLIT_TRAIN, &opened), 0);
+    return opened;
+}
+
+static const unsigned examples[][2] = {{2, 0}, {2, 1}, {3, 2}, {9, 6}, {2, 0},
+                                       {1, 0}, {1, 1}, {1, 0}, {1, 0}, {1, 0}};
+
+/* The rows of 4 tokens that these fill: the first token, how many there are, and the targets. */
+static const struct packed {
+    int first, count, targets[SEQUENCE];
+} packed[] = {{0, 4, {1, -1, 3, -1}},    {4, 3, {-1, 6, -1, -1}},   {7, 4, {-1, -1, -1, -1}},
+              {11, 4, {-1, 13, 14, 15}}, {15, 4, {16, 17, 18, -1}}, {19, 4, {20, 21, 22, -1}}};
+enum { PACKED_TARGETS = 12 };
+
+/* Row `row` of the batch that was read: which of `packed` it is, and how many targets it has. */
+static size_t find_packed(const struct batch_sampler *sampler, size_t row, int *targets) {
+    const int32_t *x = sampler->x + row * SEQUENCE, *y = sampler->y + row * SEQUENCE;
+    for (size_t i = 0; i < COUNT(packed); i++) {
+        if (x[0] != packed[i].first) {
+            continue;
+        }
+        for (int k = 0; k < SEQUENCE; k++) {
+            assert_int_equal(x[k], k < packed[i].count ? packed[i].first + k : 0);
+            assert_int_equal(y[k], packed[i].targets[k]);
+            *targets += y[k] >= 0;
+        }
+        return i;
+    }
+    fail_msg("a row begins with token %d", (int)x[0]);
+    return 0;
+}
+
+/* Each row is there once in a pass, and batches weigh as much as they have targets. */
+UNIT_TEST(test_rows_of_documents) {
+    enum { ROWS = COUNT(packed), PASSES = 8 };
+    struct token_file *opened = open_documents(examples, COUNT(examples));
+    struct batch_sampler sampler;
+    size_t orders[PASSES][ROWS];
+    bool differ = false;
+    assert_int_equal(batch_sampler_create(&sampler, opened, SEED, "test", (struct token_shape){2, SEQUENCE}, ROWS,
+                                          TOKENS),
+                     0);
+    assert_int_equal(batch_sampler_set_documents(&sampler), 0);
+    for (int64_t pass = 0; pass < PASSES; pass++) {
+        unsigned seen = 0;
+        for (int64_t first = 0; first < ROWS; first += 2) {
+            int targets = 0;
+            assert_int_equal(batch_sampler_read(&sampler, pass, first), 0);
+            for (size_t row = 0; row < 2; row++) {
+                orders[pass][(size_t)first + row] = find_packed(&sampler, row, &targets);
+                seen |= 1u << orders[pass][(size_t)first + row];
+            }
+            assert_true(batch_sampler_weight(&sampler, pass) == (float)((double)targets / PACKED_TARGETS));
+        }
+        assert_int_equal(seen, (1u << ROWS) - 1);
+        differ |= memcmp(orders[pass], orders[0], sizeof orders[0]) != 0;
+    }
+    assert_true(differ);
+    batch_sampler_release(&sampler);
+    token_file_close(opened);
+}
+
+UNIT_TEST(test_files_without_documents_have_no_rows_of_them) {
+    struct batch_sampler sampler = make_sampler(1, 8);
+    assert_error(batch_sampler_set_documents(&sampler), "has no lengths of documents beside it");
+    batch_sampler_release(&sampler);
+}
+
+/* The source of a row depends on nothing but the row, and each has its share of them. */
+UNIT_TEST(test_mixtures) {
+    enum { ROWS = 10000, BATCH = 100 };
+    static const double shares[] = {0.7, 0.3};
+    unsigned char bytes[2 * TOKENS];
+    struct token_file *nines;
+    struct batch_sampler whole, single;
+    int others = 0;
+    for (size_t i = 0; i < TOKENS; i++) {
+        token_store(bytes + 2 * i, 2, 999);
+    }
+    assert_int_equal(token_file_open(scratch_write("nines.bin", bytes, sizeof bytes), 2, &nines), 0);
+    struct batch_sampler *const samplers[] = {&whole, &single};
+    for (size_t i = 0; i < 2; i++) {
+        *samplers[i] = make_sampler(i == 0 ? BATCH : 1, ROWS);
+        assert_int_equal(batch_sampler_add(samplers[i], nines), 0);
+        batch_sampler_set_shares(samplers[i], shares);
+    }
+    for (int64_t first = 0; first < ROWS; first += BATCH) {
+        assert_int_equal(batch_sampler_read(&whole, 3, first), 0);
+        assert_int_equal(batch_sampler_read(&single, 3, first + 42), 0);
+        assert_memory_equal(single.x, whole.x + (size_t)42 * SEQUENCE, SEQUENCE * sizeof *single.x);
+        assert_true(batch_sampler_weight(&whole, 3) == 0.01f);
+        for (size_t row = 0; row < BATCH; row++) {
+            others += whole.x[row * SEQUENCE] == 999 && whole.x[row * SEQUENCE + 1] == 999;
+        }
+    }
+    assert_in_range(others, 2817, 3183); /* four standard deviations */
+    batch_sampler_release(&whole);
+    batch_sampler_release(&single);
+    token_file_close(nines);
+}
+
 UNIT_TEST_MAIN(begin, end)

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Training on completions alone: prompts are no targets, sequences have whole examples, and the loss is the mean over all targets.
+
+  run_completions.py BUILD [MPIRUN...]
+"""
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+BUILD, MPIRUN = sys.argv[1], sys.argv[2:]
+CONTEXT = 32
+MODEL = ["--device", "pocl", "--residual", "rc", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", str(CONTEXT), "--dtype", "fp32",
+         "--eval-iters", "3", "--warmup-iters", "2", "--no-tensorboard", "--train-batches", "documents"]
+
+
+def call(*command, fails=None):
+    done = subprocess.run([str(word) for word in command], capture_output=True)
+    said = done.stderr.decode(errors="replace")
+    if fails is None and done.returncode != 0:
+        sys.exit("%s: status %d\n%s" % (" ".join(map(str, command)), done.returncode, said))
+    if fails is not None and (done.returncode not in (1, 2) or fails not in said):
+        sys.exit("%s: status %d, '%s' is not in:\n%s" % (" ".join(map(str, command)), done.returncode, fails, said))
+    return said
+
+
+def program(name):
+    return os.path.join(BUILD, name)
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit("not so: " + what)
+
+
+def write_examples(path):
+    """Prompts and completions of 0 to 90 characters, all different."""
+    chosen, examples = random.Random(1), []
+    for i in range(90):
+        words = ["".join(chosen.choice("abcdé ") for _ in range(chosen.randrange(most))) for most in (20, 25 if i % 9 else 90)]
+        examples.append(("%d?" % i + words[0] if i % 10 else "", "%d!" % i + words[1]))
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"prompt": prompt, "completion": completion}) + "\n" for prompt, completion in examples)
+    return examples
+
+
+def read_split(folder, split):
+    """Tokens, and of each document its length and how many tokens are a prompt."""
+    tokens = numpy.fromfile(os.path.join(folder, split + ".bin"), "<u2").astype(numpy.int32)
+    return tokens, numpy.fromfile(os.path.join(folder, split + ".documents"), "<u4").reshape(-1, 2).astype(int)
+
+
+def check_prepared(folder, examples):
+    """Every example is there, and its prompt ends where the file says."""
+    left = {(prompt.encode(), completion.encode() + b"\n\n") for prompt, completion in examples}
+    for split in ("train", "val"):
+        tokens, documents = read_split(folder, split)
+        text = tokens.astype(numpy.uint8).tobytes()
+        for length, prompt in documents:
+            found = (text[:prompt], text[prompt:length])
+            expect(found in left, "%r is an example of %s" % (found, split))
+            left.remove(found)
+            text = text[length:]
+        expect(not text, "the documents are all of %s.bin" % split)
+    expect(not left, "all examples are in train.bin or val.bin")
+
+
+def pack(folder):
+    """x and y [rows, CONTEXT] of whole examples, plainly: a row is closed before the example that does not fit."""
+    tokens, documents = read_split(folder, "train")
+    owner = numpy.repeat(numpy.arange(len(documents)), documents[:, 0])
+    is_prompt = numpy.concatenate([numpy.arange(length) < prompt for length, prompt in documents])
+    rows, row, at = [], [], 0
+    for length, _ in documents:
+        if row and len(row) + length > CONTEXT:
+            rows.append(row)
+            row = []
+        row = row + list(range(at, at + length))
+        while len(row) > CONTEXT:
+            rows.append(row[:CONTEXT])
+            row = row[CONTEXT:]
+        at += length
+    rows.append(row)
+    x, y = numpy.zeros((len(rows), CONTEXT), numpy.int32), numpy.full((len(rows), CONTEXT), -1, numpy.int32)
+    for i, row in enumerate(rows):
+        x[i, : len(row)] = tokens[row]
+        for k, place in enumerate(row):
+            inside = k + 1 < len(row) or (place + 1 < len(tokens) and owner[place + 1] == owner[place])
+            if inside and not is_prompt[place + 1]:
+                y[i, k] = tokens[place + 1]
+    return x, y
+
+
+def write_batch(path, x, y):
+    header = json.dumps({name: {"dtype": "I32", "shape": x.shape, "data_offsets": [i * x.nbytes, (i + 1) * x.nbytes]} for i, name in enumerate("xy")}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + x.tobytes() + y.tobytes())
+
+
+def read_loss(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        begin = json.loads(file.read(size))["loss"]["data_offsets"][0]
+        file.seek(8 + size + begin)
+        return struct.unpack("<f", file.read(4))[0]
+
+
+def steps(folder):
+    """(loss, gradient norm) by iteration, and validation losses."""
+    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return ({line["iter"]: (line["loss"], line["grad_norm"]) for line in lines if "loss" in line},
+            {line["iter"]: (line["val_loss"], line["train_loss"]) for line in lines if "val_loss" in line})
+
+
+def train(data, out, *options, ranks=None):
+    return call(*([*MPIRUN, "-np", ranks] if ranks else []), program("hc_train"), *MODEL, "--data-dir", data, "--out-dir", out, *options)
+
+
+def check_loss(data, path):
+    """All sequences in one step: the loss is the mean over all targets, whatever the micro-batches."""
+    x, y = pack(data)
+    said = train(data, path("start"), "--batch-size", 1, "--gradient-accumulation-steps", len(x), "--max-iters", 1, "--learning-rate", "1e-12", "--min-lr", 0)
+    expect(" of %d sequences" % len(x) in said, "%d sequences are filled: %s" % (len(x), said))
+    write_batch(path("batch"), x, y)
+    call(program("hc_probe"), "--checkpoint", path("start/ckpt-1"), "--batch", path("batch"), "--out", path("probe"), "--no-grad", "--device", "pocl")
+    expected, found = read_loss(path("probe")), steps(path("start"))[0][0][0]
+    expect(abs(expected - found) < 1e-5 * expected, "the loss %.7f is that of the packed rows, %.7f" % (found, expected))
+
+
+def close(first, second, relative):
+    return first.keys() == second.keys() and all(abs(a - b) <= relative * abs(a) for i in first for a, b in zip(first[i], second[i]))
+
+
+def check_runs(data, path):
+    common = ["--batch-size", 2, "--gradient-accumulation-steps", 4, "--lr-decay-iters", 12, "--eval-interval", 6, "--checkpoint-interval", 6]
+    train(data, path("once"), *common, "--max-iters", 12)
+    train(data, path("twice"), *common, "--max-iters", 6)
+    train(data, path("twice"), "--max-iters", 12, "--init-from", "resume")
+    expect(steps(path("once")) == steps(path("twice")), "a resumed run has the same bits")
+    expect(len(set(steps(path("once"))[0].values())) == 12, "steps differ")
+    if MPIRUN:
+        train(data, path("ranks"), *common, "--max-iters", 12, ranks=2)
+        for alone, together in zip(steps(path("once")), steps(path("ranks"))):
+            expect(close(alone, together, 1e-5), "two ranks train as one does")
+    train(data, path("random"), *common, "--max-iters", 2, "--train-batches", "random", "--eval-batches", "sampled")
+
+
+def check_refusals(data, examples, path):
+    call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "question", "--field", "completion", examples, fails="examples.jsonl:1: no field 'question'")
+    call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "prompt", "--documents", "chunks", examples, fails="--prompt-field is for JSON lines")
+    call(program("hc_prepare"), "--out", path("plain"), "--field", "completion", examples)
+    command = [program("hc_train"), *MODEL, "--out-dir", path("bad"), "--max-iters", 1, "--data-dir"]
+    call(*command, path("plain"), fails="no lengths of documents")
+    documents = os.path.join(data, "train.documents")
+    with open(documents, "rb") as file:
+        good = file.read()
+    for bad in (good[:-1], good[:-8], good + good[:8], b"\0" * 8 + good[8:], good[:4] + b"\xff\xff\xff\xff" + good[8:], b""):
+        with open(documents, "wb") as file:
+            file.write(bad)
+        call(*command, data, fails="does not describe the token file beside it" if bad else "train.documents")
+    os.remove(documents)
+    call(*command, data, fails="train.documents")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="hctrain-test-") as folder:
+        def path(name):
+            return os.path.join(folder, name)
+
+        examples = write_examples(path("examples.jsonl"))
+        data = path("data")
+        call(program("hc_prepare"), "--out", data, "--prompt-field", "prompt", "--field", "completion", "--val-fraction", 0.2, path("examples.jsonl"))
+        check_prepared(data, examples)
+        check_loss(data, path)
+        check_runs(data, path)
+        check_refusals(data, path("examples.jsonl"), path)
+
+
+if __name__ == "__main__":
+    main()
