@@ -239,6 +239,19 @@ def make_half_run(tools, folder):
     tools.run("hc_train", *train_arguments("--max-iters", "8", "--lr-decay-iters", "12"))
 
 
+UPCYCLED = ("--init-from", "plain/ckpt-4", "--freeze", "wte", "--new-learning-rate", "2e-2")
+
+
+def make_plain(tools, folder):
+    make_data(tools, folder)
+    tools.run("hc_train", "--config", "model.conf", "--residual", "rc", "--data-dir", "data", "--out-dir", "plain", "--max-iters", "4")
+
+
+def go_on_upcycling(tools, folder):
+    is_there = list((folder / "run").glob("ckpt-[0-9]*"))
+    return tools.run("hc_train", *train_arguments(*(("--init-from", "resume") if is_there else ("--start-over", *UPCYCLED)))).stdout
+
+
 # ---- programs that read a checkpoint
 
 def make_model(tools, folder):
@@ -328,6 +341,8 @@ SCENARIOS = [
     train_scenario("train"),
     train_scenario("train_profile", "--profile", "--keep-checkpoints", "1", "--residual", "rc"),
     train_scenario("resume", "--init-from", "resume", make=make_half_run),
+    Scenario("upcycle", make_plain, lambda tools, folder: tools.program("hc_train", *train_arguments(*UPCYCLED)), trained, go_on_upcycling, half_trained,
+             trained_again(1)),
     train_scenario("two_ranks", *TWO, ranks=2),
     train_scenario("two_ranks_sharded", *TWO, "--shard-optimizer", ranks=2),
     train_scenario("train_vulkan", "--device", "vulkan", slow=True, only_driver=True),  # with a Vulkan device, or VK_ICD_FILENAMES of Mesa's lavapipe
