@@ -54,8 +54,7 @@ static float upcycled_gain(int64_t index, const struct residual_place *place) {
 /* A branch reads norms of the streams without subtracting a mean, with gains. */
 static int check_upcycling(const struct model_config *config) {
     if (config->norm != NORM_RMS) {
-        return error_set(
-            "'gated' reads streams through RMSNorms, and this model has LayerNorms: choose another residual");
+        return error_set("it reads streams through RMSNorms, and this model has LayerNorms");
     }
     return config->hc_norm_gain
                ? frame_check_equal_streams(config)

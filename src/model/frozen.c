@@ -62,6 +62,14 @@ int frozen_mark(struct parameters *parameters, const char *pattern) {
     return 0;
 }
 
+int frozen_check(const struct model_config *config, const char *pattern) {
+    struct parameters parameters;
+    parameters_create(config, &parameters);
+    const int status = frozen_mark(&parameters, pattern);
+    parameters_release(&parameters);
+    return status;
+}
+
 void frozen_clear(struct compute *compute, const struct parameters *parameters, int64_t sublayer) {
     uint64_t first = 0, end = 0; /* of a run of neighbours in the arena */
     for (size_t i = 0; i <= parameters->count; i++) {

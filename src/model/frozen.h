@@ -8,6 +8,9 @@
  * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
 int frozen_mark(struct parameters *parameters, const char *pattern);
 
+/* The same of a model's table, which is made for that alone. The config has been checked. */
+int frozen_check(const struct model_config *config, const char *pattern);
+
 enum { FROZEN_ALL = -2 };
 
 /* Sets gradients of frozen parameters of this sublayer (see parameter.sublayer) to zero, or of FROZEN_ALL.

@@ -93,6 +93,9 @@ enum program_status rehearsal_run(struct train_settings *settings, struct ranks 
         return PROGRAM_FAILED;
     }
     compile_ahead_reduce(&settings->model);
+    if (settings->optimizer.freeze) {
+        *settings->optimizer.freeze = '\0'; /* it may name layers that are left out now */
+    }
     const int64_t rows = (int64_t)groups_for(ROWS, (size_t)settings->model.block_size);
     settings->batch_size = rows < settings->batch_size ? rows : settings->batch_size;
     settings->gradient_accumulation_steps = 1;

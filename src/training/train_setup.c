@@ -6,6 +6,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/deepseek_v4.h"
 #include "src/checkpoint/upcycle.h"
+#include "src/model/frozen.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
 #include "src/settings/unused_options.h"
@@ -566,7 +567,7 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    return model_config_check(&settings->model) ||
+    return model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze) ||
                    (settings->hyper_connections_from && deepseek_v4_check(&settings->model))
                ? fail_usage(trainer)
                : 0;

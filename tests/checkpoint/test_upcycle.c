@@ -138,7 +138,7 @@ UNIT_TEST(every_connection_begins_as_the_plain_model) {
         struct model_config config = upcycled_config("llama", residual->name, residual_is_single(residual) ? 1 : 4);
         if (residual_reads_depth(residual)) {
             assert_int_equal(upcycle_check(&config), -1);
-            assert_non_null(strstr(error_text(), "reads means of states"));
+            assert_non_null(strstr(error_text(), "means of states where a plain model reads their sum"));
             refused++;
         } else if (!residual_is_plain(residual)) {
             check("llama", &config, logits);
