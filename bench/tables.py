@@ -2,6 +2,7 @@
 """Tables of the documents that are counted or measured by the programs.
 
   bench/tables.py roofline               docs/notes/gpu.md: a training step of model M on GPUs, estimated (hc_bench --roofline)
+  bench/tables.py memory                 docs/notes/memory.md: settings with which pretrained models fit into 8, 16 and 24 GB (hc_train --fit)
   bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
   bench/tables.py variants               docs/variants.md: cost, exactness, speed and losses of each residual variant. Needs ci/study.sh's
                                          runs (--study, out/study)
@@ -15,6 +16,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -121,6 +123,44 @@ def roofline():
                 modules = [[row["part"], f"{1e3 * row['seconds']:.1f}"] for row in sorted(own, key=lambda row: -row["seconds"])]
     heads = ["device", "residual", "launches", "waits", "MB", "MB a sublayer", "narrow", "ms a micro-step", "ms optimizer", "tokens/s"]
     return "\n" + table(heads, rows) + "\n" + table(["module, shc on a6000", "ms a micro-step"], modules) + "\n"
+
+
+# ---- memory
+
+# Shapes of pretrained models, as their config.json has them.
+PRETRAINED = {
+    "Qwen3-0.6B": {"n_embd": 1024, "n_layer": 28, "n_head": 16, "n_kv_head": 8, "head_dim": 128, "mlp_width": 3072, "vocab_size": 151936,
+                   "qk_norm": "true"},
+    "SmolLM2-1.7B": {"n_embd": 2048, "n_layer": 24, "n_head": 32, "n_kv_head": 32, "head_dim": 64, "mlp_width": 8192, "vocab_size": 49152},
+    "Qwen3-1.7B": {"n_embd": 2048, "n_layer": 28, "n_head": 16, "n_kv_head": 8, "head_dim": 128, "mlp_width": 6144, "vocab_size": 151936,
+                   "qk_norm": "true"},
+}
+LLAMA = ["--norm=rmsnorm", "--position=rope", "--mlp=swiglu", "--bias=false", "--tie-embeddings=true"]
+STEP = ["--block-size=1024", "--batch-size=8", "--gradient-accumulation-steps=4"]
+SIZES = {8: "7.5GiB", 16: "15.5GiB", 24: "23.5GiB"}  # half a GiB for the driver and a screen
+
+
+def fit(model, size, *options):
+    """The options that hc_train --fit chooses, and the memory of the plan; or why nothing fits, and what the smallest plan needs."""
+    shape = [f"--{name.replace('_', '-')}={value}" for name, value in PRETRAINED[model].items()]
+    run = subprocess.run([BUILD / "hc_train", f"--fit={size}:rx7900xtx", *shape, *LLAMA, *STEP, *options], stderr=subprocess.PIPE, text=True)
+    if run.returncode:
+        least = re.search(r"nothing fits into .*: the smallest plan needs (\S+ \S+), with", run.stderr)
+        if not least:
+            raise SystemExit(run.stderr)
+        return "nothing", least[1]
+    chosen = re.search(r"^fit +\S+ \S+: (.*)$", run.stderr, re.M)[1].replace(" --dtype bf16", "")
+    return f"`{chosen}`", re.search(r"in all +(\S+ \S+)", run.stderr)[1]
+
+
+def memory():
+    """A row per model, connection and size: 32 x 1024 tokens a step in bf16."""
+    rows = []
+    for model in PRETRAINED:
+        for name, options in (("rc", ["--residual=rc"]), ("shc, 4 streams", ["--residual=shc", "--n-streams=4"])):
+            for gigabytes, size in SIZES.items():
+                rows.append([model, name, f"{gigabytes} GB", *fit(model, size, *options)])
+    return "\n" + table(["model", "residual", "GPU", "options", "memory; of the smallest plan, if none fits"], rows, "---", 4) + "\n"
 
 
 # ---- all connections
@@ -246,13 +286,15 @@ def sweep(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["roofline", "family", "variants", *SWEEPS])
+    parser.add_argument("table", choices=["roofline", "memory", "family", "variants", *SWEEPS])
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
     parser.add_argument("--measure", action="store_true", help="measure speeds first")
     parser.add_argument("--write", action="store_true", help="write the tables into the document")
     arguments = parser.parse_args()
     if arguments.table == "roofline":
         document, text = ROOT / "docs" / "notes" / "gpu.md", roofline()
+    elif arguments.table == "memory":
+        document, text = ROOT / "docs" / "notes" / "memory.md", memory()
     elif arguments.table == "family":
         document, text = ROOT / "docs" / "variants.md", family()
     elif arguments.table in SWEEPS:

@@ -33,6 +33,7 @@ struct train_settings {
     int eval_batches;                      /* enum eval_batches_word */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;
+    char *fit; /* memory for which plan_only chooses settings; NULL: those that are given */
     bool tensorboard, plan_only, compile_only, list_residuals, start_over, accept_new_data;
     bool evaluation_changed;         /* a resumed run's validation losses are of other tokens than before */
     char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */

@@ -85,6 +85,11 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "none"),
         BOOL("tensorboard", &settings->tensorboard, "true", "write TensorBoard event files"),
         PROCESS_BOOL("plan_only", &settings->plan_only, "print parameters and memory, and stop"),
+        PROCESS_TEXT(
+            "fit", &settings->fit, NULL,
+            "print the fastest settings that fit into so much memory, such as 16GiB, and stop; 16GiB:a6000 is "
+            "for a GPU that is not here (names as of hc_bench --as). It divides a step into other micro-batches, "
+            "then sets recompute, and last moments, which alone changes the results"),
         COMPILE_ONLY_OPTION(&settings->compile_only),
         HEADING("Data parallel (mpirun -np N)"),
         CHOICE("allreduce_dtype", &settings->allreduce_dtype, "fp32", ALLREDUCE_TYPE_WORDS,
@@ -110,6 +115,7 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
     settings->specs = table->rows;
     settings->spec_count = table->count;
     settings->model.residual = residual_at((size_t)settings->residual);
+    settings->plan_only |= settings->fit != NULL;
 }
 
 int train_options_list_residuals(void) {

@@ -183,8 +183,11 @@ static void print_model(const struct trainer *trainer) {
               trainer->settings->init_from);
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        PRINT(trainer, "         activations in %s, master weights and optimizer in fp32\n",
+        PRINT(trainer, "         activations in %s, master weights in fp32\n",
               element_name(trainer->gpt.options.type));
+    }
+    if (trainer->gpt.options.moments != ELEMENT_FP32) {
+        PRINT(trainer, "         optimizer's states in %s\n", element_name(trainer->gpt.options.moments));
     }
     if (trainer->gpt.options.optimizer->matrices) {
         PRINT(trainer, "         Muon's iterations in %s\n", element_name(trainer->gpt.operations.shape.muon_type));
@@ -216,6 +219,8 @@ static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
     settings->device.unverified = settings->plan_only;
+    settings->device.model = trainer->fit.model;
+    settings->device.dry = trainer->fit.model != NULL;
     snprintf(trainer->purpose, sizeof trainer->purpose, "training, type %d, optimizer %d, recompute %d",
              settings->dtype, settings->optimizer.optimizer, settings->recompute);
     trainer->ahead = (struct compile_ahead){.specs = settings->specs,
@@ -240,8 +245,13 @@ static int open_device(struct trainer *trainer) {
 }
 
 static int plan_model(struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
-    if (data_parallel_plan(&trainer->parallel, trainer->ranks, settings, &settings->model, trainer->compute,
+    struct train_settings *settings = trainer->settings;
+    if (settings->fit) {
+        fit_limit(&trainer->fit, trainer->compute);
+    }
+    if ((settings->fit &&
+         fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) ||
+        data_parallel_plan(&trainer->parallel, trainer->ranks, settings, &settings->model, trainer->compute,
                            &trainer->gpt)) {
         return -1;
     }
@@ -561,6 +571,9 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     }
     unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer, resumes,
                          trainer->console);
+    if (settings->fit && fit_read(settings->fit, &trainer->fit)) {
+        return fail_usage(trainer);
+    }
     if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
         return fail_usage(trainer);
     }

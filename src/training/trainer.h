@@ -9,6 +9,7 @@
 #include "src/training/batch_sampler.h"
 #include "src/training/data_parallel.h"
 #include "src/training/data_set.h"
+#include "src/training/fit.h"
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
 #include "src/training/train.h"
@@ -22,6 +23,7 @@ struct trainer {
     struct gpt gpt;
     struct model_config plain; /* of the checkpoint to begin with, as read */
     bool upcycles;             /* which is a plain one, and goes on with another residual connection */
+    struct fit fit;            /* of settings->fit */
     struct data_parallel parallel;
     struct batch_sampler train, estimate_train, estimate_val;
     bool whole_val; /* the validation loss is that of all of val.bin, not of estimate_val's batches */

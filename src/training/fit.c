@@ -1,0 +1,152 @@
+#include "src/training/fit.h"
+#include "runtime/device/gpu_model.h"
+#include "runtime/system/array.h"
+#include "runtime/system/error.h"
+#include "runtime/system/message.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Tokens of a micro-batch. Fewer than LEAST_TOKENS do not fill a GPU, which costs more than to recompute; more than
+ * MOST_TOKENS gain nothing. */
+enum { LEAST_TOKENS = 1024, MOST_TOKENS = 8192 };
+
+/* ---- what is asked for */
+
+static const struct {
+    const char *name;
+    double bytes;
+} units[] = {{"GiB", 0x1p30}, {"GB", 1e9}, {"MiB", 0x1p20}, {"MB", 1e6}};
+
+int fit_read(const char *text, struct fit *fit) {
+    char *end;
+    const double number = strtod(text, &end);
+    const char *name = strchr(text, ':');
+    const size_t length = name ? (size_t)(name - end) : strlen(end);
+    double bytes = 0.0;
+    for (size_t i = 0; i < COUNT(units) && end > text && end <= (name ? name : end); i++) {
+        if (length == strlen(units[i].name) && strncmp(end, units[i].name, length) == 0) {
+            bytes = number * units[i].bytes;
+        }
+    }
+    if (!(bytes >= 1e6 && bytes <= 0x1p60)) {
+        return error_set("fit = '%s': a size like 16GiB, 16GB or 8192MiB is needed, and for a GPU that is not here "
+                         "its name behind a colon, as in 16GiB:a6000",
+                         text);
+    }
+    *fit = (struct fit){.bytes = (uint64_t)bytes};
+    return name && !(fit->model = gpu_model_find(name + 1, NULL)) ? -1 : 0;
+}
+
+void fit_limit(const struct fit *fit, struct compute *compute) {
+    struct device *device = &compute->device;
+    const double share = fit->model
+                             ? (double)fit->model->device.max_buffer_bytes / (double)fit->model->device.memory_bytes
+                             : (double)device->max_buffer_bytes / (double)device->memory_bytes;
+    device->memory_bytes = (size_t)fit->bytes;
+    device->max_buffer_bytes = (size_t)(fmin(share, 1.0) * (double)fit->bytes);
+}
+
+/* ---- the search */
+
+struct search {
+    const struct train_settings *given;
+    struct ranks *ranks;
+    struct compute *compute;
+    struct train_settings found; /* the settings that were tried last */
+    uint64_t least;              /* bytes of the smallest plan so far */
+    struct train_settings smallest;
+};
+
+/* Whether a plan with search->found fits. -1: it cannot be made. */
+static int fits(struct search *search) {
+    struct data_parallel parallel;
+    struct gpt gpt = {0};
+    const struct model_config *model = &search->found.model;
+    int status =
+        data_parallel_plan(&parallel, search->ranks, &search->found, model, search->compute, &gpt) ? -1 : 0;
+    if (status == 0) {
+        if (gpt.plan.total_bytes < search->least) {
+            search->least = gpt.plan.total_bytes;
+            search->smallest = search->found;
+        }
+        status = memory_plan_check(&gpt.plan, &search->compute->device) == 0;
+        error_clear();
+    }
+    data_parallel_release(&parallel);
+    gpt_release(&gpt);
+    return status;
+}
+
+/* Tries micro-batches of `sequences` sequences, if they divide what all ranks have of a step. */
+static int try_sequences(struct search *search, int64_t sequences) {
+    const struct train_settings *given = search->given;
+    const int64_t all = given->batch_size * given->gradient_accumulation_steps;
+    if (all % (sequences * search->ranks->count) != 0) {
+        return 0;
+    }
+    search->found.batch_size = sequences;
+    search->found.gradient_accumulation_steps = all / sequences;
+    return fits(search);
+}
+
+/* Micro-batches, the largest first: up to MOST_TOKENS or the size that is given, and no smaller than least_tokens
+ * unless they are as large as given. */
+static int try_micro_batches(struct search *search, int64_t least_tokens) {
+    const int64_t sequence = search->given->model.block_size, given = search->given->batch_size;
+    int64_t sequences = given > MOST_TOKENS / sequence ? given : MOST_TOKENS / sequence;
+    int status = 0;
+    for (; status == 0 && sequences > 0; sequences--) {
+        if (sequences >= given || sequences * sequence >= least_tokens) {
+            status = try_sequences(search, sequences);
+        }
+    }
+    return status;
+}
+
+static int try_all(struct search *search) {
+    const int given_moments = search->given->optimizer.moments, given_recompute = search->given->recompute;
+    int status = 0;
+    for (int moments = given_moments; status == 0 && moments <= ELEMENT_BF16; moments++) {
+        for (int recompute = given_recompute; status == 0 && recompute <= RECOMPUTE_LAYER; recompute++) {
+            search->found.optimizer.moments = moments;
+            search->found.recompute = recompute;
+            status = try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0);
+        }
+    }
+    return status;
+}
+
+/* "--batch-size 2 --gradient-accumulation-steps 8 ..." */
+static const char *options_of(const struct train_settings *settings, char text[200]) {
+    snprintf(text, 200, "--batch-size %" PRId64 " --gradient-accumulation-steps %" PRId64 " --dtype %s%s%s",
+             settings->batch_size, settings->gradient_accumulation_steps,
+             element_name((enum element_type)settings->dtype),
+             settings->recompute == RECOMPUTE_LAYER ? " --recompute layer" : "",
+             settings->optimizer.moments == ELEMENT_BF16 ? " --moments bf16" : "");
+    return text;
+}
+
+int fit_choose(const struct fit *fit, struct train_settings *settings, struct ranks *ranks, struct compute *compute,
+               FILE *console) {
+    struct search search = {
+        .given = settings, .ranks = ranks, .compute = compute, .found = *settings, .least = UINT64_MAX};
+    char text[200], size[16], needed[16];
+    memory_text(fit->bytes, size);
+    const int status = try_all(&search);
+    if (status < 0) {
+        return -1;
+    }
+    if (status == 0) {
+        return error_set("nothing fits into %s: the smallest plan needs %s, with %s; choose a smaller block_size, "
+                         "n_streams or model, or a GPU with more memory, or with larger buffers",
+                         size, memory_text(search.least, needed), options_of(&search.smallest, text));
+    }
+    settings->batch_size = search.found.batch_size;
+    settings->gradient_accumulation_steps = search.found.gradient_accumulation_steps;
+    settings->recompute = search.found.recompute;
+    settings->optimizer.moments = search.found.optimizer.moments;
+    message_print(console, "fit      %s: %s\n", size, options_of(settings, text));
+    return 0;
+}

@@ -1,0 +1,120 @@
+/* --fit: how sizes are read, and that what it chooses fits, keeps the batch, and prefers what costs least. */
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "src/training/fit.h"
+#include "tests/support/run_control.h"
+#include "tests/support/small_model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+UNIT_TEST(sizes_are_read) {
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {{"16GiB", (uint64_t)16 << 30},  {"7.5GiB", (uint64_t)15 << 29}, {"24GB", 24000000000u},
+                 {"8192MiB", (uint64_t)8 << 30}, {"800MB", 800000000u},          {"8GiB:a6000", (uint64_t)8 << 30}};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        struct fit fit;
+        assert_int_equal(fit_read(sizes[i].text, &fit), 0);
+        assert_int_equal(fit.bytes, sizes[i].bytes);
+        assert_int_equal(fit.model != NULL, strchr(sizes[i].text, ':') != NULL);
+    }
+}
+
+UNIT_TEST(other_sizes_are_refused) {
+    static const char *const wrong[] = {"",       "16",     "GiB",    "-1GiB",  "nanGiB",      "infGiB",
+                                        "1e30GB", "16GiBs", "16 GiB", "16TiB",  "16GiB:",      "16GiB:gpu",
+                                        ":a6000", "0GiB",   ":",      "16:GiB", "16GiB:a6000:"};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        struct fit fit;
+        assert_int_equal(fit_read(wrong[i], &fit), -1);
+        error_clear();
+    }
+}
+
+/* ---- the search */
+
+static struct train_settings settings_of_step(void) {
+    return (struct train_settings){.model = small_model_config("shc", 4),
+                                   .batch_size = 4,
+                                   .gradient_accumulation_steps = 6,
+                                   .recompute = RECOMPUTE_OFF,
+                                   .allreduce_bucket = 16.0};
+}
+
+/* Bytes of the plan that settings make. */
+static uint64_t plan_bytes(struct compute *compute, const struct train_settings *settings) {
+    struct ranks ranks = ranks_alone;
+    struct data_parallel parallel;
+    struct gpt gpt;
+    assert_int_equal(data_parallel_plan(&parallel, &ranks, settings, &settings->model, compute, &gpt), 0);
+    const uint64_t bytes = gpt.plan.total_bytes;
+    data_parallel_release(&parallel);
+    gpt_release(&gpt);
+    return bytes;
+}
+
+/* What is chosen for so many bytes, in *settings. */
+static int choose(struct compute *compute, uint64_t bytes, struct train_settings *settings) {
+    struct ranks ranks = ranks_alone;
+    const struct fit fit = {.bytes = bytes};
+    FILE *nowhere = fopen("/dev/null", "we");
+    assert_non_null(nowhere);
+    *settings = settings_of_step();
+    fit_limit(&fit, compute);
+    const int status = fit_choose(&fit, settings, &ranks, compute, nowhere);
+    fclose(nowhere);
+    return status;
+}
+
+/* 0: the results stay what they were, and the speed; 1: recomputing; 2, 3: the same with states in bf16. */
+static int cost_of(const struct train_settings *settings) {
+    return 2 * (settings->optimizer.moments == ELEMENT_BF16) + (settings->recompute == RECOMPUTE_LAYER);
+}
+
+/* The memory falls from what the largest micro-batch needs to where nothing fits. */
+UNIT_TEST(choice_fits_and_costs_least) {
+    struct compute *compute;
+    const struct compute_options options = {.device = "pocl", .cache_dir = ""};
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
+    compute->device.max_buffer_bytes = compute->device.memory_bytes; /* else weights are too large first */
+    struct train_settings chosen = settings_of_step();
+    chosen.batch_size = 24;
+    chosen.gradient_accumulation_steps = 1;
+    uint64_t bytes = plan_bytes(compute, &chosen);
+    int cost = 0, costs = 0, tried = 0;
+    while (choose(compute, bytes, &chosen) == 0) {
+        const uint64_t needed = plan_bytes(compute, &chosen);
+        print_message("  %zu bytes: %zu, micro-batches of %d, cost %d\n", (size_t)bytes, (size_t)needed,
+                      (int)chosen.batch_size, cost_of(&chosen));
+        assert_true(needed <= bytes);
+        assert_int_equal(chosen.batch_size * chosen.gradient_accumulation_steps, 24);
+        assert_true(tried > 0 || chosen.batch_size == 24);
+        assert_true(cost_of(&chosen) >= cost);
+        costs |= 1 << cost_of(&chosen);
+        cost = cost_of(&chosen);
+        bytes = needed - 1; /* which leaves this one out */
+        tried++;
+    }
+    assert_non_null(strstr(error_text(), "nothing fits into"));
+    assert_non_null(strstr(error_text(), "--batch-size 1 --gradient-accumulation-steps 24 --dtype fp32 --recompute "
+                                         "layer --moments bf16"));
+    assert_int_equal(costs & 3, 3);
+    assert_int_equal(cost, 3);
+    error_clear();
+    compute_close(compute);
+}
+
+/* What stands behind the colon needs no such device, and options are printed that can be given. */
+RUN_TEST(program_prints_options) {
+    assert_done(
+        TRAIN("fitted", "--fit", "64MiB:rx7900xtx", "--batch-size", "4", "--gradient-accumulation-steps", "2"));
+    assert_non_null(strstr(child_message(), "fit      64.00 MiB: --batch-size "));
+    assert_non_null(strstr(child_message(), "RX 7900 XTX (data sheet)"));
+    assert_false(has("fitted", "settings.conf"));
+    assert_failed(TRAIN("unfitted", "--fit", "2MB", "--n-embd", "256"), 1, "nothing fits into");
+    assert_failed(TRAIN("unfitted", "--fit", "much"), 2, "a size like 16GiB");
+}
+
+UNIT_TEST_MAIN(run_control_begin, scratch_end)
