@@ -93,7 +93,7 @@ static int next_of_file(struct documents *documents, struct document *document) 
         return -1;
     }
     *document = (struct document){source, whole ? 0 : documents->lines.line, text, bytes, text, bytes};
-    return whole || take_fields(documents, document) == 0 ? 1 : -1;
+    return whole || !settings->field || take_fields(documents, document) == 0 ? 1 : -1;
 }
 
 int documents_next(struct documents *documents, struct document *document) {

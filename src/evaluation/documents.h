@@ -13,7 +13,7 @@ struct documents_settings {
     const char *const *names; /* [count] of files; "-" is standard input */
     size_t count;
     int word;          /* enum documents_word */
-    char *field;       /* of JSON lines: the one that has the text */
+    char *field;       /* of JSON lines: the one that has the text; NULL: the line itself is the text */
     char *count_field; /* and the one whose words and bytes are counted; NULL: the text */
     int invalid;       /* enum invalid_word: text that is not UTF-8 is an error, or becomes U+FFFD */
     int64_t limit;     /* no more documents than these; 0: all */

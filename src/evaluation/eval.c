@@ -11,6 +11,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
+#include "src/evaluation/score_questions.h"
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
 #include "src/training/batch_sampler.h"
@@ -29,25 +30,51 @@ struct evaluation {
     struct token_file *file;     /* of --data */
     struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
     struct documents *documents;
+    struct documents_settings document_settings, example_settings;
     struct compute *compute;
     struct type_choice choice; /* of the type of activations */
     struct gpt gpt;
     struct output_file json, per_document; /* rank 0's */
     struct progress progress;
-    uint64_t document_count;      /* scored so far */
-    struct perplexity_sums total; /* the results: of documents; of a split the tokens only */
-    double loss;                  /* of a split */
+    uint64_t document_count;       /* scored so far */
+    struct perplexity_sums total;  /* the results: of documents; of a split and of questions the tokens only */
+    struct question_scores scores; /* of questions */
+    double loss;                   /* of a split */
     double seconds;
 };
 
+/* Documents, or questions in them. */
 static bool scores_documents(const struct evaluation *evaluation) {
     return evaluation->settings->data == NULL;
+}
+
+static bool scores_questions(const struct evaluation *evaluation) {
+    return evaluation->settings->task != TASK_NONE;
 }
 
 /* ---- before there is a device */
 
 static bool is_standard_output(const char *path) {
     return path && strcmp(path, "-") == 0;
+}
+
+static int check_task_usage(const struct eval_settings *settings) {
+    if (settings->task == TASK_NONE) {
+        return settings->shots > 0 || settings->shots_file
+                   ? error_set("--shots and --shots-file are for questions: give --task, too")
+                   : 0;
+    }
+    if (settings->data || settings->documents.count != 1) {
+        return error_set("--task needs one file of questions; see hc_eval --help");
+    }
+    if (settings->documents.count_field || settings->documents.word == DOCUMENTS_FILES) {
+        return error_set("--task reads JSON lines with the fields of its data set: leave out %s",
+                         settings->documents.count_field ? "--count-field" : "--documents");
+    }
+    if (settings->shots == 0 && settings->shots_file) {
+        return error_set("--shots-file needs --shots, the number of its examples before each question");
+    }
+    return 0;
 }
 
 static int check_usage(const struct eval_settings *settings) {
@@ -67,12 +94,38 @@ static int check_usage(const struct eval_settings *settings) {
     if (!settings->data && settings->eval_iters > 0) {
         return error_set("--eval-iters is for token files: give --data DIR, or leave it out");
     }
+    return check_task_usage(settings);
+}
+
+/* Sets what documents are read by, and examples before questions, which need a file that can be read twice, or one
+ * of their own. */
+static int set_sources(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    struct documents_settings *documents = &evaluation->document_settings,
+                              *examples = &evaluation->example_settings;
+    struct input_status status;
+    *documents = settings->documents;
+    if (!scores_questions(evaluation)) {
+        return 0;
+    }
+    documents->word = DOCUMENTS_JSONL;
+    documents->field = NULL;
+    *examples = *documents;
+    examples->limit = 0;
+    if (settings->shots_file) {
+        examples->names = (const char *const *)&settings->shots_file;
+    } else if (settings->shots > 0) {
+        return input_examine(documents->names[0], &status) ? -1
+               : status.regular                            ? 0
+                                : error_set("%s can be read once only: give examples with --shots-file",
+                                            input_name(documents->names[0]));
+    }
     return 0;
 }
 
 static int open_documents(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    return documents_open(&settings->documents, &evaluation->documents) ||
+    return set_sources(evaluation) || documents_open(&evaluation->document_settings, &evaluation->documents) ||
                    tokenizer_open_for(&evaluation->config, settings->checkpoint, &settings->tokenizer,
                                       &evaluation->tokenizer)
                ? -1
@@ -86,6 +139,9 @@ static int open_result(const struct eval_settings *settings, const char *path, s
                                               token_shards_refuse_output(settings->data, path))));
     for (size_t i = 0; path && status == 0 && i < settings->documents.count; i++) {
         status = files_refuse_same(path, settings->documents.names[i]);
+    }
+    if (path && status == 0 && settings->shots_file) {
+        status = files_refuse_same(path, settings->shots_file);
     }
     return status || (path && output_file_open(file, path)) ? -1 : 0;
 }
@@ -282,21 +338,28 @@ static int report_split(struct evaluation *evaluation) {
 
 /* ---- documents */
 
-static int write_document(void *context, const struct scored_document *document) {
-    struct evaluation *evaluation = context;
+/* Counts a document, and writes its line, with the results, which it takes, to --per-document. */
+static int write_line(struct evaluation *evaluation, const char *source, uint64_t number, json_t *results) {
     FILE *stream = evaluation->per_document.stream;
     evaluation->document_count++;
     if (!stream) {
+        json_decref(results);
         return 0;
     }
-    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document",
+    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(source), "document",
                              (json_int_t)evaluation->document_count);
-    if (document->line > 0) {
-        json_object_set_new(line, "line", json_integer((json_int_t)document->line));
+    if (number > 0) {
+        json_object_set_new(line, "line", json_integer((json_int_t)number));
     }
-    perplexity_put(&document->sums, line);
+    json_object_update_new(line, results);
     return json_file_print_line(line, stream, JSON_COMPACT) ? error_prefix("%s", evaluation->settings->per_document)
                                                             : 0;
+}
+
+static int write_document(void *context, const struct scored_document *document) {
+    json_t *results = json_object();
+    perplexity_put(&document->sums, results);
+    return write_line(context, document->source, document->line, results);
 }
 
 static void print_documents(const struct evaluation *evaluation) {
@@ -326,7 +389,112 @@ static int report_documents(struct evaluation *evaluation) {
     return status;
 }
 
+/* ---- questions */
+
+static int write_answer(void *context, const struct answered_question *answer) {
+    struct evaluation *evaluation = context;
+    const enum task task = (enum task)evaluation->settings->task;
+    json_t *results = json_object(), *likelihoods = json_array();
+    for (size_t i = 0; i < answer->count; i++) {
+        json_array_append_new(likelihoods, json_real(answer->log_likelihoods[i]));
+    }
+    json_object_set_new(results, "log_likelihoods", likelihoods);
+    if (task_is_greedy(task)) {
+        json_object_set_new(results, "greedy", json_boolean(answer->greedy));
+    } else {
+        json_object_set_new(results, "label", json_integer((json_int_t)answer->label));
+        json_object_set_new(results, "pick", json_integer((json_int_t)answer->pick));
+    }
+    if (task_has_norm(task)) {
+        json_object_set_new(results, "pick_norm", json_integer((json_int_t)answer->pick_norm));
+    }
+    return write_line(evaluation, answer->source, answer->line, results);
+}
+
+struct task_metric {
+    const char *name, *error_name;
+    struct estimate estimate;
+};
+enum { TASK_METRICS = 2 };
+
+/* Returns how many metrics the task has. The error of the perplexity, exp of a mean, is to first order. */
+static size_t task_metrics(const struct evaluation *evaluation, struct task_metric metrics[TASK_METRICS]) {
+    const enum task task = (enum task)evaluation->settings->task;
+    const struct question_scores *scores = &evaluation->scores;
+    const double perplexity = exp(-scores->log_likelihood.mean);
+    metrics[0] = (struct task_metric){"acc", "acc_stderr", scores->accuracy};
+    metrics[1] = (struct task_metric){"acc_norm", "acc_norm_stderr", scores->accuracy_norm};
+    if (task_is_greedy(task)) {
+        metrics[1] = (struct task_metric){"perplexity",
+                                          "perplexity_stderr",
+                                          {perplexity, perplexity * scores->log_likelihood.error}};
+    }
+    return task_is_greedy(task) || task_has_norm(task) ? 2 : 1;
+}
+
+static void print_questions(const struct evaluation *evaluation) {
+    struct task_metric metrics[TASK_METRICS];
+    const size_t count = task_metrics(evaluation, metrics);
+    message_print(stdout, "%-18s%s, %" PRId64 " shots\n", "task", task_name((enum task)evaluation->settings->task),
+                  evaluation->settings->shots);
+    message_print(stdout, "%-18s%" PRIu64 "\n", "questions", evaluation->scores.questions);
+    for (size_t i = 0; i < count; i++) {
+        message_print(stdout, "%-18s%.4f", metrics[i].name, metrics[i].estimate.mean);
+        if (isnan(metrics[i].estimate.error)) {
+            message_print(stdout, "\n");
+        } else {
+            message_print(stdout, " ± %.4f\n", metrics[i].estimate.error);
+        }
+    }
+    print_rate(evaluation);
+}
+
+static int report_questions(struct evaluation *evaluation) {
+    struct task_metric metrics[TASK_METRICS];
+    const size_t count = task_metrics(evaluation, metrics);
+    if (evaluation->scores.questions == 0) {
+        return error_set("no questions in what was given");
+    }
+    json_t *results =
+        json_pack("{s:s, s:I, s:I, s:I}", "task", task_name((enum task)evaluation->settings->task), "shots",
+                  (json_int_t)evaluation->settings->shots, "questions", (json_int_t)evaluation->scores.questions,
+                  "tokens", (json_int_t)evaluation->total.tokens);
+    for (size_t i = 0; i < count; i++) {
+        json_object_set_new(results, metrics[i].name, json_file_real(metrics[i].estimate.mean));
+        json_object_set_new(results, metrics[i].error_name, json_file_real(metrics[i].estimate.error));
+    }
+    if (output_file_end(&evaluation->per_document, 0)) {
+        json_decref(results);
+        return -1;
+    }
+    const int status = write_json(evaluation, results);
+    if (status == 0 && prints(evaluation)) {
+        print_questions(evaluation);
+    }
+    return status;
+}
+
 /* ---- all of it */
+
+static int answer(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    const struct question_scoring scoring = {
+        .gpt = &evaluation->gpt,
+        .ranks = evaluation->ranks,
+        .progress = &evaluation->progress,
+        .task = (enum task)settings->task,
+        .examples = &evaluation->example_settings,
+        .shots = settings->shots,
+        .same = settings->shots_file == NULL,
+        .documents = evaluation->documents,
+        .tokenizer = evaluation->tokenizer,
+        .answered = write_answer,
+        .context = evaluation,
+    };
+    const int status = score_questions(&scoring, &evaluation->scores);
+    evaluation->total.tokens = evaluation->scores.tokens;
+    return status;
+}
 
 static int score(struct evaluation *evaluation) {
     const struct document_scoring documents = {
@@ -338,6 +506,9 @@ static int score(struct evaluation *evaluation) {
         .scored = write_document,
         .context = evaluation,
     };
+    if (scores_questions(evaluation)) {
+        return answer(evaluation);
+    }
     if (scores_documents(evaluation)) {
         return score_documents(&documents, &evaluation->total);
     }
@@ -354,10 +525,10 @@ static int run(struct evaluation *evaluation) {
     if (status) {
         return -1;
     }
-    const bool documents = scores_documents(evaluation);
-    return ranks_agree(evaluation->ranks, !evaluation->is_first ? 0
-                                          : documents           ? report_documents(evaluation)
-                                                                : report_split(evaluation));
+    int (*const report)(struct evaluation *) = scores_questions(evaluation)   ? report_questions
+                                               : scores_documents(evaluation) ? report_documents
+                                                                              : report_split;
+    return ranks_agree(evaluation->ranks, evaluation->is_first ? report(evaluation) : 0);
 }
 
 static void tear_down(struct evaluation *evaluation) {

@@ -1,9 +1,10 @@
-/* What hc_eval does: metrics of a checkpoint, on token files or on documents. */
+/* What hc_eval does: metrics of a checkpoint, on token files, documents, or the questions of downstream tasks. */
 #pragma once
 
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "src/evaluation/documents.h"
+#include "src/evaluation/questions.h"
 #include "src/text/model_tokenizer.h"
 
 struct eval_settings {
@@ -14,6 +15,9 @@ struct eval_settings {
     int64_t eval_iters;                  /* batches of the split; 0: all of it */
     int64_t seed;                        /* of the batches; -1: the batches of runs with any seed */
     struct documents_settings documents; /* names NULL: none */
+    int task;                            /* enum task: the documents are its questions, in one file of JSON lines */
+    int64_t shots;                       /* examples before each question */
+    char *shots_file;                    /* where they are from; NULL: the questions */
     struct tokenizer_settings tokenizer;
     char *json, *per_document;
     struct device_settings device;

@@ -2,6 +2,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/utf8.h"
+#include "src/text/text_buffer.h"
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ uint64_t perplexity_words(const char *text, size_t bytes) {
         uint32_t character = 0;
         length = utf8_decode(text + at, bytes - at, &character);
         length += length == 0; /* what is no UTF-8 is no white space either */
-        const bool space = utf8_is_space(character) || (character >= 0x1c && character <= 0x1f);
+        const bool space = text_is_space(character);
         words += space && !in_space;
         in_space = space;
     }

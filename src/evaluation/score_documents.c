@@ -115,8 +115,9 @@ static void make_windows(struct batch *batch) {
         const size_t length = batch->lengths[i], windows = rolling_windows_count(length, context);
         for (size_t k = 0; k < windows; k++) {
             const struct rolling_window window = rolling_windows_at(length, context, k);
-            batch->windows[batch->window_count++] =
-                (struct loss_window){ids + window.first, window.length, window.scored, NULL, 0.0};
+            batch->windows[batch->window_count++] = (struct loss_window){.tokens = ids + window.first,
+                                                                         .length = window.length,
+                                                                         .scored = window.scored};
         }
         ids += length + 1;
     }

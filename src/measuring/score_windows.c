@@ -13,7 +13,8 @@ struct work {
     size_t *order;  /* [count] long windows first */
     int32_t *x, *y; /* [batch, sequence] */
     float *losses;  /* [batch, sequence] */
-    double *sums;   /* [count + 1] of this rank's windows, 0 for others; the last: interrupted */
+    float *logits;  /* [V] */
+    double *sums;   /* [2 count + 1] losses of this rank's windows, 0 for others; misses; the last: interrupted */
 };
 
 /* Longer ones first, then earlier ones, so that the order is total. */
@@ -42,8 +43,23 @@ static size_t batch_rows(const struct work *work, size_t first, size_t count) {
     return count - first < most ? count - first : most;
 }
 
-/* order[0 .. rows), the longest first. */
-static int run_batch(struct work *work, const size_t *order, size_t rows) {
+/* Adds the misses of a window in a row of the batch that begins with token `first`. */
+static int add_misses(struct work *work, const struct loss_window *window, size_t first, double *misses) {
+    for (size_t i = window->length - window->scored; i < window->length; i++) {
+        if (gpt_read_logits(work->gpt, first + i, 1, work->logits)) {
+            return -1;
+        }
+        size_t best = 0;
+        for (size_t k = 1; k < work->gpt->vocabulary; k++) {
+            best = work->logits[k] > work->logits[best] ? k : best;
+        }
+        *misses += (int32_t)best != window->tokens[i + 1];
+    }
+    return 0;
+}
+
+/* order[0 .. rows), the longest first, of `count` windows in all. */
+static int run_batch(struct work *work, const size_t *order, size_t rows, size_t count) {
     struct gpt *gpt = work->gpt;
     const size_t sequence = work->windows[order[0]].length;
     for (size_t row = 0; row < rows; row++) {
@@ -61,6 +77,10 @@ static int run_batch(struct work *work, const size_t *order, size_t rows) {
         double *sum = &work->sums[order[row]];
         for (size_t i = 0; i < sequence; i++) {
             *sum += (double)work->losses[row * sequence + i];
+        }
+        const struct loss_window *window = &work->windows[order[row]];
+        if (window->counts_misses && add_misses(work, window, row * sequence, sum + count)) {
+            return -1;
         }
     }
     return 0;
@@ -89,7 +109,7 @@ static int run_share(struct work *work, size_t count, const struct score_round *
         if (batch % (size_t)ranks->count != (size_t)ranks->index) {
             continue;
         }
-        if (run_batch(work, work->order + first, rows)) {
+        if (run_batch(work, work->order + first, rows, count)) {
             return -1;
         }
         show(round, first + rows, count);
@@ -105,26 +125,30 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
                         .x = memory_allocate(tokens, sizeof *work.x),
                         .y = memory_allocate(tokens, sizeof *work.y),
                         .losses = memory_allocate(tokens, sizeof *work.losses),
-                        .sums = memory_zeroed(count + 1, sizeof *work.sums)};
+                        .logits = memory_allocate(gpt->vocabulary, sizeof *work.logits),
+                        .sums = memory_zeroed(2 * count + 1, sizeof *work.sums)};
+    double *interrupted = &work.sums[2 * count];
     for (size_t i = 0; i < count; i++) {
         work.order[i] = i;
     }
     qsort_r(work.order, count, sizeof *work.order, by_length, windows);
     int status = run_share(&work, count, round);
     if (status == 0) {
-        work.sums[count] = interrupt_requested();
-        status = ranks_sum(round->ranks, work.sums, count + 1);
+        *interrupted = interrupt_requested();
+        status = ranks_sum(round->ranks, work.sums, 2 * count + 1);
     }
-    if (status == 0 && work.sums[count] > 0.0) {
+    if (status == 0 && *interrupted > 0.0) {
         status = error_set("interrupted");
     }
     for (size_t i = 0; status == 0 && i < count; i++) {
         windows[i].loss = work.sums[i];
+        windows[i].misses = work.sums[count + i];
     }
     free(work.order);
     free(work.x);
     free(work.y);
     free(work.losses);
+    free(work.logits);
     free(work.sums);
     return status ? -1 : 0;
 }
@@ -146,7 +170,10 @@ static int score_round(struct gpt *gpt, const struct token_file *file, const str
     }
     for (uint64_t at = 0; at < round->tokens; at += length) {
         const uint64_t left = round->tokens - at, scored = left < length ? left : length;
-        windows[count++] = (struct loss_window){tokens + at, scored, scored, targets + at, 0.0};
+        windows[count++] = (struct loss_window){.tokens = tokens + at,
+                                                .length = scored,
+                                                .scored = scored,
+                                                .targets = targets + at};
     }
     if (score_windows(gpt, windows, count, round)) {
         return -1;

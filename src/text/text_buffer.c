@@ -80,3 +80,31 @@ int text_require_utf8(const char **text, size_t *bytes, const char *source, uint
     *bytes = buffer->size;
     return 0;
 }
+
+/* ---- white space */
+
+bool text_is_space(uint32_t character) {
+    return utf8_is_space(character) || (character >= 0x1c && character <= 0x1f);
+}
+
+size_t text_lstrip(const char *text, size_t bytes) {
+    size_t at = 0, length = 0;
+    uint32_t character;
+    while (at < bytes && (length = utf8_decode(text + at, bytes - at, &character)) > 0 &&
+           text_is_space(character)) {
+        at += length;
+    }
+    return at;
+}
+
+size_t text_rstrip(const char *text, size_t bytes) {
+    uint32_t character;
+    while (bytes > 0) {
+        const size_t last = utf8_last(text, bytes);
+        if (utf8_decode(text + last, bytes - last, &character) == 0 || !text_is_space(character)) {
+            break;
+        }
+        bytes = last;
+    }
+    return bytes;
+}

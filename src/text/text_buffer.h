@@ -36,3 +36,10 @@ uint64_t text_lines(const char *text, size_t bytes);
  * place of wrong bytes into the buffer and sets *text and *bytes to it. */
 int text_require_utf8(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
                       struct text_buffer *buffer);
+
+/* Whether Python counts the character as white space: Unicode's, and the separators U+001C to U+001F. */
+bool text_is_space(uint32_t character);
+
+/* Where UTF-8 text [bytes] begins behind its leading white space, and ends before its trailing white space. */
+size_t text_lstrip(const char *text, size_t bytes);
+size_t text_rstrip(const char *text, size_t bytes);

@@ -129,6 +129,10 @@ uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer) {
     return tokenizer->end_of_text;
 }
 
+uint32_t tokenizer_beginning(const struct tokenizer *tokenizer) {
+    return tokenizer->kind == TOKENIZER_FILE ? tokenizer->json.beginning : UINT32_MAX;
+}
+
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes) {
     if (token >= tokenizer_count(tokenizer)) {
         return NULL;

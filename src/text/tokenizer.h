@@ -38,6 +38,11 @@ uint32_t tokenizer_count(const struct tokenizer *tokenizer);
 /* The token that ends documents, which text gives only with parse_special; UINT32_MAX if there is none (bytes). */
 uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
 
+/* The token that a tokenizer.json puts before each text unless it is told not to (add_special_tokens in
+ * transformers), such as Llama 3's <|begin_of_text|>; UINT32_MAX if there is none. tokenizer_encode does not add
+ * it. */
+uint32_t tokenizer_beginning(const struct tokenizer *tokenizer);
+
 /* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary (with parse_special, of encode with
  * allowed_special="all"), for "file" those of tokenizers' encode with add_special_tokens=False. The text must be
  * UTF-8, unless tokens are bytes. Threads may share the tokenizer. */

@@ -294,6 +294,28 @@ static int read_decoder(const json_t *root) {
                : error_set("the decoder '%s' is not supported: " KINDS, type_of(decoder));
 }
 
+/* ---- what happens to tokens behind */
+
+/* Where a TemplateProcessing's "single" begins with a token, that token. Whatever else a post_processor does is for
+ * other kinds of models. */
+static void read_beginning(const json_t *root, struct tokenizer_json *json) {
+    json_t *steps = steps_of(json_object_get(root, "post_processor"), "processors");
+    const json_t *step;
+    size_t i;
+    json->beginning = UINT32_MAX;
+    json_array_foreach(steps, i, step) {
+        const json_t *first = json_array_get(json_object_get(step, "single"), 0);
+        const char *name = text_of(json_object_get(first, "SpecialToken"), "id");
+        const json_t *token = json_object_get(json_object_get(step, "special_tokens"), name ? name : ""),
+                     *number = json_array_get(json_object_get(token, "ids"), 0);
+        if (strcmp(type_of(step), "TemplateProcessing") == 0 && json_is_integer(number) &&
+            json_integer_value(number) >= 0 && json_integer_value(number) < (json_int_t)bpe_count(json->bpe)) {
+            json->beginning = (uint32_t)json_integer_value(number);
+        }
+    }
+    json_decref(steps);
+}
+
 /* ---- all of it */
 
 static int read_root(const json_t *root, struct tokenizer_json *json) {
@@ -314,6 +336,7 @@ int tokenizer_json_read(const char *path, struct tokenizer_json *json) {
         return -1;
     }
     const int status = read_root(root, json);
+    read_beginning(root, json);
     json_decref(root);
     return status ? error_prefix("%s", path) : 0;
 }

@@ -13,6 +13,7 @@ struct tokenizer_json {
     struct added_tokens added[ADDED_PASSES]; /* found before normalization, and after it */
     bool nfc;                                /* text is normalized to form C */
     const struct piece_rule *rule;
+    uint32_t beginning; /* the token that the post_processor puts before texts; UINT32_MAX: none */
 };
 
 /* Reads the file. Fails with an error text that names the file and the place in it if it is another kind of

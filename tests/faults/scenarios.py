@@ -350,6 +350,8 @@ SCENARIOS = [
                    broken=half_written("eval.json")),
     plain_scenario("eval_documents", make_model, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--json", "eval.json",
                    "--per-document", "documents.jsonl", "lines.jsonl", broken=half_written("eval.json", "documents.jsonl")),
+    plain_scenario("eval_task", make_model, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--json", "eval.json", "--per-document",
+                   "documents.jsonl", "--task", "lambada", "--shots", "1", "lines.jsonl", broken=half_written("eval.json", "documents.jsonl")),
     plain_scenario("sample", make_model, sampled, "hc_sample", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--max-new-tokens", "24", "--num-samples", "3",
                    "--prompt", "the cat"),
     plain_scenario("export", make_model, exported, "hc_export", "--format", "torch", "--checkpoint", "run/ckpt-12", "--out", "export", broken=half_exported, seconds=0.1),
