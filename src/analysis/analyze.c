@@ -334,8 +334,9 @@ static void number_kinds(json_t *runs) {
 
 /* An error unless a report shows more of some run than its name. */
 static int check_content(const json_t *runs, const struct analyze_settings *settings) {
-    static const char *const places[] = {"checkpoints",       "record.settings",         "record.documents",
-                                         "record.steps.iter", "record.evaluations.iter", "record.statistics.iter"};
+    static const char *const places[] = {"checkpoints",           "record.settings",   "record.documents",
+                                         "record.tasks",          "record.steps.iter", "record.evaluations.iter",
+                                         "record.statistics.iter"};
     const json_t *run;
     size_t rows = *settings->bench || settings->waits, i;
     json_array_foreach(runs, i, run) {

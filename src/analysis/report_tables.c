@@ -94,24 +94,43 @@ static json_t *names_at(const json_t *elements, const char *path) {
     return names;
 }
 
-/* The columns of the words for each evaluation of documents, the first under its name, in the order that they
- * come. */
-static void add_perplexities(const json_t *analysis, FILE *page, const json_t *words) {
-    const json_t *run, *of_document = json_object_get(words, "of_document");
-    json_t *names = names_at(json_object_get(analysis, "runs"), "record.documents"), *all = json_deep_copy(words),
-           *columns = json_object_get(all, "columns"), *value;
+/* Whether a run has a number at path `column` [head, path, ...] of the evaluation `name`. */
+static bool has_number(const json_t *runs, const char *kind, const char *name, const json_t *column) {
+    const char *path = json_string_value(json_array_get(column, 1));
+    const json_t *run;
+    size_t i;
+    json_array_foreach(runs, i, run) {
+        if (isfinite(run_number(json_object_get(run_member(run, kind), name), path))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A table of the evaluations that runs have at `kind`. For each it has those columns of the words' "of_each" that some
+ * run has a number for, the first one under the evaluation's name, in the order that they come. */
+static void add_evaluations(const json_t *analysis, FILE *page, const json_t *words, const char *kind) {
+    const json_t *runs = json_object_get(analysis, "runs"), *run, *column;
+    json_t *names = names_at(runs, kind), *all = json_deep_copy(words), *heads = json_object_get(all, "columns"),
+           *value;
     const char *name;
     size_t i, k, rows = 0;
     json_object_foreach(names, name, value) {
-        json_array_append_new(columns, json_pack("[s]", name));
-        json_array_append(columns, json_array_get(of_document, 1));
+        json_array_foreach(json_object_get(words, "of_each"), k, column) {
+            if (k == 0) {
+                json_array_append_new(heads, json_pack("[s]", name));
+            } else if (has_number(runs, kind, name, column)) {
+                json_array_append(heads, (json_t *)column);
+            }
+        }
     }
-    json_array_foreach(json_object_size(names) > 0 ? json_object_get(analysis, "runs") : NULL, i, run) {
+    json_array_foreach(json_object_size(names) > 0 ? runs : NULL, i, run) {
         begin_row(page, all, run, &rows);
         json_object_foreach(names, name, value) {
-            for (k = 0; k < json_array_size(of_document); k++) {
-                add_cell(page, json_object_get(run_member(run, "record.documents"), name),
-                         json_array_get(of_document, k));
+            json_array_foreach(json_object_get(words, "of_each"), k, column) {
+                if (k == 0 || has_number(runs, kind, name, column)) {
+                    add_cell(page, json_object_get(run_member(run, kind), name), column);
+                }
             }
         }
         fputs("</tr>\n", page);
@@ -230,6 +249,7 @@ static void add_variants(const json_t *analysis, FILE *page, const json_t *words
 void report_tables(const json_t *analysis, const json_t *words, FILE *page) {
     add_variants(analysis, page, run_member(words, "tables.variants"));
     add_table(analysis, page, run_member(words, "tables.runs"), false);
-    add_perplexities(analysis, page, run_member(words, "tables.documents"));
+    add_evaluations(analysis, page, run_member(words, "tables.documents"), "record.documents");
+    add_evaluations(analysis, page, run_member(words, "tables.tasks"), "record.tasks");
     add_table(analysis, page, run_member(words, "tables.matrices"), true);
 }

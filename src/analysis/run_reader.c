@@ -17,12 +17,12 @@ enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
 /* Tables are objects of columns, which are arrays. */
 static json_t *empty_record(void) {
     return json_pack("{s:{s:[], s:[], s:[], s:[]}, s:{s:[], s:[], s:[]}, s:{s:[], s:[], s:[], s:[], s:[], s:[], "
-                     "s:[], s:[], s:[], s:[], s:[], s:[], s:[]}, s:{}, s:{}, s:[]}",
+                     "s:[], s:[], s:[], s:[], s:[], s:[], s:[]}, s:{}, s:{}, s:{}, s:[]}",
                      "steps", "iter", "loss", "grad_norm", "tokens_per_sec", "evaluations", "iter", "train_loss",
                      "val_loss", "statistics", "iter", "row_max_p10", "row_max_median", "row_max_p90",
                      "diagonal_fraction", "smallest_entry", "negative_fraction", "norm_mean", "composite_norm_mean",
-                     "composite_norm_max", "stream_cosine", "column_sum", "row_sum", "documents", "settings",
-                     "damaged");
+                     "composite_norm_max", "stream_cosine", "column_sum", "row_sum", "documents", "tasks",
+                     "settings", "damaged");
 }
 
 /* What goes through a file. */
@@ -125,7 +125,7 @@ static json_t *conclude(const json_t *record) {
     return final;
 }
 
-/* ---- evaluations of documents */
+/* ---- evaluations of documents and tasks */
 
 bool run_evaluation_name(const char *file, char name[NAME_MAX + 1]) {
     int end = 0;
@@ -156,7 +156,8 @@ static int read_evaluation(void *context, const char *file) {
     if (json_file_read(path_of("%s/%s", folder->path, file).text, MOST_EVALUATION_BYTES, &json)) {
         return -1;
     }
-    json_object_set_new(json_object_get(folder->record, "documents"), name, json);
+    const char *kind = json_is_string(json_object_get(json, "task")) ? "tasks" : "documents";
+    json_object_set_new(json_object_get(folder->record, kind), name, json);
     return 0;
 }
 

@@ -12,6 +12,7 @@
  *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "val_iter": its iteration,
  *            "best_val_loss", "tokens_per_sec": median of those steps, "iter"},
  *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
+ *  "tasks": {<name>: the same of hc_eval --task},
  *  "settings": {<name>: value, ...} of settings.conf, "device": its name, from there,
  *  "damaged": [{"path", "lines": how many were skipped since they are no objects, "first": the first's number}]}
  *
@@ -19,6 +20,6 @@
  * that goes on, is left out. NULL with an error that names the file. */
 json_t *run_read(const char *folder);
 
-/* The <name> of eval-<name>.json, of an evaluation of documents; false: another file. Only names that a page can
+/* The <name> of eval-<name>.json, of an evaluation of documents or a task; false: another file. Only names that a page can
  * have as they are. */
 bool run_evaluation_name(const char *file, char name[NAME_MAX + 1]);

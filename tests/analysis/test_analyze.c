@@ -481,6 +481,25 @@ UNIT_TEST_BETWEEN(NULL, evaluations_of_documents_are_a_run, clean) {
     assert_null(strstr(page, "<td>documents</td>"));
 }
 
+/* Columns are those that some run has numbers for. */
+UNIT_TEST_BETWEEN(NULL, tasks_have_a_table, clean) {
+    static const char answers[] =
+        "{\"task\": \"piqa\", \"acc\": 0.625, \"acc_stderr\": 0.03125, \"acc_norm\": 0.75}",
+                      words[] = "{\"task\": \"lambada\", \"acc\": 0.5, \"perplexity\": 12.25}";
+    make_folder("answers");
+    scratch_write("answers/eval-PIQA.json", answers, strlen(answers));
+    scratch_write("answers/eval-words.json", words, strlen(words));
+    assert_int_equal(ANALYZE(scratch_path("answers")), 0);
+    const char *page = read_out("report.html");
+    assert_holds(page, "<h2>Downstream tasks</h2>");
+    assert_holds(page, ">PIQA</button></th><th><button type=\"button\">&plusmn;</button></th><th><button "
+                       "type=\"button\">acc_norm</button></th><");
+    assert_holds(page, ">words</button></th><th><button type=\"button\">perplexity</button></th><");
+    assert_holds(page, "<td>0.6250</td><td>0.0312</td><td>0.7500</td><");
+    assert_holds(page, "<td>0.5000</td><td>12.25</td><");
+    assert_null(strstr(page, "<h2>Perplexity of documents</h2>"));
+}
+
 /* Waits until the report holds a text, for half a minute, which is much longer than it takes. */
 static void await_report(pid_t child, const char *part) {
     for (int i = 0; i < 600; i++) {
