@@ -107,8 +107,8 @@ static bool has_number(const json_t *runs, const char *kind, const char *name, c
     return false;
 }
 
-/* A table of the evaluations that runs have at `kind`. For each it has those columns of the words' "of_each" that some
- * run has a number for, the first one under the evaluation's name, in the order that they come. */
+/* A table of the evaluations that runs have at `kind`. For each it has those columns of the words' "of_each" that
+ * some run has a number for, the first one under the evaluation's name, in the order that they come. */
 static void add_evaluations(const json_t *analysis, FILE *page, const json_t *words, const char *kind) {
     const json_t *runs = json_object_get(analysis, "runs"), *run, *column;
     json_t *names = names_at(runs, kind), *all = json_deep_copy(words), *heads = json_object_get(all, "columns"),

@@ -20,6 +20,6 @@
  * that goes on, is left out. NULL with an error that names the file. */
 json_t *run_read(const char *folder);
 
-/* The <name> of eval-<name>.json, of an evaluation of documents or a task; false: another file. Only names that a page can
- * have as they are. */
+/* The <name> of eval-<name>.json, of an evaluation of documents or a task; false: another file. Only names that a
+ * page can have as they are. */
 bool run_evaluation_name(const char *file, char name[NAME_MAX + 1]);

@@ -417,7 +417,7 @@ struct task_metric {
 };
 enum { TASK_METRICS = 2 };
 
-/* Returns how many metrics the task has. The error of the perplexity, exp of a mean, is to first order. */
+/* Returns how many metrics the task has. */
 static size_t task_metrics(const struct evaluation *evaluation, struct task_metric metrics[TASK_METRICS]) {
     const enum task task = (enum task)evaluation->settings->task;
     const struct question_scores *scores = &evaluation->scores;
@@ -425,9 +425,8 @@ static size_t task_metrics(const struct evaluation *evaluation, struct task_metr
     metrics[0] = (struct task_metric){"acc", "acc_stderr", scores->accuracy};
     metrics[1] = (struct task_metric){"acc_norm", "acc_norm_stderr", scores->accuracy_norm};
     if (task_is_greedy(task)) {
-        metrics[1] = (struct task_metric){"perplexity",
-                                          "perplexity_stderr",
-                                          {perplexity, perplexity * scores->log_likelihood.error}};
+        metrics[1] =
+            (struct task_metric){"perplexity", "perplexity_stderr", {perplexity, scores->perplexity_error}};
     }
     return task_is_greedy(task) || task_has_norm(task) ? 2 : 1;
 }

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include "src/evaluation/bootstrap.h"
 #include "src/evaluation/perplexity.h"
 #include "src/measuring/score_windows.h"
 #include "src/text/text_buffer.h"
@@ -40,6 +41,8 @@ struct batch {
     struct loss_window *windows;       /* [requests] */
     struct text_buffer context, whole;
     struct token_list context_tokens, whole_tokens;
+    double *log_likelihoods; /* [scores->questions] of a task_is_greedy, for the error of the perplexity */
+    size_t log_likelihood_capacity;
 };
 
 /* ---- rank 0: examples */
@@ -296,6 +299,11 @@ static int report(struct batch *batch, struct question_scores *scores) {
         estimate_add(&scores->accuracy, scores->questions, right);
         estimate_add(&scores->accuracy_norm, scores->questions, answer->pick_norm == answer->label);
         estimate_add(&scores->log_likelihood, scores->questions, answer->log_likelihoods[answer->label]);
+        if (task_is_greedy(scoring->task)) {
+            memory_reserve((void **)&batch->log_likelihoods, &batch->log_likelihood_capacity, scores->questions,
+                           sizeof *batch->log_likelihoods);
+            batch->log_likelihoods[scores->questions - 1] = answer->log_likelihoods[0];
+        }
         if (scoring->answered(scoring->context, answer)) {
             return -1;
         }
@@ -340,7 +348,12 @@ int score_questions(const struct question_scoring *scoring, struct question_scor
         .answers = memory_allocate(ROUND_QUESTIONS, sizeof *batch.answers),
     };
     *scores = (struct question_scores){0};
-    const int status = score_all(&batch, scores);
+    int status = score_all(&batch, scores);
+    if (status == 0 && task_is_greedy(scoring->task)) {
+        const size_t count = scoring->ranks->index == 0 ? scores->questions : 0;
+        status = ranks_agree(scoring->ranks,
+                             bootstrap_perplexity_error(batch.log_likelihoods, count, &scores->perplexity_error));
+    }
     estimate_end(&scores->accuracy, scores->questions);
     estimate_end(&scores->accuracy_norm, scores->questions);
     estimate_end(&scores->log_likelihood, scores->questions);
@@ -350,6 +363,7 @@ int score_questions(const struct question_scoring *scoring, struct question_scor
     text_free(&batch.context);
     text_free(&batch.whole);
     free(batch.answers);
+    free(batch.log_likelihoods);
     free(batch.list);
     free(batch.ids);
     free(batch.windows);

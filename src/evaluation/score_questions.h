@@ -45,6 +45,7 @@ struct question_scores {
     struct estimate accuracy;       /* the right choice is picked, or the continuation is greedy */
     struct estimate accuracy_norm;  /* the same with pick_norm */
     struct estimate log_likelihood; /* of the right choice */
+    double perplexity_error;        /* of a task_is_greedy: of exp(-log_likelihood.mean), see bootstrap.h */
 };
 
 /* Sets *scores on rank 0, to the same on any number of ranks. Collective. Fails with "interrupted" on all ranks
