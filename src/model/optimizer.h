@@ -17,7 +17,7 @@ struct optimizer_matrices {
 
 struct optimizer {
     const char *name;
-    /* Its states: floats that it keeps for each weight, by the prefix of their tensors in checkpoints. */
+    /* Its states, of type gpt_options.moments for each weight, by the prefix of their tensors in checkpoints. */
     const char *states[OPTIMIZER_MOST_STATES];
     /* Appends rows for its own options. Their names are those of no other option, of other optimizers either. */
     void (*options)(struct optimizer_settings *settings, struct option_table *table);
