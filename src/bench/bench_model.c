@@ -8,7 +8,7 @@
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
 #include "src/training/data_parallel.h"
-#include "src/training/data_set.h"
+#include "src/training/mixture.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static int choose_vocabulary(struct bench_model *bench) {
     if (*vocabulary > 0) {
         return 0;
     }
-    if (data_set_read_meta(train->data_dir, &data)) {
+    if (mixture_read_meta(train->data_dir, &data)) {
         return -1;
     }
     bench->vocabulary_source = "of the data";

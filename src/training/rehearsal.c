@@ -8,7 +8,7 @@
 #include "src/settings/compile_ahead.h"
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
-#include "src/training/data_set.h"
+#include "src/training/mixture.h"
 #include <stdlib.h>
 
 enum { ROWS = 64 }; /* of tokens: other kernels multiply few rows */
@@ -25,7 +25,7 @@ static int choose_vocabulary(struct train_settings *settings) {
     struct data_set data;
     int64_t *vocabulary = &settings->model.vocab_size;
     if (*vocabulary == 0) {
-        if (data_set_read_meta(settings->data_dir, &data)) {
+        if (mixture_read_meta(settings->data_dir, &data)) {
             return -1;
         }
         *vocabulary = data_set_model_vocabulary(&data);

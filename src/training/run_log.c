@@ -167,12 +167,18 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
     return write_line(log->metrics, json) || add_events(log->events, metrics->iteration, scalars, 5) ? -1 : 0;
 }
 
-int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds) {
-    json_t *json =
-        json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss", json_file_real(train_loss),
-                  "val_loss", json_file_real(val_loss), "time", json_file_real(seconds));
-    const struct event_scalar scalars[] = {{"loss", (float)val_loss}, {"evaluation/train_loss", (float)train_loss}};
-    return write_line(log->metrics, json) || add_events(log->validation, iteration, scalars, 2) ? -1 : 0;
+int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics) {
+    json_t *json = json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)metrics->iteration, "train_loss",
+                             json_file_real(metrics->train_loss), "val_loss", json_file_real(metrics->val_loss),
+                             "time", json_file_real(metrics->seconds));
+    const struct event_scalar scalars[] = {{"loss", (float)metrics->val_loss},
+                                           {"evaluation/train_loss", (float)metrics->train_loss}};
+    for (size_t i = 0; i < metrics->parts; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "val_loss_%zu", i + 1);
+        json_object_set_new(json, name, json_file_real(metrics->part_losses[i]));
+    }
+    return write_line(log->metrics, json) || add_events(log->validation, metrics->iteration, scalars, 2) ? -1 : 0;
 }
 
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration) {

@@ -42,7 +42,15 @@ int run_log_open(struct run_log *log, const char *out_dir, const struct train_se
 int run_log_close(struct run_log *log);
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);
-int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds);
+/* The losses of an evaluation. */
+struct evaluation_metrics {
+    int64_t iteration;
+    double train_loss, val_loss, seconds;
+    const double *part_losses; /* [parts] validation losses of the folders of a mixture */
+    size_t parts;              /* 0: there is no mixture */
+};
+
+int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics);
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration);
 
 /* ---- reading metrics.jsonl and h_statistics.jsonl, which may be of any size and have damaged lines */

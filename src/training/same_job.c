@@ -76,6 +76,39 @@ static int check_tokens(struct trainer *trainer, struct token_file *file, char d
     return same_job_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
 }
 
+/* The training or validation files of all folders. *digest is that of a single file; or else it also depends on the
+ * shares, with which losses change; "" without files. */
+static int check_split(struct trainer *trainer, int split, char digest[CHECKSUM_SIZE]) {
+    const struct mixture *data = &trainer->data;
+    char(*digests)[CHECKSUM_SIZE] = memory_zeroed(2 * data->count, sizeof *digests);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < data->count; i++) {
+        const struct data_set *set = &data->parts[i].data;
+        status = check_tokens(trainer, split == SPLIT_TRAIN ? set->train : set->val, digests[i]);
+        snprintf(digests[data->count + i], CHECKSUM_SIZE, "%.17g", data->parts[i].share);
+    }
+    memcpy(digest, digests[0], CHECKSUM_SIZE);
+    if (status == 0 && data->count > 1 && *digest) {
+        status = checksum_memory(digests, 2 * data->count * sizeof *digests, digest);
+    }
+    free(digests);
+    return status;
+}
+
+/* All ranks have as many folders, with the same shares. */
+static int check_shares(struct trainer *trainer) {
+    const struct mixture *data = &trainer->data;
+    char digest[CHECKSUM_SIZE] = "";
+    double *shares = memory_zeroed(data->count, sizeof *shares);
+    for (size_t i = 0; i < data->count; i++) {
+        shares[i] = data->parts[i].share;
+    }
+    const int status = checksum_memory(shares, data->count * sizeof *shares, digest);
+    free(shares);
+    return same_job_digest(trainer->ranks, status, digest, "data_dir",
+                           "give as many folders and the same weights on all hosts");
+}
+
 int same_job_program(struct ranks *ranks) {
     char digest[CHECKSUM_SIZE] = "";
     if (ranks->count == 1) {
@@ -88,9 +121,8 @@ int same_job_program(struct ranks *ranks) {
 int same_job_check(struct trainer *trainer, const char *folder) {
     struct ranks *ranks = trainer->ranks;
     char digest[CHECKSUM_SIZE] = "";
-    if (check_tokens(trainer, trainer->data.train, trainer->train_digest) ||
-        check_tokens(trainer, trainer->data.val, trainer->val_digest) ||
-        same_job_settings(ranks, trainer->settings)) {
+    if (check_shares(trainer) || check_split(trainer, SPLIT_TRAIN, trainer->train_digest) ||
+        check_split(trainer, SPLIT_VAL, trainer->val_digest) || same_job_settings(ranks, trainer->settings)) {
         return -1;
     }
     const int status = checkpoint_digest(folder, digest);

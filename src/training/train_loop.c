@@ -38,8 +38,9 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
                                                .settings = trainer->settings->specs,
                                                .setting_count = trainer->settings->spec_count,
                                                .optimizer = extent == EXTENT_ALL,
-                                               .tokenizer_json = trainer->data.tokenizer_json,
-                                               .tokenizer_json_bytes = trainer->data.tokenizer_json_bytes};
+                                               .tokenizer_json = trainer_vocabulary(trainer)->tokenizer_json,
+                                               .tokenizer_json_bytes =
+                                                   trainer_vocabulary(trainer)->tokenizer_json_bytes};
     const struct path path = path_of("%s/%s", trainer->folder.path.text, name);
     if (extent == EXTENT_EVALUATION) { /* a link leads out of this run, which then evaluates again */
         return files_is_link(path.text) ? 0 : checkpoint_update(path.text, &trainer->state);
@@ -97,11 +98,22 @@ static int save_periodic(struct trainer *trainer) {
                : 0;
 }
 
-/* Both losses. The progress line counts their batches or tokens. */
+/* The validation loss of one folder of data. */
+static int measure_validation(struct trainer *trainer, size_t index, struct progress *progress) {
+    const struct token_file *file = trainer->data.parts[index].data.val;
+    struct validation *validation = &trainer->validations[index];
+    uint64_t tokens;
+    return validation->whole
+               ? score_split(&trainer->gpt, trainer->ranks, file, progress, &tokens, &validation->loss)
+               : estimate_loss(&trainer->gpt, trainer->ranks, &validation->estimate, trainer->settings->eval_iters,
+                               progress, &validation->loss);
+}
+
+/* Both losses; that of validation is the mean of the folders' by their shares. The progress line counts their
+ * batches or tokens. */
 static int measure_losses(struct trainer *trainer, double *train_loss, double *val_loss) {
     const int64_t batches = trainer->settings->eval_iters;
-    struct gpt *gpt = &trainer->gpt;
-    uint64_t tokens;
+    const struct mixture *data = &trainer->data;
     struct progress progress;
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
@@ -110,18 +122,40 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     }
     char task[80];
     progress.task = task;
-    snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(trainer->data.train));
+    snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->parts->data.train));
     progress_show(&progress, "batches", 0, batches, "", false);
-    int status = estimate_loss(gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
-    if (status == 0) {
-        snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(trainer->data.val));
+    int status =
+        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
+    *val_loss = 0.0;
+    for (size_t i = 0; status == 0 && i < data->count; i++) {
+        snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->parts[i].data.val));
         progress.start = progress_clock();
-        status = trainer->whole_val
-                     ? score_split(gpt, trainer->ranks, trainer->data.val, &progress, &tokens, val_loss)
-                     : estimate_loss(gpt, trainer->ranks, &trainer->estimate_val, batches, &progress, val_loss);
+        status = measure_validation(trainer, i, &progress);
+        *val_loss += data->parts[i].share * trainer->validations[i].loss;
     }
     progress_end(&progress);
-    return status || agree(trainer, data_set_check(&trainer->data)) ? -1 : 0;
+    return status || agree(trainer, mixture_check(data)) ? -1 : 0;
+}
+
+/* Prints the losses of an evaluation and writes them to the logs. */
+static int report_losses(struct trainer *trainer, double train_loss, double val_loss) {
+    const struct mixture *data = &trainer->data;
+    double losses[MIXTURE_MOST];
+    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", trainer->state.iteration,
+          val_loss, train_loss);
+    for (size_t i = 0; i < data->count; i++) {
+        losses[i] = trainer->validations[i].loss;
+        if (data->count > 1) {
+            PRINT(trainer, "            validation loss %.4f of %s\n", losses[i], data->parts[i].folder);
+        }
+    }
+    const struct evaluation_metrics metrics = {.iteration = trainer->state.iteration,
+                                               .train_loss = train_loss,
+                                               .val_loss = val_loss,
+                                               .seconds = seconds_trained(trainer),
+                                               .part_losses = losses,
+                                               .parts = data->count > 1 ? data->count : 0};
+    return ranks_agree(trainer->ranks, run_log_evaluation(&trainer->log, &metrics));
 }
 
 static int evaluate(struct trainer *trainer) {
@@ -133,13 +167,9 @@ static int evaluate(struct trainer *trainer) {
     if (measure_losses(trainer, &train_loss, &val_loss)) {
         return -1;
     }
-    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration, val_loss,
-          train_loss);
     const struct training_state before = trainer->state;
     trainer->state.evaluated_at = iteration;
-    const double seconds = seconds_trained(trainer);
-    int status =
-        ranks_agree(trainer->ranks, run_log_evaluation(&trainer->log, iteration, train_loss, val_loss, seconds));
+    int status = report_losses(trainer, train_loss, val_loss);
     if (status == 0 && val_loss < trainer->state.best_val_loss) {
         trainer->state.best_val_loss = val_loss;
         trainer->state.best_iteration = iteration;
@@ -172,7 +202,7 @@ static int read_batch(struct trainer *trainer, int64_t micro) {
     const int64_t iteration = trainer->state.iteration;
     int status = batch_sampler_read(&trainer->train, iteration, first_row(trainer, micro));
     if (status || micro + 1 == trainer->micro_steps) {
-        status = data_set_check(&trainer->data) || status;
+        status = mixture_check(&trainer->data) || status;
         status = agree(trainer, status ? error_prefix("training stops before iteration %" PRId64, iteration) : 0);
     }
     return status;

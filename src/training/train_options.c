@@ -19,7 +19,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
     const struct option_spec first[] = {
         HEADING("Data and results"),
         TEXT("data_dir", &settings->data_dir, "data/corpus/shakespeare",
-             "folder with train.bin, val.bin and meta.json (hc_prepare), or with llm.c's token shards"),
+             "folder with train.bin, val.bin and meta.json (hc_prepare), or with llm.c's token shards; or a "
+             "mixture of "
+             "folders of one vocabulary, FOLDER:WEIGHT,FOLDER:WEIGHT,..., of which each sequence takes one by the "
+             "weights"),
         PROCESS_TEXT("out_dir", &settings->out_dir, "out",
                      "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
         PROCESS_TEXT(

@@ -95,7 +95,7 @@ static int take_model_of(struct trainer *trainer, const char *folder) {
 /* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. A
  * resumed run goes on with the data that it has, which are compared by their digests. */
 static int check_tokenizer(const struct trainer *trainer) {
-    const char *of_data = trainer->data.tokenizer, *of_model = trainer->settings->model.tokenizer;
+    const char *of_data = trainer_vocabulary(trainer)->tokenizer, *of_model = trainer->settings->model.tokenizer;
     if (train_settings_resume(trainer->settings) || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
         return 0;
     }
@@ -107,7 +107,7 @@ static int check_tokenizer(const struct trainer *trainer) {
 /* Both may be of a tokenizer.json, which must be the same. */
 static int check_tokenizer_json(const struct trainer *trainer) {
     const struct path path = path_of("%s/" TOKENIZER_FILE_NAME, trainer->settings->init_from);
-    const struct data_set *data = &trainer->data;
+    const struct data_set *data = trainer_vocabulary(trainer);
     char *text;
     size_t bytes;
     if (!data->tokenizer_json || strcmp(trainer->settings->model.tokenizer, "file") != 0 ||
@@ -128,7 +128,7 @@ static int check_tokenizer_json(const struct trainer *trainer) {
 /* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's
  * size. */
 static void warn_unused_vocabulary(const struct trainer *trainer) {
-    const struct data_set *data = &trainer->data;
+    const struct data_set *data = trainer_vocabulary(trainer);
     const int64_t vocabulary = trainer->settings->model.vocab_size;
     if (is_scratch(trainer->settings) && data->vocab_size > 0 && vocabulary > 2 * data->vocab_size) {
         PRINT(trainer,
@@ -141,12 +141,12 @@ static void warn_unused_vocabulary(const struct trainer *trainer) {
 /* Opens the data, and takes their vocabulary unless the user or a checkpoint says another. */
 static int open_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
-    const struct data_set *data = &trainer->data;
     struct model_config *model = &trainer->settings->model;
-    if (data_set_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || check_tokenizer(trainer) ||
+    if (mixture_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || check_tokenizer(trainer) ||
         check_tokenizer_json(trainer)) {
         return -1;
     }
+    const struct data_set *data = trainer_vocabulary(trainer);
     model->vocab_size = model->vocab_size ? model->vocab_size : data_set_model_vocabulary(data);
     if (model->vocab_size == 0) {
         return data_set_fail_without_vocabulary(settings->data_dir);
@@ -341,14 +341,15 @@ static bool is_another(const char *before, const char *now) {
 static int take_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
                      char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
     const struct train_settings *settings = trainer->settings;
+    const char *name = trainer->data.count > 1 ? settings->data_dir : file ? token_file_name(file) : "";
     if (is_another(before, now)) {
         if (!settings->accept_new_data) {
             return error_set(
                 "%s is not the file that %s was trained on: losses would not compare. Put that file back, "
                 "or give --accept-new-data if the run shall go on with this one",
-                token_file_name(file), folder);
+                name, folder);
         }
-        PRINT(trainer, "data     %s is another file than before, as accepted\n", token_file_name(file));
+        PRINT(trainer, "data     %s is another file than before, as accepted\n", name);
     }
     if (*now) {
         memcpy(before, now, CHECKSUM_SIZE);
@@ -364,7 +365,7 @@ static int take_data(struct trainer *trainer, const char *folder) {
     if (is_another(state->val_digest, trainer->val_digest)) {
         forget_best(state);
     }
-    const struct data_set *data = &trainer->data;
+    const struct data_set *data = &trainer->data.parts->data;
     return take_file(trainer, folder, data->train, state->train_digest, trainer->train_digest) ||
                    take_file(trainer, folder, data->val, state->val_digest, trainer->val_digest)
                ? -1
@@ -406,37 +407,88 @@ static int open_sampler(const struct trainer *trainer, struct batch_sampler *sam
                : 0;
 }
 
+/* The same for the training files of all folders. */
+static int open_mixture(const struct trainer *trainer, struct batch_sampler *sampler, uint64_t seed,
+                        const char *purpose, int64_t rows) {
+    const struct mixture *data = &trainer->data;
+    double shares[MIXTURE_MOST];
+    if (open_sampler(trainer, sampler, data->parts->data.train, seed, purpose, rows)) {
+        return -1;
+    }
+    for (size_t i = 1; i < data->count; i++) {
+        if (batch_sampler_add(sampler, data->parts[i].data.train)) {
+            return error_prefix("%s", token_file_name(data->parts[i].data.train));
+        }
+    }
+    for (size_t i = 0; i < data->count; i++) {
+        shares[i] = data->parts[i].share;
+    }
+    batch_sampler_set_shares(sampler, shares);
+    return 0;
+}
+
 /* `auto` scores the whole validation split where it has at most this many times the tokens of eval_iters batches.
  */
 enum { WHOLE_SPLIT_RATIO = 8 };
 
-/* Decides which tokens evaluations are of, and prints it. */
-static int open_evaluation(struct trainer *trainer) {
+/* Decides which tokens of a folder the validation loss is of, and prints it. */
+static int open_validation(struct trainer *trainer, size_t index, uint64_t seed, double sampled) {
     const struct train_settings *settings = trainer->settings;
-    const struct data_set *data = &trainer->data;
-    const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
-    const uint64_t seed = by_seed ? trainer->state.seed : ESTIMATE_SEED, whole = token_file_count(data->val);
-    const int64_t rows = settings->batch_size;
-    const double sampled = (double)settings->eval_iters * (double)rows * (double)settings->model.block_size;
-    trainer->whole_val =
+    const struct data_set *data = &trainer->data.parts[index].data;
+    struct validation *validation = &trainer->validations[index];
+    const uint64_t whole = token_file_count(data->val);
+    const bool is_mixture = trainer->data.count > 1;
+    validation->whole =
         settings->eval_batches == EVAL_BATCHES_WHOLE ||
         (settings->eval_batches == EVAL_BATCHES_AUTO && (double)whole <= WHOLE_SPLIT_RATIO * sampled);
-    if (open_sampler(trainer, &trainer->estimate_train, data->train, seed, ESTIMATE_PURPOSE("train"), rows) ||
-        (!trainer->whole_val &&
-         open_sampler(trainer, &trainer->estimate_val, data->val, seed, ESTIMATE_PURPOSE("val"), rows))) {
+    if (!validation->whole && open_sampler(trainer, &validation->estimate, data->val, seed, ESTIMATE_PURPOSE("val"),
+                                           settings->batch_size)) {
         return -1;
     }
     PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
-          trainer->whole_val ? (double)whole : sampled, whole, token_file_short_name(data->val), sampled,
-          token_file_short_name(data->train),
-          by_seed ? "places that depend on the seed" : "the same places for every seed");
+          validation->whole ? (double)whole : sampled, whole,
+          is_mixture ? token_file_name(data->val) : token_file_short_name(data->val), sampled,
+          is_mixture ? "the training mixture" : token_file_short_name(data->train),
+          settings->eval_batches == EVAL_BATCHES_BY_SEED ? "places that depend on the seed"
+                                                         : "the same places for every seed");
     return 0;
+}
+
+static int open_evaluation(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
+    const uint64_t seed = by_seed ? trainer->state.seed : ESTIMATE_SEED;
+    const int64_t rows = settings->batch_size;
+    const double sampled = (double)settings->eval_iters * (double)rows * (double)settings->model.block_size;
+    trainer->validations = memory_zeroed(trainer->data.count, sizeof *trainer->validations);
+    if (open_mixture(trainer, &trainer->estimate_train, seed, ESTIMATE_PURPOSE("train"), rows)) {
+        return -1;
+    }
+    for (size_t i = 0; i < trainer->data.count; i++) {
+        if (open_validation(trainer, i, seed, sampled)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* The shares of a mixture. */
+static void print_shares(const struct trainer *trainer) {
+    for (size_t i = 0; trainer->data.count > 1 && i < trainer->data.count; i++) {
+        PRINT(trainer, "data     %.4g %% of the sequences from %s\n", 100.0 * trainer->data.parts[i].share,
+              trainer->data.parts[i].folder);
+    }
 }
 
 /* Makes the batches sequential, and prints how many iterations the data suffice for. */
 static int open_sequence(struct trainer *trainer) {
-    const struct token_file *file = trainer->data.train;
+    const struct token_file *file = trainer->data.parts->data.train;
     struct batch_sampler *sampler = &trainer->train;
+    if (trainer->data.count > 1) {
+        return error_set(
+            "train_batches = sequential reads one folder in its order, and data_dir is a mixture: choose "
+            "random or documents");
+    }
     if (batch_sampler_set_sequential(sampler)) {
         return error_prefix("%s", token_file_name(file));
     }
@@ -466,10 +518,11 @@ static int open_documents(struct trainer *trainer) {
 static int open_samplers(struct trainer *trainer) {
     const int64_t rows = trainer->settings->gradient_accumulation_steps * trainer->settings->batch_size;
     const int batches = trainer->settings->train_batches;
-    return open_sampler(trainer, &trainer->train, trainer->data.train, trainer->state.seed, "train", rows) ||
+    print_shares(trainer);
+    return open_mixture(trainer, &trainer->train, trainer->state.seed, "train", rows) ||
                    (batches == TRAIN_BATCHES_SEQUENTIAL && open_sequence(trainer)) ||
                    (batches == TRAIN_BATCHES_DOCUMENTS && open_documents(trainer)) ||
-                   (trainer->data.val && open_evaluation(trainer))
+                   (trainer->data.parts->data.val && open_evaluation(trainer))
                ? -1
                : 0;
 }
@@ -587,7 +640,7 @@ static int read_inputs(struct trainer *trainer, char **folder) {
 }
 
 static int prepare_run(struct trainer *trainer, const char *folder) {
-    const int opened = ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer));
+    const int opened = ranks_agree(trainer->ranks, trainer->data.parts ? 0 : open_data(trainer));
     /* the model was planned before the data said what its tokens are */
     memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
     if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
@@ -618,11 +671,14 @@ void trainer_tear_down(struct trainer *trainer) {
     compile_ahead_end(&trainer->ahead, trainer->compute, trainer->state.iteration > trainer->progress.first);
     batch_sampler_release(&trainer->train);
     batch_sampler_release(&trainer->estimate_train);
-    batch_sampler_release(&trainer->estimate_val);
+    for (size_t i = 0; trainer->validations && i < trainer->data.count; i++) {
+        batch_sampler_release(&trainer->validations[i].estimate);
+    }
+    free(trainer->validations);
     data_parallel_release(&trainer->parallel);
     gpt_release(&trainer->gpt);
     compute_close(trainer->compute);
-    data_set_close(&trainer->data);
+    mixture_close(&trainer->data);
     run_folder_close(&trainer->folder);
     if (trainer->console && trainer->console != stderr) {
         fclose(trainer->console);

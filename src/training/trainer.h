@@ -8,25 +8,32 @@
 #include "src/settings/compile_ahead.h"
 #include "src/training/batch_sampler.h"
 #include "src/training/data_parallel.h"
-#include "src/training/data_set.h"
 #include "src/training/fit.h"
+#include "src/training/mixture.h"
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
 #include "src/training/train.h"
 #include <stdio.h>
 
+/* How the validation loss of a folder of data is measured. */
+struct validation {
+    bool whole;                    /* of all of its val.bin, not of the estimate's batches */
+    struct batch_sampler estimate; /* unless it is whole */
+    double loss;                   /* of the last evaluation */
+};
+
 struct trainer {
     struct train_settings *settings;
     struct ranks *ranks;
-    struct data_set data;
+    struct mixture data;
     struct compute *compute;
     struct gpt gpt;
     struct model_config plain; /* of the checkpoint to begin with, as read */
     bool upcycles;             /* which is a plain one, and goes on with another residual connection */
     struct fit fit;            /* of settings->fit */
     struct data_parallel parallel;
-    struct batch_sampler train, estimate_train, estimate_val;
-    bool whole_val; /* the validation loss is that of all of val.bin, not of estimate_val's batches */
+    struct batch_sampler train, estimate_train;
+    struct validation *validations; /* [data.count]; NULL: the run has no evaluations */
     struct training_state state;
     struct run_log log; /* rank 0's */
     struct progress progress;
@@ -48,6 +55,11 @@ struct trainer {
     bool cannot_save;   /* the last checkpoint has failed */
     unsigned broken;    /* promises of the residual variant that H_res has not kept, and that were reported */
 };
+
+/* What the folders of data have in common: the vocabulary. */
+static inline const struct data_set *trainer_vocabulary(const struct trainer *trainer) {
+    return &trainer->data.parts->data;
+}
 
 /* Tells whether this rank writes files and talks. */
 static inline bool trainer_is_first(const struct trainer *trainer) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Training on completions alone: prompts are no targets, sequences have whole examples, and the loss is the mean over all targets.
+"""Training on completions alone and on mixtures: prompts are no targets, sequences have whole examples, and the loss is the mean over all
+targets; folders have their shares, and the validation loss is the mean of theirs.
 
-  run_completions.py BUILD [MPIRUN...]
+  run_data.py BUILD [MPIRUN...]
 """
 import json
 import os
@@ -151,6 +152,57 @@ def check_runs(data, path):
     train(data, path("random"), *common, "--max-iters", 2, "--train-batches", "random", "--eval-batches", "sampled")
 
 
+def write_text(path, words, data):
+    chosen = random.Random(len(words))
+    with open(path + ".txt", "w", encoding="utf-8") as file:
+        file.writelines(" ".join(chosen.choices(words, k=8)) + "\n" for _ in range(300))
+    call(program("hc_prepare"), "--out", data, path + ".txt")
+
+
+def evaluations(folder):
+    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
+        return [line for line in map(json.loads, file) if "val_loss" in line]
+
+
+def check_mixtures(answers, path):
+    first, second, odd = path("first"), path("second"), path("a:1,b")
+    write_text(path("one"), ["red", "green", "blue"], first)
+    write_text(path("two"), ["7", "12", "345", "9"], second)
+    write_text(path("three"), ["north", "south"], odd)
+    both = "%s:7,%s:3" % (first, second)
+    common = ["--train-batches", "random", "--batch-size", 2, "--gradient-accumulation-steps", 4, "--lr-decay-iters", 12, "--eval-interval", 6,
+              "--checkpoint-interval", 6]
+    said = train(both, path("mixed"), *common, "--max-iters", 12)
+    expect("70 % of the sequences from " + first in said and "30 % of the sequences from " + second in said, "shares are printed: " + said)
+    for line in evaluations(path("mixed")):
+        expect(abs(line["val_loss"] - 0.7 * line["val_loss_1"] - 0.3 * line["val_loss_2"]) < 1e-6, "the mean is weighted: %s" % line)
+    train(both, path("parts"), *common, "--max-iters", 6)
+    train("%s:3.5,%s:1.5" % (first, second), path("parts"), *common, "--max-iters", 12, "--init-from", "resume")
+    expect(steps(path("mixed")) == steps(path("parts")), "a resumed run of a mixture has the same bits")
+    call(program("hc_train"), "--out-dir", path("parts"), "--init-from", "resume", "--device", "pocl", "--data-dir", "%s:1,%s:1" % (first, second), fails="was trained on")
+    if MPIRUN:
+        train(both, path("mixed-ranks"), *common, "--max-iters", 12, ranks=2)
+        for alone, together in zip(steps(path("mixed")), steps(path("mixed-ranks"))):
+            expect(close(alone, together, 1e-5), "two ranks train on a mixture as one does")
+    train(first, path("alone"), *common, "--max-iters", 2)
+    train(first + ":5", path("whole"), *common, "--max-iters", 2)
+    expect(steps(path("alone")) == steps(path("whole")), "a single folder with a weight is the folder")
+    train(odd, path("odd"), *common, "--max-iters", 1)
+    train("%s:1,%s:1" % (answers, answers), path("answers"), "--max-iters", 2)
+    command = [program("hc_train"), *MODEL, *common, "--out-dir", path("bad-mixture"), "--max-iters", 1, "--data-dir"]
+    for bad in ("0", "-1", "x", "", "1e999", "nan", "0x1"):
+        call(*command, "%s:1,%s:%s" % (first, second, bad), fails="no weight above 0")
+    call(*command, "%s:1,%s" % (first, second), fails="no weight above 0")
+    call(*command, "%s:1,%s:1" % (first, path("nowhere")), fails="nowhere/train.bin does not exist")
+    call(*command, both, "--train-batches", "sequential", fails="data_dir is a mixture")
+    meta = os.path.join(second, "meta.json")
+    with open(meta, encoding="utf-8") as file:
+        changed = json.load(file) | {"vocab_size": 300}
+    with open(meta, "w", encoding="utf-8") as file:
+        json.dump(changed, file)
+    call(*command, both, fails="a mixture has one vocabulary")
+
+
 def check_refusals(data, examples, path):
     call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "question", "--field", "completion", examples, fails="examples.jsonl:1: no field 'question'")
     call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "prompt", "--documents", "chunks", examples, fails="--prompt-field is for JSON lines")
@@ -179,6 +231,7 @@ def main():
         check_prepared(data, examples)
         check_loss(data, path)
         check_runs(data, path)
+        check_mixtures(data, path)
         check_refusals(data, path("examples.jsonl"), path)
 
 
