@@ -88,7 +88,7 @@ class Scenario:
 
 # ---- hc_prepare
 
-RESULTS = ("*.bin", "tokenizer.json", "meta.json")
+RESULTS = ("*.bin", "*.documents", "tokenizer.json", "meta.json")
 
 
 def prepared(folder, _stdout=""):
@@ -332,14 +332,14 @@ def benched(folder, _stdout=""):
 
 SCENARIOS = [
     prepare_scenario("prepare_bytes", make_text),
-    prepare_scenario("prepare_gzip", make_lines, "--documents", "jsonl", sources=LINES),
+    prepare_scenario("prepare_gzip", make_lines, "--documents", "jsonl", "--document-lengths", sources=LINES),
     prepare_scenario("prepare_bpe", make_ranks, "--tokenizer", "gpt2", "--vocab-file", "ranks.tiktoken"),
     prepare_scenario("prepare_tokenizer_json", make_marks, "--tokenizer", TOKENIZER),
     prepare_scenario("prepare_resume", make_unfinished, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_over_other", make_other_results),
     prepare_scenario("prepare_shards", make_other_results, "--shards", "5000"),
     train_scenario("train"),
-    train_scenario("train_profile", "--profile", "--keep-checkpoints", "1", "--residual", "rc"),
+    train_scenario("train_profile", "--profile", "--keep-checkpoints", "1", "--residual", "rc", "--data-dir", "data:2,data:1"),
     train_scenario("resume", "--init-from", "resume", make=make_half_run),
     Scenario("upcycle", make_plain, lambda tools, folder: tools.program("hc_train", *train_arguments(*UPCYCLED)), trained, go_on_upcycling, half_trained,
              trained_again(1)),
