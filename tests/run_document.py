@@ -82,6 +82,8 @@ def write_inputs(folder):
     text = (ROOT / "data/shakespeare/shakespeare.txt").read_text(encoding="utf-8")
     (folder / "notes.txt").write_text(text[:60000], encoding="utf-8")
     (folder / "book.txt").write_text(text[60000:120000], encoding="utf-8")
+    questions = ({"question": f"What is {i} + {i}?", "choices": {"text": [str(2 * i), str(3 * i + 1)], "label": ["A", "B"]}, "answerKey": "A"} for i in range(9))
+    (folder / "arc_easy.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions), encoding="utf-8")
     answers = ({"prompt": f"What is {i} + {i}?\n", "completion": f"It is {2 * i}."} for i in range(60))
     (folder / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers), encoding="utf-8")
 
