@@ -1,6 +1,8 @@
 /* lm-evaluation-harness draws its samples in chunks, each by a generator of Python's module random, seeded with the
  * chunk's number: the Mersenne Twister (MT19937) of Matsumoto and Nishimura, 1998. */
 #include "src/evaluation/bootstrap.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include <math.h>
@@ -97,7 +99,7 @@ static int draw_chunk(void *context, size_t chunk) {
         resampling->perplexities[chunk * CHUNK_SAMPLES + i] =
             sample_perplexity(&twister, resampling->log_likelihoods, resampling->count);
     }
-    return 0;
+    return interrupt_requested() ? error_set("interrupted") : 0;
 }
 
 int bootstrap_perplexity_error(const double *log_likelihoods, size_t count, double *error) {

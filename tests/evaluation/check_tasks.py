@@ -235,12 +235,26 @@ class Check:
 
     def tasks(self):
         for task, make in MAKERS.items():
-            documents = [make(i) for i in range(24)]
+            documents = [make(i) for i in range(16)]
             source = self.write(f"{task}.jsonl", documents)
             results, text, answers = self.answers(task, source)
             self.compare(task, Bytes(), documents, [""] * len(documents), results, answers)
             if task in ("hellaswag", "lambada"):
                 require(self.answers(task, source, ranks=2)[:2] == (results, text), f"{task}: two ranks give other results")
+
+    def greedy(self):
+        """Last words that the model would write: one letter, behind a context and a space that have the largest logits."""
+        text = (self.folder / "text").read_text()
+        rows = [list(text[i:i + CONTEXT - 2].encode()) for i in range(0, 64 * CONTEXT, CONTEXT)]
+        logits = probe(self.build, self.checkpoint, self.folder, [row + [0] for row in rows])[..., :Bytes.count]
+        contexts = [row[:at + 1] for row, values in zip(rows, logits) for at in range(4, len(row))
+                    if values[at].argmax() == ord(" ") and row[at] not in b" \n"][:64]
+        logits = probe(self.build, self.checkpoint, self.folder, [context + [ord(" "), 0] for context in contexts])
+        letters = [int(values[len(context), :Bytes.count].argmax()) for context, values in zip(contexts, logits)]
+        texts = [bytes(context + [ord(" "), letter]).decode() for context, letter in zip(contexts, letters) if chr(letter).isalnum() and letter < 128]
+        require(texts, "the model would write no word")
+        results, _, answers = self.answers("lambada", self.write("greedy.jsonl", [dict(text=text) for text in texts]))
+        require(all(answer["greedy"] for answer in answers) and results["acc"] == 1, f"words that the model would write are no answers: {results}")
 
     def tokenizer(self):
         """A token before each text, and merges over the place between context and continuation."""
@@ -275,8 +289,8 @@ class Check:
         self.refused("choice 0: a continuation has 101 tokens, and the model a context of 96", "piqa", json.dumps({**piqa(1), "sol1": 100 * "a"}))
         self.refused("not UTF-8", "piqa", b'{"goal": "\xff"}')
         self.refused("choice 0: no tokens are left for the context", "lambada", '{"text": "  b"}')
-        shots = self.eval("--task", "piqa", "--shots", 24, self.folder / "piqa.jsonl", status=1)
-        require("piqa.jsonl:1: there are 23 examples for it, and --shots is 24" in shots.stderr, shots.stderr)
+        shots = self.eval("--task", "piqa", "--shots", 16, self.folder / "piqa.jsonl", status=1)
+        require("piqa.jsonl:1: there are 15 examples for it, and --shots is 16" in shots.stderr, shots.stderr)
         for words, options in (("--task needs one file", ("--task", "piqa", "x", "y")), ("--shots and --shots-file are for questions", ("--shots", 1, "x.jsonl")),
                                ("--shots-file needs --shots", ("--task", "piqa", "--shots-file", "x", "y")),
                                ("leave out --count-field", ("--task", "piqa", "--count-field", "x", "y"))):
@@ -288,6 +302,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check = Check(build, mpirun, pathlib.Path(folder))
         check.tasks()
+        check.greedy()
         check.tokenizer()
         check.shots()
         check.refusals()
