@@ -74,6 +74,6 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
 /* type: an int *, for an enum element_type or TYPE_AUTO; initial: the default's word */
 #define TYPE_OPTION(type, initial)                                                                                 \
     CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
-           "type of activations, their gradients and the low-precision weights in GEMMs; sums, master weights "    \
-           "and the optimizer's states are always fp32. auto: bf16 where a GPU's matrix cores pass a test, or a "  \
+           "type of activations, their gradients and the low-precision weights in GEMMs; sums and master weights " \
+           "are always fp32. auto: bf16 where a GPU's matrix cores pass a test, or a "                             \
            "CPU has bf16 instructions and the model at least 256 channels; else fp32")
