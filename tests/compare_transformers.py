@@ -63,6 +63,16 @@ def shake(folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+@torch.no_grad()
+def random_model(kind, shape):
+    """A causal language model of transformers, in fp32. All its weights are random, biases and the gains of norms, too."""
+    config = transformers.AutoConfig.for_model(kind, bos_token_id=None, eos_token_id=None, **shape)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for parameter in model.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
 def batch(vocabulary):
     tokens, targets = torch.randint(vocabulary, (2, BATCH, CONTEXT))
     targets[:, 5] = -1
@@ -116,11 +126,8 @@ def from_transformers(bench):
     vocabulary = 97
     for activation in ("gelu_new", "gelu"):
         for base, kind in ((False, torch.float32), (True, torch.float32), (False, torch.float16), (False, torch.bfloat16)):
-            config = transformers.GPT2Config(vocab_size=vocabulary, n_positions=CONTEXT, n_embd=48, n_layer=3, n_head=4,
-                                             activation_function=activation, bos_token_id=None, eos_token_id=None)
-            model = transformers.GPT2LMHeadModel(config).eval()
-            for parameter in model.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
+            model = random_model("gpt2", {"vocab_size": vocabulary, "n_positions": CONTEXT, "n_embd": 48, "n_layer": 3, "n_head": 4,
+                                          "activation_function": activation})
             model.to(kind)
             folder = bench.path("saved")
             (model.transformer if base else model).save_pretrained(folder)
@@ -191,11 +198,8 @@ def both_ways(bench):
     head("Llama, Qwen2, Qwen3 both ways")
     for kind, more in MODERN:
         shape = {"vocab_size": 256, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
-                 "num_key_value_heads": 4, "max_position_embeddings": 96, "bos_token_id": None, "eos_token_id": None, **more}
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **shape), dtype=torch.float32).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
+                 "num_key_value_heads": 4, "max_position_embeddings": 96, **more}
+        model = random_model(kind, shape)
         label = " ".join([kind, *("%s=%s" % item for item in more.items())])[:52]
         tokens, targets = batch(256)
         for stored in (torch.float32, torch.bfloat16):

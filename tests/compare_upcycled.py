@@ -18,7 +18,7 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
-from compare_transformers import MODERN, batch, head, load_program, loss_of, off_by
+from compare_transformers import MODERN, batch, head, load_program, loss_of, off_by, random_model
 from compared_programs import Programs
 
 TOLERANCE, CONTEXT, VOCABULARY = 1e-5, 24, 97
@@ -54,27 +54,17 @@ class Bench(Programs):
 
 
 def families():
-    gpt2 = {"n_positions": CONTEXT, "n_embd": 48, "n_layer": 3, "n_head": 4}
-    modern = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4,
-              "max_position_embeddings": CONTEXT}
+    gpt2 = {"vocab_size": VOCABULARY, "n_positions": CONTEXT, "n_embd": 48, "n_layer": 3, "n_head": 4}
+    modern = {"vocab_size": VOCABULARY, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+              "num_key_value_heads": 4, "max_position_embeddings": CONTEXT}
     return [("gpt2", gpt2), *((kind, {**modern, **more}) for kind, more in (MODERN[0], MODERN[2], MODERN[3], MODERN[5]))]
-
-
-@torch.no_grad()
-def make(bench, kind, shape):
-    config = transformers.AutoConfig.for_model(kind, vocab_size=VOCABULARY, bos_token_id=None, eos_token_id=None, **shape)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    for parameter in model.parameters():
-        parameter += 0.1 * torch.randn_like(parameter)
-    folder = bench.path("saved")
-    model.save_pretrained(folder)
-    return model, folder
 
 
 @torch.no_grad()
 def compare(bench, data, kind, shape, connections):
     global failed
-    model, folder = make(bench, kind, shape)
+    model, folder = random_model(kind, shape), bench.path("saved")
+    model.save_pretrained(folder)
     tokens, targets = (x % VOCABULARY for x in batch(VOCABULARY))
     targets[:, 5] = -1
     wanted = model(tokens).logits

@@ -1,7 +1,6 @@
 #include "src/model/frozen.h"
 #include "runtime/device/compute.h"
 #include "runtime/system/error.h"
-#include "runtime/system/message.h"
 #include <regex.h>
 #include <string.h>
 

@@ -299,13 +299,4 @@ UNIT_TEST(a_run_begins_with_them) {
     assert_false(files_exist(scratch_path("other")));
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-UNIT_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

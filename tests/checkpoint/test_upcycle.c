@@ -209,13 +209,4 @@ UNIT_TEST(files_of_other_models_are_refused) {
     small_model_release(&model);
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

@@ -2,7 +2,6 @@
  * recompute has the same gradients. */
 #include "src/measuring/depth_check.h"
 #include "src/model/frame.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -129,13 +128,4 @@ UNIT_TEST(scaled_streams_are_refused) {
     assert_error(model_config_check(&config), "stream_expand = scaled: 'attnres' has one stream");
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

@@ -1,7 +1,6 @@
 /* Training with parameters that stay as they are, and with a rate of its own for what a connection adds. */
 #include "runtime/system/error.h"
 #include "src/model/frozen.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -157,13 +156,4 @@ UNIT_TEST(new_parameters_have_a_rate_of_their_own) {
     small_model_release(&model);
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

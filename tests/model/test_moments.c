@@ -2,7 +2,6 @@
  * exactly; and that it depends on seed, iteration and element alone. */
 #include "runtime/system/random.h"
 #include "src/model/adamw.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <float.h>
@@ -11,15 +10,6 @@
 #include <string.h>
 
 static struct compute *compute;
-
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
 
 static void create(struct small_model *model, size_t optimizer) {
     const struct model_config config = small_model_config("shc", 4);
@@ -218,4 +208,4 @@ UNIT_TEST(bits_depend_on_seed_and_iteration) {
     small_model_release(&model);
 }
 
-UNIT_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

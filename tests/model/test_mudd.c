@@ -1,7 +1,6 @@
 /* Multiway dense connections: a model begins as one with plain residuals, and a pass with recompute has the same
  * gradients. */
 #include "src/model/frame.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -184,13 +183,4 @@ UNIT_TEST(nothing_is_written_between_parameters) {
     parameters_release(&parameters);
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

@@ -4,7 +4,6 @@
 #include "src/model/loss_scale.h"
 #include "src/operations/muon.h"
 #include "tests/support/reference.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -12,15 +11,6 @@
 #include <string.h>
 
 static struct compute *compute;
-
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
 
 static const struct optimizer *muon_optimizer(void) {
     const struct optimizer *optimizer = optimizer_at(1);
@@ -362,4 +352,4 @@ UNIT_TEST(flops_are_those_of_the_gemms) {
     assert_true(newton_schulz_flops(ELEMENT_FP32, 24, 96, 1) == 9.0 * square);
 }
 
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

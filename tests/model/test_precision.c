@@ -1,7 +1,6 @@
 /* Training in 16 bits: dynamic loss scaling, the memory it plans, and that it follows fp32. */
 #include "src/measuring/stream_matrix.h"
 #include "src/model/loss_scale.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -9,15 +8,6 @@
 #include <string.h>
 
 static struct compute *compute;
-
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
 
 /* One shape for all: each is compiled for each type. */
 static void create(struct small_model *model, enum element_type type) {
@@ -233,4 +223,4 @@ UNIT_TEST(shc_keeps_norm_and_sums) {
     }
 }
 
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

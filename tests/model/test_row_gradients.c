@@ -1,7 +1,6 @@
 /* The token embedding's gradient in two pieces, joined, is the one in one piece, bit for bit; and before they are
  * joined the first piece is complete when the listener is told of the top. */
 #include "src/model/row_gradients.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <stdlib.h>
@@ -10,15 +9,6 @@
 enum { VOCABULARY = 75, ROOM = 37 };
 
 static struct compute *compute;
-
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
 
 static void create(struct small_model *model, size_t rows) {
     struct model_config config = small_model_config("mhc", 3);
@@ -113,4 +103,4 @@ UNIT_TEST(too_many_tokens_are_not_kept_apart) {
     small_model_release(&model);
 }
 
-UNIT_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

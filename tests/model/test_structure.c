@@ -4,7 +4,6 @@
 #include "src/measuring/h_measurement.h"
 #include "src/measuring/stream_matrix.h"
 #include "tests/support/reference_residual.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -484,13 +483,4 @@ UNIT_TEST(reported_statistics_agree) {
     }
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

@@ -4,7 +4,6 @@
 #include "runtime/system/random.h"
 #include "src/sampling/sample.h"
 #include "src/sampling/sample_print.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -418,13 +417,4 @@ UNIT_TEST(samples_of_no_tokens_and_failures) {
     small_model_release(&world.whole);
 }
 
-static int begin(void **state) {
-    return small_model_begin(state, &compute);
-}
-
-static int end(void **state) {
-    compute_close(compute);
-    return scratch_end(state);
-}
-
-DEVICE_TEST_MAIN(begin, end)
+SMALL_MODEL_TEST_MAIN(compute)

@@ -4,6 +4,7 @@
 
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
+#include "tests/support/scratch.h"
 
 /* Fields of struct optimizer_settings whose default is not 0: no group of parameters has a rate of its own. */
 #define USUAL_RATES                                                                                                \
@@ -21,6 +22,18 @@ struct model_config small_model_config(const char *residual, int64_t streams);
 /* Set-up of a group of tests: scratch_begin, and PoCL without a cache of programs, for which it would compile each
  * kernel a second time. Ends the program when that fails. */
 int small_model_begin(void **state, struct compute **compute);
+
+/* The program (tests/support/test.h) whose tests share a static struct compute *. small_model_begin opens it before
+ * them. After them it is closed, and the scratch folder removed. */
+#define SMALL_MODEL_TEST_MAIN(compute)                                                                             \
+    static int small_model_tests_begin(void **state) {                                                             \
+        return small_model_begin(state, &(compute));                                                               \
+    }                                                                                                              \
+    static int small_model_tests_end(void **state) {                                                               \
+        compute_close(compute);                                                                                    \
+        return scratch_end(state);                                                                                 \
+    }                                                                                                              \
+    DEVICE_TEST_MAIN(small_model_tests_begin, small_model_tests_end)
 
 /* Initialised as the paper does; the batch is set. Released with small_model_release. */
 void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
