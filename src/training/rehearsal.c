@@ -8,6 +8,7 @@
 #include "src/settings/compile_ahead.h"
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
+#include "src/training/initial_model.h"
 #include "src/training/mixture.h"
 #include <stdlib.h>
 
@@ -21,9 +22,16 @@ struct rehearsal {
     struct data_parallel parallel;
 };
 
-static int choose_vocabulary(struct train_settings *settings) {
+/* Takes the model from the folder of init_from, if there is one, and else the vocabulary from the data. */
+static int choose_model(struct train_settings *settings) {
+    struct initial_model initial = {0};
     struct data_set data;
     int64_t *vocabulary = &settings->model.vocab_size;
+    const int status = initial_model_read(&initial, settings);
+    initial_model_release(&initial);
+    if (status) {
+        return -1;
+    }
     if (*vocabulary == 0) {
         if (mixture_read_meta(settings->data_dir, &data)) {
             return -1;
@@ -89,7 +97,7 @@ static int run(struct rehearsal *rehearsal) {
 enum program_status rehearsal_run(struct train_settings *settings, struct ranks *ranks) {
     struct rehearsal rehearsal = {.settings = settings, .ranks = ranks};
     const double start = progress_clock();
-    if (choose_vocabulary(settings)) {
+    if (choose_model(settings)) {
         return PROGRAM_FAILED;
     }
     compile_ahead_reduce(&settings->model);

@@ -3,7 +3,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
-#include "src/checkpoint/config_file.h"
 #include "src/checkpoint/deepseek_v4.h"
 #include "src/checkpoint/upcycle.h"
 #include "src/model/frozen.h"
@@ -21,73 +20,6 @@
 static int fail_usage(struct trainer *trainer) {
     trainer->wrong_usage = true;
     return -1;
-}
-
-static bool is_scratch(const struct train_settings *settings) {
-    return strcmp(settings->init_from, "scratch") == 0;
-}
-
-/* ---- the model of a checkpoint */
-
-static int check_same_model(const char *folder, const struct train_settings *settings,
-                            const struct model_config *saved) {
-    for (size_t i = 0; i < settings->spec_count; i++) {
-        const struct option_spec *spec = &settings->specs[i];
-        /* a vocabulary of 0 is whatever there is */
-        const bool open = spec->name && strcmp(spec->name, "vocab_size") == 0 && settings->model.vocab_size == 0;
-        if (spec->given && !open && !model_config_same(saved, &settings->model, spec->name)) {
-            return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
-                             folder, spec->name);
-        }
-    }
-    return 0;
-}
-
-/* A plain model goes on with the residual connection that is given, if one is. */
-static int take_connection(struct trainer *trainer, const char *folder, struct model_config *saved) {
-    const struct train_settings *settings = trainer->settings;
-    trainer->plain = *saved;
-    if (!residual_is_plain(saved->residual) || !train_settings_given(settings, "residual") ||
-        residual_is_plain(settings->model.residual) || train_settings_resume(settings)) {
-        return 0;
-    }
-    trainer->upcycles = true;
-    model_config_take_connection(saved, &settings->model);
-    return upcycle_check(saved) ? error_prefix("%s cannot go on with residual = %s as the same function", folder,
-                                               saved->residual->name)
-                                : 0;
-}
-
-/* Takes the model's settings from the checkpoint: settings given beside it must agree, but Hugging Face's models
- * may get a larger vocabulary, and a shorter context unless they have an embedding for each place in it, and plain
- * models another residual connection. */
-static int take_model_of(struct trainer *trainer, const char *folder) {
-    struct train_settings *settings = trainer->settings;
-    struct model_config saved;
-    const struct residual_setting *setting;
-    if (config_file_read(folder, &saved)) {
-        return -1;
-    }
-    if (saved.hugging_face_rows > 0 && train_settings_given(settings, "vocab_size") &&
-        settings->model.vocab_size > saved.vocab_size) {
-        saved.vocab_size = settings->model.vocab_size;
-    }
-    if (saved.hugging_face_rows > 0 && train_settings_given(settings, "block_size") &&
-        settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
-        saved.block_size = settings->model.block_size;
-    }
-    if (take_connection(trainer, folder, &saved) || check_same_model(folder, settings, &saved)) {
-        return -1;
-    }
-    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        if (setting->only_in_training && train_settings_given(settings, setting->name)) {
-            saved.settings.values[i] = settings->model.settings.values[i];
-        }
-    }
-    saved.dropout = train_settings_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
-    settings->model = saved;
-    settings->residual = (int)residual_number(saved.residual); /* for the settings that are saved */
-    return 0;
 }
 
 /* ---- data and their vocabulary */
@@ -130,7 +62,7 @@ static int check_tokenizer_json(const struct trainer *trainer) {
 static void warn_unused_vocabulary(const struct trainer *trainer) {
     const struct data_set *data = trainer_vocabulary(trainer);
     const int64_t vocabulary = trainer->settings->model.vocab_size;
-    if (is_scratch(trainer->settings) && data->vocab_size > 0 && vocabulary > 2 * data->vocab_size) {
+    if (!trainer->initial.folder && data->vocab_size > 0 && vocabulary > 2 * data->vocab_size) {
         PRINT(trainer,
               "warning  vocabulary %" PRId64 ", of which the data use %" PRId64
               ": leave vocab_size out, or prepare the text with another hc_prepare --tokenizer\n",
@@ -177,7 +109,7 @@ static void print_model(const struct trainer *trainer) {
     PRINT(trainer,
           "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
           (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
-    if (trainer->upcycles) {
+    if (trainer->initial.upcycles) {
         PRINT(trainer,
               "         begins as the plain model in %s: the same function, until training parts the streams\n",
               trainer->settings->init_from);
@@ -313,19 +245,20 @@ static int resume(struct trainer *trainer, const char *folder) {
     return 0;
 }
 
-static int initialise(struct trainer *trainer, const char *folder) {
+static int initialise(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
+    const struct initial_model *initial = &trainer->initial;
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
     forget_best(&trainer->state);
     if (train_settings_resume(settings)) {
-        return resume(trainer, folder);
+        return resume(trainer, initial->folder);
     }
     struct gpt *gpt = &trainer->gpt;
     const uint64_t seed = (uint64_t)settings->seed;
-    const int status = is_scratch(settings)
+    const int status = !initial->folder
                            ? parameters_initialise(trainer->compute, &gpt->parameters, &settings->model, seed)
-                       : trainer->upcycles ? upcycle_load(folder, &trainer->plain, seed, gpt)
-                                           : checkpoint_load_weights(folder, gpt);
+                       : initial->upcycles ? upcycle_load(initial->folder, &initial->plain, seed, gpt)
+                                           : checkpoint_load_weights(initial->folder, gpt);
     return status == 0 && settings->hyper_connections_from
                ? deepseek_v4_load(settings->hyper_connections_from, &trainer->gpt)
                : status;
@@ -578,29 +511,8 @@ static int open_run_directory(struct trainer *trainer) {
 
 /* ---- all of it */
 
-/* Finds the checkpoint to begin with; *folder stays NULL for none. That of a resumed run is the newest, now that no
- * other process can change which that is; its settings have been read already. */
-static int find_checkpoint(const struct train_settings *settings, char **folder) {
-    if (is_scratch(settings)) {
-        return 0;
-    }
-    if (!train_settings_resume(settings)) {
-        *folder = memory_string(settings->init_from);
-        return settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)
-                   ? error_set(
-                         "--start-over would remove %s, which the new run begins with: choose another --out-dir",
-                         *folder)
-                   : 0;
-    }
-    *folder = checkpoint_newest(settings->out_dir);
-    if (*folder && settings->resumed_from && strcmp(*folder, settings->resumed_from) != 0) {
-        return error_set("another process has just written %s: give the command again", *folder);
-    }
-    return *folder ? 0 : -1;
-}
-
 /* What can be known without a device. */
-static int read_inputs(struct trainer *trainer, char **folder) {
+static int read_inputs(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const bool resumes = train_settings_resume(settings);
     if (settings->start_over && resumes) {
@@ -618,8 +530,7 @@ static int read_inputs(struct trainer *trainer, char **folder) {
             return fail_usage(trainer);
         }
     }
-    if (take_out_dir(trainer) || find_checkpoint(settings, folder) ||
-        (*folder && take_model_of(trainer, *folder))) {
+    if (take_out_dir(trainer) || initial_model_read(&trainer->initial, settings)) {
         return -1;
     }
     unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer, resumes,
@@ -639,14 +550,15 @@ static int read_inputs(struct trainer *trainer, char **folder) {
                : 0;
 }
 
-static int prepare_run(struct trainer *trainer, const char *folder) {
+static int prepare_run(struct trainer *trainer) {
+    const char *folder = trainer->initial.folder;
     const int opened = ranks_agree(trainer->ranks, trainer->data.parts ? 0 : open_data(trainer));
     /* the model was planned before the data said what its tokens are */
     memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
     if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer);
+    const int status = initialise(trainer) || take_data(trainer, folder) || open_samplers(trainer);
     return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) || take_best(trainer) ||
                    data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
@@ -655,15 +567,13 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
 }
 
 int trainer_set_up(struct trainer *trainer) {
-    char *folder = NULL;
     FILE *nowhere = trainer_is_first(trainer) ? NULL : fopen("/dev/null", "we");
     trainer->console = nowhere ? nowhere : stderr;
-    int status = ranks_agree(trainer->ranks, read_inputs(trainer, &folder)) || open_device(trainer) ||
+    int status = ranks_agree(trainer->ranks, read_inputs(trainer)) || open_device(trainer) ||
                  ranks_agree(trainer->ranks, plan_model(trainer));
     if (status == 0 && !trainer->settings->plan_only) {
-        status = prepare_run(trainer, folder);
+        status = prepare_run(trainer);
     }
-    free(folder);
     return status ? -1 : 0;
 }
 
@@ -679,6 +589,7 @@ void trainer_tear_down(struct trainer *trainer) {
     gpt_release(&trainer->gpt);
     compute_close(trainer->compute);
     mixture_close(&trainer->data);
+    initial_model_release(&trainer->initial);
     run_folder_close(&trainer->folder);
     if (trainer->console && trainer->console != stderr) {
         fclose(trainer->console);

@@ -9,6 +9,7 @@
 #include "src/training/batch_sampler.h"
 #include "src/training/data_parallel.h"
 #include "src/training/fit.h"
+#include "src/training/initial_model.h"
 #include "src/training/mixture.h"
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
@@ -28,9 +29,8 @@ struct trainer {
     struct mixture data;
     struct compute *compute;
     struct gpt gpt;
-    struct model_config plain; /* of the checkpoint to begin with, as read */
-    bool upcycles;             /* which is a plain one, and goes on with another residual connection */
-    struct fit fit;            /* of settings->fit */
+    struct initial_model initial;
+    struct fit fit; /* of settings->fit */
     struct data_parallel parallel;
     struct batch_sampler train, estimate_train;
     struct validation *validations; /* [data.count]; NULL: the run has no evaluations */

@@ -49,6 +49,27 @@ RUN_TEST(nothing_is_left_to_compile) {
     }
 }
 
+/* hc_train without a config file, so that all settings of the model are the folder's or these. */
+#define TRAIN_FROM(folder, run, ...)                                                                               \
+    CHILD_RUN(TRAIN_PROGRAM, "--data-dir", scratch_path("data"), "--init-from", scratch_path(folder), "--out-dir", \
+              scratch_path(run), "--max-iters", "1", "--batch-size", "4", "--eval-iters", "1", "--no-tensorboard", \
+              ##__VA_ARGS__)
+
+/* A run that begins with the checkpoint of another one has that one's model, also with another connection. */
+RUN_TEST(model_is_that_of_the_folder) {
+    assert_done(TRAIN("plain", "--residual", "rc", "--mlp", "swiglu", "--max-iters", "0"));
+    begin_empty("empty-folder");
+    assert_done(TRAIN_FROM("plain/ckpt-0", "upcycled", "--residual", "shc", "--compile-only"));
+    assert_false(files_exist(scratch_path("upcycled")));
+    const int before = count_kernels();
+    assert_in_range(before, 20, 80);
+    assert_done(TRAIN_FROM("plain/ckpt-0", "upcycled", "--residual", "shc"));
+    assert_int_equal(count_kernels(), before);
+    assert_failed(TRAIN_FROM("plain/ckpt-0", "other", "--n-embd", "8", "--compile-only"), FAILED,
+                  "was saved with another n_embd than the one given");
+    assert_failed(TRAIN_FROM("nowhere", "other", "--compile-only"), FAILED, "nowhere/config.json");
+}
+
 /* Waits for the other process, which leaves this one without it. */
 static int finish_ahead(struct compile_ahead *ahead) {
     int status = -1;

@@ -1,0 +1,100 @@
+#include "src/training/initial_model.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/config_file.h"
+#include "src/checkpoint/upcycle.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the folder */
+
+/* The folder stays NULL for none. That of a resumed run is its newest checkpoint, whose settings have been read
+ * already: another process may have written a newer one since. */
+static int find_folder(const struct train_settings *settings, char **folder) {
+    if (strcmp(settings->init_from, "scratch") == 0) {
+        return 0;
+    }
+    if (!train_settings_resume(settings)) {
+        *folder = memory_string(settings->init_from);
+        return settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)
+                   ? error_set(
+                         "--start-over would remove %s, which the new run begins with: choose another --out-dir",
+                         *folder)
+                   : 0;
+    }
+    *folder = checkpoint_newest(settings->out_dir);
+    if (*folder && settings->resumed_from && strcmp(*folder, settings->resumed_from) != 0) {
+        return error_set("another process has just written %s: give the command again", *folder);
+    }
+    return *folder ? 0 : -1;
+}
+
+/* ---- its model */
+
+static int check_same_model(const char *folder, const struct train_settings *settings,
+                            const struct model_config *saved) {
+    for (size_t i = 0; i < settings->spec_count; i++) {
+        const struct option_spec *spec = &settings->specs[i];
+        /* a vocabulary of 0 is whatever there is */
+        const bool open = spec->name && strcmp(spec->name, "vocab_size") == 0 && settings->model.vocab_size == 0;
+        if (spec->given && !open && !model_config_same(saved, &settings->model, spec->name)) {
+            return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
+                             folder, spec->name);
+        }
+    }
+    return 0;
+}
+
+/* A plain model goes on with the residual connection that is given, if one is. */
+static int take_connection(struct initial_model *initial, const struct train_settings *settings,
+                           struct model_config *saved) {
+    initial->plain = *saved;
+    if (!residual_is_plain(saved->residual) || !train_settings_given(settings, "residual") ||
+        residual_is_plain(settings->model.residual) || train_settings_resume(settings)) {
+        return 0;
+    }
+    initial->upcycles = true;
+    model_config_take_connection(saved, &settings->model);
+    return upcycle_check(saved) ? error_prefix("%s cannot go on with residual = %s as the same function",
+                                               initial->folder, saved->residual->name)
+                                : 0;
+}
+
+static int take_model(struct initial_model *initial, struct train_settings *settings) {
+    struct model_config saved;
+    const struct residual_setting *setting;
+    if (config_file_read(initial->folder, &saved)) {
+        return -1;
+    }
+    if (saved.hugging_face_rows > 0 && train_settings_given(settings, "vocab_size") &&
+        settings->model.vocab_size > saved.vocab_size) {
+        saved.vocab_size = settings->model.vocab_size;
+    }
+    if (saved.hugging_face_rows > 0 && train_settings_given(settings, "block_size") &&
+        settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
+        saved.block_size = settings->model.block_size;
+    }
+    if (take_connection(initial, settings, &saved) || check_same_model(initial->folder, settings, &saved)) {
+        return -1;
+    }
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        if (setting->only_in_training && train_settings_given(settings, setting->name)) {
+            saved.settings.values[i] = settings->model.settings.values[i];
+        }
+    }
+    saved.dropout = train_settings_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
+    settings->model = saved;
+    settings->residual = (int)residual_number(saved.residual); /* for the settings that are saved */
+    return 0;
+}
+
+int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
+    return find_folder(settings, &initial->folder) || (initial->folder && take_model(initial, settings)) ? -1 : 0;
+}
+
+void initial_model_release(struct initial_model *initial) {
+    free(initial->folder);
+    initial->folder = NULL;
+}
