@@ -1,6 +1,8 @@
+#include "runtime/system/memory.h"
 #include "src/analysis/report.h"
 #include "src/analysis/runs.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double most_fixed = 1e6; /* above it numbers have an exponent: perplexities of byte models */
@@ -94,6 +96,29 @@ static json_t *names_at(const json_t *elements, const char *path) {
     return names;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strverscmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The object with its members in the order of names, numbers in them by value: pages-2 before pages-10. Takes the
+ * reference over, and returns a new one. */
+static json_t *in_order(json_t *names) {
+    const size_t count = json_object_size(names);
+    const char **sorted = memory_zeroed(count + 1, sizeof *sorted), *name;
+    json_t *ordered = json_object(), *value;
+    size_t i = 0;
+    json_object_foreach(names, name, value) {
+        sorted[i++] = name;
+    }
+    qsort(sorted, count, sizeof *sorted, by_name);
+    for (i = 0; i < count; i++) {
+        json_object_set(ordered, sorted[i], json_object_get(names, sorted[i]));
+    }
+    free(sorted);
+    json_decref(names);
+    return ordered;
+}
+
 /* Whether a run has a number at path `column` [head, path, ...] of the evaluation `name`. */
 static bool has_number(const json_t *runs, const char *kind, const char *name, const json_t *column) {
     const char *path = json_string_value(json_array_get(column, 1));
@@ -108,11 +133,11 @@ static bool has_number(const json_t *runs, const char *kind, const char *name, c
 }
 
 /* A table of the evaluations that runs have at `kind`. For each it has those columns of the words' "of_each" that
- * some run has a number for, the first one under the evaluation's name, in the order that they come. */
+ * some run has a number for, the first one under the evaluation's name, in the order of names. */
 static void add_evaluations(const json_t *analysis, FILE *page, const json_t *words, const char *kind) {
     const json_t *runs = json_object_get(analysis, "runs"), *run, *column;
-    json_t *names = names_at(runs, kind), *all = json_deep_copy(words), *heads = json_object_get(all, "columns"),
-           *value;
+    json_t *names = in_order(names_at(runs, kind)), *all = json_deep_copy(words),
+           *heads = json_object_get(all, "columns"), *value;
     const char *name;
     size_t i, k, rows = 0;
     json_object_foreach(names, name, value) {

@@ -500,6 +500,28 @@ UNIT_TEST_BETWEEN(NULL, tasks_have_a_table, clean) {
     assert_null(strstr(page, "<h2>Perplexity of documents</h2>"));
 }
 
+/* Those of a folder, whatever the order in which the file system lists it, and whichever run has them. */
+UNIT_TEST_BETWEEN(NULL, tasks_and_runs_are_in_order, clean) {
+    static const char *const files[] = {"tasks/run-10/eval-ptb.json", "tasks/run-2/eval-wiki-9.json",
+                                        "tasks/run-10/eval-wiki-10.json", "tasks/run-2/eval-arc.json",
+                                        "tasks/run-10/eval-piqa.json"};
+    static const char *const wanted[] = {">arc<",     ">piqa<",         ">ptb<",          ">wiki-9<",
+                                         ">wiki-10<", "<td>run-2</td>", "<td>run-10</td>"};
+    make_folder("tasks");
+    make_folder("tasks/run-10");
+    make_folder("tasks/run-2");
+    for (size_t i = 0; i < COUNT(files); i++) {
+        scratch_write(files[i], "{\"task\": \"piqa\", \"acc\": 0.5}", 28);
+    }
+    assert_int_equal(ANALYZE(scratch_path("tasks")), 0);
+    const char *at = strstr(read_out("report.html"), "<h2>Downstream tasks</h2>");
+    for (size_t i = 0; i < COUNT(wanted); i++) {
+        assert_non_null(at);
+        at = strstr(at, wanted[i]);
+    }
+    assert_non_null(at);
+}
+
 /* Waits until the report holds a text, for half a minute, which is much longer than it takes. */
 static void await_report(pid_t child, const char *part) {
     for (int i = 0; i < 600; i++) {
