@@ -151,10 +151,13 @@ static void replace(char *text, const char *from, const char *to) {
 /* Python's re.sub("\\[.*?\\]", "", text). */
 static void remove_brackets(char *text) {
     char *out = text;
+    const char *end = text; /* what ends the text inside of a bracket; several may end at one place */
     for (const char *at = text; *at; at++) {
-        const size_t inside = strcspn(at, "]\n");
-        if (*at == '[' && at[inside] == ']') {
-            at += inside;
+        if (*at == '[' && end <= at) {
+            end = at + strcspn(at, "]\n");
+        }
+        if (*at == '[' && *end == ']') {
+            at = end;
         } else {
             *out++ = *at;
         }

@@ -1,11 +1,13 @@
 /* Lines of data sets as questions: prompts worked by hand, and lines that are refused. check_tasks.py compares more
  * prompts. */
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/evaluation/questions.h"
 #include "src/text/text_buffer.h"
 #include "tests/support/test.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void read_line(enum task task, const char *line, struct question *question) {
     if (question_read(task, line, strlen(line), question)) {
@@ -42,6 +44,26 @@ UNIT_TEST(test_hellaswag_is_cleaned_up) {
     assert_int_equal(question.label, 1);
     assert_int_equal(question.choices[1].characters, 4);
     question_free(&question);
+}
+
+/* Each bracket could look for its end behind all others, which would take minutes. */
+UNIT_TEST(test_open_brackets_take_no_time) {
+    enum { BRACKETS = 1 << 21 };
+    char *brackets = memory_allocate(BRACKETS + 1, 1);
+    memset(brackets, '[', BRACKETS);
+    brackets[BRACKETS] = '\0';
+    char *line = memory_format("{\"activity_label\": \"A\", \"ctx_a\": \"%s\", \"ctx_b\": \"\", \"endings\": "
+                               "[\"[\\n[a]] [[b] c\"], \"label\": 0}",
+                               brackets);
+    struct question question;
+    const clock_t start = clock();
+    read_line(TASK_HELLASWAG, line, &question);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 20.0);
+    assert_int_equal(strlen(question_context(&question, 0)), BRACKETS + strlen("A: "));
+    assert_string_equal(question.choices[0].continuation, " [\n] c");
+    question_free(&question);
+    free(line);
+    free(brackets);
 }
 
 UNIT_TEST(test_examples_end_with_a_blank_line) {
