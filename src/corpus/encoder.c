@@ -57,8 +57,8 @@ static int mark_end(const struct worker *worker, struct token_list *tokens) {
 
 /* Encodes a field of a line. */
 static int encode_field(const struct worker *worker, const char *line, size_t bytes, const char *field,
-                        struct text_buffer *buffer, struct token_list *tokens) {
-    return json_lines_field(&line, &bytes, field, buffer) ||
+                        const char *option, struct text_buffer *buffer, struct token_list *tokens) {
+    return json_lines_field(&line, &bytes, field, option, buffer) ||
                    tokenizer_encode(worker->encoder->tokenizer, line, bytes, tokens)
                ? -1
                : 0;
@@ -70,14 +70,14 @@ static int encode_line(struct worker *worker, struct text_piece *piece, const ch
     const struct prepare_settings *settings = worker->encoder->settings;
     const size_t before = tokens->count;
     if (settings->prompt_field &&
-        encode_field(worker, line, bytes, settings->prompt_field, &worker->prompt, tokens)) {
+        encode_field(worker, line, bytes, settings->prompt_field, "--prompt-field", &worker->prompt, tokens)) {
         return -1;
     }
     if (tokens->count - before > UINT32_MAX) {
         return error_set("the prompt has too many tokens");
     }
     piece->prompt_tokens = (uint32_t)(tokens->count - before);
-    return encode_field(worker, line, bytes, settings->field, &worker->field, tokens);
+    return encode_field(worker, line, bytes, settings->field, "--field", &worker->field, tokens);
 }
 
 static int encode_piece(struct worker *worker, struct text_piece *piece, const char *text,

@@ -66,9 +66,9 @@ void documents_close(struct documents *documents) {
 /* Replaces the line, an object, by its fields. */
 static int take_fields(struct documents *documents, struct document *document) {
     const char *field = documents->settings->field, *count_field = documents->settings->count_field;
-    if (json_lines_field(&document->text, &document->bytes, field, &documents->scored) ||
-        (count_field &&
-         json_lines_field(&document->counted, &document->counted_bytes, count_field, &documents->counted))) {
+    if (json_lines_field(&document->text, &document->bytes, field, "--field", &documents->scored) ||
+        (count_field && json_lines_field(&document->counted, &document->counted_bytes, count_field, "--count-field",
+                                         &documents->counted))) {
         return error_prefix("%s:%" PRIu64, input_name(document->source), document->line);
     }
     if (!count_field) {

@@ -87,7 +87,7 @@ static void list_fields(json_t *object, char *text, size_t size) {
     }
 }
 
-static int read_field(json_t *object, const char *field, struct text_buffer *buffer) {
+static int read_field(json_t *object, const char *field, const char *option, struct text_buffer *buffer) {
     const json_t *value = json_object_get(object, field);
     if (!json_is_object(object)) {
         return error_set("not a JSON object ({...})");
@@ -95,7 +95,7 @@ static int read_field(json_t *object, const char *field, struct text_buffer *buf
     if (!value) {
         char fields[MOST_FIELDS_SHOWN];
         list_fields(object, fields, sizeof fields);
-        return error_set("no field '%s'; there is %s (choose with --field)", field, *fields ? fields : "none");
+        return error_set("no field '%s'; there is %s (choose with %s)", field, *fields ? fields : "none", option);
     }
     if (!json_is_string(value)) {
         return error_set("field '%s' is not a string", field);
@@ -105,10 +105,11 @@ static int read_field(json_t *object, const char *field, struct text_buffer *buf
     return 0;
 }
 
-int json_lines_field(const char **text, size_t *bytes, const char *field, struct text_buffer *buffer) {
+int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option,
+                     struct text_buffer *buffer) {
     json_error_t error;
     json_t *object = json_loadb(*text, *bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
-    const int result = object ? read_field(object, field, buffer)
+    const int result = object ? read_field(object, field, option, buffer)
                               : error_set("not JSON at byte %d: %s", error.position, error.text);
     *text = buffer->bytes;
     *bytes = buffer->size;

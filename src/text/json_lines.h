@@ -22,8 +22,10 @@ int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes);
 void json_lines_free(struct json_lines *lines);
 
 /* Replaces *text [*bytes], a line, by the string in `field` of its object, which is in `buffer`. Fails if the line
- * is not JSON, not an object, or has no such string; the error text does not name file and line. */
-int json_lines_field(const char **text, size_t *bytes, const char *field, struct text_buffer *buffer);
+ * is not JSON, not an object, or has no such string. The error text names the option that chooses the field, but
+ * not file and line. */
+int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option,
+                     struct text_buffer *buffer);
 
 /* What in files of text is a document. */
 enum document_kind {

@@ -337,6 +337,8 @@ UNIT_TEST(test_words_and_bytes_may_be_those_of_another_field) {
     assert_true(metric("fields.json", "tokens") == 3 && metric("fields.json", "words") == 5 &&
                 metric("fields.json", "bytes") == 9);
     assert_near("log_likelihood", metric("fields.json", "log_likelihood"), plain_likelihood("a b", 3), TOLERANCE);
+    REFUSED(FAILED, "no field 'url'; there is 'text', 'page' (choose with --count-field)", "--count-field", "url",
+            source);
 }
 
 UNIT_TEST(test_what_is_not_utf8_can_be_replaced) {

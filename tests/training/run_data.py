@@ -204,7 +204,7 @@ def check_mixtures(answers, path):
 
 
 def check_refusals(data, examples, path):
-    call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "question", "--field", "completion", examples, fails="examples.jsonl:1: no field 'question'")
+    call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "question", "--field", "completion", examples, fails="examples.jsonl:1: no field 'question'; there is 'prompt', 'completion' (choose with --prompt-field)")
     call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "prompt", "--documents", "chunks", examples, fails="--prompt-field is for JSON lines")
     call(program("hc_prepare"), "--out", path("plain"), "--field", "completion", examples)
     command = [program("hc_train"), *MODEL, "--out-dir", path("bad"), "--max-iters", 1, "--data-dir"]
