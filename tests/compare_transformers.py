@@ -26,6 +26,7 @@ from compared_programs import Programs
 from safetensors.torch import load_file, save_file
 
 LOGITS, LOSS, GRADIENT = 1e-4, 1e-5, 1e-4
+ADAM_EPS = 1e-6  # much larger than rounding errors of gradients, which decide the step where a gradient is nearly 0
 BATCH, CONTEXT = 3, 24
 
 failed = 0
@@ -187,7 +188,7 @@ def learning(model, tokens, targets, rate):
     matrices = [x for x in copy.parameters() if x.dim() > 1]
     others = [x for x in copy.parameters() if x.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=rate,
-                                  betas=(0.9, 0.95), eps=1e-8)
+                                  betas=(0.9, 0.95), eps=ADAM_EPS)
     torch.nn.functional.cross_entropy(copy(tokens).logits.flatten(0, 1), targets.flatten(), ignore_index=-1).backward()
     torch.nn.utils.clip_grad_norm_(copy.parameters(), 1.0)
     optimizer.step()
@@ -227,7 +228,7 @@ def both_ways(bench):
         data = bench.path("batches")
         save_file({"x": tokens.int()[None, None].contiguous(), "y": targets.int()[None, None].contiguous()}, data)
         bench.run("hc_probe", "--train", "--checkpoint", folder, "--batch", data, "--out", step, "--device", bench.device, "--learning-rate", 1e-3,
-                  "--warmup-iters", 0, "--weight-decay", 0.1)
+                  "--warmup-iters", 0, "--weight-decay", 0.1, "--adam-eps", ADAM_EPS)
         moved = load_file(os.path.join(step, "model.safetensors"))
         theirs = ours_of(learning(model, tokens, targets, 1e-3))
         report("  a step of AdamW", 1e-3, max(off_by(moved[name], theirs[name]) for name in moved))
