@@ -2,15 +2,27 @@
 #include "runtime/device/compute.h"
 #include "runtime/system/error.h"
 #include <regex.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { MOST_PATTERN_BYTES = 1000 };
 
-/* Numbers of repetitions would multiply when they are nested, and names of parameters need none. */
+static bool has_back_reference(const char *pattern) {
+    for (const char *at = strchr(pattern, '\\'); at && at[1]; at = strchr(at + 2, '\\')) {
+        if (at[1] >= '0' && at[1] <= '9') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Numbers of repetitions would multiply when they are nested, and a few back references take minutes. Names of
+ * parameters need neither. */
 static int compile(const char *pattern, regex_t *compiled) {
     char reason[128];
-    if (strlen(pattern) > MOST_PATTERN_BYTES || strchr(pattern, '{')) {
-        return error_set("freeze: a pattern has at most %d bytes and no braces", MOST_PATTERN_BYTES);
+    if (strlen(pattern) > MOST_PATTERN_BYTES || strchr(pattern, '{') || has_back_reference(pattern)) {
+        return error_set("freeze: a pattern has at most %d bytes, no braces, and no references such as \\1",
+                         MOST_PATTERN_BYTES);
     }
     const int code = regcomp(compiled, pattern, REG_EXTENDED | REG_NOSUB);
     if (code == 0) {

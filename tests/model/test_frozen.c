@@ -128,6 +128,7 @@ UNIT_TEST(patterns_that_cannot_be_meant_are_refused) {
     assert_refused("(wte", "freeze = (wte is no regular expression: ");
     assert_refused("\x1b[31m(", "freeze = \\x1b[31m( is no regular expression: ");
     assert_refused("(((w{9,99}){9,99}){9,99}){9,99}", "no braces");
+    assert_refused("(.*)(.*)(.*)(.*)(.*)\\5\\4\\3\\2\\1", "no references such as");
     assert_refused(long_one, "at most 1000 bytes");
     assert_refused("hc_", "matches no parameter: names are like transformer.wte.weight");
     assert_refused("t", "matches all parameters: nothing would be trained");
