@@ -47,12 +47,18 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     }
 }
 
+#define MOST_EPS_IN_ROWS 1e-5 /* tens of sublayers then change logits by less than bf16 rounds them */
+
 /* Equal streams stay equal as long as rows of H_res sum to 1, and are read as one where H_pre sums to 1. The top
  * has to read them in the same way. */
 int mixed_check_upcycling(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const double least_share = 0.5 / (double)(config->n_streams - 1); /* see residual_share */
     char reduce[32];
+    if (residual->eps_in_rows && config->hc_eps > MOST_EPS_IN_ROWS) {
+        return error_set("with hc_eps = %g each sublayer takes that part of the streams: give at most %g",
+                         config->hc_eps, MOST_EPS_IN_ROWS);
+    }
     if (config->stream_reduce == STREAM_REDUCE_NORM_SUM || config->stream_reduce == STREAM_REDUCE_SUM_NORM) {
         options_word(STREAM_REDUCE_WORDS, config->stream_reduce, reduce, sizeof reduce);
         return error_set("stream_reduce = %s sums %" PRId64

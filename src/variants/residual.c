@@ -306,6 +306,7 @@ static const struct residual_variant variants[] = {
      .colour = "#1f77b4",
      .streams = STREAMS(2, 8),
      .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
+     .eps_in_rows = true,
      .leaves = mhc_leaves,
      .settings = mhc_settings},
     {.name = "mhc_lite",

@@ -100,6 +100,7 @@ struct residual_variant {
     unsigned promises;    /* of enum residual_promise */
     bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */
     bool uses_depth;      /* its kernel file sees SUBLAYERS, those of the model */
+    bool eps_in_rows;     /* with hc_eps, rows of H_res sum to 1 - hc_eps */
     const struct residual_leaf
         *leaves; /* ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after
                     the norm; vectors, matrices and scalars form the kernels' theta */

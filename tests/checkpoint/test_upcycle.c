@@ -184,6 +184,9 @@ UNIT_TEST(others_are_refused_in_words) {
     config.stream_expand = STREAM_EXPAND_COPY;
     config.hc_eps = 0.1;
     assert_refused(config, "hc_eps = 0.1 is too much");
+    config = upcycled_config("refusing", "mhc", 4);
+    config.hc_eps = 1e-4;
+    assert_refused(config, "with hc_eps = 0.0001 each sublayer takes that part of the streams");
     config = upcycled_config("refusing", "gated", 4);
     assert_refused(config, "this model has LayerNorms");
     config.norm = NORM_RMS;
