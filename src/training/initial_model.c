@@ -33,13 +33,18 @@ static int find_folder(const struct train_settings *settings, char **folder) {
 
 /* ---- its model */
 
+/* Whether the setting is one that agrees with any model: a vocabulary of 0, or stream_reduce = auto. */
+static bool is_open(const struct model_config *given, const char *name) {
+    return (strcmp(name, "vocab_size") == 0 && given->vocab_size == 0) ||
+           (strcmp(name, "stream_reduce") == 0 && given->stream_reduce == STREAM_REDUCE_AUTO);
+}
+
 static int check_same_model(const char *folder, const struct train_settings *settings,
                             const struct model_config *saved) {
     for (size_t i = 0; i < settings->spec_count; i++) {
         const struct option_spec *spec = &settings->specs[i];
-        /* a vocabulary of 0 is whatever there is */
-        const bool open = spec->name && strcmp(spec->name, "vocab_size") == 0 && settings->model.vocab_size == 0;
-        if (spec->given && !open && !model_config_same(saved, &settings->model, spec->name)) {
+        if (spec->given && !is_open(&settings->model, spec->name) &&
+            !model_config_same(saved, &settings->model, spec->name)) {
             return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
                              folder, spec->name);
         }

@@ -63,7 +63,7 @@ RUN_TEST(model_is_that_of_the_folder) {
     assert_false(files_exist(scratch_path("upcycled")));
     const int before = count_kernels();
     assert_in_range(before, 20, 80);
-    assert_done(TRAIN_FROM("plain/ckpt-0", "upcycled", "--residual", "shc"));
+    assert_done(TRAIN_FROM("plain/ckpt-0", "upcycled", "--residual", "shc", "--stream-reduce", "auto"));
     assert_int_equal(count_kernels(), before);
     assert_failed(TRAIN_FROM("plain/ckpt-0", "other", "--n-embd", "8", "--compile-only"), FAILED,
                   "was saved with another n_embd than the one given");
