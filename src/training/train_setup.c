@@ -432,7 +432,7 @@ static int open_sequence(struct trainer *trainer) {
     return 0;
 }
 
-/* Makes batches of whole documents, and prints how many sequences these fill. */
+/* Makes batches of whole documents, and prints how many sequences these fill, and in how many iterations. */
 static int open_documents(struct trainer *trainer) {
     struct batch_sampler *sampler = &trainer->train;
     if (batch_sampler_set_documents(sampler)) {
@@ -444,6 +444,10 @@ static int open_documents(struct trainer *trainer) {
         PRINT(trainer, "batches  of documents: %zu of %s fill %.1f %% of %" PRIu64 " sequences\n",
               token_file_documents(source->file)->count, token_file_name(source->file),
               100.0 * (double)token_file_count(source->file) / places, source->window_count);
+    }
+    if (sampler->source_count == 1) {
+        PRINT(trainer, "         %.1f iterations read each document once\n",
+              (double)sampler->sources->window_count / (double)sampler->global_rows);
     }
     return 0;
 }

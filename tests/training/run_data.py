@@ -127,7 +127,7 @@ def check_loss(data, path):
     """All sequences in one step: the loss is the mean over all targets, whatever the micro-batches."""
     x, y = pack(data)
     said = train(data, path("start"), "--batch-size", 1, "--gradient-accumulation-steps", len(x), "--max-iters", 1, "--learning-rate", "1e-12", "--min-lr", 0)
-    expect(" of %d sequences" % len(x) in said, "%d sequences are filled: %s" % (len(x), said))
+    expect(" of %d sequences\n         1.0 iterations read each document once" % len(x) in said, "%d sequences are filled: %s" % (len(x), said))
     write_batch(path("batch"), x, y)
     call(program("hc_probe"), "--checkpoint", path("start/ckpt-1"), "--batch", path("batch"), "--out", path("probe"), "--no-grad", "--device", "pocl")
     expected, found = read_loss(path("probe")), steps(path("start"))[0][0][0]
