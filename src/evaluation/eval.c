@@ -293,9 +293,7 @@ static int estimate_split(struct evaluation *evaluation) {
         return error_prefix("%s", token_file_name(evaluation->file));
     }
     const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
-                                     &evaluation->progress, &evaluation->loss);
-    evaluation->total.tokens =
-        (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
+                                     &evaluation->progress, &evaluation->total.tokens, &evaluation->loss);
     batch_sampler_release(&sampler);
     return status;
 }

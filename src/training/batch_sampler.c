@@ -286,12 +286,14 @@ static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct
 }
 
 /* The mean over all targets. Without a mask all batches have the same number. */
-static int mean_loss(const double *losses, const double *targets, int64_t batches, bool masked, double *loss) {
+static int mean_loss(const double *losses, const double *targets, int64_t batches, bool masked, uint64_t *count,
+                     double *loss) {
     double all = 0.0;
     *loss = 0.0;
     for (int64_t i = 0; i < batches; i++) {
         all += targets[i];
     }
+    *count = (uint64_t)all;
     if (!(all > 0.0)) {
         return error_set("the %" PRId64
                          " batches of an estimate of the loss have no target, since all their tokens "
@@ -305,9 +307,9 @@ static int mean_loss(const double *losses, const double *targets, int64_t batche
 }
 
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
-                  struct progress *progress, double *loss) {
-    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses), *targets = losses + batches;
-    int status = share_losses(gpt, ranks, sampler, batches, progress, losses, targets);
+                  struct progress *progress, uint64_t *targets, double *loss) {
+    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses), *counts = losses + batches;
+    int status = share_losses(gpt, ranks, sampler, batches, progress, losses, counts);
     if (status == 0) {
         losses[2 * batches] = interrupt_requested();
         status = ranks_sum(ranks, losses, 2 * (size_t)batches + 1);
@@ -316,7 +318,7 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch
         status = error_set("interrupted");
     }
     if (status == 0) {
-        status = mean_loss(losses, targets, batches, sampler->masked, loss);
+        status = mean_loss(losses, counts, batches, sampler->masked, targets, loss);
     }
     free(losses);
     return status;

@@ -77,8 +77,8 @@ float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration);
 enum { ESTIMATE_SEED = 0 };
 
 /* Mean over the targets of `batches` of the sampler's, always the same ones, without dropout. Fails if there is no
- * target. The ranks share the batches; the
- * mean does not depend on their number. progress shows where it is; NULL: nothing does. Collective. Stops early,
- * with the error "interrupted" on all ranks, when one of them is interrupted. */
+ * target. *targets is their number. The ranks share the batches; the mean does not depend on the number of ranks.
+ * progress shows where it is; NULL: nothing does. Collective. Stops early, with the error "interrupted" on all
+ * ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
-                  struct progress *progress, double *loss);
+                  struct progress *progress, uint64_t *targets, double *loss);

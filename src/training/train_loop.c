@@ -106,7 +106,7 @@ static int measure_validation(struct trainer *trainer, size_t index, struct prog
     return validation->whole
                ? score_split(&trainer->gpt, trainer->ranks, file, progress, &tokens, &validation->loss)
                : estimate_loss(&trainer->gpt, trainer->ranks, &validation->estimate, trainer->settings->eval_iters,
-                               progress, &validation->loss);
+                               progress, &tokens, &validation->loss);
 }
 
 /* Both losses; that of validation is the mean of the folders' by their shares. The progress line counts their
@@ -115,6 +115,7 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     const int64_t batches = trainer->settings->eval_iters;
     const struct mixture *data = &trainer->data;
     struct progress progress;
+    uint64_t targets;
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
     if (!progress.terminal) { /* a log gets no more lines than from training alone */
@@ -124,8 +125,8 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     progress.task = task;
     snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->parts->data.train));
     progress_show(&progress, "batches", 0, batches, "", false);
-    int status =
-        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
+    int status = estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress,
+                               &targets, train_loss);
     *val_loss = 0.0;
     for (size_t i = 0; status == 0 && i < data->count; i++) {
         snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->parts[i].data.val));

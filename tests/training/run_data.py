@@ -152,6 +152,19 @@ def check_runs(data, path):
     train(data, path("random"), *common, "--max-iters", 2, "--train-batches", "random", "--eval-batches", "sampled")
 
 
+def check_evaluations(data, path):
+    """hc_eval computes the losses of the run, and counts targets only."""
+    _, documents = read_split(data, "val")
+    targets = int(sum(length - prompt for length, prompt in documents)) - (documents[0][1] == 0)
+    last = steps(path("once"))[1][12]
+    for i, options in enumerate((["--split", "val"], ["--split", "train", "--eval-iters", 3, "--batch-size", 2])):
+        call(program("hc_eval"), "--checkpoint", path("once/ckpt-12"), "--data", data, "--device", "pocl", "--json", path("eval.json"), *options)
+        with open(path("eval.json"), encoding="utf-8") as file:
+            found = json.load(file)
+        expect(abs(found["loss"] - last[i]) < 1e-5 * last[i], "hc_eval has the loss of the run, %g: %s" % (last[i], found))
+        expect(found["tokens"] == targets if i == 0 else 0 < found["tokens"] < 3 * 2 * CONTEXT, "%d targets are counted: %s" % (targets, found))
+
+
 def write_text(path, words, data):
     chosen = random.Random(len(words))
     with open(path + ".txt", "w", encoding="utf-8") as file:
@@ -231,6 +244,7 @@ def main():
         check_prepared(data, examples)
         check_loss(data, path)
         check_runs(data, path)
+        check_evaluations(data, path)
         check_mixtures(data, path)
         check_refusals(data, path("examples.jsonl"), path)
 
