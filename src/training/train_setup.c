@@ -274,15 +274,23 @@ static bool is_another(const char *before, const char *now) {
 static int take_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
                      char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
     const struct train_settings *settings = trainer->settings;
-    const char *name = trainer->data.count > 1 ? settings->data_dir : file ? token_file_name(file) : "";
+    const bool is_mixture = trainer->data.count > 1;
+    const char *name = is_mixture ? settings->data_dir : file ? token_file_name(file) : "";
     if (is_another(before, now)) {
+        if (!settings->accept_new_data && is_mixture) {
+            return error_set(
+                "data_dir = %s has other files or weights than %s was trained on: losses would not compare. Give "
+                "the same mixture, or --accept-new-data if the run shall go on with this one",
+                name, folder);
+        }
         if (!settings->accept_new_data) {
             return error_set(
                 "%s is not the file that %s was trained on: losses would not compare. Put that file back, "
                 "or give --accept-new-data if the run shall go on with this one",
                 name, folder);
         }
-        PRINT(trainer, "data     %s is another file than before, as accepted\n", name);
+        PRINT(trainer, "data     %s is another %s than before, as accepted\n", name,
+              is_mixture ? "mixture" : "file");
     }
     if (*now) {
         memcpy(before, now, CHECKSUM_SIZE);
