@@ -13,7 +13,8 @@ static struct program program = {
         "With --data: mean loss and perplexity on train.bin or val.bin. Windows of block_size tokens follow each "
         "other without overlap, and each token but the file's first is predicted once, from those before it in its "
         "window, as hc_train does with eval_batches = whole. --eval-iters N takes N batches at fixed places "
-        "instead, as eval_batches = sampled does; with the run's --batch-size the numbers are the same.\n"
+        "instead, as eval_batches = sampled does; with the run's --batch-size the numbers are the same. "
+        "Prompts, of hc_prepare --prompt-field, are not predicted.\n"
         "With FILE...: perplexity of documents per word, byte and token, and bits per byte, as EleutherAI's "
         "lm-evaluation-harness computes them from rolling log-likelihoods: each document by itself behind "
         "<|endoftext|>, windows of block_size tokens, a last window that reaches back for context, and a softmax "
@@ -21,11 +22,9 @@ static struct program program = {
         "are JSON lines, with a document in --field of each line; all may be gzip or zstd, and - is standard "
         "input.\n"
         "With --task NAME FILE: accuracy in a downstream task, whose questions are JSON lines with the fields of "
-        "its "
-        "data set on Hugging Face. The answer is the choice with the largest log-likelihood (acc), or the largest "
-        "per "
-        "character (acc_norm); of lambada, accuracy and perplexity of the last word. Prompts are those of "
-        "lm-evaluation-harness.\n"
+        "its data set on Hugging Face. The answer is the choice with the largest log-likelihood (acc), or the "
+        "largest per character (acc_norm). For lambada: accuracy and perplexity of the last word. Prompts are "
+        "those of lm-evaluation-harness.\n"
         "Under mpirun the ranks share the work, with the same results.",
     .info.usage = "--checkpoint DIR (--data DIR | FILE... | --task NAME FILE) [OPTIONS]",
     .info.examples =

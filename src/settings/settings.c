@@ -77,15 +77,12 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         FLOAT("weight_decay", &settings->weight_decay, "0.1", 0, 10, "of Linear, embedding and projection weights"),
         FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
         FLOAT("new_learning_rate", &settings->new_learning_rate, "-1", -1, 10,
-              "highest learning rate of what a residual connection adds to a plain model (hc_attn, hc_mlp, hc_head "
-              "and so "
-              "on), with the same schedule: for a pretrained model more than learning_rate (-1: as of other "
-              "parameters; "
-              "0: they stay)"),
+              "highest learning rate of the parameters that a residual connection adds to a plain model (hc_attn, "
+              "hc_mlp, hc_head, mudd), with the same schedule. For a pretrained model it should be above "
+              "learning_rate (-1: as of other parameters; 0: they keep their values)"),
         TEXT("freeze", &settings->freeze, "",
-             "keep parameters as they are, outside the gradient norm and without weight decay: those whose names "
-             "this "
-             "regular expression matches somewhere, such as 'wte|ln_'"),
+             "parameters whose names this regular expression matches somewhere, such as 'wte|ln_', keep their "
+             "values: they are not in the gradient norm, and have no weight decay"),
         CHOICE(
             "moments", &settings->moments, "fp32", MOMENTS_WORDS,
             "type in which AdamW's moments and Muon's momentum are kept. bf16: half the bytes, rounded up or down "
