@@ -60,9 +60,6 @@ static inline float clip_factor(float norm, float clip) {
     return clip > 0.0f && norm + 1e-6f > clip ? clip / (norm + 1e-6f) : 1.0f;
 }
 
-/* A vector of the embedding, wte's + wpe's; without POSITIONS there is no wpe. */
-#define EMBEDDED(word, place) (POSITIONS ? VEC_LOAD(word) + VEC_LOAD(place) : VEC_LOAD(word))
-
 /* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get
  * local memory: where all calls of a function pass the same array, LLVM writes its address into the function, and
  * there PoCL 3.1 does not find it: all threads share it then. */
@@ -282,6 +279,21 @@ static inline vec_t act_round(vec_t v) {
 #endif
 #define ACT_LOAD_SCALAR(p)     ACT_LOAD_N(1, p)
 #define ACT_STORE_SCALAR(v, p) ACT_STORE_N(1, v, p)
+
+/* Embeddings and weights of GEMMs are kept in fp32, or with MASTER as activations are. */
+#ifndef MASTER
+#define MASTER 0
+#endif
+#if MASTER
+typedef act_t master_t;
+#define MASTER_LOAD(p) ACT_LOAD(p)
+#else
+typedef float master_t;
+#define MASTER_LOAD(p) VEC_LOAD(p)
+#endif
+
+/* A vector of the embedding, wte's + wpe's; without POSITIONS there is no wpe. */
+#define EMBEDDED(word, place) (POSITIONS ? MASTER_LOAD(word) + MASTER_LOAD(place) : MASTER_LOAD(word))
 
 /* ---- sums and maxima over the lanes of a work-group, in a fixed order
  *

@@ -6,7 +6,7 @@
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *
  * Build constants: STREAMS (S), CHANNELS (C), SCALED, POSITIONS (there is a wpe), EMBED_NORM,
- * EMBED_EPSILON.
+ * EMBED_EPSILON, MASTER (common.cl).
  */
 #define ROW_LENGTH            (STREAMS * CHANNELS)
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
@@ -15,15 +15,18 @@
 
 /* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl;
  * scale [S, C]; gain [C]; scales [N] become the tokens' 1 / sqrt(...) with EMBED_NORM. */
-ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                  ulong wpe_at, ulong scale_at, ulong gain_at, int sequence, int first,
-                                  float dropout, ulong key, ulong first_row, __global act_t *streams,
-                                  __global float *squares, __global float *scales) {
+ROW_KERNEL void embedding_forward(__global const int *tokens, __global const master_t *tables, ulong wte_at,
+                                  ulong wpe_at, __global const float *parameters, ulong scale_at, ulong gain_at,
+                                  int sequence, int first, float dropout, ulong key, ulong first_row,
+                                  __global act_t *streams, __global float *squares, __global float *scales) {
     GROUP_SCRATCH(scratch);
+    if (!SCALED && !EMBED_NORM) {
+        UNUSED_POINTER(parameters);
+    }
     const size_t token = get_group_id(0);
     const size_t position = first + token % sequence;
-    __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS;
-    __global const float *place = parameters + wpe_at + position * CHANNELS;
+    __global const master_t *word = tables + wte_at + (size_t)tokens[token] * CHANNELS;
+    __global const master_t *place = tables + wpe_at + position * CHANNELS;
     __global act_t *row = streams + token * ROW_LENGTH;
     vec_t sums[DISTINCT];
     CLEAR(vec_t, sums, DISTINCT);
@@ -116,12 +119,13 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
 
 /* Gradient of the scales: d_scale_s = sum over tokens of d_streams_s e. One work-group a chunk of tokens: partials
  * [chunks, S, C], its part of the sum. */
-ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                      ulong wpe_at, ulong gain_at, int sequence, float dropout, ulong key,
-                                      ulong first_row, __global const act_t *d_streams,
+ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const master_t *tables, ulong wte_at,
+                                      ulong wpe_at, __global const float *parameters, ulong gain_at, int sequence,
+                                      float dropout, ulong key, ulong first_row, __global const act_t *d_streams,
                                       __global const float *scales, ulong count, ulong per_chunk,
                                       __global float *partials) {
     if (!EMBED_NORM) {
+        UNUSED_POINTER(parameters);
         UNUSED_POINTER(scales);
     }
     const size_t first = get_group_id(0) * per_chunk;
@@ -130,8 +134,8 @@ ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const
         vec_t sums[STREAMS];
         CLEAR(vec_t, sums, STREAMS);
         for (size_t token = first; token < last; token++) {
-            __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS + c;
-            __global const float *place = parameters + wpe_at + token % sequence * CHANNELS + c;
+            __global const master_t *word = tables + wte_at + (size_t)tokens[token] * CHANNELS + c;
+            __global const master_t *place = tables + wpe_at + token % sequence * CHANNELS + c;
             const float norm = EMBED_NORM ? scales[token] : 1.0f;
             const vec_t e = NORMED(EMBEDDED(word, place), norm, parameters + gain_at + c);
             const vec_t x = dropout_vector(e, key, first_row + token, c, dropout);

@@ -3,15 +3,15 @@
  *
  *   n = x scale    e = g n    d_g = sum over tokens of d_e n    d_x = scale (g d_e - n mean over C of (g d_e n))
  *
- * Build constants: CHANNELS (C), POSITIONS.
+ * Build constants: CHANNELS (C), POSITIONS, MASTER (common.cl).
  */
 
 /* One work-group a chunk of tokens [N]: d_embedding [N, C], which is d_e, becomes d_x; partials [chunks, C] are the
  * chunks' parts of d_g. */
-ROW_KERNEL void embedding_norm_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                        ulong wpe_at, ulong gain_at, int sequence, __global const float *scales,
-                                        ulong count, ulong per_chunk, __global float *d_embedding,
-                                        __global float *partials) {
+ROW_KERNEL void embedding_norm_backward(__global const int *tokens, __global const master_t *tables, ulong wte_at,
+                                        ulong wpe_at, __global const float *parameters, ulong gain_at, int sequence,
+                                        __global const float *scales, ulong count, ulong per_chunk,
+                                        __global float *d_embedding, __global float *partials) {
     GROUP_SCRATCH(scratch);
     const size_t first = get_group_id(0) * per_chunk;
     const size_t last = min((ulong)(first + per_chunk), count);
@@ -19,8 +19,8 @@ ROW_KERNEL void embedding_norm_backward(__global const int *tokens, __global con
     vec_t d_gain[SLOTS(CHANNELS)];
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     for (size_t token = first; token < last; token++) {
-        __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS;
-        __global const float *place = parameters + wpe_at + token % sequence * CHANNELS;
+        __global const master_t *word = tables + wte_at + (size_t)tokens[token] * CHANNELS;
+        __global const master_t *place = tables + wpe_at + token % sequence * CHANNELS;
         __global float *d_row = d_embedding + token * CHANNELS;
         const float scale = scales[token];
         vec_t sum = (vec_t)(0.0f);

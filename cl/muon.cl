@@ -9,7 +9,8 @@
  * Where r > k, A = X^T X and X = X (a I + b A + c A A), which is the same transposed. A norm of all gradients
  * that is not finite leaves W and m as they were. A launch takes a batch of matrices of one shape. Matrices lie in
  * the arena at any place, and in scratch one behind the other. ACT is the type of X and A; for muon_update it is
- * that of activations. VEC is 1 on GPUs. With MOMENTS m is rounded as it is stored (rounding.cl). */
+ * that of activations. VEC is 1 on GPUs. With MOMENTS m is rounded as it is stored, and with MASTER W, which then
+ * is in weights_lowp alone, in bf16 (rounding.cl). */
 #define LEAST_NORM 1e-7f
 
 /* load_<what>: VEC numbers from p on, of which only `left` are there, then zeros; store_<what>: those that are. */
@@ -132,18 +133,25 @@ ROW_KERNEL void muon_polynomial(__global const act_t *gram, __global const float
 
 /* W = W keep - step x, with keep = 1 - rate * decay and step = rate * scale, of matrices that begin at `first`,
  * first + apart, ... in the arena, and in x [matrices, count] at x_at. With ACT the new weights are also stored as
- * act_t, for GEMMs. */
+ * act_t, for GEMMs. key: of this step's random bits, for MASTER. */
 __kernel void muon_update(__global float *weights, __global act_t *weights_lowp, ulong first, ulong apart,
-                          ulong count, __global const float *x, ulong x_at, float keep, float step,
+                          ulong count, __global const float *x, ulong x_at, float keep, float step, ulong key,
                           __global const float *norm) {
     const ulong matrix = MATRIX(count), i = PLACE(count);
     if (i >= count || !isfinite(norm[0])) {
         return;
     }
     const ulong at = first + matrix * apart + i;
-    const vec_t w =
-        load_floats(weights + at, count - i) * keep - step * load_floats(x + x_at + matrix * count + i, count - i);
+    const vec_t change = step * load_floats(x + x_at + matrix * count + i, count - i);
+#if MASTER
+    bits_t others = (bits_t)(0u), random = (bits_t)(0u);
+    rounding_bits(key, at, &others, &random);
+    const vec_t w = round_randomly(load_acts(weights_lowp + at, count - i) * keep - change, random);
+    UNUSED_POINTER(weights);
+#else
+    const vec_t w = load_floats(weights + at, count - i) * keep - change;
     store_floats(w, weights + at, count - i);
+#endif
     if (ACT) {
         store_acts(w, weights_lowp + at, count - i);
     } else {

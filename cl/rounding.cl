@@ -6,7 +6,8 @@
  * stays what it is, as infinities do, and NaN stays NaN; a finite number above the largest one becomes that. r
  * depends on a key and on the number of the element alone: not on the width of vectors, and not on the rank.
  *
- * MOMENTS: how the optimizer's states are stored: 0 fp32, 1 bf16. */
+ * MOMENTS: how the optimizer's states are stored: 0 fp32, 1 bf16; MASTER: how embeddings and weights of GEMMs are
+ * (common.cl). */
 #ifndef MOMENTS
 #define MOMENTS 0
 #endif

@@ -72,15 +72,19 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
     const uint64_t at = tensors->of_optimizer ? optimizer_state_place(tensors->gpt->options.optimizer, parameters,
                                                                       place.state, in_arena)
                                               : in_arena;
-    const struct buffer *arena = tensors->of_optimizer ? parameters->states[place.state] : parameters->weights;
+    const struct buffer *states = parameters->states[place.state];
     const struct state_share *share = tensors->of_optimizer ? tensors->gpt->options.state_share : NULL;
     struct compute *compute = tensors->gpt->compute;
     if (share) {
         return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
                          : share->read(share, compute, parameters, place.state, in_arena, count, values);
     }
-    return to_device ? buffer_write_floats(compute, arena, at, values, count)
-                     : buffer_read_floats(compute, arena, at, values, count);
+    if (!tensors->of_optimizer) {
+        return to_device ? parameters_write(compute, parameters, at, count, values)
+                         : parameters_read(compute, parameters, at, count, values);
+    }
+    return to_device ? buffer_write_floats(compute, states, at, values, count)
+                     : buffer_read_floats(compute, states, at, values, count);
 }
 
 /* States of bf16 are bf16 in the file, too, where this is exact. */

@@ -253,8 +253,7 @@ static int load_tensor(const struct tensor_files *files, struct gpt *gpt, size_t
         const struct parameter *parameter = find_ours(&gpt->config, &gpt->parameters, tensor, group);
         float *leaf = memory_allocate(parameter->elements, sizeof *leaf);
         copy_leaf(&gpt->config, tensor, group, leaf, values, true);
-        status = buffer_write(gpt->compute, gpt->parameters.weights, parameter->offset * sizeof *leaf, leaf,
-                              parameter->elements * sizeof *leaf);
+        status = parameters_write(gpt->compute, &gpt->parameters, parameter->offset, parameter->elements, leaf);
         free(leaf);
     }
     free(values);

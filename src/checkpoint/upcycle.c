@@ -80,8 +80,7 @@ static int load_piece(void *context, size_t number, uint64_t first, uint64_t cou
     const struct parameter *plain = parameters_find(&all->plain, parameter->name);
     const int status = plain ? weights_read(all->weights, plain, false, first, count, values)
                              : new_values(all, parameter, first, count, values);
-    return status || buffer_write(all->gpt->compute, parameters->weights,
-                                  (parameter->offset + first) * sizeof *values, values, count * sizeof *values)
+    return status || parameters_write(all->gpt->compute, parameters, parameter->offset + first, count, values)
                ? error_prefix("tensor '%s'", parameter->name)
                : 0;
 }

@@ -21,7 +21,8 @@ struct eval_settings {
     struct tokenizer_settings tokenizer;
     char *json, *per_document;
     struct device_settings device;
-    int dtype; /* an enum element_type, or TYPE_AUTO */
+    int dtype;  /* an enum element_type, or TYPE_AUTO */
+    int master; /* an enum element_type: see gpt_options */
 };
 
 /* Collective. Prints the metrics (rank 0); on failure the error text is set, see ranks_end_others. */

@@ -280,6 +280,7 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
                                         .muon_dtype = settings->optimizer.muon_dtype,
                                         .freeze = settings->train ? settings->optimizer.freeze : NULL,
                                         .moments = (enum element_type)settings->optimizer.moments,
+                                        .master = (enum element_type)settings->optimizer.master,
                                         .freeze_alpha_res =
                                             settings->train && settings->optimizer.freeze_alpha_res};
     status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||

@@ -67,7 +67,8 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
         .weights_lowp = parameters->weights_lowp,
         .first_moments = parameters->states[0],
         .second_moments = parameters->states[1],
-        .decayed = settings->decay_all ? parameters->elements : parameters->decayed,
+        .decayed_from = settings->decay_all ? 0 : parameters->decayed_from,
+        .narrow_from = parameters->narrow_from,
     };
     if (part.count > 0) {
         adamw_step(&gpt->operations, &arenas, part, &step, gpt->gradient_norm);

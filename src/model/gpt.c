@@ -32,11 +32,17 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
  * hyper-connections are fused: frame_is_fused (operations.h); whether bias and
  * GELU are part of a GEMM: linear.c. */
 
-static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
-    return (struct embedding){{arena, gpt->parameters.token_embedding},
-                              {arena, gpt->parameters.position_embedding},
-                              {arena, gpt->parameters.stream_scale},
-                              {arena, gpt->parameters.embed_gain}};
+/* Weights or gradients; `tables` are those of the embeddings. */
+static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *tables,
+                                     const struct buffer *others) {
+    return (struct embedding){{tables, gpt->parameters.token_embedding},
+                              {tables, gpt->parameters.position_embedding},
+                              {others, gpt->parameters.stream_scale},
+                              {others, gpt->parameters.embed_gain}};
+}
+
+static struct embedding embedding_weights(const struct gpt *gpt) {
+    return embedding_of(gpt, parameters_narrow(&gpt->parameters), gpt->parameters.weights);
 }
 
 static struct embedding_input embedding_input_of(const struct gpt *gpt) {
@@ -74,14 +80,13 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
-    const struct parameters *parameters = &gpt->parameters;
     const struct sublayer *sublayer = gpt->sublayers;
     const struct frame *frame = gpt->frame;
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
     const struct embedding_input input = embedding_input_of(gpt);
-    embedding_forward(&gpt->operations, &input, pass.position, embedding_of(gpt, parameters->weights),
-                      sublayer->mix.streams, sublayer->mix.squares);
+    embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt), sublayer->mix.streams,
+                      sublayer->mix.squares);
     if (frame->begin) {
         frame->begin(gpt);
     }
@@ -232,13 +237,13 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
  * zeroed buffer of their own, so that several ranks can sum the head's part meanwhile. */
 static void embedding_part_backward(struct gpt *gpt) {
     const struct row_gradients *rows = &gpt->row_gradients;
-    struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients);
+    struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients, gpt->parameters.gradients);
     struct token_groups groups = gpt->groups;
     if (rows->count) {
         gradients.tokens = (struct span){rows->rows, 0};
         groups.ids = rows->places;
     }
-    const struct embedding weights = embedding_of(gpt, gpt->parameters.weights);
+    const struct embedding weights = embedding_weights(gpt);
     const struct embedding_input input = embedding_input_of(gpt);
     embedding_backward(&gpt->operations, &input, groups, weights, gpt->scratch.d_streams, gpt->scratch.d_embedding,
                        gradients, gpt->parameters.accumulate);

@@ -54,7 +54,8 @@ static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements;
-    struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
+    parameters->wide = gpt->options.master == ELEMENT_FP32 ? elements : parameters->narrow_from;
+    struct buffer *weights = memory_plan_add(plan, "weights", parameters->wide, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.state_share; /* else nobody else wants them */
     parameters->weights = weights;
     parameters->weights_lowp = gpt->options.type == ELEMENT_FP32
@@ -261,6 +262,14 @@ static int check_options(const struct gpt *gpt) {
         gpt->options.optimizer->matrices) {
         return error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32");
     }
+    if (options->master == ELEMENT_BF16 && options->type != ELEMENT_BF16) {
+        return error_set("master = bf16 needs dtype = bf16, not %s: give --dtype bf16, or --master fp32",
+                         element_name(options->type));
+    }
+    if (options->master == ELEMENT_BF16 && options->state_share) {
+        return error_set("master = bf16 and shard_optimizer cannot be together: ranks send each other new weights "
+                         "in fp32");
+    }
     return 0;
 }
 
@@ -297,6 +306,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .activation = config->activation,
         .type = gpt->options.type,
         .moments = gpt->options.moments,
+        .master = gpt->options.master,
         .forward_only = !is_training(gpt),
         .muon = is_training(gpt) && gpt->options.optimizer->matrices,
         .muon_type = muon_type(gpt),

@@ -49,6 +49,8 @@ struct gpt_options {
     bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
     int muon_dtype;        /* enum muon_dtype, of an optimizer that iterates on matrices */
     enum element_type moments; /* type of the optimizer's states: ELEMENT_FP32 or ELEMENT_BF16 */
+    enum element_type master;  /* type in which weights are kept; ELEMENT_BF16: of `narrow` parameters there is no
+                                  fp32, which needs bf16 for `type` as well */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;
 };

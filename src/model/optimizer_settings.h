@@ -17,6 +17,7 @@ struct optimizer_settings {
     double weight_decay;
     double grad_clip; /* largest global norm; 0: no clipping */
     int moments;      /* enum element_type of the states: ELEMENT_FP32, or ELEMENT_BF16, rounded stochastically */
+    int master;       /* the same of embeddings and Linear layers' weights */
     /* AdamW */
     double beta1, beta2;
     double adam_eps;
@@ -40,7 +41,7 @@ struct optimizer_settings {
     bool freeze_alpha_res;
 };
 
-#define MOMENTS_WORDS "fp32|bf16" /* in the order of enum element_type */
+#define KEPT_TYPE_WORDS "fp32|bf16" /* of moments and master, in the order of enum element_type */
 
 #define MUON_SCALE_WORDS "match_rms_adamw|original"
 enum muon_scale { MUON_MATCH_RMS_ADAMW, MUON_ORIGINAL };

@@ -43,6 +43,7 @@ static struct parameter *add_weight(struct parameter_builder *builder, uint64_t 
                                     size_t rows, size_t columns, double deviation) {
     struct parameter *parameter = add(builder, home, name, ".weight", 2, (uint64_t[]){rows, columns});
     parameter->decayed = true;
+    parameter->narrow = true;
     parameter->deviation = deviation;
     return parameter;
 }
@@ -191,17 +192,24 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     add_frame(&builder, top);
 }
 
-/* ---- the arena: weights with decay first, so that the optimizer needs one comparison for it; in both halves the
- * parameters of a sublayer are adjacent, since a backward pass completes their gradients together */
+/* ---- the arena: weights with decay last, so that the optimizer needs one comparison for it, and behind the others
+ * of them the narrow ones; in all parts the parameters of a sublayer are adjacent,
+ * since a backward pass completes their gradients together */
+
+enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_NARROW, ARENA_PARTS };
+
+static enum arena_part part_of(const struct parameter *parameter) {
+    return parameter->narrow ? PART_NARROW : parameter->decayed ? PART_DECAYED : PART_UNDECAYED;
+}
 
 /* Places the parameters of one sublayer from offset `next` on, and returns the offset behind them. Small leaves
  * have no gaps between them, as kernels expect of theta. */
-static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, bool decayed, size_t *placed,
-                               uint64_t next) {
+static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, enum arena_part part,
+                               size_t *placed, uint64_t next) {
     bool after_small = false;
     for (size_t i = 0; i < parameters->count; i++) {
         struct parameter *parameter = &parameters->table[i];
-        if (parameter->decayed != decayed || parameter->sublayer != sublayer) {
+        if (part_of(parameter) != part || parameter->sublayer != sublayer) {
             continue;
         }
         const bool small = parameter->leaf && residual_leaf_is_small(parameter->leaf);
@@ -224,12 +232,15 @@ static void place(struct parameters *parameters) {
     uint64_t next = 0;
     size_t placed = 0;
     parameters->in_arena = memory_allocate(parameters->count, sizeof *parameters->in_arena);
-    for (int pass = 0; pass < 2; pass++) {
+    uint64_t firsts[ARENA_PARTS];
+    for (int part = 0; part < ARENA_PARTS; part++) {
+        firsts[part] = next;
         for (int64_t sublayer = -1; sublayer <= top; sublayer++) {
-            next = place_sublayer(parameters, sublayer, pass == 0, &placed, next);
+            next = place_sublayer(parameters, sublayer, (enum arena_part)part, &placed, next);
         }
-        parameters->decayed = pass == 0 ? next : parameters->decayed;
     }
+    parameters->decayed_from = firsts[PART_DECAYED];
+    parameters->narrow_from = firsts[PART_NARROW];
     parameters->elements = next;
 }
 
@@ -284,14 +295,45 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
     return NULL;
 }
 
-/* ---- initialisation */
+/* ---- weights */
+
+const struct buffer *parameters_narrow(const struct parameters *parameters) {
+    return parameters->wide < parameters->elements ? parameters->weights_lowp : parameters->weights;
+}
+
+/* How many of `count` weights from `first` on have fp32. */
+static uint64_t wide_of(const struct parameters *parameters, uint64_t first, uint64_t count) {
+    return first < parameters->wide ? size_smaller(count, parameters->wide - first) : 0;
+}
+
+int parameters_read(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
+                    float *values) {
+    const uint64_t wide = wide_of(parameters, first, count);
+    return (wide && buffer_read_floats(compute, parameters->weights, first, values, wide)) ||
+                   (wide < count && buffer_read_floats(compute, parameters->weights_lowp, first + wide,
+                                                       values + wide, count - wide))
+               ? -1
+               : 0;
+}
+
+int parameters_write(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
+                     const float *values) {
+    const uint64_t wide = wide_of(parameters, first, count);
+    return (wide && buffer_write_floats(compute, parameters->weights, first, values, wide)) ||
+                   (wide < count && buffer_write_floats(compute, parameters->weights_lowp, first + wide,
+                                                        values + wide, count - wide))
+               ? -1
+               : 0;
+}
 
 void parameters_round(struct compute *compute, const struct parameters *parameters) {
     if (parameters->weights_lowp != parameters->weights) {
         convert_elements(compute, (struct span){parameters->weights, 0}, (struct span){parameters->weights_lowp, 0},
-                         parameters->elements);
+                         parameters->wide);
     }
 }
+
+/* ---- initialisation */
 
 /* One parameter's initial values: PIECE of them at a time. */
 struct initialisation {
@@ -336,8 +378,7 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
         float *values = memory_allocate(parameter->elements, sizeof *values);
         struct initialisation all = {parameter, config, seed, values};
         const bool failed = parallel_run(groups_for(parameter->elements, PIECE), initialise_piece, &all) ||
-                            buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
-                                         parameter->elements * sizeof *values);
+                            parameters_write(compute, parameters, parameter->offset, parameter->elements, values);
         free(values);
         if (failed) {
             return error_prefix("cannot initialise %s", parameter->name);

@@ -18,6 +18,7 @@ struct parameter {
     bool frozen;     /* training leaves it as it is: see frozen.h */
     bool auxiliary;  /* of the residual connection: a plain model has none of this name */
     bool decayed;    /* takes weight decay */
+    bool narrow;     /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
      * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
     uint64_t matrices[PARAMETER_MOST_MATRICES];
@@ -65,7 +66,8 @@ struct parameters {
     size_t *in_arena;                             /* [count] places in the table, by offset */
     struct arena_place *places;                   /* [count] for each of in_arena */
     uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
-    uint64_t decayed;                             /* elements before this take weight decay */
+    uint64_t decayed_from;                        /* elements from this on take weight decay */
+    uint64_t narrow_from;                         /* elements from this on are of narrow parameters */
     uint64_t total;                               /* parameters, without gaps */
     uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
@@ -75,12 +77,12 @@ struct parameters {
     bool head_frozen;                             /* its gradient stays zero: see frozen.h */
     uint64_t head_bias;                           /* offset of lm_head.bias [V], with head_bias */
     struct sublayer_offsets *sublayers;           /* 2 n_layer + 1: the last is the top's */
-    /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
-    const struct buffer *weights, *gradients,
-        *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer; see
-                                          optimizer_state_place */
+    /* The arenas; the model owns them. Gaps are zero in all: nothing writes there. weights [wide] float; gradients
+     * [elements] float; states: what the optimizer keeps, NULL if it has fewer, see optimizer_state_place */
+    const struct buffer *weights, *gradients, *states[2];
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
+    uint64_t wide;                     /* elements that have fp32 weights: all, or with --master bf16 narrow_from */
 };
 
 /* What rows are added to the table with: branches and frames add their own. */
@@ -122,6 +124,16 @@ void parameters_add_gain(struct parameter_builder *builder, const char *name, si
 /* Builds the table; the model sets the buffers. */
 void parameters_create(const struct model_config *config, struct parameters *parameters);
 void parameters_release(struct parameters *parameters);
+
+/* Where embeddings and weights of GEMMs are kept: `weights`, or if there is no fp32 of them weights_lowp. */
+const struct buffer *parameters_narrow(const struct parameters *parameters);
+
+/* Read or write weights [first, first + count) of the arena as floats, which are rounded to nearest where there is
+ * no fp32. parameters_round must follow what was written. Wait. */
+int parameters_read(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
+                    float *values);
+int parameters_write(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
+                     const float *values);
 
 /* Rounds the weights to weights_lowp, after they were written from the host; the optimizer's step does it by
  * itself. Launches. */

@@ -13,8 +13,9 @@ void embedding_forward(struct operations *operations, const struct embedding_inp
     const bool normed = operations->shape.embed_norm;
     RUN_ROWS(embedding_forward, count, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_U64(weights.scale.offset), ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence),
-             ARG_I32(first), ARG_DROPOUT(input->dropout), ARG_OUT(streams, count * copies * channels),
+             ARG_SPAN_IN(weights.scale, operations->shape.scaled ? copies * channels : 0),
+             ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence), ARG_I32(first),
+             ARG_DROPOUT(input->dropout), ARG_OUT(streams, count * copies * channels),
              ARG_OUT(squares, count * copies), ARG_OUT(normed ? input->scales : squares, normed ? count : 0));
 }
 
@@ -27,9 +28,10 @@ static void scale_backward(struct operations *operations, const struct embedding
     const bool normed = operations->shape.embed_norm;
     RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence), ARG_DROPOUT(input->dropout),
-             ARG_IN(d_streams, count * width), ARG_IN(normed ? input->scales : d_streams, normed ? count : 0),
-             ARG_U64(count), ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
+             ARG_SPAN_IN(weights.gain, normed ? channels : 0), ARG_I32(input->tokens.sequence),
+             ARG_DROPOUT(input->dropout), ARG_IN(d_streams, count * width),
+             ARG_IN(normed ? input->scales : d_streams, normed ? count : 0), ARG_U64(count),
+             ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}},
                  accumulate);
 }
@@ -42,7 +44,7 @@ static void norm_backward(struct operations *operations, const struct embedding_
     const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
     RUN_ROWS(embedding_norm_backward, chunks.chunks, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
-             ARG_U64(weights.gain.offset), ARG_I32(input->tokens.sequence), ARG_IN(input->scales, count),
+             ARG_SPAN_IN(weights.gain, channels), ARG_I32(input->tokens.sequence), ARG_IN(input->scales, count),
              ARG_U64(count), ARG_U64(chunks.per_chunk), ARG_IN_OUT(d_embedding, count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * channels));
     add_partials(operations, chunks.chunks, channels,

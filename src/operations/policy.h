@@ -47,6 +47,8 @@ struct operation_shape {
     double attn_scale;                   /* of attention scores; 0: 1 / sqrt(D) */
     enum element_type type;              /* of activations */
     enum element_type moments;           /* of the optimizer's states: ELEMENT_FP32 or ELEMENT_BF16 */
+    enum element_type master;            /* of embeddings and weights of GEMMs: ELEMENT_FP32; or ELEMENT_BF16, if
+                                            activations are */
     bool forward_only;                   /* there are no backward passes */
     bool muon;                           /* the optimizer is Muon */
     enum element_type muon_type;         /* of its iterations' matrices */

@@ -93,6 +93,7 @@ int main(int argc, char **argv) {
              "JSON lines, such as the training split; default: the questions, none of which is its own example"),
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype, "auto"),
+        MASTER_OPTION(&settings.master),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -37,7 +37,8 @@ struct settings {
     struct tokenizer_settings tokenizer;
     char *checkpoint, *prompt, *prompt_file;
     struct option_texts stops;
-    int dtype; /* enum element_type, or TYPE_AUTO */
+    int dtype;  /* enum element_type, or TYPE_AUTO */
+    int master; /* enum element_type: see gpt_options */
     int64_t seed, batch_size;
     bool compile_only;
     const struct option_spec *specs; /* the table that filled this */
@@ -122,7 +123,8 @@ static int open_model(struct session *session) {
     const int64_t samples = settings->sample.samples;
     struct device_settings device = settings->device;
     struct type_choice choice;
-    snprintf(session->purpose, sizeof session->purpose, "generation, type %d", settings->dtype);
+    snprintf(session->purpose, sizeof session->purpose, "generation, type %d, master %d", settings->dtype,
+             settings->master);
     session->ahead = (struct compile_ahead){.specs = settings->specs,
                                             .spec_count = settings->spec_count,
                                             .model = &session->config,
@@ -137,7 +139,8 @@ static int open_model(struct session *session) {
     const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
                                         .sequence = sequence_of(session),
                                         .mode = GPT_GENERATION,
-                                        .type = choice.type};
+                                        .type = choice.type,
+                                        .master = (enum element_type)settings->master};
     return gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt) ||
                    (!settings->compile_only && checkpoint_load_weights(settings->checkpoint, &session->gpt))
                ? -1
@@ -239,6 +242,7 @@ int main(int argc, char **argv) {
             "samples computed together: faster, for more memory"),
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype, "auto"),
+        MASTER_OPTION(&settings.master),
         COMPILE_ONLY_OPTION(&settings.compile_only),
     };
     settings.specs = specs;

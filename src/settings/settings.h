@@ -74,6 +74,13 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
 /* type: an int *, for an enum element_type or TYPE_AUTO; initial: the default's word */
 #define TYPE_OPTION(type, initial)                                                                                 \
     CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
-           "type of activations, their gradients and the low-precision weights in GEMMs; sums and master weights " \
-           "are always fp32. auto: bf16 where a GPU's matrix cores pass a test, or a "                             \
-           "CPU has bf16 instructions and the model at least 256 channels; else fp32")
+           "type of activations, their gradients and the low-precision weights in GEMMs; sums are always fp32, "   \
+           "and master weights unless --master says otherwise. auto: bf16 where a GPU's matrix cores pass a "      \
+           "test, or a CPU has bf16 instructions and the model at least 256 channels; else fp32")
+
+/* master: an int *, for an enum element_type; of programs that do not train */
+#define MASTER_OPTION(master)                                                                                      \
+    CHOICE("master", master, "fp32", KEPT_TYPE_WORDS,                                                              \
+           "type in which embeddings and the weights of Linear layers are kept. bf16, with --dtype bf16: those "   \
+           "that GEMMs read are the only ones, 2 bytes each instead of 6; the results are the same if the "        \
+           "checkpoint has no more digits than bf16")

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
+#include "runtime/system/sizes.h"
 #include "src/model/frozen.h"
 #include "src/model/row_gradients.h"
 #include <inttypes.h>
@@ -134,6 +135,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .muon_dtype = settings->optimizer.muon_dtype,
         .freeze = settings->optimizer.freeze,
         .moments = (enum element_type)settings->optimizer.moments,
+        .master = (enum element_type)settings->optimizer.master,
         .freeze_alpha_res = settings->optimizer.freeze_alpha_res,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };
@@ -314,18 +316,17 @@ int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
     if (ranks->count == 1) {
         return 0;
     }
-    const struct buffer *weights = gpt->parameters.weights;
-    const uint64_t bytes = gpt->parameters.elements * sizeof(float);
-    char *piece = memory_allocate(PIECE, sizeof(float));
+    const struct parameters *parameters = &gpt->parameters;
+    float *piece = memory_allocate(PIECE, sizeof *piece);
     int status = 0;
-    for (uint64_t done = 0, count; status == 0 && done < bytes; done += count) {
-        count = bytes - done < PIECE * sizeof(float) ? bytes - done : PIECE * sizeof(float);
-        status = (ranks->index == 0 && buffer_read(gpt->compute, weights, done, piece, count)) ||
-                 ranks_broadcast(ranks, piece, count) ||
-                 (ranks->index != 0 && buffer_write(gpt->compute, weights, done, piece, count));
+    for (uint64_t done = 0, count; status == 0 && done < parameters->elements; done += count) {
+        count = size_smaller(parameters->elements - done, PIECE);
+        status = (ranks->index == 0 && parameters_read(gpt->compute, parameters, done, count, piece)) ||
+                 ranks_broadcast(ranks, piece, count * sizeof *piece) ||
+                 (ranks->index != 0 && parameters_write(gpt->compute, parameters, done, count, piece));
     }
     free(piece);
-    parameters_round(gpt->compute, &gpt->parameters);
+    parameters_round(gpt->compute, parameters);
     return status ? -1 : 0;
 }
 
@@ -334,9 +335,8 @@ static int check_sum(struct gpt *gpt, uLong *sum) {
     float *piece = memory_allocate(PIECE, sizeof *piece);
     int status = 0;
     for (uint64_t done = 0, count; status == 0 && done < gpt->parameters.elements; done += count) {
-        count = gpt->parameters.elements - done < PIECE ? gpt->parameters.elements - done : PIECE;
-        status =
-            buffer_read(gpt->compute, gpt->parameters.weights, done * sizeof *piece, piece, count * sizeof *piece);
+        count = size_smaller(gpt->parameters.elements - done, PIECE);
+        status = parameters_read(gpt->compute, &gpt->parameters, done, count, piece);
         *sum = status ? 0 : crc32_z(*sum, (const Bytef *)piece, count * sizeof *piece);
     }
     free(piece);

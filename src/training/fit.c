@@ -105,26 +105,42 @@ static int try_micro_batches(struct search *search, int64_t least_tokens) {
     return status;
 }
 
+static int try_recompute(struct search *search) {
+    int status = 0;
+    for (int recompute = search->given->recompute; status == 0 && recompute <= RECOMPUTE_LAYER; recompute++) {
+        search->found.recompute = recompute;
+        status = try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0);
+    }
+    return status;
+}
+
+static bool may_round_weights(const struct train_settings *settings) {
+    return settings->dtype == ELEMENT_BF16 && !settings->shard_optimizer &&
+           settings->optimizer.master == ELEMENT_FP32;
+}
+
 static int try_all(struct search *search) {
-    const int given_moments = search->given->optimizer.moments, given_recompute = search->given->recompute;
+    const int given_moments = search->given->optimizer.moments;
     int status = 0;
     for (int moments = given_moments; status == 0 && moments <= ELEMENT_BF16; moments++) {
-        for (int recompute = given_recompute; status == 0 && recompute <= RECOMPUTE_LAYER; recompute++) {
-            search->found.optimizer.moments = moments;
-            search->found.recompute = recompute;
-            status = try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0);
-        }
+        search->found.optimizer.moments = moments;
+        status = try_recompute(search);
+    }
+    if (status == 0 && may_round_weights(search->given)) {
+        search->found.optimizer.master = ELEMENT_BF16;
+        status = try_recompute(search);
     }
     return status;
 }
 
 /* "--batch-size 2 --gradient-accumulation-steps 8 ..." */
 static const char *options_of(const struct train_settings *settings, char text[200]) {
-    snprintf(text, 200, "--batch-size %" PRId64 " --gradient-accumulation-steps %" PRId64 " --dtype %s%s%s",
+    snprintf(text, 200, "--batch-size %" PRId64 " --gradient-accumulation-steps %" PRId64 " --dtype %s%s%s%s",
              settings->batch_size, settings->gradient_accumulation_steps,
              element_name((enum element_type)settings->dtype),
              settings->recompute == RECOMPUTE_LAYER ? " --recompute layer" : "",
-             settings->optimizer.moments == ELEMENT_BF16 ? " --moments bf16" : "");
+             settings->optimizer.moments == ELEMENT_BF16 ? " --moments bf16" : "",
+             settings->optimizer.master == ELEMENT_BF16 ? " --master bf16" : "");
     return text;
 }
 
@@ -147,6 +163,7 @@ int fit_choose(const struct fit *fit, struct train_settings *settings, struct ra
     settings->gradient_accumulation_steps = search.found.gradient_accumulation_steps;
     settings->recompute = search.found.recompute;
     settings->optimizer.moments = search.found.optimizer.moments;
+    settings->optimizer.master = search.found.optimizer.master;
     message_print(console, "fit      %s: %s\n", size, options_of(settings, text));
     return 0;
 }

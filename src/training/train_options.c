@@ -92,7 +92,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "fit", &settings->fit, NULL,
             "print the fastest settings that fit into so much memory, such as 16GiB, and stop; 16GiB:a6000 is "
             "for a GPU that is not here (names as of hc_bench --as). It divides a step into other micro-batches, "
-            "then sets recompute, and last moments, which alone changes the results"),
+            "then sets recompute, and last moments and master, which alone change the results"),
         COMPILE_ONLY_OPTION(&settings->compile_only),
         HEADING("Data parallel (mpirun -np N)"),
         CHOICE("allreduce_dtype", &settings->allreduce_dtype, "fp32", ALLREDUCE_TYPE_WORDS,

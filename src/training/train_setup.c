@@ -115,8 +115,9 @@ static void print_model(const struct trainer *trainer) {
               trainer->settings->init_from);
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        PRINT(trainer, "         activations in %s, master weights in fp32\n",
-              element_name(trainer->gpt.options.type));
+        PRINT(trainer, "         activations in %s, master weights in %s\n",
+              element_name(trainer->gpt.options.type),
+              trainer->gpt.options.master == ELEMENT_FP32 ? "fp32" : "bf16, but for the small ones");
     }
     if (trainer->gpt.options.moments != ELEMENT_FP32) {
         PRINT(trainer, "         optimizer's states in %s\n", element_name(trainer->gpt.options.moments));
@@ -153,8 +154,10 @@ static int open_device(struct trainer *trainer) {
     settings->device.unverified = settings->plan_only;
     settings->device.model = trainer->fit.model;
     settings->device.dry = trainer->fit.model != NULL;
-    snprintf(trainer->purpose, sizeof trainer->purpose, "training, type %d, optimizer %d, recompute %d",
-             settings->dtype, settings->optimizer.optimizer, settings->recompute);
+    snprintf(trainer->purpose, sizeof trainer->purpose,
+             "training, type %d, optimizer %d, moments %d, master %d, recompute %d", settings->dtype,
+             settings->optimizer.optimizer, settings->optimizer.moments, settings->optimizer.master,
+             settings->recompute);
     trainer->ahead = (struct compile_ahead){.specs = settings->specs,
                                             .spec_count = settings->spec_count,
                                             .model = &settings->model,

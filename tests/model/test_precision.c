@@ -149,8 +149,9 @@ static size_t check_plan(const struct gpt_options *options) {
     small_model_create_planned(&model, compute, &config, options);
     small_model_train(&model, 1, 1e-3);
     const size_t bytes = compute->allocated_bytes - before, planned = model.gpt.plan.total_bytes;
-    print_message("  %s, moments %s, recompute %d, optimizer %s: %zu of %zu bytes\n", element_name(options->type),
-                  element_name(options->moments), options->recompute, options->optimizer->name, bytes, planned);
+    print_message("  %s, moments %s, master %s, recompute %d, optimizer %s: %zu of %zu bytes\n",
+                  element_name(options->type), element_name(options->moments), element_name(options->master),
+                  options->recompute, options->optimizer->name, bytes, planned);
     assert_true(bytes <= planned && bytes >= planned / 10 * 9);
     assert_true(bytes == planned || options->type != ELEMENT_FP32);
     small_model_release(&model);
@@ -170,6 +171,11 @@ UNIT_TEST(plan_knows_all_memory) {
         bytes[i] = check_plan(&options);
         assert_true(!(i & 4) || bytes[i] < bytes[i - 4]);
         assert_true(!(i & 1) || bytes[i] < bytes[i - 1]);
+        if (options.type == ELEMENT_BF16) {
+            struct gpt_options narrow = options;
+            narrow.master = ELEMENT_BF16;
+            assert_true(check_plan(&narrow) < bytes[i]);
+        }
     }
 }
 

@@ -148,7 +148,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         }
         shape.type = (enum element_type)(i / SWITCHES);
         shape.muon_type = shape.type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
-        shape.moments = shape.muon_type;
+        shape.moments = shape.master = shape.muon_type;
         shape.bias = bits & BIAS;
         shape.embed_norm = bits & EMBED_NORM;
         shape.head_bias = bits & HEAD_BIAS;

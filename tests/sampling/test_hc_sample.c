@@ -18,15 +18,17 @@ enum { FAILED = 1, WRONG_USAGE = 2 };
 static const char sample_program[] = HC_PROGRAMS "/hc_sample";
 static struct compute *compute;
 
-/* A checkpoint with random weights in the scratch folder. */
-static void make_checkpoint(const char *name, int64_t vocabulary, const char *tokenizer) {
+/* A checkpoint with random weights in the scratch folder; with a type of bf16 matrices have no more digits. */
+static void make_checkpoint(const char *name, int64_t vocabulary, const char *tokenizer, enum element_type type) {
     struct model_config config = small_model_config("shc", 3);
     struct small_model model;
     const struct training_state state = {.iteration = 1};
     config.block_size = 16;
     config.vocab_size = vocabulary;
     snprintf(config.tokenizer, sizeof config.tokenizer, "%s", tokenizer);
-    small_model_create(&model, compute, &config, 1);
+    const struct gpt_options options = {
+        .batch = 1, .sequence = 16, .mode = GPT_TRAINING, .type = type, .master = type};
+    small_model_create_planned(&model, compute, &config, &options);
     small_model_randomise(&model, 3);
     small_model_require(
         checkpoint_save(scratch_path(name), &model.gpt, &(const struct checkpoint_content){.state = &state}));
@@ -49,10 +51,11 @@ static int begin(void **state) {
     if (small_model_begin(state, &compute)) {
         return -1;
     }
-    make_checkpoint("bytes", 256, "byte");
-    make_checkpoint("unnamed", 257, "");
-    make_checkpoint("gpt2", 300, "gpt2"); /* ids from 258 on are no tokens */
-    make_checkpoint("small_gpt2", 257, "gpt2");
+    make_checkpoint("bytes", 256, "byte", ELEMENT_FP32);
+    make_checkpoint("short", 256, "byte", ELEMENT_BF16);
+    make_checkpoint("unnamed", 257, "", ELEMENT_FP32);
+    make_checkpoint("gpt2", 300, "gpt2", ELEMENT_FP32); /* ids from 258 on are no tokens */
+    make_checkpoint("small_gpt2", 257, "gpt2", ELEMENT_FP32);
     compute_close(compute);
     write_ranks();
     unsetenv("HCTRAIN_VOCAB_FILE");
@@ -100,6 +103,15 @@ UNIT_TEST(bytes_come_as_they_are) {
     assert_memory_not_equal(text, again, 53);
     SAMPLE("bytes", "--max-new-tokens", "0");
     assert_int_equal(printed_bytes, 1);
+}
+
+UNIT_TEST(weights_in_bf16_alone_give_the_same_text) {
+    char *text = SAMPLE("short", "--dtype", "bf16", "--prompt", "ab", "--max-new-tokens", "50");
+    char *narrow =
+        SAMPLE("short", "--dtype", "bf16", "--master", "bf16", "--prompt", "ab", "--max-new-tokens", "50");
+    assert_string_equal(text, narrow);
+    assert_refused(SAMPLE_STATUS("short", "--dtype", "fp32", "--master", "bf16"), FAILED,
+                   "master = bf16 needs dtype = bf16");
 }
 
 /* The same texts, one after the other, however many are written side by side; the first is that of one alone. */

@@ -394,8 +394,8 @@ static void adamw_prepare(struct bench *bench) {
     }
 }
 
-/* Weights before this take decay; a multiple of 64, as in the arena. */
-static size_t adamw_decayed(const struct bench *bench) {
+/* Weights from this one on take decay; a multiple of 64, as in the arena. */
+static size_t adamw_decayed_from(const struct bench *bench) {
     return (size_t)bench->shape.count / 128 * 64;
 }
 
@@ -410,8 +410,9 @@ static void adamw_reference(struct bench *bench) {
         const struct reference_adamw settings = {.rate = (double)test->settings.rate,
                                                  .beta1 = (double)test->settings.beta1,
                                                  .beta2 = (double)test->settings.beta2,
-                                                 .decay =
-                                                     i < adamw_decayed(bench) ? (double)test->settings.decay : 0.0,
+                                                 .decay = i >= adamw_decayed_from(bench)
+                                                              ? (double)test->settings.decay
+                                                              : 0.0,
                                                  .clip = (double)test->settings.clip,
                                                  .norm = (double)test->norm,
                                                  .step = test->settings.step};
@@ -460,7 +461,7 @@ static void run_adamw(struct bench *bench) {
                                   .weights_lowp = operands,
                                   .first_moments = moments[0],
                                   .second_moments = moments[1],
-                                  .decayed = adamw_decayed(bench)};
+                                  .decayed_from = adamw_decayed_from(bench)};
     adamw_step(bench->operations, &arenas, (struct optimizer_range){0, part, {0, 0}}, &test->settings, norm);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, moments[i], part, apart[i], places[i], rest);

@@ -98,9 +98,8 @@ void small_model_randomise(struct small_model *model, uint64_t seed) {
         choose_distribution(parameter->name, &mean, &deviation);
         float *values = malloc(parameter->elements * sizeof *values);
         random_normal(random_key(seed, parameter->name), 0, parameter->elements, mean, deviation, values);
-        small_model_require(buffer_write(model->gpt.compute, parameters->weights,
-                                         parameter->offset * sizeof *values, values,
-                                         parameter->elements * sizeof *values));
+        small_model_require(
+            parameters_write(model->gpt.compute, parameters, parameter->offset, parameter->elements, values));
         free(values);
     }
     parameters_round(model->gpt.compute, parameters);

@@ -35,9 +35,10 @@ UNIT_TEST(other_sizes_are_refused) {
 
 /* ---- the search */
 
-static struct train_settings settings_of_step(void) {
+static struct train_settings settings_of_step(enum element_type type) {
     return (struct train_settings){.model = small_model_config("shc", 4),
                                    .batch_size = 4,
+                                   .dtype = (int)type,
                                    .gradient_accumulation_steps = 6,
                                    .recompute = RECOMPUTE_OFF,
                                    .allreduce_bucket = 16.0};
@@ -56,35 +57,39 @@ static uint64_t plan_bytes(struct compute *compute, const struct train_settings 
 }
 
 /* What is chosen for so many bytes, in *settings. */
-static int choose(struct compute *compute, uint64_t bytes, struct train_settings *settings) {
+static int choose(struct compute *compute, uint64_t bytes, enum element_type type,
+                  struct train_settings *settings) {
     struct ranks ranks = ranks_alone;
     const struct fit fit = {.bytes = bytes};
     FILE *nowhere = fopen("/dev/null", "we");
     assert_non_null(nowhere);
-    *settings = settings_of_step();
+    *settings = settings_of_step(type);
     fit_limit(&fit, compute);
     const int status = fit_choose(&fit, settings, &ranks, compute, nowhere);
     fclose(nowhere);
     return status;
 }
 
-/* 0: the results stay what they were, and the speed; 1: recomputing; 2, 3: the same with states in bf16. */
+/* 0: the results stay what they were, and the speed; 1: recomputing; 2, 3: the same with states in bf16; 4, 5: with
+ * weights in bf16, too. */
 static int cost_of(const struct train_settings *settings) {
-    return 2 * (settings->optimizer.moments == ELEMENT_BF16) + (settings->recompute == RECOMPUTE_LAYER);
+    assert_true(settings->optimizer.moments >= settings->optimizer.master);
+    return 2 * (settings->optimizer.moments == ELEMENT_BF16) + 2 * (settings->optimizer.master == ELEMENT_BF16) +
+           (settings->recompute == RECOMPUTE_LAYER);
 }
 
 /* The memory falls from what the largest micro-batch needs to where nothing fits. */
-UNIT_TEST(choice_fits_and_costs_least) {
+static void check_choices(enum element_type type, int last_cost, const char *last) {
     struct compute *compute;
     const struct compute_options options = {.device = "pocl", .cache_dir = ""};
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     compute->device.max_buffer_bytes = compute->device.memory_bytes; /* else weights are too large first */
-    struct train_settings chosen = settings_of_step();
+    struct train_settings chosen = settings_of_step(type);
     chosen.batch_size = 24;
     chosen.gradient_accumulation_steps = 1;
     uint64_t bytes = plan_bytes(compute, &chosen);
     int cost = 0, costs = 0, tried = 0;
-    while (choose(compute, bytes, &chosen) == 0) {
+    while (choose(compute, bytes, type, &chosen) == 0) {
         const uint64_t needed = plan_bytes(compute, &chosen);
         print_message("  %zu bytes: %zu, micro-batches of %d, cost %d\n", (size_t)bytes, (size_t)needed,
                       (int)chosen.batch_size, cost_of(&chosen));
@@ -98,12 +103,19 @@ UNIT_TEST(choice_fits_and_costs_least) {
         tried++;
     }
     assert_non_null(strstr(error_text(), "nothing fits into"));
-    assert_non_null(strstr(error_text(), "--batch-size 1 --gradient-accumulation-steps 24 --dtype fp32 --recompute "
-                                         "layer --moments bf16"));
+    assert_non_null(strstr(error_text(), last));
     assert_int_equal(costs & 3, 3);
-    assert_int_equal(cost, 3);
+    assert_int_equal(cost, last_cost);
     error_clear();
     compute_close(compute);
+}
+
+UNIT_TEST(choice_fits_and_costs_least) {
+#define LAST(type, types)                                                                                          \
+    "--batch-size 1 --gradient-accumulation-steps 24 --dtype " type " --recompute layer --moments bf16" types
+    check_choices(ELEMENT_FP32, 3, LAST("fp32", "; "));
+    check_choices(ELEMENT_BF16, 5, LAST("bf16", " --master bf16; "));
+#undef LAST
 }
 
 /* What stands behind the colon needs no such device, and options are printed that can be given. */

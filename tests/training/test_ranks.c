@@ -217,6 +217,19 @@ UNIT_TEST(bf16_states_have_the_same_bits_where_they_are_shared) {
 #undef BF16
 }
 
+/* Weights in bf16 are the same on all ranks, but not for ranks that send each other their shares. */
+UNIT_TEST(bf16_weights_are_alike_on_all_ranks) {
+#define BF16 "--dtype", "bf16", "--master", "bf16", "--grad-clip", "0"
+    assert_done(RANKS("2", "narrow", BF16, "--max-iters", "9"));
+    assert_done(RANKS("2", "narrow", "--init-from", "resume"));
+    assert_done(RANKS("2", "narrow-whole", BF16));
+    assert_same_checkpoint("narrow", "narrow-whole", "ckpt-20");
+    assert_done(ALONE("narrow-alone", BF16));
+    assert_near("narrow-alone", "narrow-whole", 2e-3);
+    assert_failed(RANKS("2", "narrow-shared", BF16, "--shard-optimizer"), 1, "master = bf16 and shard_optimizer");
+#undef BF16
+}
+
 UNIT_TEST(muon_clips_by_the_norm_of_all_ranks) {
     assert_done(ALONE("muon-on-1", MUON, "--grad-clip", "0.1"));
     assert_done(RANKS("2", "muon-on-2", MUON, "--grad-clip", "0.1", "--shard-optimizer"));

@@ -81,6 +81,27 @@ RUN_TEST(states_of_bf16_are_resumed) {
     assert_has("bf16/settings.conf", "moments = \"bf16\"\n");
 }
 
+/* The same of weights; and a run goes on with the numbers that weights of another type had. */
+RUN_TEST(weights_of_bf16_are_resumed) {
+#define BF16(optimizer) "--dtype", "bf16", "--master", "bf16", "--moments", "bf16", "--optimizer", optimizer
+    assert_done(TRAIN("narrow", BF16("adamw"), "--max-iters", "6"));
+    assert_non_null(strstr(child_message(), "master weights in bf16, but for the small ones"));
+    assert_done(TRAIN("narrow-parted", BF16("adamw"), "--max-iters", "3"));
+    assert_done(RESUME("narrow-parted", "--max-iters", "6"));
+    assert_same_run("narrow-parted", "narrow", "ckpt-6");
+    assert_done(TRAIN("narrow-muon", BF16("muon"), "--max-iters", "6"));
+    assert_done(TRAIN("narrow-muon-parted", BF16("muon"), "--max-iters", "3"));
+    assert_done(RESUME("narrow-muon-parted", "--max-iters", "6"));
+    assert_same_run("narrow-muon-parted", "narrow-muon", "ckpt-6");
+#undef BF16
+    assert_done(RESUME("narrow", "--master", "fp32", "--learning-rate", "0", "--min-lr", "0", "--max-iters", "7"));
+    assert_same_file("narrow/ckpt-6/model.safetensors", "narrow/ckpt-7/model.safetensors");
+    assert_done(RESUME("narrow", "--master", "bf16", "--max-iters", "8"));
+    assert_same_file("narrow/ckpt-7/model.safetensors", "narrow/ckpt-8/model.safetensors");
+    assert_has("narrow/settings.conf", "master = \"bf16\"\n");
+    assert_failed(RESUME("narrow", "--dtype", "fp32"), 1, "master = bf16 needs dtype = bf16, not fp32");
+}
+
 RUN_TEST(rope_fraction_of_nearly_one_is_refused) {
     assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.9999999"), 2, "no whole number");
     assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.3"), 2, "no whole number");

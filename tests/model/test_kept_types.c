@@ -1,0 +1,384 @@
+/* What is kept in bf16 between steps. Optimizer states: their stochastic rounding against the same rule on the host,
+ * its mean, what it keeps exactly; and that it depends on seed, iteration and element alone. Weights: passes and
+ * steps as with fp32 weights of the same values, rounded by this rule. */
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "src/model/adamw.h"
+#include "tests/support/small_model.h"
+#include "tests/support/test.h"
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct compute *compute;
+
+static void create(struct small_model *model, size_t optimizer) {
+    const struct model_config config = small_model_config("shc", 4);
+    const struct gpt_options options = {.batch = 3,
+                                        .sequence = config.block_size,
+                                        .mode = GPT_TRAINING,
+                                        .optimizer = optimizer_at(optimizer),
+                                        .moments = ELEMENT_BF16};
+    small_model_create_planned(model, compute, &config, &options);
+}
+
+/* With decays of 0 the states are what the gradients make them: g, g^2, and g for Muon's momentum, too. */
+static const struct optimizer_settings settings = {.learning_rate = 1e-3,
+                                                   .min_lr = 1e-3,
+                                                   .lr_decay_iters = 1000,
+                                                   .moments = ELEMENT_BF16,
+                                                   .muon_steps = 1,
+                                                   USUAL_RATES};
+
+/* Steps on all elements, in two ranges at `cut`, with these gradients [elements] and pass seed. */
+static void step(struct small_model *model, const float *gradients, uint64_t seed, int64_t iteration,
+                 uint64_t cut) {
+    struct gpt *gpt = &model->gpt;
+    const uint64_t elements = gpt->parameters.elements;
+    const float norm = 1.0f;
+    gpt->pass.seed = seed;
+    small_model_require(buffer_write_floats(compute, gpt->parameters.gradients, 0, gradients, elements));
+    small_model_require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));
+    optimizer_update(gpt, &settings, iteration, (struct optimizer_range){0, cut, {0, 0}});
+    optimizer_update(gpt, &settings, iteration, (struct optimizer_range){cut, elements - cut, {cut, cut}});
+}
+
+/* A state [elements], as bits; the caller frees it. */
+static uint16_t *read_bits(const struct small_model *model, size_t state) {
+    const uint64_t elements = model->gpt.parameters.elements;
+    uint16_t *bits = malloc(elements * sizeof *bits);
+    assert_int_equal(model->gpt.parameters.states[state]->bytes, elements * sizeof *bits);
+    small_model_require(
+        buffer_read(compute, model->gpt.parameters.states[state], 0, bits, elements * sizeof *bits));
+    return bits;
+}
+
+/* The bf16 number below x or above it towards infinity, chosen by 16 random bits; in double. */
+static uint16_t round_on_host(float x, uint32_t random) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint16_t lower = (uint16_t)(bits >> 16), upper = (uint16_t)(lower + 1);
+    const double from = fabs((double)element_decode(lower, ELEMENT_BF16)),
+                 to = fabs((double)element_decode(upper, ELEMENT_BF16));
+    if (isnan(x)) {
+        return (uint16_t)(lower | 0x40);
+    }
+    if (isinf(x) || isinf((float)to)) {
+        return lower;
+    }
+    return (fabs((double)x) - from) / (to - from) + (double)random * 0x1p-16 >= 1.0 ? upper : lower;
+}
+
+enum kept { KEPT_FIRST, KEPT_SECOND, KEPT_WEIGHT };
+
+/* The bits that a state of an element must have, or its weight. */
+static uint16_t expected(const struct small_model *model, uint64_t element, enum kept kept, float x,
+                         int64_t iteration) {
+    const uint64_t key = rounding_key(&model->gpt, iteration);
+    const uint32_t counter[4] = {(uint32_t)element, (uint32_t)(element >> 32), 0, 0};
+    const uint32_t keys[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+    uint32_t words[4];
+    random_philox(counter, keys, words);
+    return round_on_host(x, kept == KEPT_FIRST    ? words[0] & 0xffff
+                            : kept == KEPT_SECOND ? words[0] >> 16
+                                                  : words[1] & 0xffff);
+}
+
+static float *random_gradients(const struct small_model *model) {
+    const uint64_t elements = model->gpt.parameters.elements;
+    float *values = malloc(elements * sizeof *values);
+    random_normal(random_key(3, "gradients"), 0, elements, 0.0, 1.0, values);
+    return values;
+}
+
+static void assert_rounded(const struct small_model *model, const float *gradients, int64_t iteration,
+                           size_t state) {
+    uint16_t *bits = read_bits(model, state);
+    for (uint64_t i = 0; i < model->gpt.parameters.elements; i++) {
+        const float x = state == 0 ? gradients[i] : gradients[i] * gradients[i];
+        if (bits[i] != expected(model, i, state == 0 ? KEPT_FIRST : KEPT_SECOND, x, iteration)) {
+            fail_msg("state %zu of element %llu: %g became %g", state, (unsigned long long)i, (double)x,
+                     (double)element_decode(bits[i], ELEMENT_BF16));
+        }
+    }
+    free(bits);
+}
+
+UNIT_TEST(adamw_rounds_as_the_host_does) {
+    struct small_model model;
+    create(&model, 0);
+    float *gradients = random_gradients(&model);
+    step(&model, gradients, 7, 5, 0);
+    assert_rounded(&model, gradients, 5, 0);
+    assert_rounded(&model, gradients, 5, 1);
+    step(&model, gradients, 7, 6, 1001); /* at no multiple of a vector: the kernel for any place */
+    assert_rounded(&model, gradients, 6, 0);
+    assert_rounded(&model, gradients, 6, 1);
+    free(gradients);
+    small_model_release(&model);
+}
+
+/* Of the parameters, matrices and others: gaps between matrices have no momentum. */
+UNIT_TEST(muon_rounds_as_the_host_does) {
+    struct small_model model;
+    create(&model, 1);
+    const struct parameters *parameters = &model.gpt.parameters;
+    float *gradients = random_gradients(&model);
+    step(&model, gradients, 9, 2, 0);
+    uint16_t *bits = malloc(parameters->elements * sizeof *bits);
+    small_model_require(buffer_read(compute, parameters->states[0], 0, bits, parameters->elements * sizeof *bits));
+    size_t compared = 0;
+    for (size_t k = 0; k < parameters->count; k++) {
+        const struct parameter *parameter = &parameters->table[k];
+        for (uint64_t i = parameter->offset; i < parameter->offset + parameter->elements; i++) {
+            assert_int_equal(bits[i], expected(&model, i, KEPT_FIRST, gradients[i], 2));
+            compared += parameter->matrices[0] > 0;
+        }
+    }
+    assert_true(compared > 1000);
+    free(bits);
+    free(gradients);
+    small_model_release(&model);
+}
+
+/* The mean of n numbers that are one unit apart is within 5 deviations, 5 / (2 sqrt(n)) units, of x. Rounding to
+ * nearest would be off by 0.3 units. */
+UNIT_TEST(mean_of_rounded_numbers_is_right) {
+    struct small_model model;
+    create(&model, 0);
+    const uint64_t elements = model.gpt.parameters.elements;
+    float *gradients = malloc(elements * sizeof *gradients);
+    for (uint64_t i = 0; i < elements; i++) {
+        gradients[i] = i % 2 ? -1.0f - 0.3f * 0x1p-7f : 1.0f + 0.3f * 0x1p-7f;
+    }
+    step(&model, gradients, 1, 0, 0);
+    uint16_t *bits = read_bits(&model, 0);
+    double sum = 0.0;
+    for (uint64_t i = 0; i < elements; i++) {
+        sum += fabs((double)element_decode(bits[i], ELEMENT_BF16));
+    }
+    const double units = (sum / (double)elements - (double)gradients[0]) / 0x1p-7;
+    assert_true(fabs(units) < 2.5 / sqrt((double)elements) && 2.5 / sqrt((double)elements) < 0.05);
+    free(bits);
+    free(gradients);
+    small_model_release(&model);
+}
+
+UNIT_TEST(special_numbers_stay_what_they_are) {
+    static const float special[] = {0.0f,   1.0f,    -2.5f,   INFINITY, -INFINITY, NAN,
+                                    1e-40f, -3e-42f, FLT_MIN, FLT_MAX,  -FLT_MAX,  0x1.fffffep-126f};
+    struct small_model model;
+    create(&model, 0);
+    float *gradients = random_gradients(&model);
+    for (uint64_t i = 0; i < model.gpt.parameters.elements; i++) {
+        gradients[i] = special[i % COUNT(special)];
+    }
+    step(&model, gradients, 1, 3, 0);
+    assert_rounded(&model, gradients, 3, 0);
+    uint16_t *bits = read_bits(&model, 0);
+    for (size_t i = 0; i < COUNT(special); i++) {
+        const float x = special[i], rounded = element_decode(bits[i], ELEMENT_BF16);
+        assert_true(isnan(x) ? isnan(rounded) : isinf(x) ? rounded == x : isfinite(rounded));
+        assert_true(!(fabsf(x) <= 8.0f) || fabsf(x) < 1.0f || rounded == x); /* 1 and 2.5 are numbers of bf16 */
+    }
+    free(bits);
+    free(gradients);
+    small_model_release(&model);
+}
+
+/* How many of the first moments two steps round alike. */
+static uint64_t count_alike(struct small_model *model, const float *gradients, uint64_t seed, int64_t iteration) {
+    step(model, gradients, 1, 1, 0);
+    uint16_t *first = read_bits(model, 0);
+    step(model, gradients, seed, iteration, 0);
+    uint16_t *second = read_bits(model, 0);
+    uint64_t alike = 0;
+    for (uint64_t i = 0; i < model->gpt.parameters.elements; i++) {
+        alike += first[i] == second[i];
+    }
+    free(first);
+    free(second);
+    return alike;
+}
+
+UNIT_TEST(bits_depend_on_seed_and_iteration) {
+    struct small_model model;
+    create(&model, 0);
+    const uint64_t elements = model.gpt.parameters.elements;
+    float *gradients = random_gradients(&model);
+    assert_int_equal(count_alike(&model, gradients, 1, 1), elements);
+    assert_true(count_alike(&model, gradients, 2, 1) < elements * 3 / 4); /* 2/3 of random numbers */
+    assert_true(count_alike(&model, gradients, 1, 2) < elements * 3 / 4);
+    free(gradients);
+    small_model_release(&model);
+}
+
+/* ---- weights in bf16 */
+
+/* Two models in bf16 with the same weights, numbers of bf16 where the second one has no fp32 of them. */
+struct pair {
+    struct small_model wide, narrow;
+    float *gradients; /* [elements] */
+};
+
+static void create_pair(struct pair *pair, const struct model_config *config, size_t optimizer,
+                        enum element_type moments) {
+    struct gpt_options options = {.batch = 3,
+                                  .sequence = config->block_size,
+                                  .mode = GPT_TRAINING,
+                                  .type = ELEMENT_BF16,
+                                  .optimizer = optimizer_at(optimizer),
+                                  .muon_dtype = MUON_FP32,
+                                  .moments = moments};
+    small_model_create_planned(&pair->wide, compute, config, &options);
+    options.master = ELEMENT_BF16;
+    small_model_create_planned(&pair->narrow, compute, config, &options);
+    small_model_randomise(&pair->narrow, 5);
+    const struct parameters *parameters = &pair->narrow.gpt.parameters;
+    float *values = malloc(parameters->elements * sizeof *values);
+    small_model_require(parameters_read(compute, parameters, 0, parameters->elements, values));
+    small_model_require(parameters_write(compute, &pair->wide.gpt.parameters, 0, parameters->elements, values));
+    parameters_round(compute, &pair->wide.gpt.parameters);
+    free(values);
+    pair->gradients = random_gradients(&pair->narrow);
+}
+
+static void release_pair(struct pair *pair) {
+    small_model_release(&pair->wide);
+    small_model_release(&pair->narrow);
+    free(pair->gradients);
+}
+
+static struct model_config normed_embeddings(void) {
+    struct model_config config = small_model_config("shc", 4);
+    config.embed_norm = true;
+    config.stream_expand = STREAM_EXPAND_SCALED;
+    return config;
+}
+
+UNIT_TEST(passes_are_those_of_fp32_weights) {
+    const struct model_config configs[] = {small_model_config("rc", 1), small_model_config("mhc", 2),
+                                           normed_embeddings()};
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        struct pair pair;
+        create_pair(&pair, &configs[i], 0, ELEMENT_FP32);
+        const size_t bytes = pair.narrow.gpt.parameters.elements * sizeof(float);
+        const float wide = small_model_backward(&pair.wide, (struct gpt_pass){.dropout = false});
+        const float narrow = small_model_backward(&pair.narrow, (struct gpt_pass){.dropout = false});
+        assert_memory_equal(&wide, &narrow, sizeof wide);
+        float *gradients[] = {small_model_read(&pair.wide, pair.wide.gpt.parameters.gradients),
+                              small_model_read(&pair.narrow, pair.narrow.gpt.parameters.gradients)};
+        assert_memory_equal(gradients[0], gradients[1], bytes);
+        free(gradients[0]);
+        free(gradients[1]);
+        release_pair(&pair);
+    }
+}
+
+/* Both models make the same step; the narrow weights are what the others became, rounded. */
+static void compare_step(struct pair *pair, int64_t iteration, uint64_t cut) {
+    const struct parameters *parameters = &pair->narrow.gpt.parameters;
+    const uint64_t elements = parameters->elements;
+    step(&pair->wide, pair->gradients, 11, iteration, cut);
+    step(&pair->narrow, pair->gradients, 11, iteration, cut);
+    float *wide = small_model_read(&pair->wide, pair->wide.gpt.parameters.weights);
+    float *narrow = malloc(elements * sizeof *narrow);
+    small_model_require(parameters_read(compute, parameters, 0, elements, narrow));
+    assert_memory_equal(wide, narrow, parameters->narrow_from * sizeof *wide);
+    size_t nearest = 0, compared = 0;
+    for (size_t k = 0; k < parameters->count; k++) {
+        const struct parameter *parameter = &parameters->table[k];
+        for (uint64_t i = parameter->offset; parameter->narrow && i < parameter->offset + parameter->elements;
+             i++) {
+            const uint16_t bits = expected(&pair->narrow, i, KEPT_WEIGHT, wide[i], iteration);
+            if (bits != element_encode(narrow[i], ELEMENT_BF16)) {
+                fail_msg("%s, element %llu: %g became %g", parameter->name, (unsigned long long)i, (double)wide[i],
+                         (double)narrow[i]);
+            }
+            nearest += bits == element_encode(wide[i], ELEMENT_BF16);
+            compared++;
+        }
+    }
+    assert_true(compared > 3000 && nearest > compared / 2 && nearest < compared * 9 / 10); /* 3 of 4 */
+    free(wide);
+    free(narrow);
+}
+
+UNIT_TEST(steps_round_weights_as_the_host_does) {
+    static const uint64_t cuts[] = {0, 1001, 4097}; /* the last two at no multiple of a vector */
+    const struct model_config config = small_model_config("shc", 4);
+    for (size_t optimizer = 0; optimizer_at(optimizer); optimizer++) {
+        for (int moments = ELEMENT_FP32; moments <= ELEMENT_BF16; moments++) {
+            for (size_t i = 0; i < (optimizer ? 1 : COUNT(cuts)); i++) {
+                struct pair pair;
+                create_pair(&pair, &config, optimizer, (enum element_type)moments);
+                assert_true(cuts[i] <= pair.narrow.gpt.parameters.elements);
+                compare_step(&pair, 4, cuts[i]);
+                release_pair(&pair);
+            }
+        }
+    }
+}
+
+/* Steps that are much smaller than the distance of numbers of bf16 move the mean of weights all the same. */
+UNIT_TEST(small_steps_are_not_lost) {
+    struct pair pair;
+    const struct model_config config = small_model_config("shc", 4);
+    create_pair(&pair, &config, 0, ELEMENT_FP32);
+    struct parameters *parameters = &pair.narrow.gpt.parameters;
+    float *values = malloc(parameters->elements * sizeof *values);
+    for (uint64_t i = 0; i < parameters->elements; i++) {
+        values[i] = 1.0f;
+        pair.gradients[i] = -1.0f; /* so that a step adds the rate, 1e-3 */
+    }
+    small_model_require(parameters_write(compute, parameters, 0, parameters->elements, values));
+    for (int64_t iteration = 0; iteration < 8; iteration++) {
+        step(&pair.narrow, pair.gradients, 3, iteration, 0);
+    }
+    small_model_require(parameters_read(compute, parameters, 0, parameters->elements, values));
+    double sum = 0.0;
+    for (uint64_t i = parameters->narrow_from; i < parameters->elements; i++) {
+        sum += (double)values[i] - 1.0;
+    }
+    const double count = (double)(parameters->elements - parameters->narrow_from);
+    print_message("  8 steps of 1e-3 from 1: mean %.5f, where bf16 has 1 and 1.0078125\n", sum / count);
+    assert_true(fabs(sum / count - 8e-3) < 5.0 * 0x1p-7 * sqrt(2.0 / count));
+    free(values);
+    release_pair(&pair);
+}
+
+UNIT_TEST(fp32_weights_are_only_the_small_ones) {
+    struct pair pair;
+    const struct model_config config = small_model_config("mhc", 4);
+    create_pair(&pair, &config, 0, ELEMENT_FP32);
+    const struct parameters *parameters = &pair.narrow.gpt.parameters;
+    assert_int_equal(parameters->weights->bytes, parameters->narrow_from * sizeof(float));
+    assert_int_equal(pair.wide.gpt.parameters.weights->bytes, parameters->elements * sizeof(float));
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        const bool is_narrow =
+            strstr(parameter->name, "wte") || strstr(parameter->name, "wpe") || strstr(parameter->name, ".c_");
+        assert_int_equal(parameter->narrow, is_narrow && parameter->rank == 2);
+        assert_int_equal(parameter->narrow, parameter->offset >= parameters->narrow_from);
+        assert_int_equal(parameter->decayed, parameter->offset >= parameters->decayed_from);
+    }
+    release_pair(&pair);
+}
+
+UNIT_TEST(other_types_are_refused) {
+    const struct model_config config = small_model_config("rc", 1);
+    for (int type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
+        const struct gpt_options options = {.batch = 1,
+                                            .sequence = 8,
+                                            .mode = GPT_TRAINING,
+                                            .type = (enum element_type)type,
+                                            .master = ELEMENT_BF16};
+        struct gpt gpt;
+        assert_int_equal(gpt_plan(compute, &config, &options, &gpt) == 0, type == ELEMENT_BF16);
+        assert_true(type == ELEMENT_BF16 || strstr(error_text(), "master = bf16 needs dtype = bf16"));
+        gpt_release(&gpt);
+    }
+}
+
+SMALL_MODEL_TEST_MAIN(compute)
