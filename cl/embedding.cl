@@ -20,9 +20,9 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const mas
                                   int sequence, int first, float dropout, ulong key, ulong first_row,
                                   __global act_t *streams, __global float *squares, __global float *scales) {
     GROUP_SCRATCH(scratch);
-    if (!SCALED && !EMBED_NORM) {
-        UNUSED_POINTER(parameters);
-    }
+#if !SCALED && !EMBED_NORM
+    UNUSED_POINTER(parameters);
+#endif
     const size_t token = get_group_id(0);
     const size_t position = first + token % sequence;
     __global const master_t *word = tables + wte_at + (size_t)tokens[token] * CHANNELS;
