@@ -1,6 +1,6 @@
-/* What is kept in bf16 between steps. Optimizer states: their stochastic rounding against the same rule on the host,
- * its mean, what it keeps exactly, and what random bits depend on: seed, iteration and element alone. Weights: passes
- * and steps as with fp32 weights of the same values, rounded by this rule. */
+/* What is kept in bf16 between steps. Optimizer states: their stochastic rounding against the same rule on the
+ * host, its mean, what it keeps exactly, and what random bits depend on: seed, iteration and element alone.
+ * Weights: passes and steps as with fp32 weights of the same values, rounded by this rule. */
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/model/adamw.h"
