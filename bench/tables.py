@@ -137,6 +137,9 @@ PRETRAINED = {
 }
 LLAMA = ["--norm=rmsnorm", "--position=rope", "--mlp=swiglu", "--bias=false", "--tie-embeddings=true"]
 STEP = ["--block-size=1024", "--batch-size=8", "--gradient-accumulation-steps=4"]
+SHC = ["--residual=shc", "--n-streams=4"]
+TRAINED = {"all, with rc": ["--residual=rc"], "all, with shc and 4 streams": SHC,
+           "only shc": [*SHC, r"--freeze=\.(attn|mlp)\.|wte|ln_"]}
 SIZES = {8: "7.5GiB", 16: "15.5GiB", 24: "23.5GiB"}  # half a GiB for the driver and a screen
 
 
@@ -157,10 +160,10 @@ def memory():
     """A row per model, connection and size: 32 x 1024 tokens a step in bf16."""
     rows = []
     for model in PRETRAINED:
-        for name, options in (("rc", ["--residual=rc"]), ("shc, 4 streams", ["--residual=shc", "--n-streams=4"])):
+        for name, options in TRAINED.items():
             for gigabytes, size in SIZES.items():
                 rows.append([model, name, f"{gigabytes} GB", *fit(model, size, *options)])
-    return "\n" + table(["model", "residual", "GPU", "options", "memory; of the smallest plan, if none fits"], rows, "---", 4) + "\n"
+    return "\n" + table(["model", "what is trained", "GPU", "options", "memory; of the smallest plan, if none fits"], rows, "---", 4) + "\n"
 
 
 # ---- all connections

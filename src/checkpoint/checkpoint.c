@@ -63,6 +63,34 @@ static void release(struct arena_tensors *tensors) {
     free(tensors->places);
 }
 
+/* Leaves out what is not wanted [count]. */
+static void choose(struct arena_tensors *tensors, const bool *wanted) {
+    size_t kept = 0;
+    for (size_t i = 0; i < tensors->count; i++) {
+        if (wanted[i]) {
+            tensors->infos[kept] = tensors->infos[i];
+            tensors->places[kept++] = tensors->places[i];
+        } else {
+            free(tensors->infos[i].name);
+        }
+    }
+    tensors->count = kept;
+}
+
+/* Whether this rank or others have the tensor: what is not trained has no states. */
+static bool is_there(const struct arena_tensors *tensors, size_t tensor) {
+    return !tensors->of_optimizer || !tensors->gpt->parameters.table[tensors->places[tensor].parameter].untrained;
+}
+
+static void choose_there(struct arena_tensors *tensors) {
+    bool *there = memory_allocate(tensors->count, sizeof *there);
+    for (size_t i = 0; i < tensors->count; i++) {
+        there[i] = is_there(tensors, i);
+    }
+    choose(tensors, there);
+    free(there);
+}
+
 /* Copies a piece of a tensor from or to the device. Ranks may divide the optimizer's states. */
 static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64_t first, uint64_t count,
                       float *values, bool to_device) {
@@ -126,6 +154,7 @@ static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 /* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */
 static int write_tensors(const char *path, struct gpt *gpt, bool of_optimizer) {
     struct arena_tensors tensors = describe(gpt, of_optimizer);
+    choose_there(&tensors);
     const int status = path ? safetensors_write(path, tensors.infos, tensors.count, read_piece, &tensors)
                             : tensors_each_piece(tensors.infos, tensors.count, read_piece, &tensors);
     release(&tensors);
@@ -151,9 +180,40 @@ int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
     return status ? -1 : 0;
 }
 
+/* Leaves the states that the file has. It may lack all of a parameter that the run before did not train: they stay
+ * zero. */
+static int choose_stored(struct arena_tensors *tensors, const char *path) {
+    bool *wanted = memory_zeroed(tensors->count, sizeof *wanted);
+    size_t *stored = memory_zeroed(tensors->gpt->parameters.count, sizeof *stored), found = 0;
+    int status = 0;
+    for (size_t i = 0; i < tensors->count; i++) {
+        wanted[i] = safetensors_find(tensors->file, tensors->infos[i].name) != NULL;
+        stored[tensors->places[i].parameter] += wanted[i];
+        found += wanted[i];
+    }
+    if (found < safetensors_count(tensors->file)) {
+        status =
+            error_set("%s has %zu tensors, of which %zu are states of this model: it belongs to another model or "
+                      "optimizer",
+                      path, safetensors_count(tensors->file), found);
+    }
+    for (size_t i = 0; status == 0 && i < tensors->count; i++) {
+        const size_t parameter = tensors->places[i].parameter;
+        const bool may_lack = tensors->gpt->parameters.table[parameter].narrow && stored[parameter] == 0;
+        if (!wanted[i] && !may_lack) {
+            status = error_set("%s: tensor '%s' is missing", path, tensors->infos[i].name);
+        }
+        wanted[i] &= is_there(tensors, i);
+    }
+    choose(tensors, wanted);
+    free(wanted);
+    free(stored);
+    return status;
+}
+
 static int load_states(const char *path, struct gpt *gpt) {
     struct arena_tensors tensors = describe(gpt, true);
-    int status = safetensors_open(path, &tensors.file) || weights_check_count(tensors.file, path, tensors.count);
+    int status = safetensors_open(path, &tensors.file) || choose_stored(&tensors, path);
     if (status == 0 && tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors)) {
         status = error_prefix("%s", path);
     }

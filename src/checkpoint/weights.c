@@ -64,13 +64,6 @@ const struct tensor_info *weights_find(const struct safetensors *file, const str
     return require(safetensors_find(file, wanted->name), wanted);
 }
 
-int weights_check_count(const struct safetensors *file, const char *path, size_t count) {
-    return safetensors_count(file) == count
-               ? 0
-               : error_set("%s has %zu tensors, the model %zu: it belongs to another model", path,
-                           safetensors_count(file), count);
-}
-
 static bool is_of_vocabulary(const struct weights *weights, const struct parameter *parameter) {
     return parameter->offset == weights->parameters->token_embedding ||
            parameter->offset == weights->parameters->head;

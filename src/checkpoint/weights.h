@@ -30,6 +30,3 @@ struct tensor_info weights_tensor(const struct parameter *parameter);
 
 /* The file's tensor of this name; NULL with an error if there is none or it has another shape. */
 const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted);
-
-/* An error unless the file at `path` has so many tensors. */
-int weights_check_count(const struct safetensors *file, const char *path, size_t count);

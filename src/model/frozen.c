@@ -32,16 +32,26 @@ static int compile(const char *pattern, regex_t *compiled) {
     return error_set("freeze = %s is no regular expression: %s", pattern, reason);
 }
 
-/* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. */
-static void mark_linear(const struct parameters *parameters, struct linear *linear) {
-    const struct parameter *end = parameters->table + parameters->count, *parameter = parameters->table;
-    while (parameter->home != &linear->weight_at) {
-        parameter++;
+/* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. Its
+ * weights are untrained then. */
+static void mark_linear(struct parameters *parameters, struct linear *linear) {
+    struct parameter *end = parameters->table + parameters->count, *first = parameters->table, *next;
+    while (first->home != &linear->weight_at) {
+        first++;
     }
-    linear->frozen = parameter->frozen;
-    for (parameter++; parameter < end && (parameter->home == &linear->bias_at || parameter->joined); parameter++) {
-        linear->frozen &= parameter->frozen;
+    linear->frozen = first->frozen;
+    for (next = first + 1; next < end && (next->home == &linear->bias_at || next->joined); next++) {
+        linear->frozen &= next->frozen;
     }
+    for (; first < next; first++) {
+        first->untrained = linear->frozen && first->narrow;
+    }
+}
+
+/* Embeddings, and the head's weights. */
+static bool is_table(const struct parameters *parameters, const struct parameter *parameter) {
+    return parameter->home == &parameters->token_embedding || parameter->home == &parameters->position_embedding ||
+           parameter->home == &parameters->head;
 }
 
 int frozen_mark(struct parameters *parameters, const char *pattern) {
@@ -58,7 +68,7 @@ int frozen_mark(struct parameters *parameters, const char *pattern) {
         struct parameter *parameter = &parameters->table[i];
         parameter->frozen = regexec(&compiled, parameter->name, 0, NULL, 0) == 0;
         frozen += parameter->frozen;
-        parameters->head_frozen |= parameter->frozen && parameter->offset == parameters->head;
+        parameter->untrained = parameter->frozen && is_table(parameters, parameter);
     }
     regfree(&compiled);
     if (frozen == 0 || frozen == parameters->count) {
@@ -70,6 +80,7 @@ int frozen_mark(struct parameters *parameters, const char *pattern) {
         mark_linear(parameters, &parameters->sublayers[i].in);
         mark_linear(parameters, &parameters->sublayers[i].out);
     }
+    parameters_place(parameters);
     return 0;
 }
 
@@ -86,8 +97,8 @@ void frozen_clear(struct compute *compute, const struct parameters *parameters, 
     for (size_t i = 0; i <= parameters->count; i++) {
         const struct parameter *parameter =
             i < parameters->count ? &parameters->table[parameters->in_arena[i]] : NULL;
-        const bool is_cleared =
-            parameter && parameter->frozen && (sublayer == FROZEN_ALL || parameter->sublayer == sublayer);
+        const bool is_cleared = parameter && parameter->frozen && !parameter->untrained &&
+                                (sublayer == FROZEN_ALL || parameter->sublayer == sublayer);
         if (!is_cleared && end > first) {
             buffer_zero(compute, parameters->gradients, first * sizeof(float), (end - first) * sizeof(float));
         }

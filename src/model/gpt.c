@@ -122,7 +122,7 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
              &(struct gemm_call){.a = d_logits,
                                  .b = matrix_of(gpt->parameters.weights_lowp, head, vocabulary, width),
                                  .c = matrix_of(gpt->d_final, first * width, rows, width)});
-    if (!gpt->parameters.head_frozen) {
+    if (parameters_train(&gpt->parameters, head)) {
         gemm_run(gpt->compute,
                  &(struct gemm_call){.transpose_a = true,
                                      .a = d_logits,
@@ -136,11 +136,13 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     }
 }
 
-/* Sets rows [first, rows) of an embedding's gradient to zero. */
+/* Sets rows [first, rows) of an embedding's gradient to zero, if it has one. */
 static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_t rows) {
     const size_t row = (size_t)gpt->config.n_embd * sizeof(float);
-    buffer_zero(gpt->compute, gpt->parameters.gradients, embedding * sizeof(float) + first * row,
-                ((size_t)rows - first) * row);
+    if (parameters_train(&gpt->parameters, embedding)) {
+        buffer_zero(gpt->compute, gpt->parameters.gradients, embedding * sizeof(float) + first * row,
+                    ((size_t)rows - first) * row);
+    }
 }
 
 /* Sets to zero the gradients that a first backward pass does not write: rows of the head's weights for ids >= V,
@@ -242,6 +244,11 @@ static void embedding_part_backward(struct gpt *gpt) {
     if (rows->count) {
         gradients.tokens = (struct span){rows->rows, 0};
         groups.ids = rows->places;
+    } else if (!parameters_train(&gpt->parameters, gradients.tokens.offset)) {
+        gradients.tokens.buffer = NULL;
+    }
+    if (!parameters_train(&gpt->parameters, gradients.positions.offset)) {
+        gradients.positions.buffer = NULL;
     }
     const struct embedding weights = embedding_weights(gpt);
     const struct embedding_input input = embedding_input_of(gpt);

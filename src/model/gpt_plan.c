@@ -62,14 +62,14 @@ static void plan_parameters(struct gpt *gpt) {
                                    ? parameters->weights
                                    : memory_plan_add(plan, "low-precision weights", elements, gpt->options.type);
     if (is_training(gpt)) {
-        struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
+        struct buffer *gradients = memory_plan_add(plan, "gradients", parameters->trained, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
         const struct optimizer *optimizer = gpt->options.optimizer;
         const struct state_share *share = gpt->options.state_share;
         for (size_t i = 0; i < OPTIMIZER_MOST_STATES && optimizer->states[i]; i++) {
             const uint64_t kept =
-                share ? share->elements[i] : optimizer_state_place(optimizer, parameters, i, elements);
+                share ? share->elements[i] : optimizer_state_place(optimizer, parameters, i, parameters->trained);
             parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, gpt->options.moments);
         }
     }

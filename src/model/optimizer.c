@@ -74,7 +74,7 @@ void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
     compute_set_module(gpt->compute, "optimizer");
-    norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f / gpt->loss_scale.scale,
+    norm_total(&gpt->operations, parameters->gradients, parameters->trained, 1.0f / gpt->loss_scale.scale,
                (struct span){gpt->gradient_norm, 0});
-    optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->elements, {0}});
+    optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->trained, {0}});
 }

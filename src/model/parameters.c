@@ -193,13 +193,16 @@ static void fill_table(struct parameters *parameters, const struct model_config 
 }
 
 /* ---- the arena: weights with decay last, so that the optimizer needs one comparison for it, and behind the others
- * of them the narrow ones; in all parts the parameters of a sublayer are adjacent,
- * since a backward pass completes their gradients together */
+ * of them the narrow ones, the last of which may be untrained; in all parts the parameters of a sublayer are
+ * adjacent, since a backward pass completes their gradients together */
 
-enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_NARROW, ARENA_PARTS };
+enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_NARROW, PART_UNTRAINED, ARENA_PARTS };
 
 static enum arena_part part_of(const struct parameter *parameter) {
-    return parameter->narrow ? PART_NARROW : parameter->decayed ? PART_DECAYED : PART_UNDECAYED;
+    return parameter->untrained ? PART_UNTRAINED
+           : parameter->narrow  ? PART_NARROW
+           : parameter->decayed ? PART_DECAYED
+                                : PART_UNDECAYED;
 }
 
 /* Places the parameters of one sublayer from offset `next` on, and returns the offset behind them. Small leaves
@@ -227,7 +230,7 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
     return (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static void place(struct parameters *parameters) {
+static void place_all(struct parameters *parameters) {
     const int64_t top = parameters->table[parameters->count - 1].sublayer;
     uint64_t next = 0;
     size_t placed = 0;
@@ -241,6 +244,7 @@ static void place(struct parameters *parameters) {
     }
     parameters->decayed_from = firsts[PART_DECAYED];
     parameters->narrow_from = firsts[PART_NARROW];
+    parameters->trained = firsts[PART_UNTRAINED];
     parameters->elements = next;
 }
 
@@ -257,13 +261,26 @@ static void fill_places(struct parameters *parameters) {
     }
 }
 
+void parameters_place(struct parameters *parameters) {
+    free(parameters->in_arena);
+    free(parameters->places);
+    place_all(parameters);
+    fill_places(parameters);
+    if (parameters->head_is_embedding) {
+        parameters->head = parameters->token_embedding;
+    }
+}
+
+bool parameters_train(const struct parameters *parameters, uint64_t offset) {
+    return offset < parameters->trained;
+}
+
 void parameters_create(const struct model_config *config, struct parameters *parameters) {
     *parameters = (struct parameters){.accumulate = true};
     parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *parameters->sublayers);
     fill_table(parameters, config);
-    place(parameters);
-    fill_places(parameters);
-    parameters->head = config->tie_embeddings ? parameters->token_embedding : parameters->head;
+    parameters->head_is_embedding = config->tie_embeddings;
+    parameters_place(parameters);
 }
 
 void parameters_release(struct parameters *parameters) {

@@ -16,6 +16,7 @@ struct parameter {
     uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
     bool joined;     /* follows the parameter before it without a gap */
     bool frozen;     /* training leaves it as it is: see frozen.h */
+    bool untrained;  /* frozen, and backward passes compute no gradient of it: it has neither that nor states */
     bool auxiliary;  /* of the residual connection: a plain model has none of this name */
     bool decayed;    /* takes weight decay */
     bool narrow;     /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
@@ -68,17 +69,18 @@ struct parameters {
     uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
     uint64_t decayed_from;                        /* elements from this on take weight decay */
     uint64_t narrow_from;                         /* elements from this on are of narrow parameters */
+    uint64_t trained;                             /* elements before this have gradients and states */
     uint64_t total;                               /* parameters, without gaps */
     uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t embed_gain;                          /* offset of the gain of ln_e [C], with embed_norm */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
     uint64_t head;                                /* offset of lm_head, or if tied that of the token embedding */
-    bool head_frozen;                             /* its gradient stays zero: see frozen.h */
-    uint64_t head_bias;                           /* offset of lm_head.bias [V], with head_bias */
-    struct sublayer_offsets *sublayers;           /* 2 n_layer + 1: the last is the top's */
+    bool head_is_embedding;
+    uint64_t head_bias;                 /* offset of lm_head.bias [V], with head_bias */
+    struct sublayer_offsets *sublayers; /* 2 n_layer + 1: the last is the top's */
     /* The arenas; the model owns them. Gaps are zero in all: nothing writes there. weights [wide] float; gradients
-     * [elements] float; states: what the optimizer keeps, NULL if it has fewer, see optimizer_state_place */
+     * [trained] float; states: what the optimizer keeps, NULL if it has fewer, see optimizer_state_place */
     const struct buffer *weights, *gradients, *states[2];
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
@@ -124,6 +126,12 @@ void parameters_add_gain(struct parameter_builder *builder, const char *name, si
 /* Builds the table; the model sets the buffers. */
 void parameters_create(const struct model_config *config, struct parameters *parameters);
 void parameters_release(struct parameters *parameters);
+
+/* Gives all parameters their offsets, as parameters_create does; those that have become untrained get others. */
+void parameters_place(struct parameters *parameters);
+
+/* Whether the parameter at this offset has a gradient and states. */
+bool parameters_train(const struct parameters *parameters, uint64_t offset);
 
 /* Where embeddings and weights of GEMMs are kept: `weights`, or if there is no fp32 of them weights_lowp. */
 const struct buffer *parameters_narrow(const struct parameters *parameters);

@@ -63,10 +63,12 @@ void embedding_backward(struct operations *operations, const struct embedding_in
     if (operations->shape.embed_norm) {
         norm_backward(operations, input, weights, d_embedding, gradients.gain, accumulate);
     }
-    RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
-             ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
-             ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
-    if (operations->shape.position == POSITION_LEARNED) {
+    if (gradients.tokens.buffer) {
+        RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
+                 ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
+                 ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
+    }
+    if (operations->shape.position == POSITION_LEARNED && gradients.positions.buffer) {
         RUN_ROWS(embedding_backward_positions, sequence, ARG_IN(d_embedding, count * channels),
                  ARG_I32(input->tokens.batch), ARG_I32(sequence),
                  ARG_SPAN_GRADIENTS(gradients.positions, sequence * channels, accumulate));

@@ -126,7 +126,7 @@ struct token_groups {
 /* Gradients of wte, of wpe's rows up to the sequence if there is a wpe, and of scales and gain where there are any,
  * for sequences that begin at position 0. d_embedding [N, C] float is scratch. wte's gradient is always added to,
  * whatever `accumulate` is: if the head shares its weights with wte, its GEMM has written rows [0, V) before, and
- * gpt.c clears all others. */
+ * gpt.c clears all others. Where the buffer of wte's or wpe's gradient is NULL, it is not computed. */
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate);

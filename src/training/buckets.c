@@ -71,13 +71,17 @@ static void add(struct cut *cut, uint64_t first, uint64_t end, const struct para
     }
 }
 
-/* Goes through the tensors from the arena's end on: those of higher sublayers, which are complete first, lie there.
- * A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. */
+/* Goes through the trained tensors from their end on, where those of higher sublayers lie, which are complete
+ * first. A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay
+ * together. */
 static void cut_arena(const struct parameters *parameters, struct cut *cut) {
-    uint64_t end = parameters->elements; /* of the next bucket */
+    uint64_t end = parameters->trained; /* of the next bucket */
     double cost = 0.0;
     for (size_t i = parameters->count; i-- > 0;) {
         const struct parameter *first = &parameters->table[parameters->in_arena[i]];
+        if (first->untrained) {
+            continue;
+        }
         const struct parameter *below = i > 0 ? &parameters->table[parameters->in_arena[i - 1]] : NULL;
         const enum tensor_kind kind = kind_of(first, parameters);
         const bool may_end = first->offset % 64 == 0;

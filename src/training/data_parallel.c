@@ -101,7 +101,7 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
                         const struct ranks *ranks, const struct parameters *parameters) {
     const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
-    return ranks->count > 1 && config->tie_embeddings && !parameters->head_frozen &&
+    return ranks->count > 1 && config->tie_embeddings && parameters_train(parameters, parameters->head) &&
                    tokens <= 4 * (size_t)config->vocab_size
                ? tokens
                : 0;

@@ -54,9 +54,9 @@ static bool is_same(const struct parameter *parameter, const float *a, const flo
 
 /* ---- freezing */
 
-/* Gradients of the others are the same bits as where nothing is frozen. */
+/* Gradients of the others are the same bits as where nothing is frozen, at other places. */
 static void assert_other_gradients(struct small_model *model, struct small_model *whole) {
-    const struct parameters *parameters = &model->gpt.parameters;
+    const struct parameters *parameters = &model->gpt.parameters, *all_parameters = &whole->gpt.parameters;
     double square = 0.0;
     float norm;
     small_model_backward(model, (struct gpt_pass){.dropout = false});
@@ -64,7 +64,8 @@ static void assert_other_gradients(struct small_model *model, struct small_model
     float *own = small_model_gradients(model), *all = small_model_gradients(whole);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        assert_true(parameter->frozen || is_same(parameter, own, all));
+        assert_true(parameter->frozen || memcmp(own + parameter->offset, all + all_parameters->table[i].offset,
+                                                parameter->elements * sizeof *own) == 0);
         for (uint64_t k = 0; k < parameter->elements; k++) {
             const double gradient = (double)own[parameter->offset + k];
             assert_true(!parameter->frozen || fpclassify(gradient) == FP_ZERO);
@@ -78,12 +79,11 @@ static void assert_other_gradients(struct small_model *model, struct small_model
     free(all);
 }
 
-static void check_frozen(const char *residual, const char *pattern, int optimizer, bool recompute) {
-    const struct model_config config = config_of(residual);
+static void check_frozen_in(const struct model_config *config, const char *pattern, int optimizer, bool recompute) {
     struct small_model model, whole;
     size_t frozen = 0;
-    create(&model, &config, pattern, optimizer, recompute);
-    create(&whole, &config, NULL, optimizer, recompute);
+    create(&model, config, pattern, optimizer, recompute);
+    create(&whole, config, NULL, optimizer, recompute);
     float *before = small_model_read(&model, model.gpt.parameters.weights);
     assert_other_gradients(&model, &whole);
     for (int64_t i = 0; i < STEPS; i++) {
@@ -104,12 +104,32 @@ static void check_frozen(const char *residual, const char *pattern, int optimize
     small_model_release(&whole);
 }
 
+static void check_frozen(const char *residual, const char *pattern, int optimizer, bool recompute) {
+    const struct model_config config = config_of(residual);
+    check_frozen_in(&config, pattern, optimizer, recompute);
+}
+
+/* The head and the embeddings, each with a gradient of its own. */
+static struct model_config untied(void) {
+    struct model_config config = config_of("rc");
+    config.tie_embeddings = false;
+    config.head_bias = true;
+    return config;
+}
+
 UNIT_TEST(frozen_parameters_stay_and_others_move) {
     check_frozen("mhc_lite", "wte|ln_", 0, false);
     check_frozen("mhc_lite", "^transformer\\.h\\.[0-9]+\\.(attn|mlp)\\.", 0, true);
     check_frozen("rc", "c_gate|attn\\.c_proj\\.weight", 1,
                  false);                        /* half of a GEMM, and a weight without its bias */
     check_frozen("mudd", "attn|mlp", 0, false); /* layers with several inputs */
+    check_frozen("shc", "wpe", 1, false);
+    static const char *const tables[] = {"wte", "lm_head\\.weight", "wte|lm_head|wpe"};
+    for (size_t i = 0; i < COUNT(tables); i++) {
+        const struct model_config config = untied();
+        check_frozen_in(&config, tables[i], 0, false);
+    }
+    check_frozen("krom", "attn\\.c_|mlp\\.c_|wte|wpe|ln_", 0, true); /* all but the connections */
 }
 
 static void assert_refused(const char *pattern, const char *why) {
@@ -133,6 +153,32 @@ UNIT_TEST(patterns_that_cannot_be_meant_are_refused) {
     assert_refused("hc_", "matches no parameter: names are like transformer.wte.weight");
     assert_refused("t", "matches all parameters: nothing would be trained");
     free(long_one);
+}
+
+/* What is not trained lies behind the others, and there is no memory for its gradient and states. */
+UNIT_TEST(frozen_tables_have_neither_gradients_nor_states) {
+    for (int optimizer = 0; optimizer_at((size_t)optimizer); optimizer++) {
+        const struct model_config config = config_of("mhc");
+        struct small_model model;
+        create(&model, &config, "wte|h\\.0\\.(attn|mlp)\\.|h\\.1\\.mlp\\.c_gate", optimizer, false);
+        const struct parameters *parameters = &model.gpt.parameters;
+        uint64_t others = 0, untrained = 0;
+        for (size_t i = 0; i < parameters->count; i++) {
+            const struct parameter *parameter = &parameters->table[i];
+            const bool half = strstr(parameter->name, "h.1.mlp.c_gate") != NULL; /* c_fc needs its gradient */
+            assert_int_equal(parameter->untrained, parameter->frozen && parameter->narrow && !half);
+            assert_int_equal(parameter->untrained, parameter->offset >= parameters->trained);
+            untrained += parameter->untrained;
+            others += !parameter->untrained && !parameter->matrices[0] ? parameter->elements : 0;
+        }
+        assert_int_equal(untrained, 6); /* wte, c_attn, attn.c_proj, c_gate, c_fc, mlp.c_proj */
+        assert_int_equal(parameters->weights->bytes, parameters->elements * sizeof(float));
+        assert_int_equal(parameters->gradients->bytes, parameters->trained * sizeof(float));
+        assert_int_equal(parameters->states[0]->bytes, parameters->trained * sizeof(float));
+        assert_true(parameters->states[1]->bytes <= parameters->trained * sizeof(float));
+        assert_true(parameters->states[1]->bytes >= others * sizeof(float));
+        small_model_release(&model);
+    }
 }
 
 /* ---- rates of what a connection adds */

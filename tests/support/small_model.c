@@ -152,9 +152,8 @@ float *small_model_gradients(struct small_model *model) {
 }
 
 float *small_model_read(struct small_model *model, const struct buffer *arena) {
-    const size_t bytes = model->gpt.parameters.elements * sizeof(float);
-    float *values = malloc(bytes);
-    small_model_require(buffer_read(model->gpt.compute, arena, 0, values, bytes));
+    float *values = calloc(model->gpt.parameters.elements, sizeof *values);
+    small_model_require(buffer_read(model->gpt.compute, arena, 0, values, arena->bytes));
     return values;
 }
 

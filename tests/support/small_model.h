@@ -60,7 +60,7 @@ float small_model_accumulate(struct small_model *model, struct gpt_pass pass);
 /* Optimizer steps on the batch; returns the last loss. */
 float small_model_train(struct small_model *model, int64_t steps, double rate);
 
-/* The arena of weights or gradients on the host, heap memory. */
+/* The arena of weights or gradients on the host, heap memory [elements]: 0 where it has none. */
 float *small_model_read(struct small_model *model, const struct buffer *arena);
 
 /* The arena of gradients, of the loss without its scale, heap memory. */

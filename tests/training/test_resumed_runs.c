@@ -102,6 +102,26 @@ RUN_TEST(weights_of_bf16_are_resumed) {
     assert_failed(RESUME("narrow", "--dtype", "fp32"), 1, "master = bf16 needs dtype = bf16, not fp32");
 }
 
+/* What is not trained has no states in the file. A run goes on with other parts frozen, or none. */
+RUN_TEST(frozen_parts_are_resumed) {
+    static const char *const optimizers[] = {"adamw", "muon"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *whole = i ? "still-muon" : "still", *parted = i ? "still-muon-parted" : "still-parted";
+#define STILL "--optimizer", optimizers[i], "--freeze", "wte|mlp"
+        assert_done(TRAIN(whole, STILL, "--max-iters", "6"));
+        assert_done(TRAIN(parted, STILL, "--max-iters", "3"));
+        assert_done(RESUME(parted, "--max-iters", "6"));
+#undef STILL
+        assert_same_run(parted, whole, "ckpt-6");
+    }
+    const off_t few = bytes_of("still/ckpt-6/optimizer.safetensors");
+    assert_true(few < bytes_of("still/ckpt-6/model.safetensors"));
+    assert_done(RESUME("still", "--freeze", "", "--max-iters", "7"));
+    assert_true(bytes_of("still/ckpt-7/optimizer.safetensors") > 2 * few);
+    assert_done(RESUME("still", "--freeze", "attn", "--max-iters", "8"));
+    assert_true(bytes_of("still/ckpt-8/optimizer.safetensors") < bytes_of("still/ckpt-7/optimizer.safetensors"));
+}
+
 RUN_TEST(rope_fraction_of_nearly_one_is_refused) {
     assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.9999999"), 2, "no whole number");
     assert_failed(TRAIN("turning", "--position", "rope", "--rope-fraction", "0.3"), 2, "no whole number");
