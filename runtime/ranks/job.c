@@ -1,6 +1,7 @@
 #include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/spawn.h"
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,13 +218,10 @@ uint64_t *neighbours_ranges(const struct ranks *ranks) {
 
 /* ---- joining and leaving the job */
 
-/* Set by the launchers of Open MPI, MPICH and Intel MPI, MVAPICH2 and those that speak PMIx for every rank. Without
- * one of them MPI would start a daemon of its own for this single process. */
+/* Without a launcher MPI would start a daemon of its own for this single process. */
 static bool is_launched(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                        "PMIX_RANK"};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        if (getenv(names[i])) {
+    for (const char *const *name = spawn_rank_variables; *name; name++) {
+        if (getenv(*name)) {
             return true;
         }
     }

@@ -1,9 +1,41 @@
 #include "runtime/system/spawn.h"
+#include "runtime/system/memory.h"
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 extern char **environ;
+
+const char *const spawn_rank_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK",  "PMI_SIZE",
+                                            "MV2_COMM_WORLD_SIZE",  "PMIX_RANK", NULL};
+
+static bool is_of_rank(const char *line) {
+    const size_t length = strcspn(line, "=");
+    for (const char *const *name = spawn_rank_variables; *name; name++) {
+        if (strlen(*name) == length && memcmp(*name, line, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the program's environment is. The caller frees the list alone. */
+static char **list_environment(void) {
+    size_t count = 0, kept = 0;
+    while (environ[count]) {
+        count++;
+    }
+    char **lines = memory_zeroed(count + 1, sizeof *lines);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_of_rank(environ[i])) {
+            lines[kept++] = environ[i];
+        }
+    }
+    return lines;
+}
 
 static int redirect(posix_spawn_file_actions_t *actions, int from, int to) {
     return from >= 0              ? posix_spawn_file_actions_adddup2(actions, from, to)
@@ -25,8 +57,10 @@ int spawn_program(pid_t *child, const char *program, char *const arguments[], co
     if (code) {
         return code;
     }
+    char **lines = list_environment();
     code = arrange(&actions, place);
-    code = code ? code : posix_spawnp(child, program, &actions, NULL, arguments, environ);
+    code = code ? code : posix_spawnp(child, program, &actions, NULL, arguments, lines);
+    free(lines);
     posix_spawn_file_actions_destroy(&actions);
     return code;
 }

@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -70,6 +71,21 @@ UNIT_TEST(test_place) {
     char said[256];
     assert_int_equal(say("pwd; echo wrong >&2; cat", said), 0);
     assert_string_equal(said, "/proc\nwrong\n");
+}
+
+/* MPI would take the program for the rank that we are. */
+UNIT_TEST(test_what_is_started_is_no_rank) {
+    char said[256];
+    for (const char *const *name = spawn_rank_variables; *name; name++) {
+        assert_int_equal(setenv(*name, "0", 1), 0);
+    }
+    assert_int_equal(setenv("PMIX_RANKS", "kept", 1), 0);
+    assert_int_equal(say("env | grep -E '^(OMPI_COMM_WORLD_SIZE|PMI|MV2_COMM_WORLD_SIZE)'", said), 0);
+    assert_string_equal(said, "PMIX_RANKS=kept\n");
+    for (const char *const *name = spawn_rank_variables; *name; name++) {
+        assert_int_equal(unsetenv(*name), 0);
+    }
+    assert_int_equal(unsetenv("PMIX_RANKS"), 0);
 }
 
 /* Nothing is started where one of its five arrangements fails: not in another folder, not with our input. */

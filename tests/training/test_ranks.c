@@ -258,6 +258,14 @@ UNIT_TEST(upcycled_models_train_alike) {
 #undef UPCYCLED
 }
 
+/* The process that compiles kernels for a single rank is no rank itself, for which mpirun would wait at the end. */
+UNIT_TEST(a_rank_that_starts_another_process_ends) {
+    const char *kernels = scratch_format("POCL_CACHE_DIR=%s", scratch_path("first-kernels")),
+               *cache = scratch_format("XDG_CACHE_HOME=%s", scratch_path("first-cache"));
+    assert_done(CHILD_RUN(HC_MPIRUN, "-np", "1", "-x", "HCTRAIN_COMPILE_AHEAD=1", "-x", kernels, "-x", cache,
+                          train_program, COMMON("first-start"), "--max-iters", "1"));
+}
+
 /* ---- death and trouble */
 
 /* The job's hc_train processes: children of mpirun. */
