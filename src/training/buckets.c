@@ -9,8 +9,15 @@
 #define MOST ((uint64_t)1 << 28) /* elements, see collective_create */
 
 /* Tensors share a bucket only with others of their kind: what may be exchanged early, or comes last, has buckets of
- * its own. */
-enum tensor_kind { KIND_TOKENS, KIND_EMBEDDINGS, KIND_FIRST_SUBLAYER, KIND_WEIGHTS, KIND_UNDECAYED };
+ * its own, and so has each part of the arena, which begins with the lowest sublayer again. */
+enum tensor_kind {
+    KIND_TOKENS,
+    KIND_EMBEDDINGS,
+    KIND_FIRST_SUBLAYER,
+    KIND_WEIGHTS,
+    KIND_PROJECTIONS,
+    KIND_UNDECAYED,
+};
 
 /* A tensor of matrices, or several without a gap between them, whose buckets have one owner. */
 struct owned_tensor {
@@ -32,7 +39,8 @@ static enum tensor_kind kind_of(const struct parameter *parameter, const struct 
            : parameter->offset == parameters->token_embedding ? KIND_TOKENS
            : parameter->sublayer < 0                          ? KIND_EMBEDDINGS
            : parameter->sublayer == 0                         ? KIND_FIRST_SUBLAYER
-                                                              : KIND_WEIGHTS;
+           : parameter->narrow                                ? KIND_WEIGHTS
+                                                              : KIND_PROJECTIONS;
 }
 
 static bool is_apart(const struct cut *cut, const struct parameter *parameter) {
