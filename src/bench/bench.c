@@ -32,14 +32,14 @@ struct bench_state {
 /* When the gradients of the last step were complete. */
 static json_t *make_schedule(const struct data_parallel *parallel) {
     const struct model_config *config = &parallel->gpt->config;
-    const uint64_t tokens_end =
-        parallel->gpt->parameters.token_embedding + (uint64_t)(config->vocab_size * config->n_embd);
+    const uint64_t tokens = parallel->gpt->parameters.token_embedding,
+                   tokens_end = tokens + (uint64_t)(config->vocab_size * config->n_embd);
     json_t *schedule = json_array();
     for (size_t i = 0; i < parallel->item_count; i++) {
         const struct collective_item *item = &parallel->items[i];
         if (item->buffer == parallel->gpt->parameters.gradients) {
             bench_schedule_add(schedule, item->range.count, collective_lead(parallel->collective, i),
-                               item->range.offset < tokens_end);
+                               item->range.offset >= tokens && item->range.offset < tokens_end);
         }
     }
     return schedule;
