@@ -52,12 +52,12 @@ static double scheduled_tokens(const json_t *json) {
 }
 
 /* With one step measured, the parts of the mean rank add up to no more than the step of the slowest one, and to
- * much of it, since all wait for the sums. */
+ * much of it, since all wait for the sums. What is frozen has no gradients to exchange. */
 static json_t *run_three_ranks(const char *per_host) {
     const char *path = scratch_path("ranks.json");
     json_t *json;
     assert_done(CHILD_RUN(HC_MPIRUN, "-np", "3", "-x", per_host, program, SMALL, path, "--steps", "1", "--warmup",
-                          "1", "--gradient-accumulation-steps", "6"));
+                          "1", "--gradient-accumulation-steps", "6", "--freeze", "mlp"));
     assert_int_equal(json_file_read(path, 10000, &json), 0);
     const double parts = median(json, "compute") + median(json, "exposed") + median(json, "rest");
     const double step = median(json, "step");
