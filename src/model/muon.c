@@ -99,10 +99,10 @@ void muon_plan(struct gpt *gpt) {
     const char *const group = "Muon's matrices";
     const enum element_type type = gpt->operations.shape.muon_type;
     struct muon_scratch *scratch = &gpt->scratch.muon;
-    uint64_t all = 0, elements = 0, squares = 0;
+    uint64_t all = 0, elements = 1, squares = 1; /* of all, and of the largest that a step updates */
     for (size_t i = 0; i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
-        for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {
+        for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k] && !parameter->frozen; k++) {
             const uint64_t rows = parameter->matrices[k], columns = parameter->shape[1];
             const uint64_t side = size_smaller(rows, columns);
             all += rows * columns;

@@ -181,6 +181,19 @@ UNIT_TEST(frozen_tables_have_neither_gradients_nor_states) {
     }
 }
 
+UNIT_TEST(muon_has_scratch_for_what_it_updates) {
+    static const char *const patterns[] = {"wte", "mlp", "attn|mlp"}; /* matrices of mlp are the largest */
+    uint64_t bytes[COUNT(patterns)];
+    for (size_t i = 0; i < COUNT(patterns); i++) {
+        const struct model_config config = config_of("mhc");
+        struct small_model model;
+        create(&model, &config, patterns[i], 1, false);
+        bytes[i] = model.gpt.scratch.muon.x[0]->bytes;
+        small_model_release(&model);
+    }
+    assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);
+}
+
 /* ---- rates of what a connection adds */
 
 UNIT_TEST(new_parameters_have_a_rate_of_their_own) {
