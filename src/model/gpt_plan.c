@@ -386,13 +386,20 @@ void gpt_release(struct gpt *gpt) {
     memset(gpt, 0, sizeof *gpt);
 }
 
+/* Whether rows of it are looked up, and no GEMM reads it. */
+static bool is_looked_up(const struct parameters *parameters, const struct parameter *parameter) {
+    return parameter->home == &parameters->position_embedding ||
+           (parameter->home == &parameters->token_embedding && !parameters->head_is_embedding);
+}
+
 double gpt_flops_per_token(const struct gpt *gpt) {
-    const struct model_config *config = &gpt->config;
-    const double width = (double)config->n_embd, layers = (double)config->n_layer;
-    const bool has_positions = config->position == POSITION_LEARNED; /* they are added, not multiplied */
-    const double lookups = (has_positions ? (double)config->block_size * width : 0.0) +
-                           (config->tie_embeddings ? 0.0 : (double)config->vocab_size * width);
+    const struct parameters *parameters = &gpt->parameters;
     const double scores =
-        (double)model_config_heads(config).y_row * (double)gpt->shape.sequence; /* of a token and layer */
-    return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * scores;
+        (double)model_config_heads(&gpt->config).y_row * (double)gpt->shape.sequence; /* of a token and layer */
+    double flops = 12.0 * (double)gpt->config.n_layer * scores;
+    for (const struct parameter *next = parameters->table; next < parameters->table + parameters->count; next++) {
+        const double each = is_looked_up(parameters, next) ? 0.0 : next->untrained ? 4.0 : 6.0;
+        flops += each * (double)next->elements;
+    }
+    return flops;
 }

@@ -194,6 +194,24 @@ UNIT_TEST(muon_has_scratch_for_what_it_updates) {
     assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);
 }
 
+/* By two for each weight, of the GEMM that would compute its gradient; tables that are only looked up have none. */
+UNIT_TEST(frozen_weights_take_fewer_flops) {
+    const struct model_config config = untied();
+    struct small_model model, whole;
+    create(&model, &config, "wte|wpe|lm_head|attn", 0, false);
+    create(&whole, &config, NULL, 0, false);
+    double untrained = 0.0;
+    for (size_t i = 0; i < model.gpt.parameters.count; i++) {
+        const struct parameter *parameter = &model.gpt.parameters.table[i];
+        const bool multiplied = strstr(parameter->name, "attn.c_") || strstr(parameter->name, "lm_head");
+        untrained += parameter->untrained && multiplied ? (double)parameter->elements : 0.0;
+    }
+    assert_true(untrained > 0.0);
+    assert_float_equal(gpt_flops_per_token(&whole.gpt) - gpt_flops_per_token(&model.gpt), 2.0 * untrained, 0.5);
+    small_model_release(&model);
+    small_model_release(&whole);
+}
+
 /* ---- rates of what a connection adds */
 
 UNIT_TEST(new_parameters_have_a_rate_of_their_own) {
