@@ -77,7 +77,7 @@ static void choose(struct arena_tensors *tensors, const bool *wanted) {
     tensors->count = kept;
 }
 
-/* Whether this rank or others have the tensor: what is not trained has no states. */
+/* Whether any rank has the tensor: what is not trained has no states. */
 static bool is_there(const struct arena_tensors *tensors, size_t tensor) {
     return !tensors->of_optimizer || !tensors->gpt->parameters.table[tensors->places[tensor].parameter].untrained;
 }
@@ -180,8 +180,8 @@ int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
     return status ? -1 : 0;
 }
 
-/* Leaves the states that the file has. It may lack all of a parameter that the run before did not train: they stay
- * zero. */
+/* Leaves the states that the file has. It may lack all of an embedding or a Linear layer's weight, which the run
+ * before has not trained then: they stay zero. */
 static int choose_stored(struct arena_tensors *tensors, const char *path) {
     bool *wanted = memory_zeroed(tensors->count, sizeof *wanted);
     size_t *stored = memory_zeroed(tensors->gpt->parameters.count, sizeof *stored), found = 0;

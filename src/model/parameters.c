@@ -192,9 +192,9 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     add_frame(&builder, top);
 }
 
-/* ---- the arena: weights with decay last, so that the optimizer needs one comparison for it, and behind the others
- * of them the narrow ones, the last of which may be untrained; in all parts the parameters of a sublayer are
- * adjacent, since a backward pass completes their gradients together */
+/* ---- the arena, in the order of enum arena_part: optimizers need one comparison for weight decay, and arenas that
+ * lack the last parts end before them. In all parts the parameters of a sublayer are adjacent, since a backward
+ * pass completes their gradients together */
 
 enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_NARROW, PART_UNTRAINED, ARENA_PARTS };
 

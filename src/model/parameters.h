@@ -1,5 +1,6 @@
 /* The table of parameters and the arenas: weights, gradients and the states of the optimizer are one buffer each,
- * all with the same layout. */
+ * all with the same layout, in four parts: parameters without weight decay; matrices that a residual connection
+ * adds; narrow ones; and untrained ones. Some arenas end before the last part, or the last two. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -39,7 +40,7 @@ struct linear {
     uint64_t weight_at, bias_at;
     size_t in, out;
     bool has_bias;
-    bool frozen; /* all of it: backward passes leave its gradients at zero */
+    bool frozen; /* all of it: backward passes compute none of its gradients */
 };
 
 /* Offsets of a sublayer's parameters. */

@@ -90,8 +90,8 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         CHOICE(
             "master", &settings->master, "fp32", KEPT_TYPE_WORDS,
             "type in which embeddings and the weights of Linear layers are kept between steps. bf16, with --dtype "
-            "bf16: those that GEMMs read are the only ones, which saves 4 bytes for each, and steps are rounded "
-            "as those of moments"),
+            "bf16: there is no copy in fp32, which saves 4 bytes for each, and a step rounds them up or down at "
+            "random"),
         BOOL("freeze_alpha_res", &settings->freeze_alpha_res, "false",
              "keep alpha_res of hyper-connections as they are, outside the gradient norm"),
     };

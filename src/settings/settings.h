@@ -81,6 +81,6 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
 /* master: an int *, for an enum element_type; of programs that do not train */
 #define MASTER_OPTION(master)                                                                                      \
     CHOICE("master", master, "fp32", KEPT_TYPE_WORDS,                                                              \
-           "type in which embeddings and the weights of Linear layers are kept. bf16, with --dtype bf16: those "   \
-           "that GEMMs read are the only ones, 2 bytes each instead of 6; the results are the same if the "        \
-           "checkpoint has no more digits than bf16")
+           "type in which embeddings and the weights of Linear layers are kept. bf16, with --dtype bf16: there "   \
+           "is no copy in fp32, so that each takes 2 bytes instead of 6; embeddings are rounded, too, which "      \
+           "changes the results a little unless the checkpoint's are exact in bf16")
