@@ -92,6 +92,14 @@ int frozen_check(const struct model_config *config, const char *pattern) {
     return status;
 }
 
+uint64_t frozen_elements(const struct parameters *parameters) {
+    uint64_t elements = 0;
+    for (size_t i = 0; i < parameters->count; i++) {
+        elements += parameters->table[i].frozen ? parameters->table[i].elements : 0;
+    }
+    return elements;
+}
+
 void frozen_clear(struct compute *compute, const struct parameters *parameters, int64_t sublayer) {
     uint64_t first = 0, end = 0; /* of a run of neighbours in the arena */
     for (size_t i = 0; i <= parameters->count; i++) {

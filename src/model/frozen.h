@@ -12,6 +12,9 @@ int frozen_mark(struct parameters *parameters, const char *pattern);
 /* The same of a model's table, which is made for that alone. The config has been checked. */
 int frozen_check(const struct model_config *config, const char *pattern);
 
+/* How many elements the frozen parameters have. */
+uint64_t frozen_elements(const struct parameters *parameters);
+
 enum { FROZEN_ALL = -2 };
 
 /* Sets gradients of frozen parameters of this sublayer (see parameter.sublayer) to zero, or of FROZEN_ALL.

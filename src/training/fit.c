@@ -57,6 +57,7 @@ struct search {
     struct train_settings found; /* the settings that were tried last */
     uint64_t least;              /* bytes of the smallest plan so far */
     struct train_settings smallest;
+    char reason[256]; /* why that does not fit */
 };
 
 /* Whether a plan with search->found fits. -1: it cannot be made. */
@@ -67,11 +68,12 @@ static int fits(struct search *search) {
     int status =
         data_parallel_plan(&parallel, search->ranks, &search->found, model, search->compute, &gpt) ? -1 : 0;
     if (status == 0) {
+        status = memory_plan_check(&gpt.plan, &search->compute->device) == 0;
         if (gpt.plan.total_bytes < search->least) {
             search->least = gpt.plan.total_bytes;
             search->smallest = search->found;
+            snprintf(search->reason, sizeof search->reason, "%s", error_text());
         }
-        status = memory_plan_check(&gpt.plan, &search->compute->device) == 0;
         error_clear();
     }
     data_parallel_release(&parallel);
@@ -153,6 +155,10 @@ int fit_choose(const struct fit *fit, struct train_settings *settings, struct ra
     const int status = try_all(&search);
     if (status < 0) {
         return -1;
+    }
+    if (status == 0 && search.least <= fit->bytes) {
+        return error_set("nothing fits into %s. With %s: %s", size, options_of(&search.smallest, text),
+                         search.reason);
     }
     if (status == 0) {
         return error_set("nothing fits into %s: the smallest plan needs %s, with %s; choose a smaller block_size, "

@@ -101,6 +101,7 @@ static int open_data(struct trainer *trainer) {
 static void print_model(const struct trainer *trainer) {
     const struct model_config *model = &trainer->settings->model;
     const struct parameters *parameters = &trainer->gpt.parameters;
+    const uint64_t frozen = frozen_elements(parameters);
     PRINT(trainer,
           "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
           " tokens of context, vocabulary %" PRId64 "\n",
@@ -109,15 +110,19 @@ static void print_model(const struct trainer *trainer) {
     PRINT(trainer,
           "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
           (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
+    if (frozen > 0) {
+        PRINT(trainer, "         %.4g frozen (%" PRIu64 "): they keep their values\n", (double)frozen, frozen);
+    }
     if (trainer->initial.upcycles) {
         PRINT(trainer,
-              "         begins as the plain model in %s: the same function, until training parts the streams\n",
+              "         begins as the plain model in %s: the same function, until training makes the streams "
+              "different\n",
               trainer->settings->init_from);
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {
         PRINT(trainer, "         activations in %s, master weights in %s\n",
               element_name(trainer->gpt.options.type),
-              trainer->gpt.options.master == ELEMENT_FP32 ? "fp32" : "bf16, but for the small ones");
+              trainer->gpt.options.master == ELEMENT_FP32 ? "fp32" : "bf16, small ones in fp32");
     }
     if (trainer->gpt.options.moments != ELEMENT_FP32) {
         PRINT(trainer, "         optimizer's states in %s\n", element_name(trainer->gpt.options.moments));

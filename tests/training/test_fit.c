@@ -118,6 +118,20 @@ UNIT_TEST(choice_fits_and_costs_least) {
 #undef LAST
 }
 
+/* The sum would fit: what does not is one buffer, which the error names. */
+UNIT_TEST(buffers_that_are_too_large_are_named) {
+    struct compute *compute;
+    const struct compute_options options = {.device = "pocl", .cache_dir = ""};
+    struct train_settings chosen = settings_of_step(ELEMENT_FP32);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
+    compute->device.max_buffer_bytes = compute->device.memory_bytes / 100;
+    assert_int_equal(choose(compute, 2 * plan_bytes(compute, &chosen), ELEMENT_FP32, &chosen), -1);
+    assert_non_null(strstr(error_text(), "nothing fits into"));
+    assert_non_null(strstr(error_text(), ": a buffer is too large: the "));
+    error_clear();
+    compute_close(compute);
+}
+
 /* What stands behind the colon needs no such device, and options are printed that can be given. */
 RUN_TEST(program_prints_options) {
     assert_done(

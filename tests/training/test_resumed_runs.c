@@ -85,7 +85,7 @@ RUN_TEST(states_of_bf16_are_resumed) {
 RUN_TEST(weights_of_bf16_are_resumed) {
 #define BF16(optimizer) "--dtype", "bf16", "--master", "bf16", "--moments", "bf16", "--optimizer", optimizer
     assert_done(TRAIN("narrow", BF16("adamw"), "--max-iters", "6"));
-    assert_non_null(strstr(child_message(), "master weights in bf16, but for the small ones"));
+    assert_non_null(strstr(child_message(), "master weights in bf16, small ones in fp32"));
     assert_done(TRAIN("narrow-parted", BF16("adamw"), "--max-iters", "3"));
     assert_done(RESUME("narrow-parted", "--max-iters", "6"));
     assert_same_run("narrow-parted", "narrow", "ckpt-6");
@@ -109,6 +109,7 @@ RUN_TEST(frozen_parts_are_resumed) {
         const char *whole = i ? "still-muon" : "still", *parted = i ? "still-muon-parted" : "still-parted";
 #define STILL "--optimizer", optimizers[i], "--freeze", "wte|mlp"
         assert_done(TRAIN(whole, STILL, "--max-iters", "6"));
+        assert_non_null(strstr(child_message(), "): they keep their values\n"));
         assert_done(TRAIN(parted, STILL, "--max-iters", "3"));
         assert_done(RESUME(parted, "--max-iters", "6"));
 #undef STILL
