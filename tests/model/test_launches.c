@@ -284,18 +284,22 @@ static struct model_config delayed_config_of(const char *residual) {
 }
 
 /* A step of a model with all that it has, in the shape of this device, or if it is NULL PoCL's own. Its
- * second pass adds to the gradients, which the first one writes. */
-static void train(const char *as, const char *gemm, struct model_config config, enum element_type type) {
+ * second pass adds to the gradients, which the first one writes. planned: type, and what the optimizer needs. */
+static void train_planned(const char *as, const char *gemm, struct model_config config,
+                          struct gpt_options planned) {
     struct compute *compute;
     struct small_model model;
     const struct compute_options options = {.device = "pocl",
                                             .cache_dir = "",
                                             .gemm = gemm,
-                                            .operands = type,
+                                            .operands = planned.type,
                                             .model = as ? gpu_model_find(as, NULL) : NULL,
                                             .log_launches = true};
     small_model_require(gemm_compute_open(&compute, &options));
-    small_model_create_typed(&model, compute, &config, 3, type);
+    planned.batch = 3;
+    planned.sequence = config.block_size;
+    planned.mode = GPT_TRAINING;
+    small_model_create_planned(&model, compute, &config, &planned);
     small_model_randomise(&model, 1);
     small_model_require(compute_finish(compute));
     const size_t first = compute->launch_log->count;
@@ -305,12 +309,18 @@ static void train(const char *as, const char *gemm, struct model_config config, 
     small_model_backward(&model, (struct gpt_pass){.dropout = true});
     small_model_accumulate(&model, (struct gpt_pass){.dropout = true, .iteration = 1});
     optimizer_step(&model.gpt,
-                   &(struct optimizer_settings){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9, USUAL_RATES}, 0);
+                   &(struct optimizer_settings){
+                       .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9, .muon_steps = 1, USUAL_RATES},
+                   0);
     small_model_require(compute_finish(compute));
     counting = false;
     check_log(compute->launch_log, first);
     small_model_release(&model);
     compute_close(compute);
+}
+
+static void train(const char *as, const char *gemm, struct model_config config, enum element_type type) {
+    train_planned(as, gemm, config, (struct gpt_options){.type = type});
 }
 
 static bool has_run(const char *name) {
@@ -348,6 +358,20 @@ UNIT_TEST(test_cpu) {
     train(NULL, "auto", delayed_config_of("mhc"), ELEMENT_BF16);
     assert_true(has_run("mix_between") && has_run("mix_backward"));
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
+}
+
+/* With weights and states in bf16, and parts that are not trained. */
+UNIT_TEST(test_kept_types) {
+    static const char *const frozen[] = {"wte|h\\.0\\.mlp", "lm_head|h\\.1\\.attn"};
+    for (size_t i = 0; optimizer_at(i); i++) {
+        train_planned(NULL, "portable", modern_config_of("shc"),
+                      (struct gpt_options){.type = ELEMENT_BF16,
+                                           .optimizer = optimizer_at(i),
+                                           .freeze = frozen[i % COUNT(frozen)],
+                                           .moments = ELEMENT_BF16,
+                                           .master = ELEMENT_BF16});
+    }
+    assert_true(has_run("muon_update") && has_run("embedding_norm_backward"));
 }
 
 LONG_TEST(test_cpu_with_other_connections) {
