@@ -143,7 +143,7 @@ static void print_ranks(const struct trainer *trainer) {
         PRINT(trainer, "ranks    %d, hosts %d, micro-batches of each rank %" PRId64 ", CPU cores of rank 0 %u\n",
               ranks->count, ranks->hosts, trainer->micro_steps, host_cores());
     }
-    if (device->is_gpu && ranks->local_count > (int)device->gpus) {
+    if (device->is_gpu && device->gpus > 0 && ranks->local_count > (int)device->gpus) {
         PRINT(trainer,
               "warning  %d ranks on %s see the same GPUs, %u in number: they share them unless the launcher shows "
               "each rank another one\n",

@@ -59,6 +59,7 @@ UNIT_TEST(losses_are_those_of_pocl) {
 UNIT_TEST(resuming_is_bit_identical) {
     /* the layer has seen all of this */
     assert_done(CHILD_RUN(train_program, COMMON("parted", "vulkan"), "--max-iters", "3"));
+    assert_null(strstr(child_message(), "see the same GPUs")); /* a simulator is none */
     assert_done(CHILD_RUN(train_program, COMMON("parted", "vulkan"), "--init-from", "resume"));
     assert_same_metrics("vulkan", "parted");
     assert_same_checkpoint("vulkan", "parted", "ckpt-6");
