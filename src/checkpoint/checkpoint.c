@@ -31,7 +31,8 @@ struct arena_tensors {
     struct safetensors *file;    /* the file, when states are loaded */
 };
 
-static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer) {
+/* Of the optimizer's states only those that are trained, or also those that another run may have trained. */
+static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer, bool untrained) {
     const struct parameters *parameters = &gpt->parameters;
     const size_t most = (of_optimizer ? OPTIMIZER_MOST_STATES : 1) * parameters->count;
     struct arena_tensors tensors = {.gpt = gpt, .of_optimizer = of_optimizer};
@@ -41,7 +42,7 @@ static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer) {
         const struct tensor_place place = {i % parameters->count, i / parameters->count};
         const struct parameter *parameter = &parameters->table[place.parameter];
         const char *state = of_optimizer ? optimizer_state(gpt->options.optimizer, parameter, place.state) : "";
-        if (state) {
+        if (state && (!of_optimizer || untrained || !parameter->untrained)) {
             tensors.places[tensors.count] = place;
             tensors.infos[tensors.count] = weights_tensor(parameter);
             tensors.infos[tensors.count].type =
@@ -77,40 +78,25 @@ static void choose(struct arena_tensors *tensors, const bool *wanted) {
     tensors->count = kept;
 }
 
-/* Whether any rank has the tensor: what is not trained has no states. */
-static bool is_there(const struct arena_tensors *tensors, size_t tensor) {
-    return !tensors->of_optimizer || !tensors->gpt->parameters.table[tensors->places[tensor].parameter].untrained;
-}
-
-static void choose_there(struct arena_tensors *tensors) {
-    bool *there = memory_allocate(tensors->count, sizeof *there);
-    for (size_t i = 0; i < tensors->count; i++) {
-        there[i] = is_there(tensors, i);
-    }
-    choose(tensors, there);
-    free(there);
-}
-
 /* Copies a piece of a tensor from or to the device. Ranks may divide the optimizer's states. */
 static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64_t first, uint64_t count,
                       float *values, bool to_device) {
     const struct parameters *parameters = &tensors->gpt->parameters;
     const struct tensor_place place = tensors->places[tensor];
     const uint64_t in_arena = parameters->table[place.parameter].offset + first;
-    const uint64_t at = tensors->of_optimizer ? optimizer_state_place(tensors->gpt->options.optimizer, parameters,
-                                                                      place.state, in_arena)
-                                              : in_arena;
     const struct buffer *states = parameters->states[place.state];
-    const struct state_share *share = tensors->of_optimizer ? tensors->gpt->options.state_share : NULL;
+    const struct gpt_options *options = &tensors->gpt->options;
+    const struct state_share *share = options->state_share;
     struct compute *compute = tensors->gpt->compute;
+    if (!tensors->of_optimizer) {
+        return to_device ? parameters_write(compute, parameters, in_arena, count, values)
+                         : parameters_read(compute, parameters, in_arena, count, values);
+    }
     if (share) {
         return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
                          : share->read(share, compute, parameters, place.state, in_arena, count, values);
     }
-    if (!tensors->of_optimizer) {
-        return to_device ? parameters_write(compute, parameters, at, count, values)
-                         : parameters_read(compute, parameters, at, count, values);
-    }
+    const uint64_t at = optimizer_state_place(options->optimizer, parameters, place.state, in_arena);
     return to_device ? buffer_write_floats(compute, states, at, values, count)
                      : buffer_read_floats(compute, states, at, values, count);
 }
@@ -153,8 +139,7 @@ static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 
 /* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */
 static int write_tensors(const char *path, struct gpt *gpt, bool of_optimizer) {
-    struct arena_tensors tensors = describe(gpt, of_optimizer);
-    choose_there(&tensors);
+    struct arena_tensors tensors = describe(gpt, of_optimizer, false);
     const int status = path ? safetensors_write(path, tensors.infos, tensors.count, read_piece, &tensors)
                             : tensors_each_piece(tensors.infos, tensors.count, read_piece, &tensors);
     release(&tensors);
@@ -172,7 +157,7 @@ int checkpoint_hand_over(struct gpt *gpt) {
 }
 
 int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
-    struct arena_tensors tensors = describe(gpt, false);
+    struct arena_tensors tensors = describe(gpt, false, false);
     const int status = weights_open(folder, &gpt->config, &gpt->parameters, &tensors.weights) ||
                        tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors);
     release(&tensors);
@@ -198,12 +183,12 @@ static int choose_stored(struct arena_tensors *tensors, const char *path) {
                       path, safetensors_count(tensors->file), found);
     }
     for (size_t i = 0; status == 0 && i < tensors->count; i++) {
-        const size_t parameter = tensors->places[i].parameter;
-        const bool may_lack = tensors->gpt->parameters.table[parameter].narrow && stored[parameter] == 0;
+        const struct parameter *parameter = &tensors->gpt->parameters.table[tensors->places[i].parameter];
+        const bool may_lack = parameter->narrow && stored[tensors->places[i].parameter] == 0;
         if (!wanted[i] && !may_lack) {
             status = error_set("%s: tensor '%s' is missing", path, tensors->infos[i].name);
         }
-        wanted[i] &= is_there(tensors, i);
+        wanted[i] &= !parameter->untrained;
     }
     choose(tensors, wanted);
     free(wanted);
@@ -212,7 +197,7 @@ static int choose_stored(struct arena_tensors *tensors, const char *path) {
 }
 
 static int load_states(const char *path, struct gpt *gpt) {
-    struct arena_tensors tensors = describe(gpt, true);
+    struct arena_tensors tensors = describe(gpt, true, true);
     int status = safetensors_open(path, &tensors.file) || choose_stored(&tensors, path);
     if (status == 0 && tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors)) {
         status = error_prefix("%s", path);

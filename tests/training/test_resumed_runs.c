@@ -62,18 +62,19 @@ static off_t bytes_of(const char *name) {
     return status.st_size;
 }
 
+/* Six iterations, and three that go on to six in run "<run>-parted": the same bits. */
+#define ASSERT_RESUMED(run, ...)                                                                                   \
+    do {                                                                                                           \
+        assert_done(TRAIN(run, __VA_ARGS__, "--max-iters", "6"));                                                  \
+        assert_done(TRAIN(run "-parted", __VA_ARGS__, "--max-iters", "3"));                                        \
+        assert_done(RESUME(run "-parted", "--max-iters", "6"));                                                    \
+        assert_same_run(run "-parted", run, "ckpt-6");                                                             \
+    } while (0)
+
 /* With the same bits; and a run goes on whose states had another type. */
 RUN_TEST(states_of_bf16_are_resumed) {
-#define BF16(optimizer) "--moments", "bf16", "--optimizer", optimizer
-    assert_done(TRAIN("bf16", BF16("adamw"), "--max-iters", "6"));
-    assert_done(TRAIN("bf16-parted", BF16("adamw"), "--max-iters", "3"));
-    assert_done(RESUME("bf16-parted", "--max-iters", "6"));
-    assert_same_run("bf16-parted", "bf16", "ckpt-6");
-    assert_done(TRAIN("bf16-muon", BF16("muon"), "--max-iters", "6"));
-    assert_done(TRAIN("bf16-muon-parted", BF16("muon"), "--max-iters", "3"));
-    assert_done(RESUME("bf16-muon-parted", "--max-iters", "6"));
-    assert_same_run("bf16-muon-parted", "bf16-muon", "ckpt-6");
-#undef BF16
+    ASSERT_RESUMED("bf16", "--moments", "bf16", "--optimizer", "adamw");
+    ASSERT_RESUMED("bf16-muon", "--moments", "bf16", "--optimizer", "muon");
     assert_true(bytes_of("bf16/ckpt-6/optimizer.safetensors") < bytes_of("bf16/ckpt-6/model.safetensors") * 5 / 4);
     assert_done(RESUME("bf16", "--moments", "fp32", "--max-iters", "7"));
     assert_true(bytes_of("bf16/ckpt-7/optimizer.safetensors") > bytes_of("bf16/ckpt-7/model.safetensors") * 7 / 4);
@@ -83,16 +84,10 @@ RUN_TEST(states_of_bf16_are_resumed) {
 
 /* The same of weights; and a run goes on with the numbers that weights of another type had. */
 RUN_TEST(weights_of_bf16_are_resumed) {
-#define BF16(optimizer) "--dtype", "bf16", "--master", "bf16", "--moments", "bf16", "--optimizer", optimizer
-    assert_done(TRAIN("narrow", BF16("adamw"), "--max-iters", "6"));
+#define BF16 "--dtype", "bf16", "--master", "bf16", "--moments", "bf16"
+    ASSERT_RESUMED("narrow", BF16, "--optimizer", "adamw");
     assert_non_null(strstr(child_message(), "master weights in bf16, small ones in fp32"));
-    assert_done(TRAIN("narrow-parted", BF16("adamw"), "--max-iters", "3"));
-    assert_done(RESUME("narrow-parted", "--max-iters", "6"));
-    assert_same_run("narrow-parted", "narrow", "ckpt-6");
-    assert_done(TRAIN("narrow-muon", BF16("muon"), "--max-iters", "6"));
-    assert_done(TRAIN("narrow-muon-parted", BF16("muon"), "--max-iters", "3"));
-    assert_done(RESUME("narrow-muon-parted", "--max-iters", "6"));
-    assert_same_run("narrow-muon-parted", "narrow-muon", "ckpt-6");
+    ASSERT_RESUMED("narrow-muon", BF16, "--optimizer", "muon");
 #undef BF16
     assert_done(RESUME("narrow", "--master", "fp32", "--learning-rate", "0", "--min-lr", "0", "--max-iters", "7"));
     assert_same_file("narrow/ckpt-6/model.safetensors", "narrow/ckpt-7/model.safetensors");
@@ -104,17 +99,10 @@ RUN_TEST(weights_of_bf16_are_resumed) {
 
 /* What is not trained has no states in the file. A run goes on with other parts frozen, or none. */
 RUN_TEST(frozen_parts_are_resumed) {
-    static const char *const optimizers[] = {"adamw", "muon"};
-    for (size_t i = 0; i < 2; i++) {
-        const char *whole = i ? "still-muon" : "still", *parted = i ? "still-muon-parted" : "still-parted";
-#define STILL "--optimizer", optimizers[i], "--freeze", "wte|mlp"
-        assert_done(TRAIN(whole, STILL, "--max-iters", "6"));
-        assert_non_null(strstr(child_message(), "): they keep their values\n"));
-        assert_done(TRAIN(parted, STILL, "--max-iters", "3"));
-        assert_done(RESUME(parted, "--max-iters", "6"));
-#undef STILL
-        assert_same_run(parted, whole, "ckpt-6");
-    }
+    ASSERT_RESUMED("still", "--optimizer", "adamw", "--freeze", "wte|mlp");
+    assert_non_null(strstr(child_message(), "): they keep their values\n"));
+    ASSERT_RESUMED("still-muon", "--optimizer", "muon", "--freeze", "wte|mlp");
+    assert_non_null(strstr(child_message(), "): they keep their values\n"));
     const off_t few = bytes_of("still/ckpt-6/optimizer.safetensors");
     assert_true(few < bytes_of("still/ckpt-6/model.safetensors"));
     assert_done(RESUME("still", "--freeze", "", "--max-iters", "7"));
