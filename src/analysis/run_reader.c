@@ -98,17 +98,19 @@ static json_t *conclude(const json_t *record) {
     const json_t *losses = json_object_get(steps, "loss"), *validated = json_object_get(evaluations, "val_loss");
     const json_t *last = run_last(validated);
     const size_t count = json_array_size(losses), first = count > FINAL_STEPS ? count - FINAL_STEPS : 0;
-    double sum = 0.0, best = HUGE_VAL;
+    double sum = 0.0, finite = 0.0, best = HUGE_VAL;
     const double speed = median_from(json_object_get(steps, "tokens_per_sec"), first);
     for (size_t i = first; i < count; i++) {
-        sum += json_number_value(json_array_get(losses, i));
+        const json_t *loss = json_array_get(losses, i); /* null: not finite, or there were no targets */
+        sum += json_number_value(loss);
+        finite += json_is_number(loss);
     }
     for (size_t i = 0; i < json_array_size(validated); i++) {
         const json_t *value = json_array_get(validated, i);
         best = json_is_number(value) ? fmin(best, json_number_value(value)) : best;
     }
     if (count > 0) {
-        json_object_set_new(final, "train_loss", json_real(sum / (double)(count - first)));
+        json_object_set_new(final, "train_loss", json_file_real(sum / finite));
         json_object_set_new(final, "iter",
                             json_integer(json_integer_value(run_last(json_object_get(steps, "iter"))) + 1));
     }

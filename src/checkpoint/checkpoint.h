@@ -20,10 +20,11 @@ struct training_state {
     int64_t iteration;
     uint64_t tokens; /* trained on so far */
     uint64_t seed;
-    double best_val_loss;                                        /* HUGE_VAL before the first evaluation */
-    int64_t best_iteration;                                      /* -1 before */
-    int64_t evaluated_at;                                        /* iteration of the last evaluation, -1 before */
-    double seconds;                                              /* trained so far, in all processes of the run */
+    double best_val_loss;   /* HUGE_VAL before the first evaluation */
+    int64_t best_iteration; /* -1 before */
+    char evaluation[80];    /* which tokens validation losses are of; "": none */
+    int64_t evaluated_at;   /* iteration of the last evaluation, -1 before */
+    double seconds;         /* trained so far, in all processes of the run */
     char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data, see token_file.h; "": not known */
 };
 

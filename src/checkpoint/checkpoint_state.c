@@ -29,9 +29,9 @@ static json_t *loss_scale_json(const struct loss_scale *scale) {
 
 /* What evaluations change; no loss yet is null. */
 static json_t *evaluation_json(const struct training_state *state) {
-    return json_pack("{s:I, s:o, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration, "best_val_loss",
-                     json_file_real(state->best_val_loss), "evaluated_at", (json_int_t)state->evaluated_at,
-                     "seconds", state->seconds);
+    return json_pack("{s:I, s:o, s:s, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration,
+                     "best_val_loss", json_file_real(state->best_val_loss), "evaluation", state->evaluation,
+                     "evaluated_at", (json_int_t)state->evaluated_at, "seconds", state->seconds);
 }
 
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
@@ -94,10 +94,10 @@ static int verify_checksums(const char *folder, const json_t *json) {
     return 0;
 }
 
-/* Reads the digest of a data file; "" if older programs, or a run without that file, left none. */
-static void read_digest(const json_t *json, const char *name, char digest[CHECKSUM_SIZE]) {
-    const char *saved = json_string_value(json_object_get(json_object_get(json, "data"), name));
-    snprintf(digest, CHECKSUM_SIZE, "%s", saved ? saved : "");
+/* Copies a string, which may be missing: then "". */
+static void read_text(const json_t *json, const char *name, char *text, size_t bytes) {
+    const char *saved = json_string_value(json_object_get(json, name));
+    snprintf(text, bytes, "%s", saved ? saved : "");
 }
 
 bool checkpoint_is_count(const json_t *number, json_int_t least) {
@@ -124,8 +124,9 @@ static int read_state(const json_t *json, struct training_state *state) {
         .evaluated_at = json_integer_value(evaluated),
         .seconds = json_number_value(json_object_get(json, "seconds")),
     };
-    read_digest(json, "train", state->train_digest);
-    read_digest(json, "val", state->val_digest);
+    read_text(json, "evaluation", state->evaluation, sizeof state->evaluation);
+    read_text(json_object_get(json, "data"), "train", state->train_digest, CHECKSUM_SIZE);
+    read_text(json_object_get(json, "data"), "val", state->val_digest, CHECKSUM_SIZE);
     return 0;
 }
 

@@ -152,7 +152,7 @@ def iterations(folder):
 
 def final_loss(folder):
     """The last validation loss of a complete run; infinite: it diverged; None: it is not complete."""
-    if "the loss is not finite" in last_message(folder):
+    if " is not finite at iteration " in last_message(folder):
         return math.inf
     last = iterations(folder)
     for record in records(folder):

@@ -50,7 +50,27 @@ void batch_sampler_set_shares(struct batch_sampler *sampler, const double *share
     }
 }
 
+void batch_sampler_resume(struct batch_sampler *sampler, int64_t iteration, uint64_t rows) {
+    sampler->resumed_at = iteration;
+    sampler->rows_before = rows;
+}
+
 /* ---- documents */
+
+/* Tokens [start, start + length) of a source, and the `scored` ones from start + 1 on, which are their targets. */
+struct batch_row {
+    const struct batch_source *source;
+    uint64_t start, length, scored;
+};
+
+/* A row of documents. The last token of a document has no target. */
+static struct batch_row make_window(const struct batch_source *source, uint64_t window) {
+    const uint64_t start = source->windows[window], end = source->windows[window + 1];
+    const struct token_documents *documents = token_file_documents(source->file);
+    const bool goes_on = documents->begins[token_documents_find(documents, end)] != end;
+    return (struct batch_row){source, start, end - start,
+                              end - start - (end == token_file_count(source->file) || !goes_on)};
+}
 
 /* Ends windows so that each has as many whole documents as fit into `sequence` tokens. */
 static void find_windows(const struct token_documents *documents, uint64_t sequence, struct batch_source *source) {
@@ -83,6 +103,16 @@ int batch_sampler_set_documents(struct batch_sampler *sampler) {
     }
     sampler->masked = true;
     return 0;
+}
+
+uint64_t batch_sampler_count_empty(const struct batch_sampler *sampler, size_t index) {
+    const struct batch_source *source = &sampler->sources[index];
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < source->window_count; i++) {
+        const struct batch_row row = make_window(source, i);
+        count += token_file_count_targets(source->file, row.start + 1, row.scored) == 0;
+    }
+    return count;
 }
 
 /* Shuffles the windows for a pass. */
@@ -133,12 +163,6 @@ void batch_sampler_release(struct batch_sampler *sampler) {
 
 /* ---- rows */
 
-/* Tokens [start, start + length) of a source, and the `scored` ones from start + 1 on, which are their targets. */
-struct batch_row {
-    const struct batch_source *source;
-    uint64_t start, length, scored;
-};
-
 /* Row `number` of the run. */
 static struct batch_row find_random(const struct batch_sampler *sampler, uint64_t number) {
     const uint64_t sequence = (uint64_t)sampler->shape.sequence;
@@ -155,13 +179,8 @@ static struct batch_row find_random(const struct batch_sampler *sampler, uint64_
     if (sampler->source_count == 1 && source->pass != pass) {
         begin_pass(sampler, source, pass);
     }
-    const uint64_t window =
-        sampler->source_count == 1 ? source->order[number % count] : random_below(sampler->key, number, count);
-    const uint64_t start = source->windows[window], end = source->windows[window + 1];
-    const struct token_documents *documents = token_file_documents(source->file);
-    const bool goes_on = documents->begins[token_documents_find(documents, end)] != end;
-    return (struct batch_row){source, start, end - start,
-                              end - start - (end == token_file_count(source->file) || !goes_on)};
+    return make_window(source, sampler->source_count == 1 ? source->order[number % count]
+                                                          : random_below(sampler->key, number, count));
 }
 
 /* Row `row` of the global batch. */
@@ -178,9 +197,11 @@ static struct batch_row find_sequential(const struct batch_sampler *sampler, int
 /* Finds `rows` rows of the global batch, from `first` on. Random rows are counted over the run. */
 static int find_rows(const struct batch_sampler *sampler, int64_t iteration, uint64_t first, uint64_t rows,
                      struct batch_row *found) {
+    const uint64_t iterations = (uint64_t)(iteration - sampler->resumed_at);
     uint64_t begin = 0, end;
     if (!sampler->before &&
-        (__builtin_mul_overflow((uint64_t)iteration, (uint64_t)sampler->global_rows, &begin) ||
+        (__builtin_mul_overflow(iterations, (uint64_t)sampler->global_rows, &begin) ||
+         __builtin_add_overflow(begin, sampler->rows_before, &begin) ||
          __builtin_add_overflow(begin, first, &begin) || __builtin_add_overflow(begin, rows, &end))) {
         return error_set("iteration %" PRId64 " of %" PRId64
                          " sequences each is beyond 2^64 sequences: choose a smaller batch or fewer iterations",
@@ -254,6 +275,10 @@ float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration) {
     return sampler->counted > 0 ? (float)((double)count_targets(sampler) / (double)sampler->counted) : 0.0f;
 }
 
+bool batch_sampler_has_targets(const struct batch_sampler *sampler) {
+    return !sampler->masked || sampler->counted > 0;
+}
+
 /* ---- estimates */
 
 static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t index, double *loss,
@@ -295,9 +320,8 @@ static int mean_loss(const double *losses, const double *targets, int64_t batche
     }
     *count = (uint64_t)all;
     if (!(all > 0.0)) {
-        return error_set("the %" PRId64
-                         " batches of an estimate of the loss have no target, since all their tokens "
-                         "are prompts: give more eval_iters",
+        return error_set("all tokens of the %" PRId64 " batches of an estimate of the loss are prompts, which are "
+                         "no targets: choose a larger block_size, or give more eval_iters",
                          batches);
     }
     for (int64_t i = 0; i < batches; i++) {

@@ -1,5 +1,6 @@
-/* Which tokens a batch is made of. Row `row` of iteration `iteration`'s global batch depends on seed, iteration and
- * row only, so that any number of ranks and micro-steps trains on the same data in the same order.
+/* Which tokens a batch is made of. A row depends on the seed and on its number in the run only, so that any number of
+ * ranks and micro-steps trains on the same data in the same order, and a run that goes on with other batches reads
+ * the rows that come next.
  *
  * Random rows begin at places that the seed chooses. Sequential rows follow one another: an iteration takes the
  * next tokens of a shard (train.bin counts as one shard), as modded-nanogpt does. The end of a shard that is too
@@ -34,6 +35,8 @@ struct batch_sampler {
     bool masked;                         /* some targets may be -1 */
     struct token_shape shape;            /* of the batches that are read */
     int64_t global_rows;                 /* rows in the batch of one iteration over all ranks and micro-steps */
+    int64_t resumed_at;                  /* iteration from which on batches have so many rows */
+    uint64_t rows_before;                /* that the iterations before it have read */
     uint32_t vocab_size;
     /* of sequential rows, else NULL: [shards] the number of iterations that the shards before each one have */
     uint64_t *before;
@@ -55,18 +58,28 @@ void batch_sampler_set_shares(struct batch_sampler *sampler, const double *share
 /* Makes rows of documents instead of random ones. Fails where the documents of a file are not known. */
 int batch_sampler_set_documents(struct batch_sampler *sampler);
 
+/* Counts the windows of a source that have no target: all their tokens are prompts. */
+uint64_t batch_sampler_count_empty(const struct batch_sampler *sampler, size_t index);
+
+/* The run goes on at an iteration, before which it has read so many rows, in batches of any size. Sequential rows do
+ * not depend on it. */
+void batch_sampler_resume(struct batch_sampler *sampler, int64_t iteration, uint64_t rows);
+
 /* Makes the rows of a single source sequential instead of random. Fails where no shard has the tokens of an
  * iteration and one more. */
 int batch_sampler_set_sequential(struct batch_sampler *sampler);
 void batch_sampler_release(struct batch_sampler *sampler);
 
-/* Fills x and y with the rows of the iteration's global batch from `first` on. Fails on tokens outside of the
+/* Fills x and y with the rows of the iteration's global batch from `first` on; no iteration before `resumed_at`. Fails on tokens outside of the
  * vocabulary, and where the random rows of a run would be more than 2^64. */
 int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
 
 /* What the mean loss of the batch that was read last, of this iteration, counts for in the iteration's: its part of
  * all targets of the global batch that are not -1. */
 float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration);
+
+/* Whether the global batch of the iteration that batch_sampler_weight was asked about last has a target. */
+bool batch_sampler_has_targets(const struct batch_sampler *sampler);
 
 /* ---- the mean loss of a model over random batches, as nanoGPT estimates it */
 

@@ -3,6 +3,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -164,7 +165,11 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
         {"speed/tokens_per_second", (float)metrics->tokens_per_second},
         {"speed/mfu", (float)metrics->utilisation},
     };
-    return write_line(log->metrics, json) || add_events(log->events, metrics->iteration, scalars, 5) ? -1 : 0;
+    const size_t first = isfinite(metrics->loss) ? 0 : 1;
+    return write_line(log->metrics, json) ||
+                   add_events(log->events, metrics->iteration, scalars + first, COUNT(scalars) - first)
+               ? -1
+               : 0;
 }
 
 int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics) {

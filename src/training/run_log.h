@@ -25,11 +25,13 @@ struct run_log {
 
 struct step_metrics {
     int64_t iteration;
-    double loss, rate, gradient_norm;
+    double loss; /* not finite: the step diverged, or its batch had no targets */
+    double rate, gradient_norm;
     uint64_t tokens; /* trained on so far */
     double tokens_per_second, utilisation /* mfu */, seconds;
     double loss_scale; /* of the step; 0: losses are not scaled */
     int64_t skipped;   /* steps left out so far, this one included */
+    bool was_skipped;  /* this one was left out */
 };
 
 /* Opens the files in out_dir, which a run that is not resumed must find empty or missing. They are written anew. A

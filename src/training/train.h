@@ -35,7 +35,6 @@ struct train_settings {
     bool shard_optimizer;
     char *fit; /* memory for which plan_only chooses settings; NULL: those that are given */
     bool tensorboard, plan_only, compile_only, list_residuals, start_over, accept_new_data;
-    bool evaluation_changed;         /* a resumed run's validation losses are of other tokens than before */
     char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
     int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
     bool extended;                   /* a resumed run is given more max_iters than it had */

@@ -226,22 +226,6 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
     return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
 }
 
-/* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
- */
-static int diverged(struct trainer *trainer, const struct step_metrics *metrics) {
-    const int64_t iteration = trainer->state.iteration;
-    if (save_state(trainer)) {
-        return -1;
-    }
-    return ranks_agree(trainer->ranks,
-                       error_set("the loss is not finite at iteration %" PRId64
-                                 " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
-                                 ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
-                                 "data, and go on from one of them with --init-from",
-                                 iteration, metrics->loss, metrics->gradient_norm,
-                                 run_folder_name(&trainer->folder), iteration));
-}
-
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
  * hear of it with the results of the next step, and all stop where they then stand. */
 static void note_trouble(struct trainer *trainer, int status) {
@@ -249,6 +233,23 @@ static void note_trouble(struct trainer *trainer, int status) {
         snprintf(trainer->trouble, sizeof trainer->trouble, "%s", error_text());
     }
     trainer->in_trouble |= status && trainer->ranks->count == 1;
+}
+
+/* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
+ */
+static int diverged(struct trainer *trainer, const struct step_metrics *metrics) {
+    const int64_t iteration = trainer->state.iteration;
+    note_trouble(trainer, run_log_step(&trainer->log, metrics));
+    if (save_state(trainer)) {
+        return -1;
+    }
+    return ranks_agree(trainer->ranks,
+                       error_set("the %s is not finite at iteration %" PRId64
+                                 " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
+                                 ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
+                                 "data, and go on from one of them with --init-from",
+                                 isfinite(metrics->loss) ? "gradient norm" : "loss", iteration, metrics->loss,
+                                 metrics->gradient_norm, run_folder_name(&trainer->folder), iteration));
 }
 
 /* Collective: whether all ranks can go on. */
@@ -299,15 +300,21 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
         read_results(trainer, metrics) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
         return -1;
     }
-    if (!isfinite(metrics->loss) || !loss_scale_update(scaling, isfinite(metrics->gradient_norm))) {
-        return diverged(trainer, metrics);
-    }
-    trainer->state.tokens += (uint64_t)tokens;
-    metrics->tokens = trainer->state.tokens;
+    metrics->tokens = trainer->state.tokens + (uint64_t)tokens;
     metrics->tokens_per_second = tokens / (progress_clock() - start);
     metrics->utilisation = metrics->tokens_per_second * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate;
     metrics->seconds = seconds_trained(trainer);
+    const int64_t skipped = scaling->skipped;
+    const bool good = isfinite(metrics->loss) && loss_scale_update(scaling, isfinite(metrics->gradient_norm));
     metrics->skipped = scaling->skipped;
+    metrics->was_skipped = scaling->skipped > skipped;
+    if (!good) {
+        return diverged(trainer, metrics);
+    }
+    if (!batch_sampler_has_targets(&trainer->train)) {
+        metrics->loss = NAN;
+    }
+    trainer->state.tokens = metrics->tokens;
     *done = true;
     return 0;
 }
@@ -371,14 +378,18 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
                                      : metrics->tokens_per_second;
     /* of a step that was left out: an overflow, which may show as NaN */
     const double norm = isfinite(metrics->gradient_norm) ? (double)metrics->gradient_norm : HUGE_VAL;
-    snprintf(details, sizeof details, "loss %.4f  grad %.3f  lr %.2e  %.0f tokens/s", metrics->loss, norm,
-             metrics->rate, trainer->tokens_per_second);
+    char loss[32] = "no targets";
+    if (isfinite(metrics->loss)) {
+        snprintf(loss, sizeof loss, "loss %.4f", metrics->loss);
+    }
+    snprintf(details, sizeof details, "%s  grad %.3f  lr %.2e  %.0f tokens/s", loss, norm, metrics->rate,
+             trainer->tokens_per_second);
     if (metrics->skipped > 0) {
         const size_t used = strlen(details);
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
     }
     progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
-    if (iteration % settings->log_interval == 0) {
+    if (iteration % settings->log_interval == 0 || metrics->was_skipped) {
         note_trouble(trainer, run_log_step(&trainer->log, metrics));
     }
     return is_observed(trainer, iteration) ? report_statistics(trainer, iteration) : 0;

@@ -163,15 +163,6 @@ static int apply_file(struct option_table *table, const char *path) {
     return result;
 }
 
-/* Whether evaluations with these settings score other tokens. Without evaluations there is nothing to compare. */
-static bool scores_others(const struct train_settings *a, const struct train_settings *b) {
-    if (a->eval_iters == 0 || b->eval_iters == 0 ||
-        (a->eval_batches == EVAL_BATCHES_WHOLE && b->eval_batches == EVAL_BATCHES_WHOLE)) {
-        return false;
-    }
-    return a->eval_batches != b->eval_batches || a->eval_iters != b->eval_iters || a->batch_size != b->batch_size;
-}
-
 /* Everything once more, with what the run has below what is given. */
 static enum program_status apply_all(struct option_table *table, struct train_settings *settings,
                                      const struct options_given *given, const char *out_dir) {
@@ -186,7 +177,6 @@ static enum program_status apply_all(struct option_table *table, struct train_se
     if (!settings->resumed_from || apply_state(table, settings->resumed_from, files_exist(path.text))) {
         return PROGRAM_FAILED;
     }
-    const struct train_settings before = *settings;
     const int saved_optimizer = settings->optimizer.optimizer;
     if (apply_file(table, path.text)) {
         return PROGRAM_WRONG;
@@ -210,7 +200,6 @@ static enum program_status apply_all(struct option_table *table, struct train_se
         return PROGRAM_WRONG;
     }
     settings->extended = settings->max_iters > planned;
-    settings->evaluation_changed = scores_others(&before, settings);
     settings->stop_at = settings->max_iters;
     settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;
     return PROGRAM_DONE;

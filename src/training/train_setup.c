@@ -242,10 +242,6 @@ static int resume(struct trainer *trainer, const char *folder) {
                          state->seed);
     }
     settings->seed = (int64_t)state->seed;
-    if (settings->evaluation_changed && state->best_iteration >= 0) {
-        forget_best(state);
-        PRINT(trainer, "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
-    }
     trainer->saved_at = state->iteration;
     trainer->saved_evaluation = state->evaluated_at;
     trainer->seconds_before = state->seconds;
@@ -336,7 +332,7 @@ static int take_best(struct trainer *trainer) {
         }
     }
     const bool comparable =
-        strcmp(best.val_digest, state->val_digest) == 0 && !trainer->settings->evaluation_changed;
+        strcmp(best.val_digest, state->val_digest) == 0 && strcmp(best.evaluation, state->evaluation) == 0;
     if (comparable && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
         state->best_iteration = best.best_iteration;
         state->best_val_loss = best.best_val_loss;
@@ -403,6 +399,34 @@ static int open_validation(struct trainer *trainer, size_t index, uint64_t seed,
     return 0;
 }
 
+/* Describes which tokens validation losses are of. Folders that are scored whole are the shortest of a mixture, so
+ * that their number says which they are. */
+static void describe_evaluation(const struct trainer *trainer, char *text, size_t bytes) {
+    const struct train_settings *settings = trainer->settings;
+    size_t whole = 0;
+    for (size_t i = 0; i < trainer->data.count; i++) {
+        whole += trainer->validations[i].whole;
+    }
+    if (whole == trainer->data.count) {
+        snprintf(text, bytes, "whole");
+        return;
+    }
+    snprintf(text, bytes, "%" PRId64 " batches of %" PRId64 "%s, whole folders %zu", settings->eval_iters,
+             settings->batch_size, settings->eval_batches == EVAL_BATCHES_BY_SEED ? " by seed" : "", whole);
+}
+
+/* Losses on other tokens do not compare with the best one so far. */
+static void compare_evaluation(struct trainer *trainer) {
+    struct training_state *state = &trainer->state;
+    char now[sizeof state->evaluation];
+    describe_evaluation(trainer, now, sizeof now);
+    if (state->best_iteration >= 0 && strcmp(state->evaluation, now) != 0) {
+        forget_best(state);
+        PRINT(trainer, "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
+    }
+    memcpy(state->evaluation, now, sizeof now);
+}
+
 static int open_evaluation(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
@@ -418,6 +442,7 @@ static int open_evaluation(struct trainer *trainer) {
             return -1;
         }
     }
+    compare_evaluation(trainer);
     return 0;
 }
 
@@ -432,7 +457,9 @@ static void print_shares(const struct trainer *trainer) {
 /* Makes the batches sequential, and prints how many iterations the data suffice for. */
 static int open_sequence(struct trainer *trainer) {
     const struct token_file *file = trainer->data.parts->data.train;
+    const struct training_state *state = &trainer->state;
     struct batch_sampler *sampler = &trainer->train;
+    const uint64_t tokens = (uint64_t)(sampler->global_rows * sampler->shape.sequence);
     if (trainer->data.count > 1) {
         return error_set(
             "train_batches = sequential reads one folder in its order, and data_dir is a mixture: choose "
@@ -445,39 +472,72 @@ static int open_sequence(struct trainer *trainer) {
           sampler->pass, sampler->pass * (uint64_t)(sampler->global_rows * sampler->shape.sequence),
           token_file_count(file), token_file_short_name(file),
           (uint64_t)trainer->settings->stop_at > sampler->pass ? ", and then begin again" : "");
+    if (state->tokens / tokens != (uint64_t)state->iteration || state->tokens % tokens != 0) {
+        PRINT(trainer, "warning  iterations had another number of tokens before: in sequence, iteration i takes "
+                       "the i-th piece "
+                       "of the data, so that some tokens are read twice or left out\n");
+    }
     return 0;
 }
 
 /* Makes batches of whole documents, and prints how many sequences these fill, and in how many iterations. */
 static int open_documents(struct trainer *trainer) {
     struct batch_sampler *sampler = &trainer->train;
+    uint64_t all_empty = 0;
     if (batch_sampler_set_documents(sampler)) {
         return -1;
     }
     for (size_t i = 0; i < sampler->source_count; i++) {
         const struct batch_source *source = &sampler->sources[i];
         const double places = (double)source->window_count * (double)sampler->shape.sequence;
+        const uint64_t empty = batch_sampler_count_empty(sampler, i);
+        if (empty == source->window_count) {
+            return error_set("%s: with block_size = %" PRId64 " all %" PRIu64 " sequences consist of prompts, and "
+                             "there is nothing to learn: choose a larger block_size",
+                             token_file_name(source->file), sampler->shape.sequence, empty);
+        }
         PRINT(trainer, "batches  of documents: %zu of %s fill %.1f %% of %" PRIu64 " sequences\n",
               token_file_documents(source->file)->count, token_file_name(source->file),
               100.0 * (double)token_file_count(source->file) / places, source->window_count);
+        all_empty += empty;
     }
     if (sampler->source_count == 1) {
         PRINT(trainer, "         %.1f iterations read each document once\n",
               (double)sampler->sources->window_count / (double)sampler->global_rows);
     }
+    if (all_empty > 0) {
+        PRINT(trainer,
+              "warning  %" PRIu64 " sequences consist of prompts, from which nothing is learned: choose a larger "
+              "block_size\n",
+              all_empty);
+    }
     return 0;
 }
 
+static int open_train_sampler(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    const struct training_state *state = &trainer->state;
+    const int64_t rows = settings->gradient_accumulation_steps * settings->batch_size;
+    if (open_mixture(trainer, &trainer->train, state->seed, "train", rows)) {
+        return -1;
+    }
+    batch_sampler_resume(&trainer->train, state->iteration, state->tokens / (uint64_t)settings->model.block_size);
+    switch (settings->train_batches) {
+    case TRAIN_BATCHES_SEQUENTIAL:
+        return open_sequence(trainer);
+    case TRAIN_BATCHES_DOCUMENTS:
+        return open_documents(trainer);
+    default:
+        return 0;
+    }
+}
+
 static int open_samplers(struct trainer *trainer) {
-    const int64_t rows = trainer->settings->gradient_accumulation_steps * trainer->settings->batch_size;
-    const int batches = trainer->settings->train_batches;
     print_shares(trainer);
-    return open_mixture(trainer, &trainer->train, trainer->state.seed, "train", rows) ||
-                   (batches == TRAIN_BATCHES_SEQUENTIAL && open_sequence(trainer)) ||
-                   (batches == TRAIN_BATCHES_DOCUMENTS && open_documents(trainer)) ||
-                   (trainer->data.parts->data.val && open_evaluation(trainer))
-               ? -1
-               : 0;
+    if (open_train_sampler(trainer)) {
+        return -1;
+    }
+    return trainer->data.parts->data.val ? open_evaluation(trainer) : 0;
 }
 
 /* ---- the run directory */

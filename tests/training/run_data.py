@@ -15,6 +15,7 @@ import tempfile
 import numpy
 
 BUILD, MPIRUN = sys.argv[1], sys.argv[2:]
+PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "python")
 CONTEXT = 32
 MODEL = ["--device", "pocl", "--residual", "rc", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", str(CONTEXT), "--dtype", "fp32",
          "--eval-iters", "3", "--warmup-iters", "2", "--no-tensorboard", "--train-batches", "documents"]
@@ -216,6 +217,51 @@ def check_mixtures(answers, path):
     call(*command, both, fails="a mixture has one vocabulary")
 
 
+def check_empty_steps(path):
+    """A step whose sequences are prompts has no loss, neither in the log nor in means. Sequences that all are prompts are refused."""
+    with open(path("long.jsonl"), "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"prompt": "p" * (2 * CONTEXT + 8), "completion": "answer %d" % i}) + "\n" for i in range(6))
+    call(program("hc_prepare"), "--out", path("long"), "--prompt-field", "prompt", "--field", "completion", "--val-fraction", 0, path("long.jsonl"))
+    options = ["--batch-size", 1, "--max-iters", 9, "--eval-iters", 0]
+    said = train(path("long"), path("empty"), *options)
+    losses = [loss for loss, _ in steps(path("empty"))[0].values()]
+    expect(0 < losses.count(None) < 9 and min(loss for loss in losses if loss is not None) > 0.5, "steps without targets have no loss: %s" % losses)
+    expect("sequences consist of prompts, from which" in said, "they are counted: " + said)
+    summary = call(sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import hctrain; print(hctrain.read_run(sys.argv[2]).summary.train_loss, "
+                   "file=sys.stderr)", PYTHON, path("empty"))
+    present = [loss for loss in losses if loss is not None]
+    expect(abs(float(summary) - sum(present) / len(present)) < 1e-6, "the mean is of the others: " + summary)
+    with open(path("prompts.jsonl"), "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"prompt": "p" * 200, "completion": "a"}) + "\n" for _ in range(3))
+    call(program("hc_prepare"), "--out", path("prompts"), "--prompt-field", "prompt", "--field", "completion", "--val-fraction", 0, path("prompts.jsonl"))
+    files = {name: os.path.join(path("prompts"), "train." + name) for name in ("bin", "documents")}
+    tokens, documents = numpy.fromfile(files["bin"], "<u2"), numpy.fromfile(files["documents"], "<u4").reshape(-1, 2)
+    documents[:, 1] = documents[:, 0]
+    documents.tofile(files["documents"])
+    tokens.tofile(files["bin"])
+    call(program("hc_train"), *MODEL, *options, "--data-dir", path("prompts"), "--out-dir", path("no-targets"), fails="sequences consist of prompts")
+
+
+def check_next_sequences(data, path):
+    """A pass reads each sequence once also where the batch size changes in it."""
+    count = len(pack(data)[0])
+    options = ["--learning-rate", 0, "--min-lr", 0, "--eval-iters", 0, "--lr-schedule", "constant"]
+    train(data, path("singles"), *options, "--batch-size", 1, "--max-iters", count)
+    train(data, path("pairs"), *options, "--batch-size", 1, "--max-iters", 4)
+    train(data, path("pairs"), "--init-from", "resume", "--batch-size", 2, "--max-iters", 7)
+    with open(path("pairs/ckpt-7/state.json"), encoding="utf-8") as file:
+        expect(json.load(file)["tokens"] == 10 * CONTEXT, "ten sequences were read")
+    train(data, path("pairs"), "--init-from", "resume", "--batch-size", 1, "--max-iters", 9)
+    singles, pairs = steps(path("singles"))[0], steps(path("pairs"))[0]
+    expect([pairs[i] for i in (0, 1, 2, 3, 7, 8)] == [singles[i] for i in (0, 1, 2, 3, 10, 11)], "the next sequences are read")
+    ordered = ["--train-batches", "sequential", "--eval-iters", 0]
+    train(path("long"), path("ordered"), *options, *ordered, "--batch-size", 1, "--max-iters", 2)
+    said = train(path("long"), path("ordered"), *ordered, "--init-from", "resume", "--max-iters", 3)
+    expect("warning" not in said, "steps have the same size: " + said)
+    said = train(path("long"), path("ordered"), *ordered, "--init-from", "resume", "--batch-size", 2, "--max-iters", 4)
+    expect("another number of tokens before" in said, "steps have another size: " + said)
+
+
 def check_refusals(data, examples, path):
     call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "question", "--field", "completion", examples, fails="examples.jsonl:1: no field 'question'; there is 'prompt', 'completion' (choose with --prompt-field)")
     call(program("hc_prepare"), "--out", path("none"), "--prompt-field", "prompt", "--documents", "chunks", examples, fails="--prompt-field is for JSON lines")
@@ -245,6 +291,8 @@ def main():
         check_loss(data, path)
         check_runs(data, path)
         check_evaluations(data, path)
+        check_empty_steps(path)
+        check_next_sequences(data, path)
         check_mixtures(data, path)
         check_refusals(data, path("examples.jsonl"), path)
 

@@ -224,6 +224,47 @@ UNIT_TEST(test_rows_of_documents) {
     token_file_close(opened);
 }
 
+/* A run that goes on with other batches reads what comes next. */
+UNIT_TEST(test_rows_after_another_batch_size) {
+    enum { ROWS = COUNT(packed), BEFORE = 5 };
+    struct token_file *opened = open_documents(examples, COUNT(examples));
+    struct batch_sampler single, pairs;
+    const struct token_shape shape = {1, SEQUENCE};
+    assert_int_equal(batch_sampler_create(&single, opened, SEED, "test", shape, 1, TOKENS), 0);
+    assert_int_equal(batch_sampler_create(&pairs, opened, SEED, "test", shape, 2, TOKENS), 0);
+    assert_int_equal(batch_sampler_set_documents(&single), 0);
+    assert_int_equal(batch_sampler_set_documents(&pairs), 0);
+    batch_sampler_resume(&pairs, BEFORE, BEFORE);
+    for (int64_t row = BEFORE; row < 3 * ROWS; row++) {
+        assert_int_equal(batch_sampler_read(&single, row, 0), 0);
+        assert_int_equal(batch_sampler_read(&pairs, BEFORE + (row - BEFORE) / 2, (row - BEFORE) % 2), 0);
+        assert_memory_equal(single.x, pairs.x, SEQUENCE * sizeof *single.x);
+    }
+    batch_sampler_resume(&pairs, BEFORE, UINT64_MAX);
+    assert_error(batch_sampler_read(&pairs, BEFORE, 0), "beyond 2^64 sequences");
+    batch_sampler_release(&single);
+    batch_sampler_release(&pairs);
+    token_file_close(opened);
+}
+
+UNIT_TEST(test_sequences_without_targets_are_counted) {
+    struct token_file *opened = open_documents(examples, COUNT(examples));
+    struct batch_sampler sampler;
+    const struct token_shape shape = {1, SEQUENCE};
+    assert_int_equal(batch_sampler_create(&sampler, opened, SEED, "test", shape, 1, TOKENS), 0);
+    assert_int_equal(batch_sampler_set_documents(&sampler), 0);
+    assert_int_equal(batch_sampler_count_empty(&sampler, 0), 1);
+    for (int64_t row = 0, empty = 0; row < (int64_t)COUNT(packed); row++) {
+        assert_int_equal(batch_sampler_read(&sampler, row, 0), 0);
+        const bool weighs = batch_sampler_weight(&sampler, row) > 0.0f;
+        assert_int_equal(weighs, batch_sampler_has_targets(&sampler));
+        empty += !weighs;
+        assert_int_equal(empty, row + 1 == COUNT(packed) ? 1 : empty);
+    }
+    batch_sampler_release(&sampler);
+    token_file_close(opened);
+}
+
 UNIT_TEST(test_files_without_documents_have_no_rows_of_them) {
     struct batch_sampler sampler = make_sampler(1, 8);
     assert_error(batch_sampler_set_documents(&sampler), "has no lengths of documents beside it");

@@ -66,6 +66,22 @@ RUN_TEST(best_loss_is_that_of_the_validation_data) {
     assert_int_equal(saved_integer("half-changed/ckpt-6/state.json", "best_iteration"), 6);
 }
 
+/* Both runs score all of val.bin, whatever their batches are. */
+RUN_TEST(best_loss_on_the_whole_split_outlives_another_batch_size) {
+    assert_done(TRAIN("other-batch", "--max-iters", "4", "--eval-interval", "100", "--eval-iters", "200"));
+    json_t *saved = read_json("other-batch/ckpt-4/state.json");
+    assert_string_equal(json_string_value(json_object_get(saved, "evaluation")), "whole");
+    json_object_set_new(saved, "best_val_loss", json_real(0.001));
+    assert_int_equal(json_dump_file(saved, scratch_path("other-batch/ckpt-4/state.json"), 0), 0);
+    json_decref(saved);
+    assert_done(RESUME("other-batch", "--max-iters", "5", "--batch-size", "3"));
+    assert_int_equal(saved_integer("other-batch/ckpt-5/state.json", "best_iteration"), 4);
+    assert_null(strstr(child_message(), "other tokens"));
+    assert_done(RESUME("other-batch", "--max-iters", "6", "--eval-batches", "sampled", "--eval-iters", "1"));
+    assert_int_equal(saved_integer("other-batch/ckpt-6/state.json", "best_iteration"), 6);
+    assert_says("other tokens than before");
+}
+
 /* As after a kill between two renames, where a file system cannot replace a folder in one step. */
 RUN_TEST(best_weights_that_are_gone_are_replaced) {
     assert_done(TRAIN("best-gone", "--max-iters", "4", "--eval-interval", "100", "--eval-iters", "2"));

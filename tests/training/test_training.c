@@ -79,7 +79,8 @@ UNIT_TEST(fp16_run_leaves_out_steps_that_overflow) {
     assert_done(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
     train_with_overflow("overflow-in-parts");
     assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "25"));
-    assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
+    assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30",
+                      "--log-interval", "1"));
     assert_same_metrics("overflow", "overflow-in-parts");
     assert_same_checkpoint("overflow", "overflow-in-parts", "ckpt-30");
     json_t *lines = metrics("overflow");
@@ -94,6 +95,12 @@ UNIT_TEST(fp16_run_leaves_out_steps_that_overflow) {
     assert_true(skipped > 2 && skipped < 25);
     assert_true(json_is_number(json_object_get(json_array_get(lines, 29), "grad_norm")));
     assert_true(loss_at(lines, 29) < loss_at(lines, 2));
+    json_decref(lines);
+    train_with_overflow("overflow-logged");
+    assert_done(TRAIN("overflow-logged", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30",
+                      "--log-interval", "100"));
+    lines = metrics("overflow-logged"); /* the two first ones were logged before */
+    assert_int_equal(json_array_size(lines), 2 + skipped);
     json_decref(lines);
     set_loss_scale("overflow/ckpt-30/state.json", "scale", json_real(3.0));
     assert_failed(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1,
@@ -285,27 +292,34 @@ UNIT_TEST(interrupted_run_saves_and_resumes) {
 
 /* ---- trouble */
 
-/* A copy of a checkpoint's config and weights, with one weight made NaN. */
-static void damage_weights(const char *from) {
+/* A copy of a checkpoint's config and weights, in the folder "wrong", whose last weight is this one. */
+static void damage_weights(const char *from, float wrong) {
     size_t bytes;
     char *config = scratch_read(scratch_path(run_path(from, "config.json")), &bytes);
     assert_non_null(config);
-    assert_int_equal(files_make_folder(scratch_path("nan")), 0);
-    scratch_write("nan/config.json", config, bytes);
+    assert_int_equal(files_make_folder(scratch_path("wrong")), 0);
+    scratch_write("wrong/config.json", config, bytes);
     free(config);
     char *weights = scratch_read(scratch_path(run_path(from, "model.safetensors")), &bytes);
-    const float wrong = NAN;
     memcpy(weights + bytes - sizeof wrong, &wrong, sizeof wrong); /* of ln_f or the last layer */
-    scratch_write("nan/model.safetensors", weights, bytes);
+    scratch_write("wrong/model.safetensors", weights, bytes);
     free(weights);
 }
 
 UNIT_TEST(loss_that_is_not_finite_stops_the_run) {
     assert_done(TRAIN("before-nan", "--max-iters", "3"));
-    damage_weights("before-nan/ckpt-3");
-    assert_failed(TRAIN("with-nan", "--init-from", scratch_path("nan")), 1,
+    damage_weights("before-nan/ckpt-3", NAN);
+    assert_failed(TRAIN("with-nan", "--init-from", scratch_path("wrong")), 1,
                   "the loss is not finite at iteration 0");
     assert_true(has("with-nan", "ckpt-0"));
+}
+
+/* A loss of 1e30 is a number, and the square of its gradients is none. */
+UNIT_TEST(gradient_norm_that_overflows_is_named) {
+    assert_done(TRAIN("before-steep", "--max-iters", "1"));
+    damage_weights("before-steep/ckpt-1", 1e30f);
+    assert_failed(TRAIN("steep", "--init-from", scratch_path("wrong")), 1,
+                  "the gradient norm is not finite at iteration 0");
 }
 
 /* A run that grows out of range on its own keeps the weights from before, all finite. */
@@ -313,12 +327,17 @@ UNIT_TEST(divergence_keeps_the_last_good_weights) {
     const int status = TRAIN("diverging", "--residual", "hc", "--learning-rate", "10", "--grad-clip", "0",
                              "--warmup-iters", "0", "--min-lr", "10", "--weight-decay", "10", "--max-iters", "2000",
                              "--checkpoint-interval", "2", "--keep-checkpoints", "1");
-    assert_failed(status, 1, "the loss is not finite at iteration");
+    assert_failed(status, 1, "not finite at iteration");
     const long at = newest("diverging", 0);
     assert_true(at > 0);
     assert_non_null(strstr(child_message(), scratch_format("at iteration %ld ", at)));
     const int checkpoints = at % 2 ? 2 : 1; /* the periodic one before it stays, though one is to be kept */
     assert_int_equal(scratch_entries(scratch_path("diverging")), checkpoints + 2);
+    json_t *lines = metrics("diverging");
+    const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
+    assert_int_equal(json_integer_value(json_object_get(last, "iter")), at);
+    assert_true(json_is_null(json_object_get(last, "grad_norm")));
+    json_decref(lines);
 }
 
 UNIT_TEST(full_disk_leaves_the_older_checkpoint) {

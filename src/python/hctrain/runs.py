@@ -72,8 +72,9 @@ class Run:
 
         losses, speeds, validated = (table[name] for table, name in ((self.metrics, "loss"), (self.metrics, "tokens_per_sec"), (self.evaluations, "val_loss")))
         finite = validated[np.isfinite(validated)]
-        speeds = speeds[-FINAL_STEPS:][np.isfinite(speeds[-FINAL_STEPS:])]
-        return Summary(int(self.metrics["iter"][-1]) + 1 if len(losses) else 0, float(np.mean(losses[-FINAL_STEPS:])) if len(losses) else math.nan,
+        count = len(losses)
+        losses, speeds = (column[-FINAL_STEPS:][np.isfinite(column[-FINAL_STEPS:])] for column in (losses, speeds))
+        return Summary(int(self.metrics["iter"][-1]) + 1 if count else 0, float(np.mean(losses)) if len(losses) else math.nan,
                        float(validated[-1]) if len(validated) else math.nan, float(finite.min()) if len(finite) else math.nan,
                        float(np.median(speeds)) if len(speeds) else math.nan)
 
