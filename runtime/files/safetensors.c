@@ -250,6 +250,10 @@ void safetensors_close(struct safetensors *file) {
     free(file);
 }
 
+const char *safetensors_path(const struct safetensors *file) {
+    return file->path.text;
+}
+
 size_t safetensors_count(const struct safetensors *file) {
     return file->count;
 }

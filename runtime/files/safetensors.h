@@ -41,6 +41,7 @@ struct safetensors;
 int safetensors_open(const char *path, struct safetensors **opened);
 void safetensors_close(struct safetensors *file);
 
+const char *safetensors_path(const struct safetensors *file);
 size_t safetensors_count(const struct safetensors *file);
 const struct tensor_info *safetensors_at(const struct safetensors *file, size_t index);
 const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */

@@ -126,6 +126,20 @@ const char *tensor_files_path(const struct tensor_files *files) {
     return files->path.text;
 }
 
+int tensor_files_checksum(const struct tensor_files *files, char digest[CHECKSUM_SIZE]) {
+    char(*digests)[CHECKSUM_SIZE] = memory_zeroed(files->count, sizeof *digests);
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < files->count; i++) {
+        status = checksum_file(safetensors_path(files->files[i]), digests[i]);
+    }
+    memcpy(digest, digests[0], CHECKSUM_SIZE);
+    if (status == 0 && files->count > 1) {
+        status = checksum_memory(digests, files->count * sizeof *digests, digest);
+    }
+    free(digests);
+    return status;
+}
+
 size_t tensor_files_count(const struct tensor_files *files) {
     size_t count = 0;
     for (size_t i = 0; i < files->count; i++) {

@@ -2,6 +2,7 @@
  * files in that folder. */
 #pragma once
 
+#include "runtime/files/checksum.h"
 #include "runtime/files/safetensors.h"
 #include <stdbool.h>
 
@@ -21,6 +22,9 @@ void tensor_files_close(struct tensor_files *files);
 
 /* The path that errors about tensors name. */
 const char *tensor_files_path(const struct tensor_files *files);
+
+/* The SHA-256 of the file, or of the files' ones if there are several. -1 with an error text. */
+int tensor_files_checksum(const struct tensor_files *files, char digest[CHECKSUM_SIZE]);
 
 size_t tensor_files_count(const struct tensor_files *files);
 const struct tensor_info *tensor_files_at(const struct tensor_files *files, size_t index);

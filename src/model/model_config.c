@@ -27,7 +27,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
              "as in DeepSeek-V4.1; or, of wide, with learned weights (auto: last_pre with read_delay, else read "
              "for "
              "wide, else norm_sum; rc ignores it)"),
-         .of_connection = true},
+         .of_connection = true,
+         .may_follow = true},
         {.option = BOOL("read_delay", &config->read_delay, "false",
                         "a sublayer reads the streams with the H_pre that the one before has computed, as in "
                         "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)"),
@@ -43,17 +44,21 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
          .is_size = true},
         {.option = INT("n_head", &config->n_head, "4", 1, 1024, "attention heads"), .is_size = true},
         {.option = INT("n_kv_head", &config->n_kv_head, "0", 0, 1024,
-                       "key and value heads, each of which n_head / n_kv_head query heads share (0: n_head)")},
-        {.option = INT("head_dim", &config->head_dim, "0", 0, 65536, "channels of a head (0: n_embd / n_head)")},
+                       "key and value heads, each of which n_head / n_kv_head query heads share (0: n_head)"),
+         .may_follow = true},
+        {.option = INT("head_dim", &config->head_dim, "0", 0, 65536, "channels of a head (0: n_embd / n_head)"),
+         .may_follow = true},
         {.option = INT("n_embd", &config->n_embd, "128", 1, 65536, "channels"), .is_size = true},
         {.option = INT("block_size", &config->block_size, "128", 1, 1 << 20, "tokens of context"), .is_size = true},
         {.option = INT("vocab_size", &config->vocab_size, "0", 0, 1 << 24,
                        "tokens of the vocabulary; 0: meta.json's of data_dir (hc_bench without data: 50304)"),
-         .is_size = true},
+         .is_size = true,
+         .may_follow = true},
         {.option = BOOL("bias", &config->bias, "false", "biases in layer norms and linear layers")},
         {.option = CHOICE("qkv_bias", &config->qkv_bias, "as_bias", "as_bias|false|true",
                           "a bias of queries, keys and values, for or against `bias`"),
-         .is_switch = true},
+         .is_switch = true,
+         .may_follow = true},
         {.option = CHOICE("position", &config->position, "learned", position_names(),
                           "how attention knows the order of tokens: learned embeddings of positions, which are "
                           "added to those of tokens; rotary ones (RoPE), which turn queries and keys; or not at "
@@ -74,12 +79,14 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                     "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
         {.option = FLOAT("norm_eps", &config->norm_eps, "0", 0, 1,
                          "what the norm adds to the variance, or mean square (0: 1e-5 for layernorm, 1e-6 for "
-                         "rmsnorm)")},
+                         "rmsnorm)"),
+         .may_follow = true},
         {.option = CHOICE("mlp", &config->mlp, "gelu", mlp_names(),
                           "of c_fc x, the MLP's hidden channels: gelu, the activation of it; relu2, max(0, .)^2; "
                           "swiglu, silu(c_gate x) times it")},
         {.option = INT("mlp_width", &config->mlp_width, "0", 0, 1 << 20,
-                       "hidden channels (0: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 64)")},
+                       "hidden channels (0: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 64)"),
+         .may_follow = true},
         {.option = CHOICE("activation", &config->activation, "gelu", activation_names(),
                           "of MLPs of kind gelu: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
         {.option = BOOL("tie_embeddings", &config->tie_embeddings, "true",
@@ -392,7 +399,8 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     }
     for (size_t i = 0; i < count; i++) {
         if (strcmp(name, ours[i].option.name) == 0) {
-            return ours[i].only_in_training || number_of(&ours[i].option) == number_of(&theirs[i].option);
+            return ours[i].only_in_training || number_of(&ours[i].option) == number_of(&theirs[i].option) ||
+                   (theirs[i].may_follow && options_is_default(&theirs[i].option));
         }
     }
     return strcmp(name, "residual") != 0 || a->residual == b->residual;

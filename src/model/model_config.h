@@ -67,6 +67,7 @@ struct model_setting {
     bool may_be_boolean;   /* a choice whose first two words, false and true, are booleans in config.json */
     bool only_in_training; /* what a model computes does not depend on it */
     bool of_connection;    /* it says how the residual connection works */
+    bool may_follow;       /* its default stands for a value that model_config_check works out */
 };
 
 enum { MODEL_MOST_SETTINGS = 40 + RESIDUAL_MAX_SETTINGS };
@@ -99,6 +100,6 @@ void model_config_take_connection(struct model_config *config, const struct mode
 int model_config_from_json(const json_t *json, struct model_config *config);
 json_t *model_config_to_json(const struct model_config *config);
 
-/* Tells whether both have the same value of a setting, by its name. True for names that are no settings of models.
- */
+/* Tells whether both have the same value of a setting, by its name, or b has a default that stands for any. True
+ * for names that are no settings of models. */
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name);

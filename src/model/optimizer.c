@@ -1,6 +1,7 @@
 #include "src/model/optimizer.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
+#include "runtime/system/error.h"
 #include "src/model/adamw.h"
 #include "src/model/muon.h"
 #include <string.h>
@@ -12,6 +13,7 @@ static const struct optimizer optimizers[] = {
     {.name = "muon",
      .states = {"exp_avg", "exp_avg_sq"},
      .options = muon_options,
+     .check = muon_check,
      .step = muon,
      .matrices = &(const struct optimizer_matrices){"momentum_buffer", muon_cost},
      .others = &optimizers[0],
@@ -60,7 +62,23 @@ bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
 }
 
 int optimizer_check(const struct optimizer_settings *settings) {
-    return muon_check(settings);
+    const struct {
+        const char *name, *follows;
+        double value;
+    } all[] = {{"embed_learning_rate", "learning_rate", settings->embed_learning_rate},
+               {"head_learning_rate", "learning_rate", settings->head_learning_rate},
+               {"scalar_learning_rate", "learning_rate", settings->scalar_learning_rate},
+               {"muon_learning_rate", "learning_rate", settings->muon_learning_rate},
+               {"new_learning_rate", "the rate of other parameters", settings->new_learning_rate},
+               {"muon_weight_decay", "weight_decay", settings->muon_weight_decay}};
+    const struct optimizer *optimizer = optimizer_at((size_t)settings->optimizer);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (all[i].value < 0.0 && !(all[i].value == -1.0)) {
+            return error_set("%s = %g is negative: give 0 or more, or -1 for %s", all[i].name, all[i].value,
+                             all[i].follows);
+        }
+    }
+    return optimizer->check ? optimizer->check(settings) : 0;
 }
 
 /* ---- a step */

@@ -21,6 +21,7 @@ struct optimizer {
     const char *states[OPTIMIZER_MOST_STATES];
     /* Appends rows for its own options. Their names are those of no other option, of other optimizers either. */
     void (*options)(struct optimizer_settings *settings, struct option_table *table);
+    int (*check)(const struct optimizer_settings *settings); /* refuses, in words, its options; NULL: none */
     /* Updates a range of weights, weights_lowp and states from the gradients. The kernels unscale and clip them
      * and apply weight decay, as the top of cl/adamw.cl says; gpt->gradient_norm has their norm, unscaled. If
      * that is not finite the kernels change nothing. Launches. */

@@ -81,7 +81,8 @@ static int text_file(const char *text) {
 
 void compile_ahead_start(struct compile_ahead *ahead, const struct compute *compute) {
     char *program = ahead->program ? ahead->program : SELF;
-    char *arguments[] = {program, "--config", "/dev/stdin", "--compile-only", NULL};
+    char *arguments[] = {program, "--config", "/dev/stdin", "--compile-only", (char *)(uintptr_t)ahead->option,
+                         NULL};
     if (ahead->child > 0 || !device_is_pocl(&compute->device) || compute->dry || find_key(ahead, compute) ||
         !*ahead->key || !has_idle_core()) {
         return;

@@ -16,6 +16,7 @@ struct compile_ahead {
     const struct option_spec *specs; /* of this program, which has the option compile_only */
     size_t spec_count;
     struct model_config *model;
+    const char *option;  /* one that the other process also gets, or NULL */
     char *program;       /* NULL: the one that runs; another in tests */
     const char *purpose; /* what kernels depend on besides the model and the device */
     char key[CHECKSUM_SIZE];

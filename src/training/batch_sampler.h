@@ -1,6 +1,6 @@
-/* Which tokens a batch is made of. A row depends on the seed and on its number in the run only, so that any number of
- * ranks and micro-steps trains on the same data in the same order, and a run that goes on with other batches reads
- * the rows that come next.
+/* Which tokens a batch is made of. A row depends on the seed and on its number in the run only, so that any number
+ * of ranks and micro-steps trains on the same data in the same order, and a run that goes on with other batches
+ * reads the rows that come next.
  *
  * Random rows begin at places that the seed chooses. Sequential rows follow one another: an iteration takes the
  * next tokens of a shard (train.bin counts as one shard), as modded-nanogpt does. The end of a shard that is too
@@ -61,8 +61,8 @@ int batch_sampler_set_documents(struct batch_sampler *sampler);
 /* Counts the windows of a source that have no target: all their tokens are prompts. */
 uint64_t batch_sampler_count_empty(const struct batch_sampler *sampler, size_t index);
 
-/* The run goes on at an iteration, before which it has read so many rows, in batches of any size. Sequential rows do
- * not depend on it. */
+/* The run goes on at an iteration, before which it has read so many rows, in batches of any size. Sequential rows
+ * do not depend on it. */
 void batch_sampler_resume(struct batch_sampler *sampler, int64_t iteration, uint64_t rows);
 
 /* Makes the rows of a single source sequential instead of random. Fails where no shard has the tokens of an
@@ -70,8 +70,9 @@ void batch_sampler_resume(struct batch_sampler *sampler, int64_t iteration, uint
 int batch_sampler_set_sequential(struct batch_sampler *sampler);
 void batch_sampler_release(struct batch_sampler *sampler);
 
-/* Fills x and y with the rows of the iteration's global batch from `first` on; no iteration before `resumed_at`. Fails on tokens outside of the
- * vocabulary, and where the random rows of a run would be more than 2^64. */
+/* Fills x and y with the rows of the iteration's global batch from `first` on; iterations are counted from
+ * `resumed_at`. Fails on tokens outside of the vocabulary, and where the random rows of a run would be more than
+ * 2^64. */
 int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
 
 /* What the mean loss of the batch that was read last, of this iteration, counts for in the iteration's: its part of

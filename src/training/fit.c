@@ -60,33 +60,34 @@ struct search {
     char reason[256]; /* why that does not fit */
 };
 
-/* Whether a plan with search->found fits. -1: it cannot be made. */
-static int fits(struct search *search) {
+/* Whether a plan with search->found fits. One that the model refuses, such as for its many tokens, does not. */
+static bool fits(struct search *search) {
     struct data_parallel parallel;
     struct gpt gpt = {0};
     const struct model_config *model = &search->found.model;
-    int status =
-        data_parallel_plan(&parallel, search->ranks, &search->found, model, search->compute, &gpt) ? -1 : 0;
-    if (status == 0) {
-        status = memory_plan_check(&gpt.plan, &search->compute->device) == 0;
-        if (gpt.plan.total_bytes < search->least) {
-            search->least = gpt.plan.total_bytes;
-            search->smallest = search->found;
-            snprintf(search->reason, sizeof search->reason, "%s", error_text());
-        }
-        error_clear();
+    const bool is_planned =
+        data_parallel_plan(&parallel, search->ranks, &search->found, model, search->compute, &gpt) == 0;
+    const bool fit = is_planned && memory_plan_check(&gpt.plan, &search->compute->device) == 0;
+    const bool is_smallest = is_planned && gpt.plan.total_bytes < search->least;
+    if (is_smallest) {
+        search->least = gpt.plan.total_bytes;
+        search->smallest = search->found;
     }
+    if (is_smallest || search->least == UINT64_MAX) {
+        snprintf(search->reason, sizeof search->reason, "%s", error_text());
+    }
+    error_clear();
     data_parallel_release(&parallel);
     gpt_release(&gpt);
-    return status;
+    return fit;
 }
 
 /* Tries micro-batches of `sequences` sequences, if they divide what all ranks have of a step. */
-static int try_sequences(struct search *search, int64_t sequences) {
+static bool try_sequences(struct search *search, int64_t sequences) {
     const struct train_settings *given = search->given;
     const int64_t all = given->batch_size * given->gradient_accumulation_steps;
     if (all % (sequences * search->ranks->count) != 0) {
-        return 0;
+        return false;
     }
     search->found.batch_size = sequences;
     search->found.gradient_accumulation_steps = all / sequences;
@@ -95,25 +96,25 @@ static int try_sequences(struct search *search, int64_t sequences) {
 
 /* Micro-batches, the largest first: up to MOST_TOKENS or the size that is given, and no smaller than least_tokens
  * unless they are as large as given. */
-static int try_micro_batches(struct search *search, int64_t least_tokens) {
+static bool try_micro_batches(struct search *search, int64_t least_tokens) {
     const int64_t sequence = search->given->model.block_size, given = search->given->batch_size;
     int64_t sequences = given > MOST_TOKENS / sequence ? given : MOST_TOKENS / sequence;
-    int status = 0;
-    for (; status == 0 && sequences > 0; sequences--) {
+    bool found = false;
+    for (; !found && sequences > 0; sequences--) {
         if (sequences >= given || sequences * sequence >= least_tokens) {
-            status = try_sequences(search, sequences);
+            found = try_sequences(search, sequences);
         }
     }
-    return status;
+    return found;
 }
 
-static int try_recompute(struct search *search) {
-    int status = 0;
-    for (int recompute = search->given->recompute; status == 0 && recompute <= RECOMPUTE_LAYER; recompute++) {
+static bool try_recompute(struct search *search) {
+    bool found = false;
+    for (int recompute = search->given->recompute; !found && recompute <= RECOMPUTE_LAYER; recompute++) {
         search->found.recompute = recompute;
-        status = try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0);
+        found = try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0);
     }
-    return status;
+    return found;
 }
 
 static bool may_round_weights(const struct train_settings *settings) {
@@ -121,18 +122,18 @@ static bool may_round_weights(const struct train_settings *settings) {
            settings->optimizer.master == ELEMENT_FP32;
 }
 
-static int try_all(struct search *search) {
+static bool try_all(struct search *search) {
     const int given_moments = search->given->optimizer.moments;
-    int status = 0;
-    for (int moments = given_moments; status == 0 && moments <= ELEMENT_BF16; moments++) {
+    bool found = false;
+    for (int moments = given_moments; !found && moments <= ELEMENT_BF16; moments++) {
         search->found.optimizer.moments = moments;
-        status = try_recompute(search);
+        found = try_recompute(search);
     }
-    if (status == 0 && may_round_weights(search->given)) {
+    if (!found && may_round_weights(search->given)) {
         search->found.optimizer.master = ELEMENT_BF16;
-        status = try_recompute(search);
+        found = try_recompute(search);
     }
-    return status;
+    return found;
 }
 
 /* "--batch-size 2 --gradient-accumulation-steps 8 ..." */
@@ -152,15 +153,15 @@ int fit_choose(const struct fit *fit, struct train_settings *settings, struct ra
         .given = settings, .ranks = ranks, .compute = compute, .found = *settings, .least = UINT64_MAX};
     char text[200], size[16], needed[16];
     memory_text(fit->bytes, size);
-    const int status = try_all(&search);
-    if (status < 0) {
-        return -1;
+    const bool found = try_all(&search);
+    if (!found && search.least == UINT64_MAX) {
+        return error_set("no division of a step into micro-batches can be planned: %s", search.reason);
     }
-    if (status == 0 && search.least <= fit->bytes) {
+    if (!found && search.least <= fit->bytes) {
         return error_set("nothing fits into %s. With %s: %s", size, options_of(&search.smallest, text),
                          search.reason);
     }
-    if (status == 0) {
+    if (!found) {
         return error_set("nothing fits into %s: the smallest plan needs %s, with %s; choose a smaller block_size, "
                          "n_streams or model, or a GPU with more memory, or with larger buffers",
                          size, memory_text(search.least, needed), options_of(&search.smallest, text));

@@ -4,6 +4,7 @@
 #include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/tensor_files.h"
 #include "src/checkpoint/upcycle.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +14,10 @@
 /* The folder stays NULL for none. That of a resumed run is its newest checkpoint, whose settings have been read
  * already: another process may have written a newer one since. */
 static int find_folder(const struct train_settings *settings, char **folder) {
-    if (strcmp(settings->init_from, "scratch") == 0) {
+    if (!settings->resumes && strcmp(settings->init_from, "scratch") == 0) {
         return 0;
     }
-    if (!train_settings_resume(settings)) {
+    if (!settings->resumes) {
         *folder = memory_string(settings->init_from);
         return settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)
                    ? error_set(
@@ -33,18 +34,11 @@ static int find_folder(const struct train_settings *settings, char **folder) {
 
 /* ---- its model */
 
-/* Whether the setting is one that agrees with any model: a vocabulary of 0, or stream_reduce = auto. */
-static bool is_open(const struct model_config *given, const char *name) {
-    return (strcmp(name, "vocab_size") == 0 && given->vocab_size == 0) ||
-           (strcmp(name, "stream_reduce") == 0 && given->stream_reduce == STREAM_REDUCE_AUTO);
-}
-
 static int check_same_model(const char *folder, const struct train_settings *settings,
                             const struct model_config *saved) {
     for (size_t i = 0; i < settings->spec_count; i++) {
         const struct option_spec *spec = &settings->specs[i];
-        if (spec->given && !is_open(&settings->model, spec->name) &&
-            !model_config_same(saved, &settings->model, spec->name)) {
+        if (spec->given && !model_config_same(saved, &settings->model, spec->name)) {
             return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
                              folder, spec->name);
         }
@@ -57,7 +51,7 @@ static int take_connection(struct initial_model *initial, const struct train_set
                            struct model_config *saved) {
     initial->plain = *saved;
     if (!residual_is_plain(saved->residual) || !train_settings_given(settings, "residual") ||
-        residual_is_plain(settings->model.residual) || train_settings_resume(settings)) {
+        residual_is_plain(settings->model.residual) || settings->resumes) {
         return 0;
     }
     initial->upcycles = true;
@@ -97,6 +91,42 @@ static int take_model(struct initial_model *initial, struct train_settings *sett
 
 int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
     return find_folder(settings, &initial->folder) || (initial->folder && take_model(initial, settings)) ? -1 : 0;
+}
+
+/* ---- its weights */
+
+static int checksum_weights(const char *path, char digest[CHECKSUM_SIZE]) {
+    struct tensor_files *files;
+    const int status = tensor_files_open_any(path, &files) || tensor_files_checksum(files, digest) ? -1 : 0;
+    tensor_files_close(files);
+    return status;
+}
+
+/* Whether settings->init_checksum is of the weights that the settings name: it was not given before their place. */
+static bool has_checksum(const struct train_settings *settings) {
+    const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
+    return settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from") &&
+           given >= options_source(settings->specs, settings->spec_count, "hyper_connections_from");
+}
+
+int initial_model_check_source(const struct initial_model *initial, struct train_settings *settings) {
+    const char *connections = settings->hyper_connections_from;
+    char digest[CHECKSUM_SIZE] = "", other[CHECKSUM_SIZE];
+    const char *const digests[] = {digest, other};
+    if ((initial->folder && checksum_weights(initial->folder, digest)) ||
+        (connections && (checksum_weights(connections, other) || checksum_strings(digests, 2, digest)))) {
+        return -1;
+    }
+    if (has_checksum(settings) && strcmp(settings->init_checksum, digest) != 0) {
+        return error_set(
+            "init_from = %s%s%s: these are other weights than the ones whose checksum is init_checksum = "
+            "%s; put those there, or leave init_checksum out",
+            settings->init_from, connections ? " and hyper_connections_from = " : "",
+            connections ? connections : "", settings->init_checksum);
+    }
+    free(settings->init_checksum);
+    settings->init_checksum = *digest ? memory_string(digest) : NULL;
+    return 0;
 }
 
 void initial_model_release(struct initial_model *initial) {

@@ -15,4 +15,8 @@ struct initial_model {
  * residual connection. Fails with an error text; release *initial then, too. */
 int initial_model_read(struct initial_model *initial, struct train_settings *settings);
 
+/* Compares the weights that the run begins with with settings->init_checksum, unless the place of the weights was
+ * given later, and sets it to their checksum, or to NULL where there are none. -1 with an error text. */
+int initial_model_check_source(const struct initial_model *initial, struct train_settings *settings);
+
 void initial_model_release(struct initial_model *initial);

@@ -92,7 +92,7 @@ static int open_events(struct run_log *log, const char *out_dir, const struct tr
                        const struct training_state *state) {
     const struct path folder = path_of("%s/" RUN_VALIDATION, out_dir);
     char *lines = options_text(settings->specs, settings->spec_count);
-    const bool goes_on = train_settings_resume(settings);
+    const bool goes_on = settings->resumes;
     const int result = files_make_folder(folder.text) || event_file_create(out_dir, &log->events) ||
                                event_file_create(folder.text, &log->validation) ||
                                (goes_on && (event_file_restart(log->events, state->iteration) ||

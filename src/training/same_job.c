@@ -1,6 +1,7 @@
 #include "src/training/same_job.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
@@ -24,8 +25,15 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 
 /* Whether the line sets what may differ from rank to rank. */
 static bool is_local(const char *line) {
-    return strncmp(line, "data_dir = ", 11) == 0 || strncmp(line, "device = ", 9) == 0 ||
-           strncmp(line, "gemm = ", 7) == 0 || strncmp(line, "clblast_parameters = ", 21) == 0;
+    static const char *const names[] = {"data_dir", "init_from", "hyper_connections_from",
+                                        "device",   "gemm",      "clblast_parameters"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(line, names[i], length) == 0 && strncmp(line + length, " = ", 3) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int compare_lines(const char *own, const char *first) {
@@ -59,13 +67,17 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
 
 /* ---- program, data, checkpoint */
 
-static int checkpoint_digest(const char *folder, char digest[CHECKSUM_SIZE]) {
-    digest[0] = '\0';
-    if (!folder) {
-        return 0;
+/* Of the files that the run goes on with. */
+static int source_digest(struct trainer *trainer, char digest[CHECKSUM_SIZE]) {
+    struct train_settings *settings = trainer->settings;
+    if (settings->resumes) { /* state.json has checksums of the others */
+        return checksum_file(path_of("%s/state.json", trainer->initial.folder).text, digest);
     }
-    const struct path state = path_of("%s/state.json", folder); /* has checksums of the others */
-    return checksum_file(files_exist(state.text) ? state.text : path_of("%s/config.json", folder).text, digest);
+    if (initial_model_check_source(&trainer->initial, settings)) {
+        return -1;
+    }
+    snprintf(digest, CHECKSUM_SIZE, "%s", settings->init_checksum ? settings->init_checksum : "");
+    return 0;
 }
 
 /* All ranks have the file, or none. */
@@ -118,14 +130,17 @@ int same_job_program(struct ranks *ranks) {
     return same_job_digest(ranks, status, digest, "the program", "install the same build on all hosts");
 }
 
-int same_job_check(struct trainer *trainer, const char *folder) {
+int same_job_check(struct trainer *trainer) {
     struct ranks *ranks = trainer->ranks;
     char digest[CHECKSUM_SIZE] = "";
     if (check_shares(trainer) || check_split(trainer, SPLIT_TRAIN, trainer->train_digest) ||
-        check_split(trainer, SPLIT_VAL, trainer->val_digest) || same_job_settings(ranks, trainer->settings)) {
+        check_split(trainer, SPLIT_VAL, trainer->val_digest)) {
         return -1;
     }
-    const int status = checkpoint_digest(folder, digest);
-    return same_job_digest(ranks, status, digest, "the checkpoint to begin with",
-                           "let all hosts see the same run directory, or copy it to them");
+    const int status = source_digest(trainer, digest);
+    if (same_job_digest(ranks, status, digest, "the checkpoint to begin with",
+                        "let all hosts see the same run directory, or copy it to them")) {
+        return -1;
+    }
+    return same_job_settings(ranks, trainer->settings);
 }

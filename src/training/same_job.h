@@ -14,7 +14,6 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
 
 /* Unless all have the same settings, also after what files have added to them, the same tokens (sizes, and the
- * content of up to 64 MiB of each file), and the same checkpoint to begin with (folder; NULL for none): that of a
- * run, or the shape of other weights, which come from rank 0. Also checks that the tokens looked at are in the
- * vocabulary. */
-int same_job_check(struct trainer *trainer, const char *folder);
+ * content of up to 64 MiB of each file), and the same checkpoint or weights to begin with, if any; sets
+ * settings->init_checksum. Also checks that the tokens looked at are in the vocabulary. */
+int same_job_check(struct trainer *trainer);

@@ -22,6 +22,8 @@ struct train_settings {
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;
     char *hyper_connections_from; /* file or folder with DeepSeek-V4's tensors; NULL: none */
+    char *init_checksum;          /* of the weights in these; NULL: not known, or there are none */
+    bool resumes;                 /* it goes on from its own newest checkpoint; init_from is where the run began */
     int64_t max_iters, batch_size, gradient_accumulation_steps;
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */
@@ -56,14 +58,12 @@ static inline bool train_settings_given(const struct train_settings *settings, c
     return options_source(settings->specs, settings->spec_count, name) > 0;
 }
 
-/* Tells whether the run goes on from a checkpoint of its own. */
-bool train_settings_resume(const struct train_settings *settings);
-
 /* ---- a run */
 
 /* After the command line has been applied. With init_from = resume what is given now lies over what the run has in
  * out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so that
- * a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say.
+ * a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say;
+ * init_from becomes what the run began with, and settings->resumes says that it goes on.
  *
  * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
  *

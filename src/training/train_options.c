@@ -25,16 +25,17 @@ void train_options(struct train_settings *settings, struct option_table *table) 
              "weights"),
         PROCESS_TEXT("out_dir", &settings->out_dir, "out",
                      "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
-        PROCESS_TEXT(
-            "init_from", &settings->init_from, "scratch",
-            "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2, "
-            "Llama, Qwen2 or Qwen3 as Hugging Face's transformers saves it. A plain model (rc) goes on with "
-            "another "
-            "--residual if one is given, and computes the same function at first"),
-        PROCESS_TEXT(
-            "hyper_connections_from", &settings->hyper_connections_from, NULL,
-            "begin with the hyper-connections in a safetensors file, or in a folder with model.safetensors, that "
-            "have DeepSeek-V4's names and layouts; for --residual mhc --no-hc-norm-gain"),
+        TEXT("init_from", &settings->init_from, "scratch",
+             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2, "
+             "Llama, Qwen2 or Qwen3 as Hugging Face's transformers saves it. A plain model (rc) goes on with "
+             "another "
+             "--residual if one is given, and computes the same function at first"),
+        TEXT("init_checksum", &settings->init_checksum, NULL,
+             "SHA-256 of the weights that init_from names, as settings.conf of a run has it: other weights are "
+             "refused"),
+        TEXT("hyper_connections_from", &settings->hyper_connections_from, NULL,
+             "begin with the hyper-connections in a safetensors file, or in a folder with model.safetensors, that "
+             "have DeepSeek-V4's names and layouts; for --residual mhc --no-hc-norm-gain"),
         PROCESS_BOOL("start_over", &settings->start_over,
                      "out_dir holds a run: remove its checkpoints and logs there (no other files) and begin "
                      "anew"),
@@ -125,10 +126,6 @@ int train_options_list_residuals(void) {
     return residual_list(stdout) ? error_set("cannot write the list") : 0;
 }
 
-bool train_settings_resume(const struct train_settings *settings) {
-    return strcmp(settings->init_from, "resume") == 0;
-}
-
 /* ---- resumed runs */
 
 enum { MOST_SETTINGS_BYTES = 1 << 20 };
@@ -163,6 +160,26 @@ static int apply_file(struct option_table *table, const char *path) {
     return result;
 }
 
+/* What is given, over what the run has. Where the run began does not change. */
+static enum program_status apply_given(struct train_settings *settings, const struct options_given *given) {
+    char *init_from = settings->init_from, *init_checksum = settings->init_checksum,
+         *connections = settings->hyper_connections_from;
+    settings->init_from = settings->init_checksum = settings->hyper_connections_from = NULL;
+    enum program_status result = options_apply_given(given) ? PROGRAM_WRONG : PROGRAM_DONE;
+    const char *others = settings->hyper_connections_from;
+    if (result == PROGRAM_DONE && others && (!connections || strcmp(others, connections) != 0)) {
+        error_set("a resumed run has its hyper-connections already: leave --hyper-connections-from out");
+        result = PROGRAM_WRONG;
+    }
+    free(settings->init_from);
+    free(settings->init_checksum);
+    free(settings->hyper_connections_from);
+    settings->init_from = init_from;
+    settings->init_checksum = init_checksum;
+    settings->hyper_connections_from = connections;
+    return result;
+}
+
 /* Everything once more, with what the run has below what is given. */
 static enum program_status apply_all(struct option_table *table, struct train_settings *settings,
                                      const struct options_given *given, const char *out_dir) {
@@ -183,7 +200,7 @@ static enum program_status apply_all(struct option_table *table, struct train_se
     }
     const int64_t planned = settings->max_iters;
     const struct optimizer_settings saved = settings->optimizer;
-    if (options_apply_given(given)) {
+    if (apply_given(settings, given)) {
         return PROGRAM_WRONG;
     }
     if (saved_optimizer != settings->optimizer.optimizer) {
@@ -208,7 +225,8 @@ static enum program_status apply_all(struct option_table *table, struct train_se
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                            const struct options_given *given) {
     settings->stop_at = settings->max_iters;
-    if (!train_settings_resume(settings)) {
+    settings->resumes = strcmp(settings->init_from, "resume") == 0;
+    if (!settings->resumes) {
         return PROGRAM_DONE;
     }
     char *out_dir = settings->out_dir; /* it leads to the settings, and stays what it is, whatever they say of it */

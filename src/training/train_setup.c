@@ -28,7 +28,7 @@ static int fail_usage(struct trainer *trainer) {
  * resumed run goes on with the data that it has, which are compared by their digests. */
 static int check_tokenizer(const struct trainer *trainer) {
     const char *of_data = trainer_vocabulary(trainer)->tokenizer, *of_model = trainer->settings->model.tokenizer;
-    if (train_settings_resume(trainer->settings) || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
+    if (trainer->settings->resumes || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
         return 0;
     }
     return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with the model's "
@@ -42,8 +42,8 @@ static int check_tokenizer_json(const struct trainer *trainer) {
     const struct data_set *data = trainer_vocabulary(trainer);
     char *text;
     size_t bytes;
-    if (!data->tokenizer_json || strcmp(trainer->settings->model.tokenizer, "file") != 0 ||
-        !files_exist(path.text)) {
+    if (trainer->settings->resumes || !data->tokenizer_json ||
+        strcmp(trainer->settings->model.tokenizer, "file") != 0 || !files_exist(path.text)) {
         return 0;
     }
     if (files_read(path.text, TOKENIZER_FILE_MOST_BYTES, &text, &bytes)) {
@@ -166,6 +166,7 @@ static int open_device(struct trainer *trainer) {
     trainer->ahead = (struct compile_ahead){.specs = settings->specs,
                                             .spec_count = settings->spec_count,
                                             .model = &settings->model,
+                                            .option = "--init-from=scratch",
                                             .purpose = trainer->purpose};
     settings->device.ahead = settings->plan_only || trainer->ranks->count > 1 ? NULL : &trainer->ahead;
     if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, trainer->ranks,
@@ -254,7 +255,7 @@ static int initialise(struct trainer *trainer) {
     const struct initial_model *initial = &trainer->initial;
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
     forget_best(&trainer->state);
-    if (train_settings_resume(settings)) {
+    if (settings->resumes) {
         return resume(trainer, initial->folder);
     }
     struct gpt *gpt = &trainer->gpt;
@@ -304,7 +305,7 @@ static int take_file(const struct trainer *trainer, const char *folder, const st
 
 static int take_data(struct trainer *trainer, const char *folder) {
     struct training_state *state = &trainer->state;
-    if (train_settings_resume(trainer->settings) && !*state->train_digest) {
+    if (trainer->settings->resumes && !*state->train_digest) {
         PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
     }
     if (is_another(state->val_digest, trainer->val_digest)) {
@@ -322,7 +323,7 @@ static int take_data(struct trainer *trainer, const char *folder) {
  * folder counts, since all ranks must do the same. */
 static int take_best(struct trainer *trainer) {
     struct training_state *state = &trainer->state, best = {.best_iteration = -1};
-    if (trainer_is_first(trainer) && train_settings_resume(trainer->settings)) {
+    if (trainer_is_first(trainer) && trainer->settings->resumes) {
         const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path.text);
         if (!files_exist(path.text)) {
             forget_best(state);
@@ -548,15 +549,13 @@ static int open_samplers(struct trainer *trainer) {
 static int take_out_dir(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
-        (!train_settings_resume(settings) && !files_exist(settings->out_dir))) {
+        (!settings->resumes && !files_exist(settings->out_dir))) {
         return 0;
     }
     if (run_folder_open(&trainer->folder, settings->out_dir) || run_folder_check_links(trainer->folder.path.text)) {
         return -1;
     }
-    return train_settings_resume(settings) || settings->start_over
-               ? 0
-               : run_folder_check_free(trainer->folder.path.text);
+    return settings->resumes || settings->start_over ? 0 : run_folder_check_free(trainer->folder.path.text);
 }
 
 /* With the program's version and the device's name as comments, of one line each whatever the driver calls it.
@@ -594,13 +593,9 @@ static int open_run_directory(struct trainer *trainer) {
 /* What can be known without a device. */
 static int read_inputs(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const bool resumes = train_settings_resume(settings);
+    const bool resumes = settings->resumes;
     if (settings->start_over && resumes) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
-        return fail_usage(trainer);
-    }
-    if (settings->hyper_connections_from && resumes) {
-        error_set("a resumed run has its hyper-connections already: leave --hyper-connections-from out");
         return fail_usage(trainer);
     }
     if (!resumes) { /* a resumed run has its schedule already */
@@ -625,7 +620,7 @@ static int read_inputs(struct trainer *trainer) {
         return -1;
     }
     return model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze) ||
-                   (settings->hyper_connections_from && deepseek_v4_check(&settings->model))
+                   (settings->hyper_connections_from && !resumes && deepseek_v4_check(&settings->model))
                ? fail_usage(trainer)
                : 0;
 }
@@ -635,7 +630,7 @@ static int prepare_run(struct trainer *trainer) {
     const int opened = ranks_agree(trainer->ranks, trainer->data.parts ? 0 : open_data(trainer));
     /* the model was planned before the data said what its tokens are */
     memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
-    if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
+    if (opened || same_job_check(trainer) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
     const int status = initialise(trainer) || take_data(trainer, folder) || open_samplers(trainer);

@@ -290,7 +290,9 @@ UNIT_TEST(a_run_begins_with_them) {
         free(to);
     }
     assert_done(TRAIN("begun", "--init-from", "resume", "--max-iters", "2"));
-    assert_failed(TRAIN("begun", "--init-from", "resume", "--hyper-connections-from", scratch_path("source-v4")), 2,
+    assert_done(TRAIN("begun", "--init-from", "resume", "--hyper-connections-from", scratch_path("source-v4"),
+                      "--max-iters", "3")); /* the run has begun with them */
+    assert_failed(TRAIN("begun", "--init-from", "resume", "--hyper-connections-from", scratch_path("begun")), 2,
                   "leave --hyper-connections-from out");
     assert_failed(TRAIN("other", "--residual", "shc", "--hyper-connections-from", scratch_path("source-v4")), 2,
                   "hyper-connections are mhc");

@@ -139,6 +139,10 @@ RUN_TEST(program_prints_options) {
     assert_non_null(strstr(child_message(), "fit      64.00 MiB: --batch-size "));
     assert_non_null(strstr(child_message(), "RX 7900 XTX (data sheet)"));
     assert_false(has("fitted", "settings.conf"));
+    /* the model refuses the whole step as one micro-batch */
+    assert_done(TRAIN("fitted", "--fit", "64MiB:rx7900xtx", "--batch-size", "1048576", "--block-size", "4096"));
+    assert_failed(TRAIN("unfitted", "--fit", "64MiB", "--dtype", "fp32", "--master", "bf16"), 1,
+                  "can be planned: master = bf16 needs dtype = bf16");
     assert_failed(TRAIN("unfitted", "--fit", "2MB", "--n-embd", "256"), 1, "nothing fits into");
     assert_failed(TRAIN("unfitted", "--fit", "much"), 2, "a size like 16GiB");
 }

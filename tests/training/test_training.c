@@ -391,6 +391,46 @@ UNIT_TEST(run_starts_from_a_checkpoint_of_another) {
     assert_false(files_exist(scratch_path("onward-2")));
 }
 
+/* Settings that a run has saved, with which another begins as it did, or is refused. */
+#define REPEAT(run, of, ...)                                                                                       \
+    CHILD_RUN(TRAIN_PROGRAM, "--config", scratch_path(run_path(of, "settings.conf")), "--out-dir",                 \
+              scratch_path(run), ##__VA_ARGS__)
+
+UNIT_TEST(saved_settings_repeat_where_a_run_began) {
+    const char *const upcycled[] = {"--residual", "mhc", "--freeze", "wte"};
+    assert_done(TRAIN("origin", "--residual", "rc", "--max-iters", "5"));
+    assert_done(TRAIN("child", "--init-from", scratch_path("origin/ckpt-5"), upcycled[0], upcycled[1], upcycled[2],
+                      upcycled[3], "--max-iters", "2"));
+    assert_done(TRAIN("child", "--init-from", "resume", "--max-iters", "4"));
+    assert_done(REPEAT("child-again", "child"));
+    assert_same_metrics("child", "child-again");
+    assert_same_checkpoint("child", "child-again", "ckpt-4");
+    assert_same_file("child/settings.conf", "child-again/settings.conf"); /* but for out_dir, which is not there */
+    assert_done(TRAIN("scratch", "--residual", "rc", "--max-iters", "5"));
+    assert_done(REPEAT("child-scratch", "child", "--init-from", "scratch", "--max-iters", "1"));
+    assert_done(TRAIN("newer", "--residual", "rc", "--max-iters", "5", "--seed", "3"));
+    assert_done(REPEAT("child-newer", "child", "--init-from", scratch_path("newer/ckpt-5")));
+    assert_int_equal(files_remove_folder(scratch_path("origin/ckpt-5")), 0);
+    assert_failed(REPEAT("child-lost", "child"), 1, "origin/ckpt-5/config.json");
+    assert_done(TRAIN("child", "--init-from", "resume", "--max-iters", "5"));
+    assert_int_equal(rename(scratch_path("newer/ckpt-5"), scratch_path("origin/ckpt-5")), 0);
+    assert_failed(REPEAT("child-other", "child"), 1, "these are other weights than the ones whose checksum is");
+    assert_false(files_exist(scratch_path("child-other")));
+}
+
+/* Defaults that stand for what the model has. */
+UNIT_TEST(defaults_agree_with_any_model) {
+    assert_done(TRAIN("grouped", "--residual", "rc", "--n-head", "4", "--n-kv-head", "2", "--head-dim", "4",
+                      "--mlp-width", "24", "--norm-eps", "1e-3", "--qkv-bias=true", "--max-iters", "1"));
+    assert_done(TRAIN("grouped-on", "--init-from", scratch_path("grouped/ckpt-1"), "--n-head", "4", "--n-kv-head",
+                      "0", "--head-dim", "0", "--mlp-width", "0", "--norm-eps", "0", "--qkv-bias=as_bias",
+                      "--vocab-size", "0", "--max-iters", "0"));
+    assert_same_file("grouped/ckpt-1/config.json", "grouped-on/ckpt-0/config.json");
+    assert_failed(TRAIN("grouped-other", "--init-from", scratch_path("grouped/ckpt-1"), "--n-head", "4",
+                        "--n-kv-head", "4"),
+                  1, "was saved with another n_kv_head");
+}
+
 /* The saved settings name the variant that came with the weights, not the default. */
 UNIT_TEST(run_that_starts_from_another_variant_resumes) {
     assert_done(TRAIN("source-mhc", "--residual", "mhc", "--stream-reduce", "sum_norm", "--max-iters", "2"));
