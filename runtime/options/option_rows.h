@@ -7,9 +7,10 @@
  *
  * `variable` points to what the option sets, and the compiler checks its type. `initial` is the default as text,
  * `low` and `high` are limits (equal: none), `words` those of a choice ("off|layer"), `text` is what --help says.
- * BOOL and TEXT take `.former = "old_name"` behind it. _FOLLOWING is for options whose default the program works
- * out from others by a `rule` that --help shows; `initial` holds until then. PROCESS_ is for options of one
- * process, not of the run: they are not among the settings that a resumed run goes on with. */
+ * BOOL and TEXT take `.former = "old_name"` behind it, and TEXT `.may_be_empty = true`. _FOLLOWING is for options
+ * whose default the program works out from others by a `rule` that --help shows; `initial` holds until then.
+ * PROCESS_ is for options of one process, not of the run: they are not among the settings that a resumed run goes
+ * on with. */
 #pragma once
 
 #include "runtime/options/options.h"
@@ -38,5 +39,5 @@
     {OPTION_ROW(OPTION_CHOICE, int *, option, variable, initial, text), .choices = words}
 #define PROCESS_BOOL(option, variable, text)                                                                       \
     {OPTION_ROW(OPTION_BOOL, bool *, option, variable, "false", text), .transient = true}
-#define PROCESS_TEXT(option, variable, initial, text)                                                              \
-    {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text), .transient = true}
+#define PROCESS_TEXT(option, variable, initial, ...)                                                               \
+    {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, __VA_ARGS__), .transient = true}

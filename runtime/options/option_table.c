@@ -176,7 +176,10 @@ static int set_choice(struct option_spec *spec, const char *value, const char *w
 
 /* A copy; NULL: none. */
 static int set_text(struct option_spec *spec, const char *value, const char *where) {
-    (void)where;
+    const bool may_be_empty = spec->may_be_empty || (spec->default_value && *spec->default_value == '\0');
+    if (value != NULL && *value == '\0' && !may_be_empty) {
+        return error_set("%sno text is given: leave it out, or say which", where);
+    }
     char **text = spec->target, *old = *text;
     *text = value != NULL ? memory_string(value) : NULL;
     free(old);

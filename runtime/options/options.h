@@ -33,6 +33,7 @@ struct option_spec {
     double minimum, maximum;   /* INT and FLOAT, both inclusive; equal: no limits */
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */
+    bool may_be_empty;         /* TEXT: "" is a value, as it always is where it is the default */
     bool transient;            /* of one process only: options_text leaves it out */
     const char *follows;       /* --help's text for a default that depends on other options, or NULL */
     const char *former;        /* an older name, accepted but not shown, or NULL */

@@ -123,7 +123,8 @@ int main(int argc, char **argv) {
             "file of hc_bench --compare --json: adds plots of throughput and auxiliary parameters against streams"),
         TEXT("baselines", &settings.analyze.baselines, "rc,identity",
              "residual variants, separated by commas, whose losses are subtracted from the others' at the same "
-             "seed"),
+             "seed",
+             .may_be_empty = true),
         INT("watch", &settings.watch, "0", 0, 1e6,
             "repeat after this many seconds, until Ctrl-C, and wait for runs that have not begun; an open page "
             "reloads itself. 0: once"),

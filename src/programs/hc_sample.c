@@ -211,7 +211,8 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         HEADING("What to write"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
-        PROCESS_TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins"),
+        PROCESS_TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins",
+                     .may_be_empty = true),
         PROCESS_TEXT(
             "prompt_file", &settings.prompt_file, NULL,
             "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "

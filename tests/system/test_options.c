@@ -47,7 +47,7 @@ static void fixture_fill(struct fixture *fixture) {
         FLOAT("any_number", &settings->any_number, "0", 0, 0, NULL),
         BOOL("bias", &settings->bias, "true", "biases"),
         BOOL("compile", &settings->compile, "false", NULL),
-        TEXT("out_dir", &settings->out_dir, "out", NULL),
+        TEXT("out_dir", &settings->out_dir, "out", NULL, .may_be_empty = true),
         TEXT("init_from", &settings->init_from, NULL, NULL),
         CHOICE("residual", &settings->residual, "rc", "rc|hc|mhc|mhc_lite", NULL),
     };
@@ -170,6 +170,7 @@ UNIT_TEST(test_wrong_command_lines) {
         {{"--residual", "h"}, "--residual: 'h' is none of rc|hc|mhc|mhc_lite"},
         {{"--residual", "rc|hc"}, "is none of"},
         {{"--residual", ""}, "is none of"},
+        {{"--init-from", ""}, "--init-from: no text is given: leave it out, or say which"},
         {{"--config", "/nowhere/x.conf"}, "--config: cannot open /nowhere/x.conf"},
         {{"--config", "/"}, "Is a directory"},
     };
