@@ -1,5 +1,5 @@
 /* GEMM on matrix cores: sums op(A) op(B), of which mma_finish.cl makes C. op(A) is [m, k], op(B) [k, n], C [m, n];
- * A and B are in the 16-bit type of the me, sums are in float.
+ * A and B are in the 16-bit type of the matrix cores, sums are in float.
  *
  * A work-group makes a block of C, BLOCK_M x BLOCK_N, in steps of BLOCK_K along k: tiles of A and B go into local
  * memory, each warp multiplies WARP_M x WARP_N of them. There are STAGES tiles of each: with two, the next tile

@@ -1,4 +1,4 @@
-/* What a training run works with, shared by its set-up (train_setup.c) and its loop (train.c). */
+/* What a training run works with, shared by its set-up (train_setup.c) and its loop (train_loop.c). */
 #pragma once
 
 #include "runtime/ranks/ranks.h"

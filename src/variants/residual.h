@@ -1,9 +1,9 @@
 /* The residual variants: what each adds to a sublayer, and its description for users. A variant is a row of the
  * table in residual.c. One that mixes streams by matrices has leaves in its row and a kernel file cl/hc_<name>.cl,
  * whose functions the top of cl/hc_gates.cl describes; one that works in another way names a frame of its own
- * (src/model/frame.h). Nothing else in C knows them one by one. src/python/hctrain/model.py has a class for each,
- * and tests/support/reference_residual.c a reference. Options, --help, checks, plots, build constants and
- * scripts (hc_train --list-residuals) follow from the rows. */
+ * (src/model/frame.h). src/python/hctrain/model.py has a class for each, and tests/support/reference_residual.c a
+ * reference. Options, --help, checks, plots, build constants and scripts (hc_train --list-residuals) follow from
+ * the rows. */
 #pragma once
 
 #include <stdbool.h>
