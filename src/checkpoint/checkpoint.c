@@ -165,8 +165,8 @@ int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
     return status ? -1 : 0;
 }
 
-/* Leaves the states that the file has. It may lack all of an embedding or a Linear layer's weight, which the run
- * before has not trained then: they stay zero. */
+/* Leaves the states that the file has. It lacks those of an embedding or a Linear layer's weight that the run before
+ * has not trained: they stay zero. */
 static int choose_stored(struct arena_tensors *tensors, const char *path) {
     bool *wanted = memory_zeroed(tensors->count, sizeof *wanted);
     size_t *stored = memory_zeroed(tensors->gpt->parameters.count, sizeof *stored), found = 0;
@@ -184,9 +184,11 @@ static int choose_stored(struct arena_tensors *tensors, const char *path) {
     }
     for (size_t i = 0; status == 0 && i < tensors->count; i++) {
         const struct parameter *parameter = &tensors->gpt->parameters.table[tensors->places[i].parameter];
-        const bool may_lack = parameter->narrow && stored[tensors->places[i].parameter] == 0;
+        const bool may_lack =
+            parameter->narrow && parameter->steps == 0 && stored[tensors->places[i].parameter] == 0;
         if (!wanted[i] && !may_lack) {
-            status = error_set("%s: tensor '%s' is missing", path, tensors->infos[i].name);
+            status = error_set("%s: tensor '%s' is missing, which %" PRId64 " steps have changed", path,
+                               tensors->infos[i].name, parameter->steps);
         }
         wanted[i] &= !parameter->untrained;
     }
@@ -279,7 +281,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
 }
 
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {
-    return checkpoint_resume_state(path, state, &gpt->loss_scale) || checkpoint_load_weights(path, gpt) ||
+    return checkpoint_resume_state(path, gpt, state) || checkpoint_load_weights(path, gpt) ||
                    load_states(path_of("%s/%s", path, OPTIMIZER_FILE).text, gpt)
                ? -1
                : 0;

@@ -96,5 +96,6 @@ bool checkpoint_is_count(const json_t *number, json_int_t least);
  * Verifies nothing. */
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings);
 
-/* As checkpoint_read_state, to resume: reads the loss scale, too, and verifies the checksums. */
-int checkpoint_resume_state(const char *folder, struct training_state *state, struct loss_scale *scale);
+/* As checkpoint_read_state, to resume: sets the model's loss scale and its optimizer's steps, too, and verifies the
+ * checksums. */
+int checkpoint_resume_state(const char *folder, struct gpt *gpt, struct training_state *state);

@@ -5,12 +5,14 @@
 #include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/weights.h"
+#include "src/model/optimizer.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOST_STATE_BYTES ((size_t)1 << 20)
+#define MOST_STATE_BYTES ((size_t)1 << 24)
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
@@ -34,6 +36,23 @@ static json_t *evaluation_json(const struct training_state *state) {
                      "evaluated_at", (json_int_t)state->evaluated_at, "seconds", state->seconds);
 }
 
+/* Of parameters whose optimizer's steps are not all of the run's; NULL if there are none. */
+static json_t *steps_json(const struct gpt *gpt, int64_t iteration) {
+    json_t *json = json_object();
+    for (size_t i = 0; i < gpt->parameters.count; i++) {
+        const struct parameter *parameter = &gpt->parameters.table[i];
+        const int64_t steps = optimizer_steps(gpt, parameter, iteration);
+        if (steps != iteration - gpt->loss_scale.skipped) {
+            json_object_set_new(json, parameter->name, json_integer((json_int_t)steps));
+        }
+    }
+    if (json_object_size(json) > 0) {
+        return json;
+    }
+    json_decref(json);
+    return NULL;
+}
+
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
@@ -51,8 +70,9 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
         json_pack("{s:s, s:I, s:I, s:I}", "version", HC_VERSION, "iteration", (json_int_t)state->iteration,
                   "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed);
     json_object_update_new(json, evaluation_json(state));
-    json_object_update_new(json, json_pack("{s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale",
-                                           loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest,
+    json_object_update_new(json, json_pack("{s:o*, s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale",
+                                           loss_scale_json(&gpt->loss_scale), "optimizer_steps",
+                                           steps_json(gpt, state->iteration), "data", "train", state->train_digest,
                                            "val", state->val_digest, "settings", settings, "checksums", checksums));
     free(settings);
     return json_file_write(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
@@ -156,11 +176,35 @@ static int read_loss_scale(const json_t *json, int64_t iteration, struct loss_sc
     return 0;
 }
 
-/* *json is the caller's, NULL on failure. `scale` may be NULL. */
-static int open_state(const char *folder, struct training_state *state, struct loss_scale *scale, json_t **json) {
+/* Parameters that are not named have made all steps of the run. So has an alpha_res that stays as it is: it has no
+ * states, and shares a launch with its neighbours then. */
+static int read_steps(const json_t *json, int64_t iteration, struct gpt *gpt) {
+    const json_t *saved = json_object_get(json, "optimizer_steps");
+    size_t named = 0;
+    gpt->resumed_steps = iteration - gpt->loss_scale.skipped;
+    for (size_t i = 0; i < gpt->parameters.count; i++) {
+        struct parameter *parameter = &gpt->parameters.table[i];
+        const json_t *steps = json_object_get(saved, parameter->name);
+        if (steps && (!checkpoint_is_count(steps, 0) || json_integer_value(steps) > gpt->resumed_steps)) {
+            return error_set("optimizer_steps of '%s' is no number from 0 to %" PRId64, parameter->name,
+                             gpt->resumed_steps);
+        }
+        const bool stays = gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter);
+        named += steps != NULL;
+        parameter->steps = steps && !stays ? json_integer_value(steps) : gpt->resumed_steps;
+    }
+    return saved && (!json_is_object(saved) || named < json_object_size(saved))
+               ? error_set("optimizer_steps is no object with numbers of this model's parameters")
+               : 0;
+}
+
+/* *json is the caller's, NULL on failure. The model `gpt` goes on from there; it may be NULL. */
+static int open_state(const char *folder, struct gpt *gpt, struct training_state *state, json_t **json) {
     const struct path path = path_of("%s/state.json", folder);
     int status = json_file_read(path.text, MOST_STATE_BYTES, json);
-    if (status == 0 && (read_state(*json, state) || (scale && read_loss_scale(*json, state->iteration, scale)))) {
+    if (status == 0 &&
+        (read_state(*json, state) || (gpt && (read_loss_scale(*json, state->iteration, &gpt->loss_scale) ||
+                                              read_steps(*json, state->iteration, gpt))))) {
         status = error_prefix("%s", path.text);
         json_decref(*json);
         *json = NULL;
@@ -190,7 +234,7 @@ int checkpoint_is_own(const char *path) {
 
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings) {
     json_t *json;
-    const int status = open_state(folder, state, NULL, &json);
+    const int status = open_state(folder, NULL, state, &json);
     if (status == 0 && settings) {
         const char *text = json_string_value(json_object_get(json, "settings"));
         *settings = memory_string(text ? text : "");
@@ -199,9 +243,9 @@ int checkpoint_read_state(const char *folder, struct training_state *state, char
     return status;
 }
 
-int checkpoint_resume_state(const char *folder, struct training_state *state, struct loss_scale *scale) {
+int checkpoint_resume_state(const char *folder, struct gpt *gpt, struct training_state *state) {
     json_t *json;
-    const int status = open_state(folder, state, scale, &json) || verify_checksums(folder, json);
+    const int status = open_state(folder, gpt, state, &json) || verify_checksums(folder, json);
     json_decref(json);
     return status ? -1 : 0;
 }

@@ -33,6 +33,10 @@ static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
            (settings->decay_all && gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter));
 }
 
+int64_t adamw_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
+    return iteration - gpt->loss_scale.skipped - gpt->resumed_steps + parameter->steps;
+}
+
 /* The part of [first, end) in the range. The second state of a step that leaves matrices out has no place for
  * them. */
 static struct optimizer_range part_of(const struct parameters *parameters, struct optimizer_range range,
@@ -47,17 +51,23 @@ static struct optimizer_range part_of(const struct parameters *parameters, struc
                                     {range.states_first[0] + before, range.states_first[1] + second}};
 }
 
-static void step_part(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration, double highest,
-                      struct optimizer_range part) {
+/* What all parameters of a launch have in common. */
+struct group {
+    double highest; /* rate */
+    int64_t steps;  /* with this one */
+};
+
+static void step_part(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                      struct group group, struct optimizer_range part) {
     const struct parameters *parameters = &gpt->parameters;
     const struct adamw_settings step = {
-        .rate = (float)optimizer_rate_of(settings, iteration, highest),
+        .rate = (float)optimizer_rate_of(settings, iteration, group.highest),
         .beta1 = (float)settings->beta1,
         .beta2 = (float)settings->beta2,
         .decay = (float)settings->weight_decay,
         .epsilon = (float)settings->adam_eps,
         .clip = (float)settings->grad_clip,
-        .step = iteration + 1 - gpt->loss_scale.skipped,
+        .step = group.steps,
         .unscale = 1.0f / gpt->loss_scale.scale,
         .key = rounding_key(gpt, iteration),
     };
@@ -75,31 +85,35 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
     }
 }
 
-/* Neighbours in the arena that have the same rate are one launch. */
+static bool is_same(struct group a, struct group b) {
+    return a.steps == b.steps && !(a.highest < b.highest) && !(a.highest > b.highest);
+}
+
+/* Neighbours in the arena that have the same rate, and as many steps, are one launch. */
 static void step_parts(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                        struct optimizer_range range, bool skips_matrices) {
     const struct parameters *parameters = &gpt->parameters;
-    double run_rate = 0.0;  /* of [run_first, first) */
+    struct group run = {0}; /* of [run_first, first) */
     uint64_t run_first = 0; /* of the next launch */
     bool is_running = false;
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
-        const double rate = highest_rate(parameters, parameter, settings);
+        const struct group own = {highest_rate(parameters, parameter, settings),
+                                  adamw_steps(gpt, parameter, iteration + 1)};
         const bool is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
         const uint64_t first = i > 0 ? parameter->offset : 0; /* with the gap before it */
-        if (is_running && (!is_taken || rate < run_rate || rate > run_rate)) {
-            step_part(gpt, settings, iteration, run_rate,
-                      part_of(parameters, range, skips_matrices, run_first, first));
+        if (is_running && (!is_taken || !is_same(own, run))) {
+            step_part(gpt, settings, iteration, run, part_of(parameters, range, skips_matrices, run_first, first));
             is_running = false;
         }
         if (is_taken && !is_running) {
             is_running = true;
             run_first = first;
-            run_rate = rate;
+            run = own;
         }
     }
     if (is_running) {
-        step_part(gpt, settings, iteration, run_rate,
+        step_part(gpt, settings, iteration, run,
                   part_of(parameters, range, skips_matrices, run_first, parameters->elements));
     }
 }

@@ -10,6 +10,9 @@ void adamw_options(struct optimizer_settings *settings, struct option_table *tab
 /* The key of a step's random bits, which round what is kept in bf16: of the seed of the last pass. */
 uint64_t rounding_key(const struct gpt *gpt, int64_t iteration);
 
+/* The steps of a parameter that is trained, by the end of `iteration` iterations: bias correction counts them. */
+int64_t adamw_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration);
+
 /* Updates all parameters of a range. Launches. */
 void adamw(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
            struct optimizer_range range);

@@ -153,6 +153,7 @@ struct gpt {
     const struct buffer *gradient_norm; /* [1] of the last optimizer step, unscaled */
     bool keeps_activation; /* every MLP keeps its activation's output, so the backward pass does not recompute it */
     struct loss_scale loss_scale;          /* factor in the gradients of the arena; the training loop updates it */
+    int64_t resumed_steps;                 /* of the optimizer, in the run before this process */
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
     struct row_gradients row_gradients;

@@ -45,6 +45,13 @@ uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct p
     return optimizer->matrices && state > 0 ? parameters_outside_matrices(parameters, place) : place;
 }
 
+int64_t optimizer_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
+    if (parameter->untrained || (gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter))) {
+        return 0;
+    }
+    return parameter->frozen ? parameter->steps : adamw_steps(gpt, parameter, iteration);
+}
+
 bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
     static struct option_table table;
     struct optimizer_settings settings;

@@ -44,6 +44,10 @@ const char *optimizer_state(const struct optimizer *optimizer, const struct para
 uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct parameters *parameters, size_t state,
                                uint64_t place);
 
+/* How many steps have changed the parameter's states by the end of `iteration` iterations of the run: all that were
+ * not skipped, but for those in which it was frozen. What is frozen and has lost its states has 0. */
+int64_t optimizer_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration);
+
 /* Whether the optimizer has the option, itself or by `others`. */
 bool optimizer_has_option(const struct optimizer *optimizer, const char *name);
 

@@ -30,6 +30,7 @@ struct parameter {
     residual_first_value *upcycled; /* other first values if the weights around it are a plain model's; or NULL */
     int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm, lm_head and hc_head */
     uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
+    int64_t steps;    /* of the optimizer on it, in the run before this process: see optimizer_steps */
 };
 
 /* Offsets in the arena, in elements. Offsets of biases are set only where there are biases. */

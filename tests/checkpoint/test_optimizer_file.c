@@ -1,13 +1,18 @@
-/* optimizer.safetensors: which tensors a model goes on with, and what is refused, with checksums that are right. */
+/* optimizer.safetensors: which tensors a model goes on with, and what is refused, with checksums that are right; and
+ * with which bias correction parameters go on. */
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/random.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/model/optimizer.h"
+#include "tests/support/reference.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +126,9 @@ UNIT_TEST(other_tensors_are_refused) {
         {NULL, "exp_avg." C_FC, {0}, "tensor 'exp_avg." C_FC "' is missing"},
         {NULL, "exp_avg_sq." TOKENS, {0}, "tensor 'exp_avg_sq." TOKENS "' is missing"},
         {NULL, FINAL_NORM, {0}, "tensor 'exp_avg." FINAL_NORM "' is missing"},
+        {NULL, C_FC, {0}, "tensor 'exp_avg." C_FC "' is missing, which 1 steps have changed"},
+        {NULL, TOKENS, {0}, "tensor 'exp_avg." TOKENS "' is missing"},
+        {"wte", C_FC, {0}, "tensor 'exp_avg." C_FC "' is missing"},
         {NULL, NULL, {.name = "exp_avg.x", .rank = 1, .shape = {3}}, "it belongs to another model or optimizer"},
         {NULL, "exp_avg." C_FC, {.name = "momentum_buffer." C_FC, .rank = 1, .shape = {3}}, "another model or"},
         {NULL, "exp_avg." C_FC, {.name = "exp_avg." C_FC, .rank = 2, .shape = {16, 64}}, "has another shape"},
@@ -134,6 +142,158 @@ UNIT_TEST(other_tensors_are_refused) {
         error_clear();
         small_model_release(&model);
     }
+}
+
+/* ---- steps that are counted for each parameter */
+
+/* What a run freezes from one checkpoint to the next. */
+static const struct stage {
+    const char *freeze;
+    bool freeze_alpha_res;
+    int64_t iteration; /* at which it ends */
+} stages[] = {{"wte|h\\.0\\.", true, 3000}, {"ln_f|h\\.1\\.", false, 3500}, {NULL, false, 0}};
+
+enum { SKIPPED = 10 }; /* steps of the first stage */
+
+/* The steps of a parameter before the last stage. What has lost its states begins again. */
+static int64_t steps_of(const struct parameter *parameter) {
+    const bool in_first = strncmp(parameter->name, "transformer.h.0.", 16) == 0;
+    const bool in_second = strncmp(parameter->name, "transformer.h.1.", 16) == 0;
+    if (in_first || strcmp(parameter->name, TOKENS) == 0) {
+        return 500;
+    }
+    if (in_second && (parameter->matrices[0] || parameter_is_alpha_res(parameter))) {
+        return 0;
+    }
+    return (in_second || strcmp(parameter->name, FINAL_NORM) == 0 ? 3000 : 3500) - SKIPPED;
+}
+
+static void create_stage(struct small_model *model, const struct stage *stage, size_t optimizer,
+                         enum element_type moments) {
+    const struct model_config config = small_model_config("mhc", 4);
+    const struct gpt_options options = {.batch = 1,
+                                        .sequence = config.block_size,
+                                        .mode = GPT_TRAINING,
+                                        .optimizer = optimizer_at(optimizer),
+                                        .freeze = stage->freeze,
+                                        .freeze_alpha_res = stage->freeze_alpha_res,
+                                        .moments = moments};
+    small_model_create_planned(model, compute, &config, &options);
+}
+
+/* The model of the last stage, after the checkpoints of the others; nothing has changed weights or states. */
+static void resume_stages(struct small_model *model, size_t optimizer, enum element_type moments) {
+    create_stage(model, &stages[0], optimizer, moments);
+    model->gpt.loss_scale.skipped = SKIPPED;
+    for (size_t i = 1; i < COUNT(stages); i++) {
+        const struct training_state ended = {.iteration = stages[i - 1].iteration};
+        struct training_state found;
+        require(checkpoint_save(scratch_path(FOLDER), &model->gpt,
+                                &(struct checkpoint_content){.state = &ended, .optimizer = true}));
+        small_model_release(model);
+        create_stage(model, &stages[i], optimizer, moments);
+        require(checkpoint_resume(scratch_path(FOLDER), &model->gpt, &found));
+        assert_int_equal(found.iteration, ended.iteration);
+    }
+}
+
+static const struct optimizer_settings constant_rate = {.learning_rate = 1e-3,
+                                                        .min_lr = 1e-3,
+                                                        .lr_decay_iters = 1000,
+                                                        .beta1 = 0.9,
+                                                        .beta2 = 0.999,
+                                                        .muon_momentum = 0.95,
+                                                        .muon_steps = 1,
+                                                        USUAL_RATES};
+
+/* A step from states of zero, whose ranges meet at `cut`, as where ranks divide the states. */
+static void step_at(struct small_model *model, const float *gradients, uint64_t cut) {
+    struct gpt *gpt = &model->gpt;
+    const uint64_t elements = gpt->parameters.elements;
+    const uint64_t second = optimizer_state_place(gpt->options.optimizer, &gpt->parameters, 1, cut);
+    const float norm = 1.0f;
+    require(buffer_write_floats(compute, gpt->parameters.gradients, 0, gradients, elements));
+    require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));
+    optimizer_update(gpt, &constant_rate, 3500, (struct optimizer_range){0, cut, {0, 0}});
+    optimizer_update(gpt, &constant_rate, 3500, (struct optimizer_range){cut, elements - cut, {cut, second}});
+}
+
+/* AdamW's step of a parameter is that of double precision with its own count. */
+static void assert_step(const struct parameter *parameter, const float *gradients, const float *before,
+                        const float *after) {
+    const struct reference_adamw adamw = {.rate = constant_rate.learning_rate,
+                                          .beta1 = constant_rate.beta1,
+                                          .beta2 = constant_rate.beta2,
+                                          .norm = 1.0,
+                                          .step = steps_of(parameter) + 1};
+    for (uint64_t i = parameter->offset; i < parameter->offset + parameter->elements; i++) {
+        double weight = (double)before[i], first = 0.0, second = 0.0;
+        reference_adamw(&adamw, (double)gradients[i], &weight, &first, &second);
+        if (!(fabs((double)after[i] - weight) < 1e-6)) { /* of 1e-3 where the count is 0 */
+            fail_msg("%s: %g became %g, not %g, in step %lld", parameter->name, (double)before[i], (double)after[i],
+                     weight, (long long)adamw.step);
+        }
+    }
+}
+
+static void check_steps(size_t optimizer, enum element_type moments, uint64_t cut) {
+    struct small_model model;
+    size_t compared = 0;
+    resume_stages(&model, optimizer, moments);
+    const struct parameters *parameters = &model.gpt.parameters;
+    float *gradients = malloc(parameters->elements * sizeof *gradients);
+    random_normal(random_key(3, "gradients"), 0, parameters->elements, 0.0, 1.0, gradients);
+    float *before = small_model_read(&model, parameters->weights);
+    step_at(&model, gradients, cut);
+    float *after = small_model_read(&model, parameters->weights);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        if (optimizer == 0 || !parameter->matrices[0]) {
+            assert_step(parameter, gradients, before, after);
+            compared++;
+        }
+    }
+    assert_true(compared > 0);
+    free(gradients);
+    free(before);
+    free(after);
+    small_model_release(&model);
+}
+
+UNIT_TEST(bias_correction_counts_the_steps_of_each_parameter) {
+    check_steps(0, ELEMENT_FP32, 0);
+    check_steps(1, ELEMENT_BF16, 1024);
+}
+
+UNIT_TEST(counts_that_cannot_be_are_refused) {
+    static const struct {
+        const char *counts, *text;
+    } cases[] = {
+        {"{\"" TOKENS "\": 3001}", "optimizer_steps of '" TOKENS "' is no number from 0 to 2990"},
+        {"{\"" TOKENS "\": -1}", "is no number from 0 to"},
+        {"{\"" TOKENS "\": \"1\"}", "is no number from 0 to"},
+        {"{\"x\": 1}", "is no object with numbers of this model's parameters"},
+        {"3", "is no object with numbers of this model's parameters"},
+    };
+    struct small_model model;
+    struct training_state found;
+    create_stage(&model, &stages[0], 0, ELEMENT_FP32);
+    model.gpt.loss_scale.skipped = SKIPPED;
+    require(checkpoint_save(scratch_path(FOLDER), &model.gpt,
+                            &(struct checkpoint_content){.state = &(struct training_state){.iteration = 3000},
+                                                         .optimizer = true}));
+    require(checkpoint_resume(scratch_path(FOLDER), &model.gpt, &found));
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        json_t *saved;
+        const char *path = scratch_path(FOLDER "/state.json");
+        require(json_file_read(path, 1 << 20, &saved));
+        json_object_set_new(saved, "optimizer_steps", json_loads(cases[i].counts, JSON_DECODE_ANY, NULL));
+        require(json_file_write(path, saved, 0));
+        assert_int_equal(checkpoint_resume(scratch_path(FOLDER), &model.gpt, &found), -1);
+        assert_error_text(cases[i].text);
+        error_clear();
+    }
+    small_model_release(&model);
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

@@ -22,9 +22,18 @@ static void update(const char *folder, struct training_state state) {
                  "the update is not there");
 }
 
+/* A model of two parameters, one of which may have steps of its own. */
+static struct gpt model_of(struct parameter table[2], bool dynamic) {
+    table[0] = (struct parameter){.name = "transformer.wte.weight"};
+    table[1] = (struct parameter){.name = "transformer.ln_f.weight"};
+    return (struct gpt){.parameters = {.table = table, .count = 2},
+                        .loss_scale = {.dynamic = dynamic, .scale = 1.0f}};
+}
+
 /* A state to resume from is written again, and the same comes back. */
-static void write_again(const char *folder, const struct training_state *state, const struct loss_scale *scale) {
-    static struct gpt gpt;
+static void write_again(const char *folder, const struct training_state *state, struct gpt *gpt) {
+    struct parameter table[2];
+    struct gpt found = model_of(table, gpt->loss_scale.dynamic);
     int64_t layers = 3;
     struct option_spec specs[] = {INT("n_layer", &layers, "3", 1, 1000, NULL)};
     const struct checkpoint_content content = {.state = state,
@@ -32,13 +41,14 @@ static void write_again(const char *folder, const struct training_state *state, 
                                                .setting_count = 1,
                                                .optimizer = true};
     struct training_state again;
-    struct loss_scale scale_again = {.dynamic = scale->dynamic, .scale = 1.0f};
-    gpt.loss_scale = *scale;
-    fuzz_require(checkpoint_write_state(folder, &gpt, &content) == 0, "what was read cannot be written");
-    fuzz_require(checkpoint_resume_state(folder, &again, &scale_again) == 0, "what was written is refused");
+    fuzz_require(checkpoint_write_state(folder, gpt, &content) == 0, "what was read cannot be written");
+    fuzz_require(checkpoint_resume_state(folder, &found, &again) == 0, "what was written is refused");
     fuzz_require(again.iteration == state->iteration && again.tokens == state->tokens &&
                      again.seed == state->seed && again.best_iteration == state->best_iteration &&
-                     again.evaluated_at == state->evaluated_at && scale_again.skipped == scale->skipped &&
+                     again.evaluated_at == state->evaluated_at &&
+                     found.loss_scale.skipped == gpt->loss_scale.skipped &&
+                     table[0].steps == gpt->parameters.table[0].steps &&
+                     table[1].steps == gpt->parameters.table[1].steps &&
                      strcmp(again.train_digest, state->train_digest) == 0,
                  "another state came back");
 }
@@ -47,14 +57,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"state.json", "config.json", "model.safetensors", OPTIMIZER_FILE, NULL};
     const char *folder = fuzz_folder(data, bytes, names);
     struct training_state state = {0}, resumed;
-    struct loss_scale scale = {.dynamic = bytes % 2 == 1, .scale = 1.0f};
+    struct parameter table[2];
+    struct gpt gpt = model_of(table, bytes % 2 == 1);
     char *settings = NULL;
     error_clear();
-    if (checkpoint_resume_state(folder, &resumed, &scale)) {
+    if (checkpoint_resume_state(folder, &gpt, &resumed)) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
     } else {
-        fuzz_require(loss_scale_is_valid(&scale) || !scale.dynamic, "a loss scale that cannot be");
-        write_again(folder, &resumed, &scale);
+        fuzz_require(loss_scale_is_valid(&gpt.loss_scale) || !gpt.loss_scale.dynamic,
+                     "a loss scale that cannot be");
+        write_again(folder, &resumed, &gpt);
     }
     if (checkpoint_read_state(folder, &state, &settings) == 0) {
         fuzz_require(state.iteration >= 0 && settings, "a state that cannot be");

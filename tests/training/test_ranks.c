@@ -243,6 +243,21 @@ UNIT_TEST(frozen_alpha_res_keeps_its_bits_where_states_are_shared) {
     assert_frozen("frozen/ckpt-3", "frozen/ckpt-6", true);
 }
 
+/* Parts that begin to train later, whose steps are counted by themselves. */
+UNIT_TEST(parts_that_thaw_train_alike) {
+#define LATER "--init-from", "resume", "--freeze", "", "--no-freeze-alpha-res"
+    static const char *const runs[] = {"thawed-on-1", "thawed-sharded"};
+    for (size_t i = 0; i < COUNT(runs); i++) {
+        assert_done(ALONE(runs[i], "--residual", "mhc", "--freeze", "wte|h\\.0\\.", "--freeze-alpha-res",
+                          "--max-iters", "6"));
+    }
+    assert_done(ALONE("thawed-on-1", LATER));
+    assert_done(RANKS("2", "thawed-sharded", LATER, "--shard-optimizer", "--max-iters", "9"));
+    assert_done(RANKS("2", "thawed-sharded", LATER, "--shard-optimizer"));
+    assert_near("thawed-on-1", "thawed-sharded", 1e-5);
+#undef LATER
+}
+
 /* A plain model goes on with streams, with parts that stay and rates of their own. */
 UNIT_TEST(upcycled_models_train_alike) {
     assert_done(ALONE("plain", "--residual", "rc", "--max-iters", "2"));
