@@ -1,6 +1,8 @@
 #include "runtime/system/host.h"
 #include "runtime/system/array.h"
+#include "runtime/system/control_groups.h"
 #include <ctype.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -94,6 +96,16 @@ static unsigned share(unsigned total, unsigned index, unsigned count, unsigned *
 /* Open MPI 4 says so where it has bound a rank to cores of its own. */
 static const char bound_at_launch[] = "OMPI_MCA_orte_bound_at_launch";
 
+/* The cores that control groups allow, read once, since cores are asked for in every step. */
+static double quota;
+static pthread_once_t quota_is_read = PTHREAD_ONCE_INIT;
+
+static void read_quota(void) {
+    struct group_limits limits;
+    control_groups_read("", &limits);
+    quota = limits.cores;
+}
+
 unsigned host_cores(void) {
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct processors found;
@@ -106,6 +118,9 @@ unsigned host_cores(void) {
     if (ranks > 1 && cores >= all && !getenv(bound_at_launch)) { /* all ranks have the same cores */
         cores = share(cores, host_local_rank() % ranks, ranks, &first);
     }
+    pthread_once(&quota_is_read, read_quota);
+    const unsigned threads = control_groups_threads(quota, ranks);
+    cores = cores < threads ? cores : threads;
     return cores ? cores : 1;
 }
 
@@ -202,16 +217,6 @@ unsigned host_running(void) {
     return (unsigned)running;
 }
 
-/* The limit of this process's control group (version 2), which containers and job schedulers set. SIZE_MAX: none,
- * where the file has the word "max". */
-static size_t memory_limit_of_group(void) {
-    char group[1024] = "", path[1100];
-    unsigned long long limit;
-    scan_line("/proc/self/cgroup", "0::/%1023[^\n]", group);
-    snprintf(path, sizeof path, "/sys/fs/cgroup/%s%smemory.max", group, *group ? "/" : "");
-    return scan_line(path, "%llu", &limit) && limit < SIZE_MAX ? (size_t)limit : SIZE_MAX;
-}
-
 /* What is left of a limit; SIZE_MAX: there is none. */
 static size_t left_of(const struct rlimit *limit, unsigned long long used_kibibytes) {
     const size_t used = (size_t)used_kibibytes << 10;
@@ -237,12 +242,14 @@ size_t host_memory(void) {
     unsigned long long kibibytes = 0;
     scan_line("/proc/meminfo", "MemAvailable: %llu kB", &kibibytes);
     size_t available = (size_t)kibibytes << 10;
-    const size_t limit = memory_limit_of_group();
+    struct group_limits limits;
+    control_groups_read("", &limits);
     if (!available) {
         const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
         available = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
     }
-    const size_t share = (available < limit ? available : limit) / host_local_count();
+    const size_t left = available < limits.memory_left ? available : limits.memory_left;
+    const size_t share = left / host_local_count();
     const char *command;
     const size_t space = host_address_space(&command);
     return share < space ? share : space;

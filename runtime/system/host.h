@@ -15,7 +15,7 @@ unsigned host_local_count(void);
 unsigned host_running(void);
 
 /* Cores that this rank may use: those that it is bound to, or else its share of the cores of all ranks on this
- * host; at least 1. */
+ * host; at most its share of the CPU time that control groups allow, in whole cores; at least 1. */
 unsigned host_cores(void);
 
 /* Open MPI by default binds each rank to one core. This binds the rank to its share of all cores of the job on this
@@ -30,7 +30,7 @@ bool host_command_binds(const char *arguments, size_t bytes);
  * two; SIZE_MAX without limits. *command is the shell command that sets this limit. */
 size_t host_address_space(const char **command);
 
-/* Bytes of memory available now, or left in the control group, divided by the number of ranks on this host, and at
+/* Bytes of memory available now, or left in the control groups, divided by the number of ranks on this host, and at
  * most the address space; 0 when unknown. */
 size_t host_memory(void);
 

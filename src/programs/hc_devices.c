@@ -1,11 +1,14 @@
 /* hc_devices: lists OpenCL devices, and shows which one each --device word picks. */
 #include "runtime/device/device.h"
 #include "runtime/device/vulkan_driver.h"
+#include "runtime/system/control_groups.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/message.h"
 #include "src/operations/policy.h"
 #include "src/programs/program.h"
+#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +144,21 @@ static void print_vulkan(const struct device *devices, size_t count) {
     }
 }
 
+/* What containers and jobs limit. */
+static void print_limits(void) {
+    struct group_limits limits;
+    control_groups_read("", &limits);
+    if (limits.memory < SIZE_MAX) {
+        message_print(stdout,
+                      "\nMemory limit of this process's control groups: %zu MiB, of which %zu MiB are left\n",
+                      limits.memory >> 20, limits.memory_left >> 20);
+    }
+    if (limits.cores < (double)INFINITY) {
+        message_print(stdout, "\nCores by the CPU quota of this process's control groups: %.3g; threads: %u\n",
+                      limits.cores, host_cores());
+    }
+}
+
 static int print_all(void) {
     static const char *const words[] = {"auto", "gpu", "cpu", "pocl", "vulkan"};
     struct device *devices;
@@ -159,6 +177,7 @@ static int print_all(void) {
     }
     print_order(devices, count);
     print_vulkan(devices, count);
+    print_limits();
     free(devices);
     message_print(stdout,
                   count ? "\nWhat the words pick for rank %u of this node:\n"
