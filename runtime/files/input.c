@@ -17,7 +17,8 @@
 
 enum {
     STORED_BYTES = 1 << 18, /* read at once */
-    MAGIC_BYTES = 6,        /* that tell one form from another */
+    MAGIC_BYTES = 6,        /* that tell one compressed form from another */
+    FIRST_BYTES = 512,      /* decompressed, that tell what else is no text: a header of tar */
     GZIP_WINDOW = 15 + 16,  /* of zlib: the largest window, gzip's header */
 };
 
@@ -33,8 +34,10 @@ struct input {
     bool in_member; /* of compressed data: not between two, nor behind the last */
     z_stream gzip;
     ZSTD_DStream *zstd;
-    size_t at, held; /* of `block`: taken, and filled */
-    bool at_end;     /* of the descriptor */
+    size_t at, held;                  /* of `block`: taken, and filled */
+    bool at_end;                      /* of the descriptor */
+    size_t first_at, first_held;      /* of `first`: given to the caller, and filled */
+    unsigned char first[FIRST_BYTES]; /* decompressed */
     unsigned char block[STORED_BYTES];
 };
 
@@ -151,37 +154,27 @@ static int next_block(struct input *input) {
 
 /* ---- what it is */
 
-static bool begins_with(const struct input *input, const char *magic) {
-    const size_t bytes = strlen(magic);
-    return input->held - input->at >= bytes && memcmp(input->block + input->at, magic, bytes) == 0;
+static bool begins_with(const unsigned char *data, size_t bytes, const char *magic) {
+    return bytes >= strlen(magic) && memcmp(data, magic, strlen(magic)) == 0;
 }
 
-static const char gzip_magic[] = "\x1f\x8b", zstd_magic[] = "\x28\xb5\x2f\xfd";
+static bool is_gzip(const unsigned char *data, size_t bytes) {
+    return begins_with(data, bytes, "\x1f\x8b");
+}
 
-static int refuse_other_forms(const struct input *input) {
-    static const struct {
-        const char *magic, *what;
-    } others[] = {
-        {"\xfd\x37zXZ", "compressed by xz, which is not read here: decompress it first (xz -dc FILE)"},
-        {"BZh", "compressed by bzip2, which is not read here: decompress it first (bzip2 -dc FILE)"},
-        {"PAR1", "a Parquet file: make JSON lines of it first, with data/parquet_lines.py"},
-        {"PK\x03\x04", "a zip archive: unpack it first"},
-    };
-    for (size_t i = 0; i < COUNT(others); i++) {
-        if (begins_with(input, others[i].magic)) {
-            return error_set("%s is %s", input->name.text, others[i].what);
-        }
-    }
-    return 0;
+/* Frames of data, and skippable frames, which zstd's parallel and seekable forms have before and behind them. */
+static bool is_zstd(const unsigned char *data, size_t bytes) {
+    return begins_with(data, bytes, "\x28\xb5\x2f\xfd") ||
+           (bytes >= 4 && data[0] >> 4 == 5 && memcmp(data + 1, "\x2a\x4d\x18", 3) == 0);
 }
 
 static int begin_form(struct input *input) {
-    if (next_block(input) || refuse_other_forms(input)) {
+    if (next_block(input)) {
         return -1;
     }
-    input->form = begins_with(input, gzip_magic)   ? FORM_GZIP
-                  : begins_with(input, zstd_magic) ? FORM_ZSTD
-                                                   : FORM_PLAIN;
+    input->form = is_gzip(input->block, input->held)   ? FORM_GZIP
+                  : is_zstd(input->block, input->held) ? FORM_ZSTD
+                                                       : FORM_PLAIN;
     if ((input->form == FORM_GZIP && inflateInit2(&input->gzip, GZIP_WINDOW) != Z_OK) ||
         (input->form == FORM_ZSTD && (input->zstd = ZSTD_createDStream()) == NULL)) {
         memory_refused(0);
@@ -260,18 +253,12 @@ static int check_next_member(struct input *input) {
     if (input->held < MAGIC_BYTES && fill_block(input)) {
         return -1;
     }
-    const bool skippable = input->form == FORM_ZSTD && input->held >= 4 && input->block[0] >> 4 == 5 &&
-                           memcmp(input->block + 1, "\x2a\x4d\x18", 3) == 0;
-    return skippable || begins_with(input, input->form == FORM_GZIP ? gzip_magic : zstd_magic)
-               ? 0
-               : fail_damaged(input, "after its end something else follows");
+    const bool follows = (input->form == FORM_GZIP ? is_gzip : is_zstd)(input->block, input->held);
+    return follows ? 0 : fail_damaged(input, "after its end something else follows");
 }
 
-int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
+static int decompress(struct input *input, void *data, size_t bytes, size_t *got) {
     *got = 0;
-    if (input->form == FORM_UNKNOWN && begin_form(input)) {
-        return -1;
-    }
     while (*got < bytes) {
         size_t some;
         if (next_block(input) || (input->form != FORM_PLAIN && !input->in_member && check_next_member(input))) {
@@ -294,6 +281,59 @@ int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
         *got += some;
     }
     return 0;
+}
+
+/* ---- text */
+
+/* Refuses what is no text by its first bytes. */
+static int refuse_other_forms(const struct input *input) {
+    static const struct {
+        size_t at;
+        const char *magic, *what;
+    } others[] = {
+        {0, "\xfd\x37zXZ", "compressed by xz, which is not read here: decompress it first (xz -dc FILE)"},
+        {0, "BZh", "compressed by bzip2, which is not read here: decompress it first (bzip2 -dc FILE)"},
+        {0, "\x04\x22\x4d\x18", "compressed by lz4, which is not read here: decompress it first (lz4 -dc FILE)"},
+        {0, "\x1f\x9d", "compressed by compress, which is not read here: decompress it first (zcat FILE)"},
+        {0, "PAR1", "a Parquet file: make JSON lines of it first, with data/parquet_lines.py"},
+        {0, "PK\x03\x04", "a zip archive: unpack it first"},
+        {0, "7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it first"},
+        {257, "ustar", "a tar archive: unpack it first, and give its files"},
+        {0, "\xff\xfe", "text in UTF-16 or UTF-32: convert it to UTF-8 first, with iconv"},
+        {0, "\xfe\xff", "text in UTF-16 or UTF-32: convert it to UTF-8 first, with iconv"},
+    };
+    if (is_gzip(input->first, input->first_held) || is_zstd(input->first, input->first_held)) {
+        return error_set("%s is compressed twice: decompress it once first", input->name.text);
+    }
+    for (size_t i = 0; i < COUNT(others); i++) {
+        if (input->first_held > others[i].at &&
+            begins_with(input->first + others[i].at, input->first_held - others[i].at, others[i].magic)) {
+            return error_set("%s is %s", input->name.text, others[i].what);
+        }
+    }
+    return 0;
+}
+
+static int begin_text(struct input *input) {
+    if (begin_form(input) || decompress(input, input->first, FIRST_BYTES, &input->first_held) ||
+        refuse_other_forms(input)) {
+        return -1;
+    }
+    input->first_at = begins_with(input->first, input->first_held, "\xef\xbb\xbf") ? 3 : 0;
+    return 0;
+}
+
+int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
+    *got = 0;
+    if (input->form == FORM_UNKNOWN && begin_text(input)) {
+        return -1;
+    }
+    const size_t held = input->first_held - input->first_at, first = held < bytes ? held : bytes;
+    memcpy(data, input->first + input->first_at, first);
+    input->first_at += first;
+    const int status = decompress(input, (unsigned char *)data + first, bytes - first, got);
+    *got += first;
+    return status;
 }
 
 const char *input_label(const struct input *input) {

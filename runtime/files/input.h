@@ -1,5 +1,6 @@
-/* Bytes of a file, a pipe or standard input, decompressed: gzip (of several members too, as dictzip's) and zstd are
- * known by their first bytes. Functions return 0 or -1 with an error text that names the input. */
+/* Text of a file, a pipe or standard input, decompressed: gzip (of several members too, as dictzip's) and zstd (of
+ * several frames too, as pzstd's) are known by their first bytes. A byte order mark of UTF-8 is left out. Functions
+ * return 0 or -1 with an error text that names the input. */
 #pragma once
 
 #include "runtime/files/checksum.h"

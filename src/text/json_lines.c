@@ -41,10 +41,6 @@ static int next_line(struct json_lines *lines, const char **line, size_t *bytes)
         const bool search = !lines->whole && left > searched;
         const char *begin = left > 0 ? lines->held.bytes + lines->at : "";
         const char *end = search ? memchr(begin + searched, '\n', left - searched) : NULL;
-        if (!lines->whole && lines->line == 0 && left >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) {
-            lines->at += 3; /* a byte order mark is not part of a line */
-            continue;
-        }
         if (end || (lines->at_end && (left > 0 || (lines->whole && lines->line == 0)))) {
             *line = begin;
             *bytes = end ? (size_t)(end - begin) : left;

@@ -68,6 +68,9 @@ int text_require_utf8(const char **text, size_t *bytes, const char *source, uint
     if (valid == *bytes) {
         return 0;
     }
+    if (!replace && memchr(*text, '\0', *bytes)) {
+        return error_set("%s is no text: it has NUL bytes and is not UTF-8", source);
+    }
     if (!replace) {
         return error_set("%s:%" PRIu64
                          ": not UTF-8 (byte 0x%02x): convert the file with iconv, or replace such bytes by "

@@ -88,6 +88,15 @@ UNIT_TEST(test_plain) {
     check("one", 1, text, 1);
 }
 
+static void check_fails(const char *name, const void *data, size_t bytes, const char *expected) {
+    static char got[TEXT_BYTES + 10];
+    const char *path = scratch_write(name, data, bytes);
+    assert_int_equal(read_input(path, 65536, got, NULL), SIZE_MAX);
+    if (!strstr(error_text(), expected) || !strstr(error_text(), name)) {
+        fail_msg("'%s' does not say '%s' of %s", error_text(), expected, name);
+    }
+}
+
 typedef size_t (*compressor)(const char *data, size_t bytes, unsigned char *to);
 
 static void check_members(compressor compress) {
@@ -102,18 +111,30 @@ static void check_members(compressor compress) {
     check("nothing", compress(text, 0, stored), text, 0);
 }
 
+/* A frame of zstd's that has no data, as pzstd writes one before each frame of data. */
+static size_t add_skippable(unsigned char *to, unsigned char kind) {
+    const unsigned char frame[] = {0x50 + kind, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4};
+    memcpy(to, frame, sizeof frame);
+    return sizeof frame;
+}
+
+UNIT_TEST(test_skippable) {
+    for (unsigned char kind = 0; kind < 16; kind++) {
+        size_t bytes = add_skippable(stored, kind);
+        check("only", bytes, text, 0);
+        bytes += compress_zstd(text, 5000, stored + bytes);
+        check("before", bytes, text, 5000);
+        bytes += add_skippable(stored + bytes, kind);
+        check("behind", bytes, text, 5000);
+        bytes += compress_zstd(text + 5000, 5000, stored + bytes);
+        check("between", bytes, text, 10000);
+        check_fails("truncated", stored, 10, "truncated, get it again");
+    }
+}
+
 UNIT_TEST(test_compressed) {
     check_members(compress_gzip);
     check_members(compress_zstd);
-}
-
-static void check_fails(const char *name, const void *data, size_t bytes, const char *expected) {
-    static char got[TEXT_BYTES + 10];
-    const char *path = scratch_write(name, data, bytes);
-    assert_int_equal(read_input(path, 65536, got, NULL), SIZE_MAX);
-    if (!strstr(error_text(), expected) || !strstr(error_text(), name)) {
-        fail_msg("'%s' does not say '%s' of %s", error_text(), expected, name);
-    }
 }
 
 static void check_damage(compressor compress) {
@@ -139,6 +160,31 @@ UNIT_TEST(test_other_forms) {
     check_fails("a.bz2", "BZh91AY", 7, "bzip2 -dc FILE");
     check_fails("a.parquet", "PAR1....", 8, "parquet_lines.py");
     check_fails("a.zip", "PK\x03\x04....", 8, "unpack it first");
+    check_fails("a.lz4", "\x04\x22\x4d\x18....", 8, "lz4 -dc FILE");
+    check_fails("a.txt",
+                "\xff\xfe"
+                "a\0",
+                4, "UTF-16");
+    check_fails("a.txt",
+                "\xfe\xff\0"
+                "a",
+                4, "UTF-16");
+    char archive[600] = "name";
+    memcpy(archive + 257, "ustar", 5);
+    check_fails("a.tar", archive, sizeof archive, "tar archive");
+    check_fails("a.tar.gz", stored, compress_gzip(archive, sizeof archive, stored), "tar archive");
+    unsigned char once[1000];
+    check_fails("a.gz.zst", stored, compress_zstd((char *)once, compress_gzip("text", 4, once), stored),
+                "compressed twice");
+}
+
+/* A byte order mark belongs to the file, not to its text. */
+UNIT_TEST(test_byte_order_mark) {
+    static const char marked[] = "\xef\xbb\xbfone \xef\xbb\xbf";
+    memcpy(stored, marked, sizeof marked - 1);
+    check("marked", sizeof marked - 1, marked + 3, sizeof marked - 4);
+    check("mark", 3, "", 0);
+    check("marked.gz", compress_gzip(marked, sizeof marked - 1, stored), marked + 3, sizeof marked - 4);
 }
 
 UNIT_TEST(test_examine) {
