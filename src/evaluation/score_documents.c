@@ -46,14 +46,13 @@ static void reserve_tokens(struct batch *batch, uint64_t more) {
 
 static int add_document(struct batch *batch, const struct document *document) {
     const struct tokenizer *tokenizer = batch->scoring->tokenizer;
-    const uint32_t end_of_text = tokenizer_end_of_text(tokenizer);
     struct token_list *list = &batch->list;
     list->count = 0;
     if (tokenizer_encode(tokenizer, document->text, document->bytes, list)) {
         return error_prefix("%s", document->source);
     }
     reserve_tokens(batch, list->count + 1);
-    batch->ids[batch->tokens++] = end_of_text == UINT32_MAX ? '\n' : (int32_t)end_of_text;
+    batch->ids[batch->tokens++] = (int32_t)tokenizer_prefix(tokenizer);
     for (size_t i = 0; i < list->count; i++) {
         batch->ids[batch->tokens++] = list->tokens[i];
     }

@@ -1,6 +1,6 @@
 /* The log-likelihood of documents under a model, as EleutherAI's lm-evaluation-harness computes rolling ones: each
- * document is encoded by itself, follows a prefix token (<|endoftext|>, or where there is none a newline), and is
- * divided into windows, each token being predicted once.
+ * document is encoded by itself, follows a prefix token (tokenizer_prefix), and is divided into windows, each token
+ * being predicted once.
  *
  * Rank 0 reads and encodes, all ranks score. Memory is bounded by the longest document, not by their number. */
 #pragma once

@@ -152,19 +152,16 @@ static int add_request(struct batch *batch, uint32_t first, const struct token_l
 
 /* A continuation behind batch->context [bytes], of which white space at the end belongs to the continuation. The
  * context's tokens are those of the context alone, and the continuation's are what is left of the tokens of both
- * together. An empty context is the token that documents follow. */
+ * together. An empty context is replaced by tokenizer_prefix. */
 static int add_choice(struct batch *batch, const struct question_choice *choice) {
     const struct tokenizer *tokenizer = batch->scoring->tokenizer;
     struct token_list *before = &batch->context_tokens, *after = &batch->whole_tokens;
     const size_t bytes = text_rstrip(batch->context.bytes, batch->context.size);
-    uint32_t first = tokenizer_beginning(tokenizer);
+    const uint32_t first = batch->context.size ? tokenizer_beginning(tokenizer) : tokenizer_prefix(tokenizer);
     before->count = after->count = 0;
     batch->whole.size = 0;
     text_append(&batch->whole, batch->context.bytes, batch->context.size);
     text_append(&batch->whole, choice->continuation, strlen(choice->continuation));
-    if (batch->context.size == 0 && first == UINT32_MAX) {
-        first = tokenizer_end_of_text(tokenizer) == UINT32_MAX ? '\n' : tokenizer_end_of_text(tokenizer);
-    }
     return tokenizer_encode(tokenizer, batch->context.bytes, bytes, before) ||
                    tokenizer_encode(tokenizer, batch->whole.bytes, batch->whole.size, after)
                ? -1

@@ -75,16 +75,19 @@ static int read_prompt(const char *path, struct text_buffer *text) {
     return status;
 }
 
-/* An empty prompt is the beginning of a text: the end of the one before, or a new line. */
+/* The token that the tokenizer puts before each text comes first, unless the prompt begins with it. An empty prompt
+ * becomes the token that stands before a new text. */
 static int encode_prompt(struct session *session) {
     struct token_list list = {0};
     const int status = tokenizer_encode(session->tokenizer, session->prompt.bytes, session->prompt.size, &list);
-    session->count = list.count ? list.count : 1;
-    session->tokens = memory_allocate(session->count, sizeof *session->tokens);
-    const uint32_t end = tokenizer_end_of_text(session->tokenizer);
-    session->tokens[0] = end == UINT32_MAX ? '\n' : (int32_t)end;
+    const uint32_t beginning = tokenizer_beginning(session->tokenizer);
+    const bool begins = beginning != UINT32_MAX && list.count > 0 && list.tokens[0] != beginning;
+    session->tokens = memory_allocate(list.count + 1, sizeof *session->tokens);
+    if (begins || list.count == 0) {
+        session->tokens[session->count++] = (int32_t)tokenizer_prefix(session->tokenizer);
+    }
     for (size_t i = 0; i < list.count; i++) {
-        session->tokens[i] = list.tokens[i];
+        session->tokens[session->count++] = list.tokens[i];
     }
     token_list_free(&list);
     return status ? error_prefix("the prompt") : 0;

@@ -133,6 +133,14 @@ uint32_t tokenizer_beginning(const struct tokenizer *tokenizer) {
     return tokenizer->kind == TOKENIZER_FILE ? tokenizer->json.beginning : UINT32_MAX;
 }
 
+uint32_t tokenizer_prefix(const struct tokenizer *tokenizer) {
+    const uint32_t beginning = tokenizer_beginning(tokenizer), end = tokenizer->end_of_text;
+    if (beginning != UINT32_MAX) {
+        return beginning;
+    }
+    return end != UINT32_MAX ? end : '\n';
+}
+
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes) {
     if (token >= tokenizer_count(tokenizer)) {
         return NULL;

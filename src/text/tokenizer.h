@@ -43,6 +43,10 @@ uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
  * it. */
 uint32_t tokenizer_beginning(const struct tokenizer *tokenizer);
 
+/* The token that stands before a text which nothing precedes: the beginning, else the end of text, else (bytes) a
+ * newline. */
+uint32_t tokenizer_prefix(const struct tokenizer *tokenizer);
+
 /* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary (with parse_special, of encode with
  * allowed_special="all"), for "file" those of tokenizers' encode with add_special_tokens=False. The text must be
  * UTF-8, unless tokens are bytes. Threads may share the tokenizer. */

@@ -263,6 +263,15 @@ class Check:
             results, _, answers = self.answers(task, self.write("merged.jsonl", documents), "--tokenizer", LLAMA3)
             self.compare(task, Llama3(), documents, [""] * len(documents), results, answers)
 
+    def documents(self):
+        """A document follows the token that the tokenizer puts before each text."""
+        text, tokenizer = "the boats went out late", Llama3()
+        source, metrics = self.write("document.jsonl", [dict(text=text)]), self.folder / "document.json"
+        row = tokenizer.beginning + tokenizer.encode(text)
+        logits = probe(self.build, self.checkpoint, self.folder, [row])[0]
+        self.eval("--json", metrics, "--tokenizer", LLAMA3, source)
+        near(json.loads(metrics.read_text())["log_likelihood"], score(logits[:, :tokenizer.count], row, len(row) - 1)[0], "documents: log-likelihood")
+
     def shots(self):
         for task in ("arc_easy", "lambada", "winogrande"):
             documents = [MAKERS[task](i) for i in (1, 2, 2, 3, 4, 5)]
@@ -304,6 +313,7 @@ def main():
         check.tasks()
         check.greedy()
         check.tokenizer()
+        check.documents()
         check.shots()
         check.refusals()
 

@@ -15,6 +15,8 @@
 
 enum { FAILED = 1, WRONG_USAGE = 2 };
 
+#define LLAMA3 HC_TEST_DATA "/text/tokenizers/llama3.json"
+
 static const char sample_program[] = HC_PROGRAMS "/hc_sample";
 static struct compute *compute;
 
@@ -55,6 +57,7 @@ static int begin(void **state) {
     make_checkpoint("short", 256, "byte", ELEMENT_BF16);
     make_checkpoint("unnamed", 257, "", ELEMENT_FP32);
     make_checkpoint("gpt2", 300, "gpt2", ELEMENT_FP32); /* ids from 258 on are no tokens */
+    make_checkpoint("llama3", 410, "file", ELEMENT_FP32);
     make_checkpoint("small_gpt2", 257, "gpt2", ELEMENT_FP32);
     compute_close(compute);
     write_ranks();
@@ -247,6 +250,21 @@ UNIT_TEST(the_end_of_text_ends_samples) {
         SAMPLE("gpt2", "--vocab-file", scratch_path("ranks"), "--max-new-tokens", "20000", "--temperature", "100");
     assert_true(printed_bytes < 15000);
     assert_null(strstr(text, "endoftext"));
+}
+
+/* Llama 3's begins with <|begin_of_text|>, also without a prompt; a prompt may have it already. */
+UNIT_TEST(a_text_begins_as_its_tokenizer_says) {
+    static const char beginning[] = "<|begin_of_text|>";
+    char *text[4];
+#define BEGIN(...)                                                                                                 \
+    SAMPLE("llama3", "--tokenizer", LLAMA3, "--temperature", "0", "--max-new-tokens", "12", __VA_ARGS__)
+    text[0] = BEGIN("--prompt", "");
+    text[1] = BEGIN("--special-tokens", "parse", "--prompt", beginning);
+    text[2] = BEGIN("--prompt", "ab");
+    text[3] = BEGIN("--special-tokens", "parse", "--prompt", "<|begin_of_text|>ab");
+    assert_string_equal(text[0], text[1] + strlen(beginning));
+    assert_string_equal(text[2], text[3] + strlen(beginning));
+    assert_string_not_equal(text[0], text[2] + strlen("ab"));
 }
 
 UNIT_TEST(vocabularies_that_are_not_there_are_named) {
