@@ -70,6 +70,22 @@ static int refuse_run_directory(const char *folder) {
                  : 0;
 }
 
+/* generation_config.json, which transformers' generate() reads in place of the tokens that config.json has. */
+static int read_generation(const char *folder, struct model_config *config) {
+    const struct path path = path_of("%s/generation_config.json", folder);
+    json_t *json;
+    if (config->hugging_face_rows == 0 || !files_exist(path.text)) {
+        return 0;
+    }
+    int status = json_file_read(path.text, MOST_BYTES, &json);
+    if (status == 0 && (model_config_read_ids(json, "bos_token_id", &config->beginnings) ||
+                        model_config_read_ids(json, "eos_token_id", &config->ends))) {
+        status = error_prefix("%s", path.text);
+    }
+    json_decref(json);
+    return status ? -1 : 0;
+}
+
 int config_file_read(const char *folder, struct model_config *config) {
     const struct path path = path_of("%s/config.json", folder);
     json_t *json;
@@ -78,7 +94,7 @@ int config_file_read(const char *folder, struct model_config *config) {
     }
     const int status = config_file_parse(json, config);
     json_decref(json);
-    return status ? error_prefix("%s", path.text) : 0;
+    return status ? error_prefix("%s", path.text) : read_generation(folder, config);
 }
 
 int config_file_write(const char *folder, const struct model_config *config) {

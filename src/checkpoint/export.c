@@ -81,6 +81,29 @@ static int64_t usual_rows(const struct model_config *config, enum export_format 
     return format == EXPORT_HUGGING_FACE && padded ? GPT2_TOKENS : config->vocab_size;
 }
 
+static void set_id(struct token_ids *ids, uint32_t token) {
+    if (token != UINT32_MAX) {
+        *ids = (struct token_ids){1, {token}};
+    }
+}
+
+/* A run of ours does not say which tokens begin and end texts: its tokenizer.json does, if it has one of the usual
+ * names for the end. */
+static void add_tokens(const char *checkpoint, struct model_config *config) {
+    const struct path path = path_of("%s/" TOKENIZER_FILE_NAME, checkpoint);
+    const struct tokenizer_source source = {.kind = TOKENIZER_FILE, .path = path.text};
+    struct tokenizer *tokenizer = NULL;
+    if (config->hugging_face_rows > 0 || config->ends.count > 0 || strcmp(config->tokenizer, "file") != 0 ||
+        !files_exist(path.text)) {
+        return;
+    }
+    if (tokenizer_open(&source, &tokenizer) == 0) {
+        set_id(&config->beginnings, tokenizer_beginning(tokenizer));
+        set_id(&config->ends, tokenizer_end_of_text(tokenizer));
+    }
+    tokenizer_close(tokenizer);
+}
+
 /* Sets the config of the exported model. */
 static int choose_model(const struct export_settings *settings, const struct model_config *source,
                         struct model_config *target) {
@@ -125,8 +148,13 @@ struct export {
 
 static int prepare(const struct export_settings *settings, struct export *export) {
     export->format = settings->format;
-    if (config_file_read(settings->checkpoint, &export->source_config) ||
-        choose_model(settings, &export->source_config, &export->config) ||
+    if (config_file_read(settings->checkpoint, &export->source_config)) {
+        return -1;
+    }
+    if (settings->format == EXPORT_HUGGING_FACE) {
+        add_tokens(settings->checkpoint, &export->source_config);
+    }
+    if (choose_model(settings, &export->source_config, &export->config) ||
         (files_are_same(settings->checkpoint, settings->out) && error_set("--out is the checkpoint itself")) ||
         check_target(settings->out)) {
         return -1;

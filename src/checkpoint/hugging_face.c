@@ -105,9 +105,8 @@ static const struct name llama_names[] = {
     {NULL, {NULL}},
 };
 
-#define LLAMA_OURS "\"residual\": \"rc\", \"norm\": \"rmsnorm\", \"position\": \"rope\", \"mlp\": \"swiglu\""
-#define LLAMA_EXTRA                                                                                                \
-    "\"hidden_act\": \"silu\", \"torch_dtype\": \"float32\", \"bos_token_id\": null, \"eos_token_id\": null"
+#define LLAMA_OURS  "\"residual\": \"rc\", \"norm\": \"rmsnorm\", \"position\": \"rope\", \"mlp\": \"swiglu\""
+#define LLAMA_EXTRA "\"hidden_act\": \"silu\", \"torch_dtype\": \"float32\""
 
 static const struct family families[] = {
     {
@@ -317,8 +316,17 @@ static int read_llama(const struct family *family, const json_t *theirs, json_t 
     return 0;
 }
 
+/* Keys that say which tokens begin and end texts; they are the same in ours. */
+static const char *const token_keys[] = {"bos_token_id", "eos_token_id"};
+
 /* Models whose texts end with token 50256 have GPT-2's tokenizer, or one of its size and order. */
 static void read_tokenizer(const json_t *theirs, json_t *ours) {
+    for (size_t i = 0; i < COUNT(token_keys); i++) {
+        json_t *ids = value_of(theirs, token_keys[i]);
+        if (ids) {
+            json_object_set(ours, token_keys[i], ids);
+        }
+    }
     json_t *name = json_object_get(theirs, "tokenizer");
     const bool gpt2 = json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS &&
                       json_integer_value(json_object_get(theirs, "eos_token_id")) == GPT2_TOKENS - 1;
@@ -447,10 +455,6 @@ static int write_gpt2(const json_t *ours, json_t *theirs) {
     json_object_set(theirs, "embd_pdrop", dropout);
     json_object_set(theirs, "attn_pdrop", dropout);
     json_object_set(theirs, "n_ctx", positions);
-    const bool gpt2 = has_word(ours, "tokenizer", "gpt2") &&
-                      json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS;
-    json_object_set_new(theirs, "bos_token_id", gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null());
-    json_object_set_new(theirs, "eos_token_id", gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null());
     return 0;
 }
 
@@ -463,6 +467,18 @@ static int write_llama(const struct family *family, const json_t *ours, json_t *
         json_object_set_new(theirs, "mlp_bias", json_boolean(is_true(ours, "bias")));
     }
     return 0;
+}
+
+/* transformers has values of its own for keys that are absent. */
+static void write_tokens(const json_t *ours, json_t *theirs) {
+    const bool gpt2 = has_word(ours, "tokenizer", "gpt2") &&
+                      json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS;
+    for (size_t i = 0; i < COUNT(token_keys); i++) {
+        json_t *ids = json_object_get(ours, token_keys[i]);
+        json_t *usual_ids = gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null();
+        json_object_set(theirs, token_keys[i], ids ? ids : usual_ids);
+        json_decref(usual_ids);
+    }
 }
 
 json_t *hugging_face_from_ours(const json_t *ours) {
@@ -484,6 +500,7 @@ json_t *hugging_face_from_ours(const json_t *ours) {
     if (tokenizer) {
         json_object_set(theirs, "tokenizer", tokenizer);
     }
+    write_tokens(ours, theirs);
     if (family->names ? write_llama(family, ours, theirs) : write_gpt2(ours, theirs)) {
         json_decref(theirs);
         return NULL;

@@ -267,6 +267,35 @@ int model_config_set_tokenizer(struct model_config *config, const char *name) {
 
 /* ---- JSON */
 
+int model_config_read_ids(const json_t *json, const char *key, struct token_ids *ids) {
+    const json_t *value = json_object_get(json, key);
+    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    struct token_ids found = {.count = count};
+    if (!value || json_is_null(value)) {
+        return 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
+        if (count > TOKEN_IDS_MOST || !json_is_integer(id)) {
+            return error_set("'%s' must be the number of a token, or a list of at most %d", key, TOKEN_IDS_MOST);
+        }
+        found.ids[i] = json_integer_value(id);
+    }
+    *ids = found;
+    return 0;
+}
+
+void model_config_write_ids(json_t *json, const char *key, const struct token_ids *ids) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < ids->count; i++) {
+        json_array_append_new(list, json_integer(ids->ids[i]));
+    }
+    if (ids->count > 0) {
+        json_object_set(json, key, ids->count == 1 ? json_array_get(list, 0) : list);
+    }
+    json_decref(list);
+}
+
 static int read_setting(const json_t *json, struct model_setting *setting) {
     struct option_spec *option = &setting->option;
     const json_t *given = json_object_get(json, option->name);
@@ -289,7 +318,8 @@ static int read_setting(const json_t *json, struct model_setting *setting) {
 
 /* A key that this program does not know may be a part of the model that it would leave out. */
 static int check_keys(const json_t *json, const struct model_setting *settings, size_t count) {
-    static const char *const others[] = {"residual", "tokenizer", MODEL_CONFIG_MARK};
+    static const char *const others[] = {"residual", "tokenizer", "bos_token_id", "eos_token_id",
+                                         MODEL_CONFIG_MARK};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)json, name, value) {
@@ -326,10 +356,12 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
     if (check_keys(json, settings, count)) {
         return -1;
     }
-    return model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
-                   model_config_check(config)
-               ? -1
-               : 0;
+    if (model_config_read_ids(json, "bos_token_id", &config->beginnings) ||
+        model_config_read_ids(json, "eos_token_id", &config->ends) ||
+        model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer")))) {
+        return -1;
+    }
+    return model_config_check(config);
 }
 
 /* NULL for a switch that follows another. */
@@ -366,6 +398,8 @@ json_t *model_config_to_json(const struct model_config *config) {
     if (*config->tokenizer) {
         json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
     }
+    model_config_write_ids(json, "bos_token_id", &config->beginnings);
+    model_config_write_ids(json, "eos_token_id", &config->ends);
     return json;
 }
 

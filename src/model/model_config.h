@@ -20,6 +20,13 @@ enum stream_reduce {
     STREAM_REDUCE_READ,
 };
 
+/* Numbers of tokens, as config.json has them: a number, or a list. */
+enum { TOKEN_IDS_MOST = 16 };
+struct token_ids {
+    size_t count; /* 0: none are known */
+    int64_t ids[TOKEN_IDS_MOST];
+};
+
 struct model_config {
     int64_t n_layer;
     int64_t n_head;
@@ -56,6 +63,7 @@ struct model_config {
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */
     char tokenizer[16];                /* what its tokens mean: "byte", "gpt2", "" when not known */
+    struct token_ids beginnings, ends; /* bos_token_id, eos_token_id: tokens that begin and end texts */
     int64_t hugging_face_rows;         /* tokens of its vocabulary if the folder is Hugging Face's; 0: it is ours */
 };
 
@@ -74,7 +82,7 @@ enum { MODEL_MOST_SETTINGS = 40 + RESIDUAL_MAX_SETTINGS };
 
 #define MODEL_CONFIG_MARK "exported_by" /* the key with which hc_export marks its folders */
 
-/* Lists all settings but `residual` and `tokenizer`, those of residual variants included. Their options set
+/* Lists all settings but `residual` and those about tokens, those of residual variants included. Their options set
  * *config, which must stay where it is. Returns their number. */
 size_t model_config_settings(struct model_config *config, struct model_setting settings[MODEL_MOST_SETTINGS]);
 
@@ -91,6 +99,11 @@ bool model_config_has_qkv_bias(const struct model_config *config);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);
+
+/* Reads `key` of a JSON object: a whole number, a list of at most TOKEN_IDS_MOST, or null, which leaves *ids as it
+ * is. model_config_write_ids does the reverse and leaves the key out if there are none. */
+int model_config_read_ids(const json_t *json, const char *key, struct token_ids *ids);
+void model_config_write_ids(json_t *json, const char *key, const struct token_ids *ids);
 
 /* Takes the residual connection with all of its settings from another config. */
 void model_config_take_connection(struct model_config *config, const struct model_config *from);

@@ -178,7 +178,10 @@ static int print_samples(struct session *session) {
     const uint32_t end = tokenizer_end_of_text(session->tokenizer);
     struct sample_printer printer;
     sample.vocabulary = tokenizer_count(session->tokenizer);
-    sample.end = end == UINT32_MAX ? -1 : (int64_t)end;
+    sample.ends = session->config.ends;
+    if (end != UINT32_MAX && sample.ends.count < TOKEN_IDS_MOST) {
+        sample.ends.ids[sample.ends.count++] = (int64_t)end;
+    }
     sample.seed = (uint64_t)session->settings->seed;
     sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
                           &session->settings->stops, session->gpt.options.batch);

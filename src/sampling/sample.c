@@ -315,6 +315,15 @@ static int end_row(struct sampling *sampling, int64_t row) {
     return sampling->sink->end(sampling->sink->context, sample);
 }
 
+static bool is_end(const struct token_ids *ends, int32_t token) {
+    for (size_t i = 0; i < ends->count; i++) {
+        if (ends->ids[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* 0, 1 where the text is complete, -1. */
 static int choose(struct sampling *sampling, int64_t row, int64_t index) {
     const struct sample_settings *settings = sampling->settings;
@@ -329,7 +338,7 @@ static int choose(struct sampling *sampling, int64_t row, int64_t index) {
     if (sample_choose(logits, &settings->choice, uniform, &sampling->scratch, token)) {
         return -1;
     }
-    if (*token == settings->end) {
+    if (is_end(&settings->ends, *token)) {
         return 1;
     }
     present_in(sampling, row)[*token] = true;

@@ -53,7 +53,7 @@ struct sample_settings {
     int64_t samples;           /* texts */
     int64_t count;             /* new tokens of each, at most */
     size_t vocabulary;         /* tokens that may be chosen: all below this one; <= vocab_size */
-    int64_t end;               /* the token that ends a text; -1: none */
+    struct token_ids ends;     /* tokens that end a text */
     uint64_t seed;
 };
 

@@ -58,6 +58,8 @@ UNIT_TEST(keys_of_theirs_become_ours) {
          "{\"bias\": false, \"qkv_bias\": true, \"qk_norm\": null, \"head_dim\": null}"},
         {MODEL("qwen3", ", \"head_dim\": null"),
          "{\"bias\": false, \"qkv_bias\": null, \"qk_norm\": true, \"head_dim\": 128}"},
+        {MODEL("qwen3", ", \"bos_token_id\": null, \"eos_token_id\": [5, 6]"),
+         "{\"bos_token_id\": null, \"eos_token_id\": [5, 6]}"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         json_t *theirs = parsed(cases[i][0]), *ours = hugging_face_to_ours(theirs);
@@ -124,6 +126,8 @@ UNIT_TEST(ours_become_the_nearest_of_theirs) {
          "\"num_key_value_heads\": 2, \"head_dim\": 12, \"tie_word_embeddings\": true, \"attention_bias\": "
          "false, \"mlp_bias\": false, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"rope_parameters\": "
          "{\"rope_type\": \"default\", \"rope_theta\": 500.0}}"},
+        {OURS(PLAIN ", \"bos_token_id\": 1, \"eos_token_id\": [2, 3]"),
+         "{\"model_type\": \"llama\", \"bos_token_id\": 1, \"eos_token_id\": [2, 3]}"},
         {OURS(BIASES), "{\"model_type\": \"llama\", \"attention_bias\": true, \"mlp_bias\": true}"},
         {OURS(QKV),
          "{\"model_type\": \"qwen2\", \"attention_bias\": null, \"architectures\": [\"Qwen2ForCausalLM\"]}"},

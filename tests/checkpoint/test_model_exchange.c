@@ -657,6 +657,63 @@ UNIT_TEST(training_starts_from_hugging_faces_folder) {
     assert_true(files_exist(scratch_path("tuned/ckpt-2")));
 }
 
+static void assert_tokens(const char *folder, const char *beginning, const char *end) {
+    const char *const texts[] = {beginning, end}, *const keys[] = {"bos_token_id", "eos_token_id"};
+    json_t *json = json_loads(scratch_text(scratch_path(scratch_format("%s/config.json", folder)), NULL), 0, NULL);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        json_t *expected = json_loads(texts[i], JSON_DECODE_ANY, NULL);
+        if (!json_equal(expected, json_object_get(json, keys[i]))) {
+            fail_msg("%s/config.json: %s is not %s", folder, keys[i], texts[i]);
+        }
+        json_decref(expected);
+    }
+    json_decref(json);
+}
+
+/* Those of config.json and, before them, of generation_config.json; through a run, and out again. */
+UNIT_TEST(tokens_that_end_texts_come_back) {
+    const struct model_config config = modern_config(2);
+    struct model_config back;
+    require(files_remove_folder(scratch_path("tuned")));
+    require(files_remove_folder(scratch_path("hf")));
+    random_checkpoint_write("modern", &config);
+    require(export_to("modern", "hf", EXPORT_HUGGING_FACE, 0));
+    assert_tokens("hf", "null", "null");
+    static const char theirs[] = "{\"bos_token_id\": 1, \"eos_token_id\": [3, 4], \"top_k\": 20}",
+                      without[] = "{\"eos_token_id\": null}", words[] = "{\"eos_token_id\": \"</s>\"}",
+                      many[] = "{\"eos_token_id\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]}";
+    scratch_write("hf/generation_config.json", theirs, strlen(theirs));
+    write_data();
+    assert_done(TRAIN_FROM_HF("--vocab-size", "48"));
+    require(export_to("tuned/ckpt-1", "again", EXPORT_HUGGING_FACE, 0));
+    assert_tokens("again", "1", "[3, 4]");
+    scratch_write("again/generation_config.json", without, strlen(without));
+    require(config_file_read(scratch_path("again"), &back));
+    assert_true(back.beginnings.count == 1 && back.ends.count == 2 && back.ends.ids[1] == 4);
+    scratch_write("again/generation_config.json", words, strlen(words));
+    assert_error(
+        config_file_read(scratch_path("again"), &back),
+        "again/generation_config.json: 'eos_token_id' must be the number of a token, or a list of at most 16");
+    scratch_write("again/generation_config.json", many, strlen(many));
+    assert_error(config_file_read(scratch_path("again"), &back), "or a list of at most 16");
+}
+
+/* A run of ours has those of its tokenizer. */
+UNIT_TEST(tokens_that_end_texts_are_the_tokenizers) {
+    struct model_config config = modern_config(0);
+    size_t bytes;
+    config.vocab_size = 410;
+    memcpy(config.tokenizer, "file", 5);
+    random_checkpoint_write("tokens", &config);
+    const char *tokenizer = scratch_text(HC_TEST_DATA "/text/tokenizers/llama3.json", &bytes);
+    scratch_write("tokens/tokenizer.json", tokenizer, bytes);
+    require(export_to("tokens", "tokens-hf", EXPORT_HUGGING_FACE, 0));
+    assert_tokens("tokens-hf", "400", "401");
+    scratch_write("tokens/tokenizer.json", "{}", 2);
+    require(export_to("tokens", "tokens-hf", EXPORT_HUGGING_FACE, 0));
+    assert_tokens("tokens-hf", "null", "null");
+}
+
 /* A larger vocabulary, whose rows of both embeddings are means, and a shorter context. */
 UNIT_TEST(training_starts_from_llama) {
     const struct model_config config = modern_config(1);

@@ -54,6 +54,7 @@ static int begin(void **state) {
         return -1;
     }
     make_checkpoint("bytes", 256, "byte", ELEMENT_FP32);
+    make_checkpoint("ended", 256, "byte", ELEMENT_FP32);
     make_checkpoint("short", 256, "byte", ELEMENT_BF16);
     make_checkpoint("unnamed", 257, "", ELEMENT_FP32);
     make_checkpoint("gpt2", 300, "gpt2", ELEMENT_FP32); /* ids from 258 on are no tokens */
@@ -265,6 +266,19 @@ UNIT_TEST(a_text_begins_as_its_tokenizer_says) {
     assert_string_equal(text[0], text[1] + strlen(beginning));
     assert_string_equal(text[2], text[3] + strlen(beginning));
     assert_string_not_equal(text[0], text[2] + strlen("ab"));
+}
+
+/* The second of two tokens that config.json names. */
+UNIT_TEST(tokens_of_the_model_end_samples) {
+    size_t bytes;
+    char *whole = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
+    const unsigned char end = (unsigned char)whole[12];
+    const char *first = memchr(whole + 2, end, 40);
+    char *config = scratch_text(scratch_path("ended/config.json"), &bytes);
+    char *changed = scratch_format("{\"eos_token_id\": [-7, %d],%s", end, config + 1);
+    scratch_write("ended/config.json", changed, strlen(changed));
+    SAMPLE("ended", "--prompt", "ab", "--max-new-tokens", "40");
+    assert_int_equal(printed_bytes, first - whole + 1);
 }
 
 UNIT_TEST(vocabularies_that_are_not_there_are_named) {

@@ -293,7 +293,6 @@ static void world_create(struct world *world) {
                                                .samples = SAMPLES,
                                                .count = NEW,
                                                .vocabulary = VOCABULARY - 2,
-                                               .end = -1,
                                                .repetition_penalty = 1.5,
                                                .seed = 11};
 }
@@ -378,7 +377,8 @@ UNIT_TEST(samples_do_not_depend_on_the_batch) {
     small_model_require(run(&world, SAMPLES, prompt, 3, &all));
     assert_memory_not_equal(all.tokens[0], all.tokens[1], NEW * sizeof(int32_t));
     first.stop = all.tokens[2][4];
-    world.settings.end = all.tokens[1][9];
+    const int32_t end = all.tokens[1][9];
+    world.settings.ends = (struct token_ids){2, {VOCABULARY, end}};
     small_model_require(run(&world, 1, prompt, 3, &first));
     assert_true(first.count[1] < NEW && first.count[2] <= 5);
     for (int64_t batch = 2; batch <= SAMPLES; batch++) {
@@ -388,7 +388,7 @@ UNIT_TEST(samples_do_not_depend_on_the_batch) {
     }
     for (size_t sample = 0; sample < SAMPLES; sample++) {
         size_t length = 0; /* up to the stop and with it, or up to the end and without it */
-        while (length < NEW && all.tokens[sample][length] != world.settings.end &&
+        while (length < NEW && all.tokens[sample][length] != end &&
                (length == 0 || all.tokens[sample][length - 1] != first.stop)) {
             length++;
         }
