@@ -21,7 +21,7 @@ struct key {
 
 /* A key that has one value in all models that can be computed here; where it is absent or null, too. */
 struct fixed {
-    const char *key, *value; /* as JSON */
+    const char *key, *value; /* as JSON; a list has all names of the value */
     const char *help;
 };
 
@@ -79,7 +79,7 @@ static const struct key llama_keys[] = {
 };
 
 #define LLAMA_FIXED                                                                                                \
-    {"hidden_act", "\"silu\"", "gated MLPs have SiLU"},                                                            \
+    {"hidden_act", "[\"silu\", \"swish\"]", "gated MLPs have SiLU"},                                               \
         {"partial_rotary_factor", "1.0", "positions turn whole heads"},                                            \
         {"rope_interleaved", "false", "positions turn halves of heads, not neighbours"}, UNQUANTIZED,              \
         {"use_sliding_window", "false", "attention reaches back to the first token"}
@@ -177,6 +177,16 @@ static json_t *value_of(const json_t *object, const char *key) {
 }
 
 static bool is_same(const json_t *a, const json_t *b) {
+    const json_t *name;
+    size_t i;
+    json_array_foreach(b, i, name) {
+        if (json_equal(a, name)) {
+            return true;
+        }
+    }
+    if (json_is_array(b)) {
+        return false;
+    }
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
 }
 
@@ -254,32 +264,37 @@ static int read_gpt2(const json_t *theirs, json_t *ours) {
     return fail_value("activation_function", value, "only GELU is supported, exact (gelu) or by tanh (gelu_new)");
 }
 
-/* Positions: transformers has them in rope_parameters, and had them beside, with rope_scaling. */
+/* Whether the type of RoPE is the plain one: linear scaling by 1 is, too. */
+static bool is_plain_rope(const json_t *rope, const json_t *type) {
+    const char *name = type ? json_string_value(type) : "default";
+    return name && (strcmp(name, "default") == 0 ||
+                    (strcmp(name, "linear") == 0 && json_number_value(value_of(rope, "factor")) == 1.0));
+}
+
+/* Positions: as in transformers, rope_scaling counts alone if it has anything, else rope_parameters does. */
 static int read_rope(const json_t *theirs, json_t *ours) {
-    static const char *const places[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < COUNT(places); i++) {
-        const json_t *rope = value_of(theirs, places[i]), *part = value_of(rope, "partial_rotary_factor");
-        const json_t *type = value_of(rope, "rope_type") ? value_of(rope, "rope_type") : value_of(rope, "type");
-        const json_t *theta = value_of(rope, "rope_theta");
-        const char *name = type ? json_string_value(type) : "default";
-        if (rope && !json_is_object(rope)) {
-            return fail_value(places[i], rope, "it must be an object");
-        }
-        if (!name || strcmp(name, "default") != 0) {
-            return fail_value("rope_type", type, "positions have plain RoPE here (\"default\"), without scaling");
-        }
-        if (part && json_number_value(part) != 1.0) {
-            return fail_value("partial_rotary_factor", part, "positions turn whole heads");
-        }
-        if (theta && read_key(&(struct key){"rope_theta", "rope_theta", POSITIVE, NULL}, theta, ours)) {
-            return -1;
-        }
-        const char *key;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)rope, key, value) {
-            if (json_is_object(value)) {
-                return fail_value(key, value, "all layers have the same positions here");
-            }
+    const json_t *scaling = value_of(theirs, "rope_scaling");
+    const bool older = scaling && !(json_is_object(scaling) && json_object_size(scaling) == 0);
+    const char *place = older ? "rope_scaling" : "rope_parameters", *key;
+    const json_t *rope = value_of(theirs, place), *part = value_of(rope, "partial_rotary_factor");
+    const json_t *type = value_of(rope, "rope_type") ? value_of(rope, "rope_type") : value_of(rope, "type");
+    const json_t *theta = value_of(rope, "rope_theta");
+    json_t *value;
+    if (rope && !json_is_object(rope)) {
+        return fail_value(place, rope, "it must be an object");
+    }
+    if (!is_plain_rope(rope, type)) {
+        return fail_value("rope_type", type, "positions have plain RoPE here (\"default\"), without scaling");
+    }
+    if (part && json_number_value(part) != 1.0) {
+        return fail_value("partial_rotary_factor", part, "positions turn whole heads");
+    }
+    if (theta && read_key(&(struct key){"rope_theta", "rope_theta", POSITIVE, NULL}, theta, ours)) {
+        return -1;
+    }
+    json_object_foreach((json_t *)(uintptr_t)rope, key, value) {
+        if (json_is_object(value)) {
+            return fail_value(key, value, "all layers have the same positions here");
         }
     }
     return 0;
@@ -288,6 +303,9 @@ static int read_rope(const json_t *theirs, json_t *ours) {
 static int check_layers(const json_t *theirs) {
     const json_t *types = value_of(theirs, "layer_types"), *value;
     size_t i;
+    if (types && !json_is_array(types)) {
+        return fail_value("layer_types", types, "it must be a list");
+    }
     json_array_foreach(types, i, value) {
         const char *type = json_string_value(value);
         if (!type || strcmp(type, "full_attention") != 0) {
@@ -297,23 +315,44 @@ static int check_layers(const json_t *theirs) {
     return 0;
 }
 
+static int read_bias(const json_t *theirs, json_t *ours) {
+    static const char *const keys[] = {"attention_bias", "mlp_bias"};
+    bool has[COUNT(keys)];
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        const json_t *value = value_of(theirs, keys[i]);
+        has[i] = json_is_true(value);
+        if (value && !json_is_boolean(value)) {
+            return fail_value(keys[i], value, "it must be true or false");
+        }
+    }
+    json_object_set_new(ours, "bias", json_boolean(has[0]));
+    return has[0] == has[1] ? 0
+                            : fail_value(keys[has[1]], json_true(),
+                                         "biases are in all linear layers or in none: attention_bias and mlp_bias "
+                                         "must be the same");
+}
+
+/* What transformers takes where Qwen's keys are absent. */
+static int set_absent_of_qwen(const struct family *family, const json_t *theirs, json_t *ours) {
+    const json_int_t heads = json_integer_value(json_object_get(ours, "n_head")), kv_heads = 32;
+    if (family == &families[QWEN3] && !json_object_get(ours, "head_dim")) {
+        json_object_set_new(ours, "head_dim", json_integer(128));
+    }
+    if (json_object_get(theirs, "num_key_value_heads")) {
+        return 0;
+    }
+    json_object_set_new(ours, "n_kv_head", json_integer(kv_heads));
+    return heads % kv_heads == 0 ? 0
+                                 : error_set("'num_key_value_heads' is missing: transformers takes %d then, which "
+                                             "does not divide the %d of 'num_attention_heads'",
+                                             (int)kv_heads, (int)heads);
+}
+
 static int read_llama(const struct family *family, const json_t *theirs, json_t *ours) {
-    const json_t *attention = value_of(theirs, "attention_bias"), *mlp = value_of(theirs, "mlp_bias");
     if (read_rope(theirs, ours) || check_layers(theirs)) {
         return -1;
     }
-    if (family == &families[LLAMA]) {
-        if (json_is_true(attention) != json_is_true(mlp)) {
-            return fail_value(json_is_true(mlp) ? "mlp_bias" : "attention_bias", json_true(),
-                              "biases are in all linear layers or in none: attention_bias and mlp_bias must be the "
-                              "same");
-        }
-        json_object_set_new(ours, "bias", json_boolean(json_is_true(mlp)));
-    }
-    if (family == &families[QWEN3] && !json_object_get(ours, "head_dim")) {
-        json_object_set_new(ours, "head_dim", json_integer(128)); /* what transformers takes */
-    }
-    return 0;
+    return family == &families[LLAMA] ? read_bias(theirs, ours) : set_absent_of_qwen(family, theirs, ours);
 }
 
 /* Keys that say which tokens begin and end texts; they are the same in ours. */

@@ -114,9 +114,10 @@ static bool is_part(const struct weights *weights, const char *name) {
 
 static int check_nothing_else(const struct weights *weights) {
     for (size_t i = 0, count = tensor_files_count(weights->files); i < count; i++) {
-        const char *name = tensor_files_at(weights->files, i)->name;
-        if (!hugging_face_ignores(name) && strcmp(name, head_name) != 0 && !is_part(weights, name)) {
-            return error_set("tensor '%.100s' is not part of this model", name);
+        const struct tensor_info *info = tensor_files_at(weights->files, i);
+        if (info->elements > 0 && !hugging_face_ignores(info->name) && strcmp(info->name, head_name) != 0 &&
+            !is_part(weights, info->name)) {
+            return error_set("tensor '%.100s' is not part of this model", info->name);
         }
     }
     return 0;
@@ -139,8 +140,8 @@ static int check_head(const struct weights *weights, const struct stored *embedd
         status = safetensors_read_f32(file, head, i * width, width, rows) ||
                  safetensors_read_f32(embedding->files[0], embedding->infos[0], i * width, width, rows + width);
         if (status == 0 && memcmp(rows, rows + width, width * sizeof *rows) != 0) {
-            status = error_set("'%s' differs from the token embedding, and config.json says that they are one "
-                               "(tie_word_embeddings)",
+            status = error_set("'%s' differs from the token embedding, and config.json says that they are one: if "
+                               "they are not, set tie_word_embeddings to false there (llama, qwen2, qwen3)",
                                head_name);
         }
     }

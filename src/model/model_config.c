@@ -356,9 +356,13 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
     if (check_keys(json, settings, count)) {
         return -1;
     }
+    const json_t *tokenizer = json_object_get(json, "tokenizer");
+    if (tokenizer && !json_is_string(tokenizer)) {
+        return error_set("'tokenizer' is of another type");
+    }
     if (model_config_read_ids(json, "bos_token_id", &config->beginnings) ||
         model_config_read_ids(json, "eos_token_id", &config->ends) ||
-        model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer")))) {
+        model_config_set_tokenizer(config, json_string_value(tokenizer))) {
         return -1;
     }
     return model_config_check(config);

@@ -33,6 +33,7 @@ static void assert_keys(const json_t *json, const char *expected) {
 #define SIZES                                                                                                      \
     "\"hidden_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"vocab_size\": 97, "              \
     "\"intermediate_size\": 128, \"max_position_embeddings\": 24"
+#define KV                ", \"num_key_value_heads\": null"
 #define MODEL(type, more) "{\"model_type\": \"" type "\", " SIZES more "}"
 
 UNIT_TEST(keys_of_theirs_become_ours) {
@@ -53,12 +54,22 @@ UNIT_TEST(keys_of_theirs_become_ours) {
         {MODEL("llama", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7}"),
          "{\"rope_theta\": 7}"},
         {MODEL("llama", ", \"rope_scaling\": {\"type\": \"default\"}, \"rope_theta\": 8"), "{\"rope_theta\": 8}"},
-        {MODEL("qwen2", ", \"use_sliding_window\": false, \"sliding_window\": 4096, \"layer_types\": "
-                        "[\"full_attention\"]"),
+        {MODEL("llama", ", \"hidden_act\": \"swish\""), "{\"mlp\": \"swiglu\"}"},
+        {MODEL("llama", ", \"rope_theta\": 8, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 1}"),
+         "{\"rope_theta\": 8}"},
+        {MODEL("llama", ", \"rope_theta\": 8, \"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": "
+                        "{\"rope_type\": \"yarn\", \"rope_theta\": 9}"),
+         "{\"rope_theta\": 8}"},
+        {MODEL("llama", ", \"rope_scaling\": {}, \"rope_parameters\": {\"rope_theta\": 9}"), "{\"rope_theta\": 9}"},
+        {"{\"model_type\": \"qwen2\", \"hidden_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": 64, "
+         "\"vocab_size\": 97, \"intermediate_size\": 128, \"max_position_embeddings\": 24}",
+         "{\"n_kv_head\": 32}"},
+        {MODEL("qwen2", KV ", \"use_sliding_window\": false, \"sliding_window\": 4096, \"layer_types\": "
+                           "[\"full_attention\"]"),
          "{\"bias\": false, \"qkv_bias\": true, \"qk_norm\": null, \"head_dim\": null}"},
-        {MODEL("qwen3", ", \"head_dim\": null"),
+        {MODEL("qwen3", KV ", \"head_dim\": null"),
          "{\"bias\": false, \"qkv_bias\": null, \"qk_norm\": true, \"head_dim\": 128}"},
-        {MODEL("qwen3", ", \"bos_token_id\": null, \"eos_token_id\": [5, 6]"),
+        {MODEL("qwen3", KV ", \"bos_token_id\": null, \"eos_token_id\": [5, 6]"),
          "{\"bos_token_id\": null, \"eos_token_id\": [5, 6]}"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -84,6 +95,8 @@ UNIT_TEST(what_changes_the_function_is_refused) {
         {MODEL("llama", ", \"rope_parameters\": {\"partial_rotary_factor\": 0.5}"),
          "'partial_rotary_factor' is 0.5"},
         {MODEL("llama", ", \"rope_parameters\": 5"), "'rope_parameters' is 5: it must be an object"},
+        {MODEL("llama", ", \"rope_theta\": \"Infinity\""),
+         "'rope_theta' is \"Infinity\": it must be a number above 0"},
         {MODEL("llama", ", \"rope_theta\": -1"), "'rope_theta' is -1: it must be a number above 0"},
         {MODEL("llama", ", \"partial_rotary_factor\": 0.25"), "'partial_rotary_factor' is 0.25"},
         {MODEL("llama", ", \"rope_interleaved\": true"), "'rope_interleaved' is true"},
@@ -94,6 +107,15 @@ UNIT_TEST(what_changes_the_function_is_refused) {
         {MODEL("llama", ", \"tie_word_embeddings\": 1"), "'tie_word_embeddings' is 1: it must be true or false"},
         {MODEL("llama", ", \"num_key_value_heads\": \"2\""),
          "'num_key_value_heads' is \"2\": it must be a whole number"},
+        {MODEL("llama", ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": \"1\"}"),
+         "'rope_type' is \"linear\": positions have plain RoPE here"},
+        {MODEL("llama", ", \"attention_bias\": \"true\", \"mlp_bias\": \"true\""),
+         "'attention_bias' is \"true\": it must be true or false"},
+        {MODEL("llama", ", \"layer_types\": \"sliding_attention\""),
+         "'layer_types' is \"sliding_attention\": it must be a list"},
+        {MODEL("llama", ", \"hidden_act\": [\"silu\", \"swish\"]"), "'hidden_act' is "},
+        {MODEL("qwen2", ""),
+         "'num_key_value_heads' is missing: transformers takes 32 then, which does not divide the 4 of"},
         {MODEL("qwen2", ", \"use_sliding_window\": true"), "'use_sliding_window' is true"},
         {MODEL("qwen2", ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]"),
          "'layer_types' is \"sliding_attention\""},

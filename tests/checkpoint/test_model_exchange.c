@@ -273,6 +273,7 @@ struct change {
     const char *drop;      /* this tensor is left out */
     const char *add;       /* a tensor of this name comes too: a copy of the token embedding, */
     float shift;           /* plus this, */
+    bool empty;            /* of 0 rows, */
     enum tensor_type type; /* as which its bytes are stored */
     const char *swap;      /* this tensor's two sizes change places */
 };
@@ -293,6 +294,7 @@ static void copy_changed(const char *from, const char *to, const struct change *
         infos[kept] = *info;
         infos[kept].name = (char *)(uintptr_t)name;
         infos[kept].type = i < count ? info->type : change->type;
+        infos[kept].shape[0] = i == count && change->empty ? 0 : info->shape[0];
         if (change->cut && strncmp(name, change->cut, strlen(change->cut)) == 0) {
             infos[kept].name += strlen(change->cut);
         }
@@ -342,6 +344,7 @@ UNIT_TEST(other_ways_to_write_the_same_model_are_read) {
         {.add = "lm_head.weight"},                                 /* the tied head written out */
         {.add = "transformer.h.0.attn.bias", .type = TENSOR_BOOL}, /* masks, as older versions have them */
         {.cut = "transformer.", .add = "h.1.attn.masked_bias"},
+        {.add = "score.weight", .empty = true},
     };
     for (size_t i = 0; i < COUNT(changes); i++) {
         struct model_config config;
@@ -356,7 +359,9 @@ UNIT_TEST(other_models_are_refused) {
         struct change change;
         const char *text;
     } cases[] = {
-        {{.add = "lm_head.weight", .shift = 1.0f}, "'lm_head.weight' differs from the token embedding"},
+        {{.add = "lm_head.weight", .shift = 1.0f},
+         "'lm_head.weight' differs from the token embedding, and config.json says that they are one: if "
+         "they are not, set tie_word_embeddings to false there (llama"},
         {{.add = "score.weight"}, "tensor 'score.weight' is not part of this model"},
         {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is not part of this model"},
         {{.drop = "transformer.h.1.mlp.c_fc.bias"}, "tensor 'transformer.h.1.mlp.c_fc.bias' is missing"},
