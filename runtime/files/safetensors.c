@@ -5,6 +5,7 @@
 #include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,9 +333,34 @@ static int read_values(const struct safetensors *file, const struct tensor_info 
     return 0;
 }
 
+/* Whether all are finite. Compilers vectorize the loop, since nothing ends it early. */
+static bool are_finite(const float *values, uint64_t count) {
+    const uint32_t exponent = 0x7f800000;
+    uint32_t others = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        others |= (bits & exponent) == exponent;
+    }
+    return others == 0;
+}
+
 int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, float *values) {
-    return read_values(file, info, first, count, FLOATING, values);
+    if (read_values(file, info, first, count, FLOATING, values) != 0) {
+        return -1;
+    }
+    if (are_finite(values, count)) {
+        return 0;
+    }
+    uint64_t at = 0;
+    while (isfinite(values[at])) {
+        at++;
+    }
+    return error_set("%s: element %" PRIu64
+                     " of tensor '%.*s' is %g: the file is damaged, or the run that wrote it has "
+                     "diverged; take an older checkpoint",
+                     file->path.text, first + at, MOST_SHOWN, info->name, (double)values[at]);
 }
 
 int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,

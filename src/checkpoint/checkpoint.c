@@ -126,15 +126,19 @@ static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
     if (tensors->of_optimizer && !(info = weights_find(tensors->file, &tensors->infos[tensor]))) {
         return -1;
     }
-    int status =
+    const int status =
         info ? safetensors_read_f32(tensors->file, info, first, count, values)
              : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensors->places[tensor].parameter],
                             false, first, count, values);
     if (status == 0 && is_frozen(tensors, tensor)) {
         memset(values, 0, count * sizeof *values);
     }
-    status = status || copy_piece(tensors, tensor, first, count, values, true) ? -1 : 0;
-    return status ? error_prefix("tensor '%s'", tensors->infos[tensor].name) : 0;
+    if (status) {
+        return -1; /* with the tensor's name in the files */
+    }
+    return copy_piece(tensors, tensor, first, count, values, true)
+               ? error_prefix("tensor '%s'", tensors->infos[tensor].name)
+               : 0;
 }
 
 /* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */

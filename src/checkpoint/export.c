@@ -81,8 +81,8 @@ static int64_t usual_rows(const struct model_config *config, enum export_format 
     return format == EXPORT_HUGGING_FACE && padded ? GPT2_TOKENS : config->vocab_size;
 }
 
-static void set_id(struct token_ids *ids, uint32_t token) {
-    if (token != UINT32_MAX) {
+static void set_id(struct token_ids *ids, uint32_t token, int64_t tokens) {
+    if (token < tokens) {
         *ids = (struct token_ids){1, {token}};
     }
 }
@@ -98,8 +98,8 @@ static void add_tokens(const char *checkpoint, struct model_config *config) {
         return;
     }
     if (tokenizer_open(&source, &tokenizer) == 0) {
-        set_id(&config->beginnings, tokenizer_beginning(tokenizer));
-        set_id(&config->ends, tokenizer_end_of_text(tokenizer));
+        set_id(&config->beginnings, tokenizer_beginning(tokenizer), config->vocab_size);
+        set_id(&config->ends, tokenizer_end_of_text(tokenizer), config->vocab_size);
     }
     tokenizer_close(tokenizer);
 }

@@ -78,9 +78,11 @@ static int load_piece(void *context, size_t number, uint64_t first, uint64_t cou
     const struct parameters *parameters = &all->gpt->parameters;
     const struct parameter *parameter = &parameters->table[number];
     const struct parameter *plain = parameters_find(&all->plain, parameter->name);
-    const int status = plain ? weights_read(all->weights, plain, false, first, count, values)
-                             : new_values(all, parameter, first, count, values);
-    return status || parameters_write(all->gpt->compute, parameters, parameter->offset + first, count, values)
+    if (plain ? weights_read(all->weights, plain, false, first, count, values)
+              : new_values(all, parameter, first, count, values)) {
+        return -1;
+    }
+    return parameters_write(all->gpt->compute, parameters, parameter->offset + first, count, values)
                ? error_prefix("tensor '%s'", parameter->name)
                : 0;
 }

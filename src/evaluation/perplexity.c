@@ -36,9 +36,10 @@ static double loss_per(const struct perplexity_sums *sums, uint64_t count) {
 int perplexity_check_loss(double loss) {
     return isfinite(loss)
                ? 0
-               : error_set("the loss is %g: the checkpoint has weights that are not finite, or its run has "
-                           "diverged; take an earlier one",
-                           loss);
+               : error_set(
+                     "the loss is %g: numbers of the model are out of range; take an earlier checkpoint of its "
+                     "run, or --dtype fp32",
+                     loss);
 }
 
 void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]) {

@@ -403,34 +403,37 @@ UNIT_TEST(test_a_split_has_the_loss_of_the_plain_model) {
     assert_near("perplexity", metric("split.json", "perplexity"), exp(expected), TOLERANCE);
 }
 
-/* Writes "broken": the checkpoint, all of whose weights are NaN. */
-static void break_checkpoint(void) {
+/* Writes "broken": the checkpoint with this number in place of all weights. */
+static void break_checkpoint(float number) {
     size_t bytes;
     uint64_t header;
-    const float nan = NAN;
-    assert_int_equal(mkdir(scratch_path("broken"), 0700), 0);
+    require(files_make_folder(scratch_path("broken")));
     const char *config = scratch_text(scratch_path("run/ckpt-20/config.json"), &bytes);
     scratch_write("broken/config.json", config, bytes);
     char *tensors = scratch_text(scratch_path("run/ckpt-20/model.safetensors"), &bytes);
     memcpy(&header, tensors, sizeof header);
     const size_t at = sizeof header + (size_t)header;
-    for (size_t i = at; i + sizeof nan <= bytes; i += sizeof nan) {
-        memcpy(tensors + i, &nan, sizeof nan);
+    for (size_t i = at; i + sizeof number <= bytes; i += sizeof number) {
+        memcpy(tensors + i, &number, sizeof number);
     }
     scratch_write("broken/model.safetensors", tensors, bytes);
 }
 
-/* A loss that is no number is an error, in every form of data, and leaves no file of results. */
-UNIT_TEST(test_weights_that_are_not_finite_are_an_error) {
+/* A loss that is no number is an error, in every form of data, and leaves no file of results; so is such a weight. */
+UNIT_TEST(test_numbers_that_are_not_finite_are_an_error) {
     const char *results = scratch_path("broken.json"), *document = scratch_write("text.txt", "some text", 9);
-    break_checkpoint();
-#define BROKEN(...)                                                                                                \
+    static const char loss[] = "the loss is nan: ";
+    break_checkpoint(3e38f);
+#define BROKEN(text, ...)                                                                                          \
     assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("broken"), "--device", "pocl", "--json",    \
                             results, __VA_ARGS__),                                                                 \
-                  FAILED, "the loss is nan: the checkpoint has weights that are not finite")
-    BROKEN("--data", scratch_path("data"));
-    BROKEN("--data", scratch_path("data"), "--eval-iters", "1");
-    BROKEN(document);
+                  FAILED, text)
+    BROKEN(loss, "--data", scratch_path("data"));
+    BROKEN(loss, "--data", scratch_path("data"), "--eval-iters", "1");
+    BROKEN(loss, document);
+    break_checkpoint(-INFINITY);
+    BROKEN("broken/model.safetensors: element 0 of tensor 'transformer.wte.weight' is -inf: the file is damaged",
+           document);
     assert_false(files_exist(results));
 }
 

@@ -308,10 +308,14 @@ static void damage_weights(const char *from, float wrong) {
 
 UNIT_TEST(loss_that_is_not_finite_stops_the_run) {
     assert_done(TRAIN("before-nan", "--max-iters", "3"));
-    damage_weights("before-nan/ckpt-3", NAN);
+    damage_weights("before-nan/ckpt-3", 3e38f);
     assert_failed(TRAIN("with-nan", "--init-from", scratch_path("wrong")), 1,
                   "the loss is not finite at iteration 0");
     assert_true(has("with-nan", "ckpt-0"));
+    damage_weights("before-nan/ckpt-3", NAN);
+    assert_failed(TRAIN("of-nan", "--init-from", scratch_path("wrong")), 1, "wrong/model.safetensors: element ");
+    assert_failed(TRAIN("of-nan", "--init-from", scratch_path("wrong")), 1, "is nan: the file is damaged");
+    assert_false(has("of-nan", "ckpt-0"));
 }
 
 /* A loss of 1e30 is a number, and the square of its gradients is none. */
