@@ -94,6 +94,11 @@ static int check_usage(const struct eval_settings *settings) {
     if (!settings->data && settings->eval_iters > 0) {
         return error_set("--eval-iters is for token files: give --data DIR, or leave it out");
     }
+    if (settings->data && settings->score_padding == SCORE_PADDING_NO) {
+        return error_set(
+            "--score-padding no is for documents and questions: in the loss of token files all tokens of "
+            "the model count, as in training");
+    }
     return check_task_usage(settings);
 }
 
@@ -215,15 +220,27 @@ static void print_model(const struct evaluation *evaluation) {
                   config->vocab_size);
 }
 
+/* How many tokens the softmax is over; 0: all that the model has, padding of the vocabulary included. By default the
+ * padding counts that lm-evaluation-harness sees, too: Hugging Face's folders and exports of models with a
+ * tokenizer.json have it, and exports of GPT-2's tokens do not. */
+static uint32_t scored_tokens(const struct evaluation *evaluation) {
+    const struct tokenizer *tokenizer = evaluation->tokenizer;
+    const int choice = evaluation->settings->score_padding;
+    if (!tokenizer || choice == SCORE_PADDING_YES) {
+        return 0;
+    }
+    const bool exported =
+        evaluation->config.hugging_face_rows > 0 || strcmp(tokenizer_name(tokenizer), "file") == 0;
+    return choice == SCORE_PADDING_AUTO && exported ? 0 : tokenizer_count(tokenizer);
+}
+
 static int set_up(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     struct ranks *ranks = evaluation->ranks;
     if (ranks_agree(ranks, open_inputs(evaluation)) || check_same_inputs(evaluation)) {
         return -1;
     }
-    /* Documents are scored over the tokenizer's tokens: padding rows of the vocabulary would take probability. 0:
-     * over all. */
-    uint32_t vocabulary = evaluation->tokenizer ? tokenizer_count(evaluation->tokenizer) : 0;
+    uint32_t vocabulary = scored_tokens(evaluation);
     if (ranks_broadcast(ranks, &vocabulary, sizeof vocabulary) ||
         type_choice_open(&settings->device, settings->dtype, (size_t)evaluation->config.n_embd, ranks,
                          &evaluation->compute, &evaluation->choice) ||

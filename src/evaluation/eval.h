@@ -7,6 +7,9 @@
 #include "src/evaluation/questions.h"
 #include "src/text/model_tokenizer.h"
 
+enum score_padding { SCORE_PADDING_AUTO, SCORE_PADDING_NO, SCORE_PADDING_YES };
+#define SCORE_PADDING_WORDS "auto|no|yes"
+
 struct eval_settings {
     char *checkpoint;
     int64_t batch_size;                  /* sequences at a time, on each rank */
@@ -19,6 +22,7 @@ struct eval_settings {
     int64_t shots;                       /* examples before each question */
     char *shots_file;                    /* where they are from; NULL: the questions */
     struct tokenizer_settings tokenizer;
+    int score_padding; /* enum score_padding: whether rows of the vocabulary without a token are in the softmax */
     char *json, *per_document;
     struct device_settings device;
     int dtype;  /* an enum element_type, or TYPE_AUTO */

@@ -18,7 +18,7 @@ struct scored_document {
 };
 
 struct document_scoring {
-    struct gpt *gpt; /* planned with the ranks, and to score the tokenizer's tokens only */
+    struct gpt *gpt; /* planned with the ranks, and the tokens that the softmax is over */
     struct ranks *ranks;
     struct progress *progress;
     struct documents *documents;       /* rank 0's, as all below */

@@ -21,7 +21,7 @@ struct answered_question {
 };
 
 struct question_scoring {
-    struct gpt *gpt; /* planned with the ranks, and to score the tokenizer's tokens only */
+    struct gpt *gpt; /* planned with the ranks, and the tokens that the softmax is over */
     struct ranks *ranks;
     struct progress *progress;
     enum task task;

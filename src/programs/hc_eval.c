@@ -17,9 +17,8 @@ static struct program program = {
         "Prompts, of hc_prepare --prompt-field, are not predicted.\n"
         "With FILE...: perplexity of documents per word, byte and token, and bits per byte, as EleutherAI's "
         "lm-evaluation-harness computes them from rolling log-likelihoods: each document by itself behind "
-        "the token that begins a text, or <|endoftext|>, windows of block_size tokens, a last window that reaches "
-        "back for context, and a softmax "
-        "over the tokenizer's tokens only. Text files are one document each; files named .jsonl, .ndjson or .json "
+        "the token that begins a text, or <|endoftext|>, windows of block_size tokens, and a last window that "
+        "reaches back for context. Text files are one document each; files named .jsonl, .ndjson or .json "
         "are JSON lines, with a document in --field of each line; all may be gzip or zstd, and - is standard "
         "input.\n"
         "With --task NAME FILE: accuracy in a downstream task, whose questions are JSON lines with the fields of "
@@ -86,6 +85,11 @@ int main(int argc, char **argv) {
         TEXT("per_document", &settings.per_document, NULL,
              "write a line of JSON for each document or question to this file"),
         TOKENIZER_OPTIONS(&settings.tokenizer, "auto", "the model's tokenizer; auto: as the checkpoint says; "),
+        CHOICE(
+            "score_padding", &settings.score_padding, "auto", SCORE_PADDING_WORDS,
+            "whether the softmax for documents and questions is also over tokens that the model has and the "
+            "tokenizer lacks; auto: as lm-evaluation-harness on the folder or its export, so yes for models from "
+            "Hugging Face or with a tokenizer.json, and no for bytes and GPT-2's tokens"),
         HEADING("Questions"),
         CHOICE("task", &settings.task, "none", TASK_WORDS, "the documents are the questions of this task"),
         INT("shots", &settings.shots, "0", 0, 1000,

@@ -98,12 +98,12 @@ class Bytes:
 
 
 class Llama3:
-    """Its merges, on ASCII."""
-    def __init__(self):
+    """Its merges, on ASCII. `count` tokens are in the softmax; None: those of the tokenizer."""
+    def __init__(self, count=None):
         file = json.loads(LLAMA3.read_text())
         self.tokens = file["model"]["vocab"]
         self.ranks = {tuple(merge.split(" ") if isinstance(merge, str) else merge): i for i, merge in enumerate(file["model"]["merges"])}
-        self.count = len(self.tokens) + len(file["added_tokens"])
+        self.count = count or len(self.tokens) + len(file["added_tokens"])
         self.beginning = self.first = [file["post_processor"]["special_tokens"]["<|begin_of_text|>"]["ids"][0]]
 
     def encode(self, text):
@@ -261,16 +261,19 @@ class Check:
         for task in ("piqa", "lambada"):
             documents = [MAKERS[task](i) for i in range(12)]
             results, _, answers = self.answers(task, self.write("merged.jsonl", documents), "--tokenizer", LLAMA3)
-            self.compare(task, Llama3(), documents, [""] * len(documents), results, answers)
+            self.compare(task, Llama3(VOCABULARY), documents, [""] * len(documents), results, answers)
 
     def documents(self):
         """A document follows the token that the tokenizer puts before each text."""
-        text, tokenizer = "the boats went out late", Llama3()
+        text, tokens = "the boats went out late", Llama3()
         source, metrics = self.write("document.jsonl", [dict(text=text)]), self.folder / "document.json"
-        row = tokenizer.beginning + tokenizer.encode(text)
+        row = tokens.beginning + tokens.encode(text)
         logits = probe(self.build, self.checkpoint, self.folder, [row])[0]
-        self.eval("--json", metrics, "--tokenizer", LLAMA3, source)
-        near(json.loads(metrics.read_text())["log_likelihood"], score(logits[:, :tokenizer.count], row, len(row) - 1)[0], "documents: log-likelihood")
+        for options, count in ((), VOCABULARY), (("--score-padding", "yes"), VOCABULARY), (("--score-padding", "no"), tokens.count):
+            self.eval("--json", metrics, "--tokenizer", LLAMA3, *options, source)
+            near(json.loads(metrics.read_text())["log_likelihood"], score(logits[:, :count], row, len(row) - 1)[0], f"documents {options}: log-likelihood")
+        refused = self.eval("--data", self.folder, "--score-padding", "no", status=2)
+        require("--score-padding no is for documents and questions" in refused.stderr, refused.stderr)
 
     def shots(self):
         for task in ("arc_easy", "lambada", "winogrande"):

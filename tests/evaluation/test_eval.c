@@ -8,10 +8,12 @@
 #include "runtime/system/random.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/export.h"
 #include "src/evaluation/perplexity.h"
 #include "src/evaluation/score_documents.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
+#include "tests/support/random_checkpoint.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
@@ -292,6 +294,27 @@ UNIT_TEST(test_documents_have_the_metrics_of_the_plain_model) {
                 -likelihood / (double)total.bytes / log(2), TOLERANCE);
     assert_near("token_perplexity", metric("metrics.json", "token_perplexity"),
                 exp(-likelihood / (double)total.tokens), TOLERANCE);
+}
+
+static double scored_tokens(const char *checkpoint, const char *padding) {
+    assert_done(CHILD_RUN(eval_program, "--checkpoint", scratch_path(checkpoint), "--device", "pocl",
+                          "--score-padding", padding, "--json", scratch_path("padding.json"),
+                          scratch_write("short.txt", "a b", 3)));
+    return metric("padding.json", "vocabulary");
+}
+
+/* Those of a model of Hugging Face's are all that it has, as in lm-evaluation-harness. */
+UNIT_TEST(test_padding_is_scored_in_folders_of_others) {
+    struct model_config config = small_model_config("rc", 1);
+    struct export_report report;
+    config.vocab_size = VOCABULARY;
+    memcpy(config.tokenizer, "byte", 5);
+    random_checkpoint_write("plain", &config);
+    require(export_run(&(struct export_settings){(char *)scratch_path("plain"), (char *)scratch_path("hf"),
+                                                 EXPORT_HUGGING_FACE, 0},
+                       &report));
+    assert_true(scored_tokens("plain", "auto") == BYTES && scored_tokens("plain", "yes") == VOCABULARY);
+    assert_true(scored_tokens("hf", "auto") == VOCABULARY && scored_tokens("hf", "no") == BYTES);
 }
 
 static double likelihood_of(const char *file) {
