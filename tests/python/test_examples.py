@@ -75,7 +75,7 @@ class Examples(unittest.TestCase):
         return subprocess.Popen([sys.executable, EXAMPLES / script, self.folder / "run", *words], env=environment)
 
     def end(self, process):
-        self.assertEqual(process.wait(30), 0)
+        self.assertEqual(process.wait(small.TIMEOUT), 0)
 
     def kept(self, kind):
         return [line for line in map(json.loads, self.store.read_text().splitlines()) if line[0] == kind] if self.store.exists() else []
@@ -83,7 +83,7 @@ class Examples(unittest.TestCase):
     def check(self, script):
         sent = [[line["iter"], {name: number for name, number in line.items() if name != "iter"}] for line in LINES]
         process = self.start(script)
-        until = time.monotonic() + 30
+        until = time.monotonic() + small.TIMEOUT
         while len(self.kept("log")) < 3:  # what is there is sent while the run goes on
             self.assertLess(time.monotonic(), until)
             time.sleep(0.01)
@@ -94,7 +94,7 @@ class Examples(unittest.TestCase):
             file.write("".join(json.dumps(line) + "\n" for line in LINES[3:5]))
         self.end(self.start(script, "0"))
         self.assertEqual([line[2:] for line in self.kept("log")], sent[:5])
-        process = self.start(script, "20")
+        process = self.start(script, str(small.TIMEOUT))
         with open(self.folder / "run" / "metrics.jsonl", "a") as file:
             file.write(json.dumps(LINES[5]) + "\n")
         (self.folder / "run" / "ckpt-4").mkdir()  # the run is complete

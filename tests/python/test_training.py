@@ -134,7 +134,7 @@ class Interrupted(unittest.TestCase):
         return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
 
     def wait_for(self, path, text):
-        until = time.monotonic() + 30
+        until = time.monotonic() + small.TIMEOUT
         while not (path.exists() and text in path.read_text()):
             self.assertLess(time.monotonic(), until, f"no {text} in {path}")
             time.sleep(0.01)
@@ -143,7 +143,7 @@ class Interrupted(unittest.TestCase):
         process = self.start(LONG)
         self.wait_for(self.folder / "run" / "metrics.jsonl", '"iter":2,')
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.communicate(timeout=30)[0], "interrupted\n")
+        self.assertEqual(process.communicate(timeout=small.TIMEOUT)[0], "interrupted\n")
         run = hctrain.read_run(self.folder / "run")
         self.assertFalse(run.is_complete)
         self.assertEqual([path.name for path in run.checkpoints], [f"ckpt-{len(run.metrics['iter'])}"])
@@ -152,28 +152,27 @@ class Interrupted(unittest.TestCase):
     def test_while_it_starts(self):
         """When drivers are being opened, which take some signals for themselves."""
         process = self.start(LONG)
-        until = time.monotonic() + 30
+        until = time.monotonic() + small.TIMEOUT
         while not (self.folder / "run").exists():
             self.assertLess(time.monotonic(), until)
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.communicate(timeout=30)[0], "interrupted\n")
-        if (self.folder / "run" / "metrics.jsonl").exists():
-            self.assertLess(len(hctrain.read_run(self.folder / "run").metrics["iter"]), 3)
+        self.assertEqual(process.communicate(timeout=small.TIMEOUT)[0], "interrupted\n")
+        if (self.folder / "run" / "metrics.jsonl").exists():  # the first steps may come before a busy machine delivers the signal
+            self.assertFalse(hctrain.read_run(self.folder / "run").is_complete)
 
     def test_twice(self):
         """Another one ends a program at once that does not come to save."""
         program = self.folder / "hc_train"
-        program.write_text('#!/bin/sh\necho $$ >"$0.pid"\ntrap "test -e $0.asked && exit 130; touch $0.asked; echo asked >>$0.pid" TERM\nwhile true; do sleep 0.1; done\n')
+        program.write_text('#!/bin/sh\ntrap "test -e $0.asked && exit 130; touch $0.asked; echo asked >>$0.pid" TERM\necho $$ >"$0.pid"\nwhile true; do sleep 0.1; done\n')
         program.chmod(0o755)
         process = self.start({}, {"HCTRAIN_PROGRAMS": str(self.folder)})
         pid = self.folder / "hc_train.pid"
         self.wait_for(pid, "\n")
-        time.sleep(0.2)  # until the shell has set its trap
         process.send_signal(signal.SIGINT)
         self.wait_for(pid, "asked")
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.communicate(timeout=30)[0], "interrupted\n")
+        self.assertEqual(process.communicate(timeout=small.TIMEOUT)[0], "interrupted\n")
         with self.assertRaises(ProcessLookupError):
             os.kill(int(pid.read_text().split()[0]), 0)
 

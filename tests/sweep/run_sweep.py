@@ -25,7 +25,7 @@ def main():
                    "--residual", "rc", "--no-tensorboard"]
         log = folder / "out" / "learning_rate=1e-2,seed=1" / "metrics.jsonl"
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while time.monotonic() < until and process.poll() is None and not (log.exists() and log.read_text().count("\n") > 5):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 120  # seconds until something counts as hung, also on a busy machine
 
 MOCK = """#!%s -IS
 import atexit, glob, json, math, os, signal, sys, time
@@ -27,7 +28,7 @@ def write(path, text):
     with open(path, "a") as file:
         file.write(text)
 def wait_until(condition):
-    until = time.monotonic() + 20
+    until = time.monotonic() + %d
     while not condition():
         if time.monotonic() > until:
             sys.exit("hc_train: nothing came")
@@ -35,12 +36,12 @@ def wait_until(condition):
 if "--plan-only" in sys.argv:
     if options.get("residual") == "long_plan":
         write(here + "pid", "%%d\\n" %% os.getpid())
-        time.sleep(60)
+        time.sleep(1000)
     sys.exit()
 run = options["out-dir"]
 def stopped(*_):
-    write(here + "calls", "asked\\n")
     signal.signal(signal.SIGTERM, lambda *_: os._exit(130))
+    write(here + "calls", "asked\\n")
 if os.path.exists(here + "stubborn") and "=rc" in run:
     signal.signal(signal.SIGTERM, stopped)
 write(here + "calls", os.path.basename(run) + (" resumed" if options.get("init-from") else "") + "\\n")
@@ -57,7 +58,7 @@ if name == "rc" and os.path.exists(here + "stubborn"):
     write(here + "pid", "%%d\\n" %% os.getpid())
     wait_until(lambda: os.path.exists(here + "calls") and "asked" in open(here + "calls").read())
     if open(here + "stubborn").read() == "twice":
-        time.sleep(60)
+        time.sleep(1000)
 if name == "hc":
     sys.exit("hc_train: the loss is not finite at iteration 3")
 if name == "wide":
@@ -66,7 +67,7 @@ best, base = {"rc": (0.008, 2.0), "high": (0.09, 2.0), "shc": (0.002, 1.5), "mhc
 loss = base + 0.01 * math.log2(rate / best) ** 2 + 1e-3 * (seed %% 3) + 1e-4 * (seed * len(name) %% 5)
 open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": 20, "val_loss": loss}) + "\\n")
 os.makedirs(run + "/ckpt-20", exist_ok=True)
-""" % sys.executable
+""" % (sys.executable, TIMEOUT)
 
 
 class Sweeps(unittest.TestCase):
@@ -87,7 +88,7 @@ class Sweeps(unittest.TestCase):
 
     def end(self, process, status):
         """Its standard output and standard error."""
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, status, errors)
         return output, errors
 
@@ -95,10 +96,10 @@ class Sweeps(unittest.TestCase):
         """Standard output and standard error of a sweep with the exit status."""
         return self.end(self.start(*words, residual=residual), status)
 
-    def wait_for(self, name, text=""):
-        """Until a file of the mock has the text, which is returned."""
-        path, until = self.folder / name, time.monotonic() + 20
-        while not (path.exists() and path.stat().st_size and text in path.read_text()):
+    def wait_for(self, name, text="\n", times=1):
+        """Until a file of the mock has the text so many times; returns all that it has."""
+        path, until = self.folder / name, time.monotonic() + TIMEOUT
+        while not (path.exists() and path.read_text().count(text) >= times):
             self.assertLess(time.monotonic(), until, f"no {name} with {text}")
             time.sleep(0.005)
         return path.read_text()
@@ -192,12 +193,12 @@ class Sweeps(unittest.TestCase):
         """Of a terminal that is gone, so nothing can be printed: runs are asked to stop, and one that completes then is not lost."""
         (self.folder / "stubborn").write_text("once")
         process = self.start("--seeds", "1,2", residual="rc,shc", before=os.setsid)
-        self.wait_for("pid")
+        pids = self.wait_for("pid", times=2).split()  # of both runs, whichever is the first
         process.stdout.close()
         process.stderr.close()
         os.killpg(process.pid, signal.SIGHUP)
-        process.wait(30)
-        for pid in self.wait_for("pid").split():
+        process.wait(TIMEOUT)
+        for pid in pids:
             self.assert_ended(pid)
         self.assertIn("asked", self.calls())
         self.assertIn("rc\t1", (self.out / "runs.tsv").read_text())
