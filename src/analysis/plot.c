@@ -51,9 +51,14 @@ void plot_data(struct plot *plot, const double *numbers, size_t count) {
     print_numbers(plot->to[PLOT_SCRIPT], ' ', numbers, count);
 }
 
+FILE *plot_csv_line(struct plot *plot) {
+    const char *quote = strchr(plot->name, ',') ? "\"" : "";
+    fprintf(plot->to[PLOT_CSV], "%s%s%s,", quote, plot->name, quote);
+    return plot->to[PLOT_CSV];
+}
+
 void plot_csv(struct plot *plot, const double *numbers, size_t count) {
-    fprintf(plot->to[PLOT_CSV], "%s,", plot->name);
-    print_numbers(plot->to[PLOT_CSV], ',', numbers, count);
+    print_numbers(plot_csv_line(plot), ',', numbers, count);
 }
 
 void plot_row(struct plot *plot, const double *numbers, size_t count) {
@@ -66,6 +71,10 @@ static void count_title(struct plot *plot, size_t panel, const char *title) {
     const size_t length = strlen(title);
     plot->titles[panel] += length > 0;
     plot->longest_title = length > plot->longest_title ? length : plot->longest_title;
+}
+
+void plot_choose_colour(struct plot *plot, const json_t *run) {
+    run_colour(json_object_get(plot->analysis, "runs"), run, plot->colour);
 }
 
 void plot_curve(struct plot *plot, size_t panel, const char *style, const char *title) {
@@ -194,7 +203,7 @@ static size_t draw_runs(struct plot *plot) {
     json_array_foreach(plot->runs, i, run) {
         if (kind->draw && (!kind->wants || kind->wants(run))) {
             plot->name = run_name(run);
-            plot->colour = run_colour(run_variant(run));
+            plot_choose_colour(plot, run);
             kind->draw(plot, run, i);
             shown++;
         }

@@ -50,7 +50,8 @@ struct plot {
     bool drawn;             /* else there is nothing to show */
     /* while it is made: */
     const json_t *words, *analysis, *runs;
-    const char *name, *colour;       /* of the run that is drawn, "#rrggbb" */
+    const char *name;                /* of the run that is drawn */
+    char colour[8];                  /* of the same, "#rrggbb" */
     FILE *to[PLOT_TEXTS];            /* write to the texts */
     size_t curves[2], items;         /* counts */
     size_t titles[2], longest_title; /* in the panels' legends, and the letters of the longest */
@@ -75,10 +76,16 @@ FILE *plot_item(struct plot *plot);
 void plot_begin_block(struct plot *plot, const char *name, size_t index);
 void plot_end_block(struct plot *plot);
 
+/* Begins a line of the CSV with the run's name, in quotes where that has a comma. */
+FILE *plot_csv_line(struct plot *plot);
+
 /* A line of numbers in the block; one in the CSV, behind the run's name; and both. */
 void plot_data(struct plot *plot, const double *numbers, size_t count);
 void plot_csv(struct plot *plot, const double *numbers, size_t count);
 void plot_row(struct plot *plot, const double *numbers, size_t count);
+
+/* Sets the colour to that of a run. */
+void plot_choose_colour(struct plot *plot, const json_t *run);
 
 /* Adds a curve of the last block to a panel, in the colour of the run; title "": not in the legend. */
 void plot_curve(struct plot *plot, size_t panel, const char *style, const char *title);

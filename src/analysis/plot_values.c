@@ -94,7 +94,7 @@ static void write_cells(struct plot *plot, const struct panel *panel, const json
         for (size_t y = 0; column && x < extent->columns && y < extent->rows; y++) {
             if (json_is_number(json_array_get(column, y))) {
                 fprintf(plot->to[PLOT_SCRIPT], "%zu %zu %.6g\n", x, y, run_element(column, y));
-                fprintf(plot->to[PLOT_CSV], "%s,%s,%zu,%zu,%.9g\n", plot->name, run_plain(name), panel->row, y,
+                fprintf(plot_csv_line(plot), "%s,%zu,%zu,%.9g\n", run_plain(name), panel->row, y,
                         run_element(column, y));
             } else {
                 fprintf(plot->to[PLOT_SCRIPT], "%zu %zu NaN\n", x, y);

@@ -69,7 +69,7 @@ static bool add_curve(struct plot *plot, const json_t *run, size_t index, const 
     }
     json_array_foreach(ys, i, y) {
         if (json_is_number(y)) {
-            fprintf(plot->to[PLOT_CSV], "%s,%s,%lld,%.9g\n", plot->name, curve->split,
+            fprintf(plot_csv_line(plot), "%s,%lld,%.9g\n", curve->split,
                     (long long)json_integer_value(json_array_get(xs, i)), json_number_value(y));
         }
     }
@@ -107,7 +107,7 @@ static void fill_bins(const struct plot *plot, size_t kind, const struct curve *
         const json_t *xs = column_of(run, curve->table, "iter");
         json_array_foreach(column_of(run, curve->table, curve->key), point, y) {
             const double x = run_element(xs, point), place = (x - last / 3.0) / (last * 2.0 / 3.0);
-            if (run_repeats(plot->runs, i, kind) && json_is_number(y) && place >= 0.0 && place <= 1.0) {
+            if (run_repeats(plot->runs, i, kind) && json_is_number(y) && place >= 0.0 && x <= last) {
                 struct bin *bin = &bins[(size_t)fmin(place * BINS, BINS - 1)];
                 bin->iterations += x;
                 bin->losses += json_number_value(y);
@@ -139,7 +139,7 @@ static void add_means(struct plot *plot, size_t kind, const struct curve *curve,
     }
     plot_end_block(plot);
     if (points > 0) {
-        plot->colour = run_colour(run_variant(json_array_get(plot->runs, kind)));
+        plot_choose_colour(plot, json_array_get(plot->runs, kind));
         plot_curve(plot, 1, curve->style, "");
     }
 }
@@ -384,8 +384,7 @@ static void draw_similarity(struct plot *plot, const json_t *run, size_t index) 
         fprintf(plot->to[PLOT_SCRIPT], "%lld", iteration);
         for (size_t layer = 0; layer < sublayers; layer++) {
             fprintf(plot->to[PLOT_SCRIPT], " %.6g", run_element(row, layer));
-            fprintf(plot->to[PLOT_CSV], "%s,%lld,%zu,%.9g\n", plot->name, iteration, layer,
-                    run_element(row, layer));
+            fprintf(plot_csv_line(plot), "%lld,%zu,%.9g\n", iteration, layer, run_element(row, layer));
             plot_include(plot, 0, run_element(row, layer));
         }
         fputs("\n", plot->to[PLOT_SCRIPT]);
@@ -455,8 +454,7 @@ static void draw_entries(struct plot *plot, const json_t *run, size_t index) {
         const double from = low + width * (double)bin;
         if (json_number_value(count) > 0.0) {
             plot_data(plot, (double[]){from + 0.5 * width, json_number_value(count) / total}, 2);
-            fprintf(plot->to[PLOT_CSV], "%s,%.9g,%.9g,%.15g\n", plot->name, from, from + width,
-                    json_number_value(count));
+            fprintf(plot_csv_line(plot), "%.9g,%.9g,%.15g\n", from, from + width, json_number_value(count));
         }
     }
     plot_end_block(plot);
@@ -491,7 +489,7 @@ static void draw_matrix(struct plot *plot, size_t index, const json_t *matrix, c
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < n; j++) {
             fprintf(plot->to[PLOT_SCRIPT], "%zu %zu %.6g\n", j, i, entry_of(matrix, i, j));
-            fprintf(plot->to[PLOT_CSV], "%s,%s,%zu,%zu,%.9g\n", plot->name, where, i, j, entry_of(matrix, i, j));
+            fprintf(plot_csv_line(plot), "%s,%zu,%zu,%.9g\n", where, i, j, entry_of(matrix, i, j));
         }
     }
     plot_end_block(plot);
@@ -543,7 +541,7 @@ static void draw_cases(struct plot *plot) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         plot->name = variant->name;
-        plot->colour = variant->colour;
+        snprintf(plot->colour, sizeof plot->colour, "%s", variant->colour);
         plot_begin_block(plot, "variant", i);
         const size_t points = write_cases(plot, cases, plot_words(plot, "key"));
         plot_end_block(plot);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- values */
@@ -53,7 +54,7 @@ static char *text_buffer(size_t *size) {
 static bool is_plain(uint32_t character) {
     if (character < 0x80) {
         return (character >= '0' && character <= '9') || (character >= 'A' && character <= 'Z') ||
-               (character >= 'a' && character <= 'z') || (character > 0 && strchr("._-+=()/ ", (int)character));
+               (character >= 'a' && character <= 'z') || (character > 0 && strchr("._-+=()/, ", (int)character));
     }
     return !utf8_is_control(character);
 }
@@ -102,11 +103,6 @@ double run_streams(const json_t *run) {
                                               : (double)NAN;
 }
 
-const char *run_colour(const char *variant) {
-    const struct residual_variant *known = residual_find(variant);
-    return known ? known->colour : "#17becf"; /* a run of a program that has other variants */
-}
-
 const json_t *run_h(const json_t *run) {
     return json_object_get(run_last(json_object_get(run, "checkpoints")), "h");
 }
@@ -128,6 +124,28 @@ bool run_is_first(const json_t *runs, size_t index) {
 
 bool run_repeats(const json_t *runs, size_t index, size_t first) {
     return kind_of(runs, index) == kind_of(runs, first);
+}
+
+void run_colour(const json_t *runs, const json_t *run, char colour[8]) {
+    const char *variant = run_variant(run);
+    const struct residual_variant *known = residual_find(variant);
+    const char *base = known ? known->colour : "#555555"; /* a run of a program that has other variants */
+    const unsigned long rgb = strtoul(base + 1, NULL, 16);
+    const json_int_t kind = json_integer_value(json_object_get(run, "kind"));
+    double place = 0.0, last = -1.0; /* among the kinds of this variant; of the last of them */
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        if (run_is_first(runs, i) && strcmp(run_variant(json_array_get(runs, i)), variant) == 0) {
+            place += (json_int_t)i < kind;
+            last++;
+        }
+    }
+    const double shade = last > 0.0 ? 0.9 * place / last - 0.3 : 0.0; /* -1 is black, 1 is white */
+    unsigned long shaded = 0;
+    for (int bits = 16; bits >= 0; bits -= 8) {
+        const double part = (double)(rgb >> bits & 255);
+        shaded = shaded << 8 | (unsigned long)(part + shade * (shade < 0.0 ? part : 255.0 - part));
+    }
+    snprintf(colour, 8, "#%06lx", shaded & 0xffffff);
 }
 
 const char *run_kind_label(const json_t *runs, size_t kind) {

@@ -17,7 +17,7 @@ double run_element(const json_t *array, size_t index);
 const json_t *run_last(const json_t *array);
 
 /* A text in UTF-8 that gnuplot's quotes, HTML and CSV take as it is: other ASCII than letters, digits, blanks and
- * ._-+=()/, and invisible marks, are question marks. Valid until four more calls. NULL is "". */
+ * ._-+=()/ and commas, and invisible marks, are question marks. Valid until four more calls. NULL is "". */
 const char *run_plain(const char *text);
 
 /* A run's name like that. */
@@ -28,8 +28,9 @@ const char *run_name(const json_t *run);
 const char *run_variant(const json_t *run);
 double run_streams(const json_t *run);
 
-/* "#rrggbb" */
-const char *run_colour(const char *variant);
+/* Sets the colour of one of these runs, "#rrggbb": its variant's, in shades from dark to light where runs of the
+ * variant differ in more than the seed. */
+void run_colour(const json_t *runs, const json_t *run, char colour[8]);
 
 /* The last checkpoint's "h" of a run; and its "value_means". NULL: it has none. */
 const json_t *run_h(const json_t *run);

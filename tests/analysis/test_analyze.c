@@ -387,6 +387,41 @@ UNIT_TEST_BETWEEN(NULL, later_losses_have_a_plot, clean) {
     assert_holds(page, "<source media=\"(max-width: 40rem)\" width=\"350\"");
 }
 
+/* Names of hc_sweep's runs keep their commas. The last validation loss is drawn. Runs of a variant whose rates
+ * differ have shades of their own, and those that differ in the seed have one. A step without a loss is no part of
+ * a mean. */
+UNIT_TEST_BETWEEN(NULL, runs_of_a_sweep_can_be_told_apart, clean) {
+    static const struct {
+        const char *name, *settings;
+    } runs[] = {{"s/residual=mhc,seed=1", "residual = \"mhc\"\nseed = 1\n"},
+                {"s/residual=mhc,seed=2", "residual = \"mhc\"\nseed = 2\n"},
+                {"s/residual=mhc,learning_rate=1e-2,seed=1",
+                 "residual = \"mhc\"\nlearning_rate = 1e-2\nseed = 1\n"},
+                {"s/residual=rc,seed=1", "residual = \"rc\"\nseed = 1\n"}};
+    static const char lines[] = "{\"iter\":0,\"loss\":5}\n{\"iter\":248,\"loss\":null}\n"
+                                "{\"iter\":249,\"loss\":4}\n{\"iter\":250,\"val_loss\":3.25}\n";
+    make_folder("s");
+    for (size_t i = 0; i < COUNT(runs); i++) {
+        make_folder(runs[i].name);
+        scratch_write(run_path(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
+        scratch_write(run_path(runs[i].name, "metrics.jsonl"), lines, sizeof lines - 1);
+    }
+    assert_int_equal(ANALYZE(scratch_path("s")), 0);
+    const char *script = read_out("figures/loss.gp");
+    assert_holds(read_out("figures/loss.csv"), "\"residual=mhc,seed=1\",val,250,3.25\n");
+    assert_holds(read_out("report.html"), "<td>residual=mhc,learning_rate=1e-2,seed=1</td>");
+    assert_holds(script, "$later_evaluations0 << END_OF_DATA\n250 3.25\n");
+    for (size_t i = 0; i < COUNT(runs); i++) { /* in the order of their names */
+        assert_holds(script, scratch_format("$evaluations%zu with linespoints pt 7 ps 0.5 lw 2 lc rgb '%s'", i,
+                                            i == 0  ? "#15537e"
+                                            : i < 3 ? "#a5c8e1"
+                                                    : "#888888"));
+    }
+    const json_t *run = json_array_get(json_object_get(read_analysis(), "runs"), 0),
+                 *final = json_object_get(json_object_get(run, "record"), "final");
+    assert_true(json_number_value(json_object_get(final, "train_loss")) == 4.5);
+}
+
 UNIT_TEST_BETWEEN(NULL, names_cannot_write_the_page, clean) {
     make_run("<b>'$x");
     assert_int_equal(ANALYZE(scratch_path("<b>'$x")), 0);
