@@ -1,6 +1,7 @@
 """What a sweep shall run: hc_sweep's options, and those of hc_train, which it passes on."""
 import argparse
 import itertools
+import math
 import os
 import re
 import shutil
@@ -9,7 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 LARGEST_FILE = 16 << 20  # bytes of a config, a sweep file or a table of runs
-SET_HERE = ("seed", "out_dir", "device", "start_over", "plan_only")  # options of hc_train that users cannot pass on
+MOST_SETTINGS, MOST_RUNS = 1000, 10000  # of a sweep: the time of comparisons grows with the square of the settings
+SET_HERE = ("seed", "out_dir", "device", "start_over")  # options of hc_train that users cannot pass on
+NO_TRAINING = ("plan_only", "compile_only", "fit", "list_residuals")  # with them hc_train does something else
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+QUOTED = re.compile(r'"((?:[^"\\]|\\["\\nrt]|\\x[0-9a-fA-F]{2})*)"\s*(?:#.*)?')
+ESCAPES = {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+BLANKS = " \t\r\v\f"
 
 
 def printable(text):
@@ -43,20 +50,49 @@ def read_file(path):
     try:
         if not Path(path).is_file() or Path(path).stat().st_size > LARGEST_FILE:
             fail(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB")
-        return Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
     except (OSError, ValueError) as error:
-        return fail(f"cannot read {path}: {error}")
+        return fail(f"cannot read {path}: {getattr(error, 'strerror', None) or error}")
+
+
+def write_file(path, text):
+    """Replaces a file as a whole; a link stays one."""
+    path = Path(os.path.realpath(path))
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with open(new, "x", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    new.replace(path)
+
+
+def unquote(value, place):
+    """The text of a value in quotes: \\" \\\\ \\n \\r \\t \\xHH stand for what they do in C."""
+    found = QUOTED.fullmatch(value)
+    if not found:
+        fail(f"{place}: {value[:100]} is not a text in quotes, with nothing but a comment behind them", 2)
+    content = re.sub(rb"\\(x..|.)", lambda part: bytes([int(part[1][1:], 16)]) if part[1][:1] == b"x" else ESCAPES[part[1]],
+                     found[1].encode(errors="surrogateescape"))
+    return content.decode(errors="surrogateescape")
 
 
 def read_lines(path):
     """(name, value) of each line `name = value` of a config or sweep file; hc_train itself checks those of configs."""
-    for number, line in enumerate(read_file(path).splitlines(), 1):
-        name, found, value = (part.strip() for part in line.partition("="))
+    for number, line in enumerate(read_file(path).split("\n"), 1):
+        name, found, value = (part.strip(BLANKS) for part in line.partition("="))
         if not name or name.startswith("#"):
             continue
         if not found or "#" in name:
             fail(f"{path}:{number}: this is not of the form name = value", 2)
-        yield name.replace("-", "_"), value[1:value.rfind('"')] if value.startswith('"') else value.partition("#")[0].strip()
+        yield name.replace("-", "_"), unquote(value, f"{path}:{number}") if value.startswith('"') else value.partition("#")[0].strip(BLANKS)
+
+
+def meaning(text):
+    """What is equal for values that mean the same: 1e-3 and 0.001 do."""
+    return float(text) if NUMBER.fullmatch(text) else text
+
+
+def number_text(value):
+    """A float as hc_train takes it, also where it wants a whole number, and without rounding: 1000000, 0.001, 1.953125e-06."""
+    return str(int(value)) if value.is_integer() and value < 1 << 53 else repr(value)
 
 
 class Plan(NamedTuple):
@@ -85,15 +121,17 @@ class Plan(NamedTuple):
 
     def assignments(self, choices):
         """[(name, value)] of the choices."""
-        found = []
-        for name, text in zip(self.vary, choices):
-            value, *more = re.split(r"\+(?=\w+=)", text)
-            found += [(name, value), *(tuple(one.split("=", 1)) for one in more)]
-        return found
+        return [one for name, text in zip(self.vary, choices) for one in assignments_of(name, text)]
 
     def label(self, values):
         """{name: value} of --vary as reports name them: with their names if there are several, since values of two may look alike."""
         return ", ".join(f"{name}={short(value)}" if len(self.vary) > 1 else short(value) for name, value in values.items())
+
+
+def assignments_of(name, choice):
+    """[(name, value)] of a value of --vary and of what it brings along."""
+    value, *more = re.split(r"\+(?=\w+=)", choice)
+    return [(name, value), *(tuple(one.split("=", 1)) for one in more)]
 
 
 def short(choice):
@@ -122,7 +160,8 @@ def name_and_values(text):
     """(name, values) of NAME=VALUE,..."""
     name, found, values = text.partition("=")
     values = values.split(",")
-    if not name or not found or not all(values) or len(set(values)) < len(values):
+    meanings = {tuple((one, meaning(value)) for one, value in assignments_of(name, value)) for value in values}
+    if not name or not found or not all(values) or len(meanings) < len(values) or not text.isprintable():
         raise argparse.ArgumentTypeError(f"'{printable(text)}' is not of the form NAME=VALUE,... with different values")
     return name.replace("-", "_"), tuple(values)
 
@@ -130,10 +169,7 @@ def name_and_values(text):
 def positive_numbers(text):
     """(name, numbers) of NAME=NUMBER,..."""
     name, values = name_and_values(text)
-    try:
-        numbers = tuple(float(f"{float(value):g}") for value in values)
-    except ValueError:
-        numbers = (0,)
+    numbers = tuple(float(value) if NUMBER.fullmatch(value) else 0.0 for value in values)
     if not all(0 < number < 1e30 for number in numbers):
         raise argparse.ArgumentTypeError(f"'{printable(text)}' needs numbers above 0")
     return name, numbers
@@ -207,6 +243,8 @@ def training_settings(parser, words):
             value = "false" if negated else words.pop(0) if words and not words[0].startswith("--") else "true"
         if name in SET_HERE:
             parser.error(f"hc_sweep chooses --{name.replace('_', '-')} itself")
+        if name in NO_TRAINING:
+            parser.error(f"with --{name.replace('_', '-')} hc_train trains nothing that hc_sweep could compare")
         found[name] = value
     return found
 
@@ -234,17 +272,34 @@ def read_arguments(words):
 
 def check(parser, plan, options):
     """Ends the program if options are missing or contradict one another."""
-    everywhere = [*plan.best, *plan.settings, *SET_HERE]
-    twice = any(len(set(names)) < len(names) for names in ([name for name, _ in plan.assignments(choices)] + everywhere for choices in plan.all_choices()))
     if not plan.vary or not options.out:
         parser.error("--vary and --out are needed")
+    settings = math.prod(map(len, plan.vary.values()))
+    if settings > MOST_SETTINGS or settings * len(plan.seeds) > MOST_RUNS:
+        parser.error(f"--vary makes {settings} settings with {len(plan.seeds)} seeds each, and hc_sweep takes at most {MOST_SETTINGS} settings and {MOST_RUNS} runs")
+    everywhere = [*plan.best, *plan.settings, *SET_HERE, *NO_TRAINING]
+    twice = any(len(set(names)) < len(names) for names in ([name for name, _ in plan.assignments(choices)] + everywhere for choices in plan.all_choices()))
     if twice or len(plan.vary) < len(options.vary) or len(plan.best) < len(options.best or ()):
         parser.error("each setting can be given once: for all runs, by --vary, or by --best")
     if plan.best and plan.best_seed in plan.seeds:
         parser.error(f"--best-seed {plan.best_seed} is one of --seeds: values chosen by a seed look better with it than they are")
     if options.jobs is not None and options.jobs < 1:
         parser.error("--jobs needs a number of at least 1")
+    check_training(parser, plan)
     for base in plan.bases:
         for name, value in base.items():
             if value not in plan.vary.get(name, ()):
                 parser.error(f"--base {printable(name)}={printable(value)} is no value of --vary")
+
+
+def check_training(parser, plan):
+    """Ends the program if settings let no run end with a validation loss, for all runs or as a value of --vary."""
+    common = plan.common()
+    varied = [one for name, choices in plan.vary.items() for choice in choices for one in assignments_of(name, choice)]
+    if any(name == "eval_iters" and meaning(value) == 0 for name, value in [*common.items(), *varied]):
+        parser.error("with eval_iters = 0 runs have no validation losses, which hc_sweep compares")
+    for name in NO_TRAINING:
+        if common.get(name, "false") != "false":
+            parser.error(f"with {name} hc_train trains nothing that hc_sweep could compare: take it out of the config")
+    if common.get("init_from") == "resume":
+        parser.error("hc_sweep resumes interrupted runs itself, without --init-from resume")

@@ -1,10 +1,27 @@
 """What a sweep has found: a table with paired differences, a sentence for each base, and a picture."""
 import math
+import os
 import statistics
 
 import intervals
 import paired
-from plan import printable, short
+from plan import number_text, printable, short, write_file
+
+FILES = {"table.md": "| seeds | mean | deviation |", "table.tsv": "\tseeds\tmean\tdeviation", "pairs.tsv": "better\tworse\tpairs\t",
+         "differences.svg": intervals.STYLE[:40]}  # what they contain, and other files of these names do not
+
+
+def foreign_file(folder):
+    """The first file in the way of a report that is not one of an earlier report; or None."""
+    for name, mark in FILES.items():
+        path = folder / name
+        if os.path.lexists(path):
+            if not path.is_file():
+                return path
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if mark not in file.read(1 << 16):
+                    return path
+    return None
 
 
 def cell(text):
@@ -65,7 +82,7 @@ class Report:
         for choices in self.begun():
             found = [self.interval(choices, base) for base in self.plan.bases]
             better_than = [", ".join(f"`{self.name(pair.worse)}`" for pair in self.pairs if pair.better == choices and pair.p < 0.05)] * self.correct
-            rows.append([*(f"`{short(choice)}`" for choice in choices), *(f"{value:g}" for value in self.best[choices]), *self.rows(choices),
+            rows.append([*(f"`{short(choice)}`" for choice in choices), *map(number_text, self.best[choices]), *self.rows(choices),
                          *(f"{one.mean:+.4f} ± {one.half_width:.4f}" if one else "" for one in found), *better_than])
         heads += ["better than"] * self.correct
         texts = len(self.plan.vary)
@@ -82,7 +99,7 @@ class Report:
         for choices in self.begun():
             found = [self.interval(choices, base) for base in self.plan.bases]
             numbers = [text for one in found for text in ((f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", ""))]
-            rows.append([*choices, *(f"{value:g}" for value in self.best[choices]), *self.rows(choices), *numbers])
+            rows.append([*choices, *map(number_text, self.best[choices]), *self.rows(choices), *numbers])
         return "".join("\t".join(map(str, row)) + "\n" for row in rows)
 
     def pairs_text(self):
@@ -114,7 +131,7 @@ class Report:
         for choices, best in self.best.items():
             for (name, listed), value in zip(self.plan.best.items(), best or ()):
                 if len(listed) > 1 and value in (min(listed), max(listed)):
-                    text += printable(f"The best {name} of {self.name(choices)}, {value:g}, is at the end of the list: a better one may lie beyond.") + "\n"
+                    text += printable(f"The best {name} of {self.name(choices)}, {number_text(value)}, is at the end of the list: a better one may lie beyond.") + "\n"
         return text
 
     def missing(self):
@@ -129,4 +146,4 @@ class Report:
 
     def write(self, folder):
         for name, text in (("table.md", self.table()), ("table.tsv", self.tsv()), ("pairs.tsv", self.pairs_text()), ("differences.svg", self.picture())):
-            (folder / name).write_text(text, encoding="utf-8")
+            write_file(folder / name, text)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from plan import fail, printable, read_file, read_lines
+from plan import fail, meaning, number_text, printable, read_file, read_lines, write_file
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
 RECORD = "sweep.conf"  # the settings that hc_sweep gave it
@@ -33,36 +33,39 @@ class Table:
     def __init__(self, path, plan):
         """Reads it, if it exists; ends the program if its runs had other settings."""
         self.path, self.plan, self.rows = path, plan, {}
-        self.shared = {name: value for name, value in sorted(plan.common().items()) if name not in FREE}
+        self.shared = {name: printable(value) for name, value in sorted(plan.common().items()) if name not in FREE}
         self.columns = [*plan.vary, *plan.best, "seed", "val_loss", "note", "device"]
         if path.exists():
             self.read(read_file(path).splitlines())
 
     def read(self, lines):
+        columns, *rows = [(number, line) for number, line in enumerate(lines, 1) if not line.startswith("# ")] or [(1, "")]
+        found = columns[1].split("\t")
+        if not {"seed", "val_loss", "note", "device"} <= set(found):
+            fail(f"{self.path} is not a table of runs that hc_sweep has written: give another file as --runs, or another --out", 2)
         head = dict(line[2:].split(" = ", 1) for line in lines if line.startswith("# ") and " = " in line)
         for name in sorted(self.shared.keys() | head.keys()):
             before, now = head.get(name, "not given"), self.shared.get(name, "not given")
-            if before != now:
+            if meaning(before) != meaning(now):
                 fail(f"the runs of {self.path} have another {name}: {before}, and now {now}. Give other runs another --out (and --runs)", 2)
-        columns, *rows = [line for line in lines if not line.startswith("# ")] or [""]
-        if columns.split("\t") != self.columns:
-            fail(f"{self.path} has the columns {columns.split()}, and this command makes {self.columns}: give other runs another --out (and --runs)", 2)
-        for row in rows:
+        if found != self.columns:
+            fail(f"{self.path} has the columns {', '.join(found)}, and this command makes {', '.join(self.columns)}: give other runs another --out (and --runs)", 2)
+        for number, row in rows:
             words, varied, chosen = row.split("\t"), len(self.plan.vary), len(self.plan.vary) + len(self.plan.best)
             try:
                 run = Run(tuple(words[:varied]), tuple(map(float, words[varied:chosen])), int(words[chosen]))
                 loss, note, device = words[chosen + 1:]
+                if math.isnan(float(loss)):
+                    raise ValueError
                 self.rows[run] = (float(loss), note, device)
             except ValueError:
-                fail(f"{self.path}: this is no row of the table: {row[:200]}")
+                fail(f"{self.path}:{number}: {row[:200]} does not have the columns {', '.join(self.columns)}")
 
     def write(self):
         lines = [f"# {name} = {value}" for name, value in self.shared.items()] + ["\t".join(self.columns)]
         for run, (loss, note, device) in sorted(self.rows.items()):
-            lines.append("\t".join([*run.choices, *(f"{value:g}" for value in run.best), str(run.seed), f"{loss:.6f}", note, device]))
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        new.replace(self.path)
+            lines.append("\t".join([*run.choices, *map(number_text, run.best), str(run.seed), f"{loss:.6f}", note, device]))
+        write_file(self.path, "".join(line + "\n" for line in lines))
 
     def loss(self, run):
         """None: not there; infinite: it diverged, or hc_train refused a value of --best."""
@@ -70,7 +73,7 @@ class Table:
         return row and row[0]
 
     def add(self, run, loss, note, device):
-        self.rows[run] = (round(loss, 6), " ".join(note.split()), " ".join(device.split()))
+        self.rows[run] = (round(loss, 6), *(printable(" ".join(text.split())) for text in (note, device)))
         self.write()
 
 
@@ -89,7 +92,7 @@ class Needs:
         for place, candidates in enumerate(self.plan.best.values()):
             while True:
                 first = values[place]
-                tried = candidates if len(candidates) > 1 else [float(f"{value:g}") for value in (first, first / 2, first * 2)]
+                tried = candidates if len(candidates) > 1 else [first, first / 2, first * 2]
                 losses = {value: Run(choices, (*values[:place], value, *values[place + 1:]), self.plan.best_seed) for value in tried}
                 runs |= dict.fromkeys(losses.values())
                 losses = {value: self.table.loss(run) for value, run in losses.items()}
@@ -150,14 +153,20 @@ def iterations(folder):
     return int(dict(read_lines(path)).get("max_iters", 0)) if path.is_file() else 0
 
 
+def meanings(text):
+    """{name: meaning} of the lines of RECORD."""
+    return {name: meaning(value) for name, _, value in (line.partition(" = ") for line in text.splitlines())}
+
+
 def final_loss(folder):
     """The last validation loss of a complete run; infinite: it diverged; None: it is not complete."""
     if " is not finite at iteration " in last_message(folder):
         return math.inf
     last = iterations(folder)
     for record in records(folder):
-        if record.get("iter") == last and (folder / f"ckpt-{last}").is_dir() and isinstance(record.get("val_loss"), float):
-            return record["val_loss"]
+        loss = record.get("val_loss", "")  # null: it was not finite
+        if record.get("iter") == last and (folder / f"ckpt-{last}").is_dir() and isinstance(loss, (int, float, type(None))):
+            return math.inf if loss is None or not math.isfinite(loss) else float(loss)
     return None
 
 
@@ -185,9 +194,13 @@ class Progress:
         else:
             self.say(text)
 
-    def say(self, text):
-        self.write("\r\033[K" * self.open + printable(text) + "\n")
+    def clear(self):
+        self.write("\r\033[K" * self.open)
         self.open = False
+
+    def say(self, text):
+        self.clear()
+        self.write(printable(text) + "\n")
 
 
 def on_stop(handler):
@@ -223,19 +236,19 @@ class Sweep:
         self.stopped = False
 
     def folder(self, run):
-        values = [*zip(self.plan.vary, run.choices), *zip(self.plan.best, (f"{value:g}" for value in run.best)), ("seed", run.seed)]
+        values = [*zip(self.plan.vary, run.choices), *zip(self.plan.best, map(number_text, run.best)), ("seed", run.seed)]
         name = re.sub(r"[^\w.+=,-]", "_", ",".join(f"{name}={value}" for name, value in values))
         return self.out / "search" / name if self.plan.best and run.seed == self.plan.best_seed else self.out / name
 
     def settings(self, run):
         """hc_train's options for it."""
-        values = [*self.plan.settings.items(), *self.plan.assignments(run.choices), *((name, f"{value:g}") for name, value in zip(self.plan.best, run.best)),
+        values = [*self.plan.settings.items(), *self.plan.assignments(run.choices), *zip(self.plan.best, map(number_text, run.best)),
                   ("seed", run.seed)]
         return [f"--config={path}" for path in self.plan.configs] + [f"--{name.replace('_', '-')}={value}" for name, value in values]
 
     def record(self, run):
         """The settings of a run as lines `name = value`."""
-        values = self.table.shared | dict(self.plan.assignments(run.choices)) | dict(zip(self.plan.best, map("{:g}".format, run.best)))
+        values = self.table.shared | dict(self.plan.assignments(run.choices)) | dict(zip(self.plan.best, map(number_text, run.best)))
         return "".join(f"{name} = {value}\n" for name, value in sorted({**values, "seed": run.seed}.items()))
 
     def conflict(self, run):
@@ -243,7 +256,7 @@ class Sweep:
         folder = self.folder(run)
         if not (folder / "settings.conf").exists() and not any(folder.glob("ckpt-[0-9]*")):
             return None
-        if (folder / RECORD).is_file() and read_file(folder / RECORD) == self.record(run):
+        if (folder / RECORD).is_file() and meanings(read_file(folder / RECORD)) == meanings(self.record(run)):
             return None
         return f"{folder} has a run of other settings ({RECORD} there has them, if this program made it): remove it, or give another --out"
 
@@ -260,12 +273,17 @@ class Sweep:
 
     def check(self, devices):
         """Ends the program if hc_train refuses settings or a device: before hours of training."""
-        for run, device in self.to_check(devices):
+        checks = self.to_check(devices)
+        for number, (run, device) in enumerate(checks, 1):
+            if self.progress.is_due():
+                self.progress.show(f"checking settings {number}/{len(checks)}")
             done = subprocess.run([self.programs / "hc_train", *self.settings(run), f"--device={device}", "--plan-only"], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
             if done.returncode:
                 last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+                self.progress.clear()
                 fail(f"{self.folder(run).name} on {device}: {last[0]}", done.returncode if done.returncode > 0 else 1)
+        self.progress.clear()
 
     def start(self, run, slot, environment):
         folder = self.folder(run)
@@ -274,7 +292,7 @@ class Sweep:
             self.progress.say(why)
             return
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECORD).write_text(self.record(run), encoding="utf-8")
+        write_file(folder / RECORD, self.record(run))
         if any(folder.glob("ckpt-[0-9]*")):
             options, record = ["--init-from=resume"], next(records(folder), {})
         else:
@@ -309,7 +327,7 @@ class Sweep:
                 self.table.add(run, math.inf, why, process.slot)
                 self.progress.say(f"{folder}: {why}; another value is chosen")
             elif not self.stopped:
-                why = last_message(folder) or ("no validation loss (eval_iters = 0)" if status == 0 else f"exit status {status}")
+                why = last_message(folder) or ("it has no validation loss" if status == 0 else f"exit status {status}")
                 self.failed[run] = why
                 self.progress.say(f"{folder}: failed: {why}; {folder / LOG} has more")
 

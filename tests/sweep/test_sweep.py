@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """hc_sweep with a mock of hc_train, whose loss is a function of residual connection, learning rate and seed."""
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -63,9 +64,9 @@ if name == "hc":
     sys.exit("hc_train: the loss is not finite at iteration 3")
 if name == "wide":
     sys.exit("hc_train: out of memory \\x1b[31m")
-best, base = {"rc": (0.008, 2.0), "high": (0.09, 2.0), "shc": (0.002, 1.5), "mhc": (0.032, 1.7), "mhc+read_delay=true": (0.008, 1.6)}[name]
+best, base = {"rc": (0.008, 2.0), "high": (0.09, 2.0), "shc": (0.002, 1.5), "mhc": (0.032, 1.7), "mhc+read_delay=true": (0.008, 1.6), "null": (0.008, 2.0)}[name]
 loss = base + 0.01 * math.log2(rate / best) ** 2 + 1e-3 * (seed %% 3) + 1e-4 * (seed * len(name) %% 5)
-open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": 20, "val_loss": loss}) + "\\n")
+open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": 20, "val_loss": None if name == "null" else loss}) + "\\n")
 os.makedirs(run + "/ckpt-20", exist_ok=True)
 """ % (sys.executable, TIMEOUT)
 
@@ -80,9 +81,9 @@ class Sweeps(unittest.TestCase):
         (self.folder / "hc_sweep").symlink_to(ROOT / "src" / "sweep" / "hc_sweep.py")
         self.out = self.folder / "out"
 
-    def start(self, *words, residual="rc,shc,mhc", device=("mock", "--jobs=2"), before=None):
+    def start(self, *words, residual="rc,shc,mhc", device=("mock", "--jobs=2"), before=None, **environment):
         """Popen of a sweep; before: a function that it calls first."""
-        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | environment
         return subprocess.Popen([self.folder / "hc_sweep", "--vary", f"residual={residual}", "--out", self.out, "--device", *device, *words],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=before)
 
@@ -128,6 +129,14 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(self.calls(), [])
         self.assertIn("end of the list", self.sweep("--best", "learning_rate=8e-3,4e-3", residual="shc")[0])
 
+    def test_numbers_are_not_rounded(self):
+        """Whole numbers stay so, however large, and a search by factors of two comes back to the same values."""
+        self.sweep("--best", "lr_decay_iters=1000000,20000000", "--seeds", "1", residual="rc")
+        self.assertIn("residual=rc,lr_decay_iters=1000000,seed=100", self.calls())
+        self.sweep("--best", "learning_rate=0.0123457", "--out", self.folder / "other", residual="shc")
+        rates = [call.split("learning_rate=")[1].split(",")[0] for call in self.calls() if call.endswith("seed=100")]
+        self.assertEqual(sorted(map(float, rates)), [0.0123457 * 2.0 ** k for k in range(-4, 2)])
+
     def test_runs_are_kept(self):
         """By the table or by their folders; more seeds are only those; an interrupted run is resumed."""
         table, _ = self.sweep()
@@ -152,14 +161,15 @@ class Sweeps(unittest.TestCase):
         self.assertIn("seed=1 has a run of other settings", self.sweep("--n-layer", "3", "--seeds", "1", residual="rc", status=2)[1])
 
     def test_diverged_and_failed(self):
-        table, errors = self.sweep(residual="rc,hc,wide,mhc+read_delay=true", status=1)
+        table, errors = self.sweep(residual="rc,hc,wide,null,mhc+read_delay=true", status=1)
         self.assertIn("| `hc` | 3 | diverged |", table)
+        self.assertIn("| `null` | 3 | diverged |", table)
         self.assertIn("`mhc + read_delay`", table)
         self.assertIn("out of memory \\x1b[31m", errors)
         self.assertNotIn("\x1b", errors)
         self.assertIn("Runs are missing of: wide", table)
         self.calls()
-        self.sweep(residual="rc,hc,wide,mhc+read_delay=true", status=1)
+        self.sweep(residual="rc,hc,wide,null,mhc+read_delay=true", status=1)
         self.assertEqual(set(self.calls()), {f"residual=wide,seed={seed}" for seed in (1, 2, 3)})
 
     def test_devices(self):
@@ -215,13 +225,22 @@ class Sweeps(unittest.TestCase):
 
     def test_stopped_while_checking(self):
         """hc_train --plan-only does not outlive the sweep."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             process = self.start(residual="long_plan")
             pid = self.wait_for("pid")
             process.send_signal(number)
-            self.end(process, 130)
+            self.assertIn("hc_sweep: interrupted", self.end(process, 130)[1])
             self.assert_ended(pid)
             (self.folder / "pid").unlink()
+
+    def test_interrupted_at_the_start(self):
+        """While Python still loads modules, too: a sentence, and no traceback."""
+        (self.folder / "argparse.py").write_text(f"import time\nopen({str(self.folder / 'pid')!r}, 'w').write('here\\n')\ntime.sleep(1000)\n")
+        process = self.start(PYTHONPATH=str(self.folder))
+        self.wait_for("pid")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.end(process, 130), ("", "hc_sweep: interrupted; the same command goes on\n"))
+        self.assertFalse(self.out.exists())
 
     def test_names_of_columns(self):
         """Values of several --vary that look alike have their names with them."""
@@ -247,7 +266,11 @@ class Sweeps(unittest.TestCase):
         _, errors = self.sweep("--n-layer=3", "--bias=false", status=2)
         self.assertIn("another n_layer: 2, and now 3", errors)
         for words, text in ((("--seed", "3"), "chooses --seed itself"), (("--residual", "rc"), "can be given once"), (("--base", "residual=no"), "no value of"),
-                            (("--best", "x=1", "--best-seed", "1"), "is one of --seeds"), (("--best", "x=-1"), "above 0"), (("word",), "no option before")):
+                            (("--best", "x=1", "--best-seed", "1"), "is one of --seeds"), (("--best", "x=-1"), "above 0"), (("word",), "no option before"),
+                            (("--vary", "learning_rate=1e-3,0.001"), "different values"), (("--best", "learning_rate=1e-3,0.001"), "different values"),
+                            (("--vary", "x=\x1b,2"), "different values"), (("--compile-only",), "trains nothing"), (("--fit", "1GiB"), "trains nothing"),
+                            (("--eval-iters", "0"), "no validation losses"), (("--vary", "eval_iters=10,0"), "no validation losses"),
+                            (("--init-from=resume",), "resumes interrupted runs itself")):
             self.assertIn(text, self.sweep(*words, status=2)[1])
         self.calls()
         self.assertIn("no such residual", self.sweep("--n-layer", "2", "--no-bias", residual="rc,unknown", status=1)[1])
@@ -266,6 +289,74 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(len((self.out / "pairs.tsv").read_text().splitlines()), 4)
         picture = xml.etree.ElementTree.parse(self.out / "differences.svg")
         self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 3)  # mhc to rc stands there once
+
+
+    def test_too_many(self):
+        """Neither settings nor jobs are listed before they are counted."""
+        hundred = ",".join(map(str, range(100)))
+        varied = [word for name in ("a", "b", "c") for word in ("--vary", f"{name}={hundred}")]
+        self.assertIn("makes 1000000 settings", self.sweep(*varied, residual="rc", status=2)[1])
+        limit = 1 << 30  # bytes
+        process = self.start("--jobs", "1000000000", "--seeds", "1", residual="rc", before=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.end(process, 0)
+        self.assertEqual(len(self.calls()), 1)
+
+    def test_files_of_others(self):
+        """Files that hc_sweep has not written are neither replaced nor taken for a table of runs; those that it has are."""
+        self.out.mkdir()
+        mine = self.out / "runs.new"
+        mine.write_text("mine")
+        for name in ("table.md", "table.tsv", "pairs.tsv", "differences.svg"):
+            path = self.out / name
+            path.write_text("mine")
+            self.assertIn(f"{path} is not a file that hc_sweep has written", self.sweep(status=1)[1])
+            self.assertEqual(path.read_text(), "mine")
+            path.unlink()
+        path = self.out / "table.md"
+        path.symlink_to("absent")
+        self.assertIn("is not a file that hc_sweep has written", self.sweep(status=1)[1])
+        path.unlink()
+        self.assertEqual(self.calls(), [])
+        self.sweep("--seeds", "1")
+        self.sweep("--seeds", "1,2")
+        self.assertEqual(mine.read_text(), "mine")
+        self.assertEqual([path.name for path in self.out.iterdir() if path.suffix == ".new"], ["runs.new"])
+        table = self.folder / "notes.tsv"
+        for text in ("", "# Notes = some\nof\tmine\n"):
+            table.write_text(text)
+            self.assertIn("notes.tsv is not a table of runs", self.sweep("--runs", table, status=2)[1])
+        (self.out / "runs.tsv").write_text("residual\tseed\tval_loss\tnote\tdevice\nrc\t1\tnan\t\t\n")
+        self.assertIn("runs.tsv:2: rc\\x091\\x09nan\\x09\\x09 does not have the columns residual, seed", self.sweep(status=1)[1])
+
+    def test_no_table(self):
+        """--table makes nothing where nothing is."""
+        self.assertIn("there is no table of runs", self.sweep("--table", status=1)[1])
+        self.assertFalse(self.out.exists())
+
+    def test_text_of_settings(self):
+        """Quotes in configs are those of hc_train, and nothing reaches files that a terminal would obey."""
+        config = self.folder / "a.conf"
+        config.write_text('data_dir = "a # \\"b\\" \\x1b" # not "c"\n')
+        self.sweep("--config", config, "--note", "\x1b[31mred\tnote", "--seeds", "1", residual="rc")
+        runs = (self.out / "runs.tsv").read_text()
+        self.assertIn('# data_dir = a # "b" \\x1b\n', runs)
+        self.assertIn("\t\\x1b[31mred note\t", runs)
+        self.assertNotIn("\x1b", runs)
+        self.assertIn('data_dir = a # "b" \\x1b\n', (self.out / "residual=rc,seed=1" / "sweep.conf").read_text())
+        for line in ('data_dir = "open', 'data_dir = "a" b', 'data_dir = "\\q"'):
+            config.write_text(line + "\n")
+            self.assertIn("a.conf:1: ", self.sweep("--config", config, status=2)[1])
+        config.write_text("compile_only = true\n")
+        self.assertIn("take it out of the config", self.sweep("--config", config, status=2)[1])
+
+    def test_equal_settings(self):
+        """Runs are kept when a number is written in another way."""
+        self.sweep("--weight-decay", "0.1", "--seeds", "1", residual="rc")
+        self.calls()
+        self.sweep("--weight-decay", "1e-1", "--seeds", "1", residual="rc")
+        (self.out / "runs.tsv").unlink()
+        self.sweep("--weight-decay", ".10", "--seeds", "1", residual="rc")
+        self.assertEqual(self.calls(), [])
 
 
 class Committed(unittest.TestCase):
