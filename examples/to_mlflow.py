@@ -9,10 +9,18 @@ hctrain mlflow).
 """
 import sys
 
-import hctrain
-import mlflow
+try:
+    import hctrain
+    import mlflow
+except ImportError as error:
+    sys.exit(f"to_mlflow.py: {error}; 'pip install hctrain mlflow' installs what is needed")
+if len(sys.argv) not in (2, 3):
+    sys.exit(__doc__)
 
-run = hctrain.read_run(sys.argv[1])
+try:
+    run = hctrain.read_run(sys.argv[1])
+except hctrain.Error as error:
+    sys.exit(f"to_mlflow.py: {error}")
 mlflow.set_experiment("hctrain")
 known = mlflow.search_runs(filter_string=f"tags.hctrain_id = '{run.id}'", output_format="list")
 with mlflow.start_run(run_id=known[0].info.run_id) if known else mlflow.start_run(run_name=run.folder.name, tags={"hctrain_id": run.id}) as logged:

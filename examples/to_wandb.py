@@ -8,10 +8,18 @@ hctrain and wandb (pip install hctrain wandb).
 """
 import sys
 
-import hctrain
-import wandb
+try:
+    import hctrain
+    import wandb
+except ImportError as error:
+    sys.exit(f"to_wandb.py: {error}; 'pip install hctrain wandb' installs what is needed")
+if len(sys.argv) not in (2, 3):
+    sys.exit(__doc__)
 
-run = hctrain.read_run(sys.argv[1])
+try:
+    run = hctrain.read_run(sys.argv[1])
+except hctrain.Error as error:
+    sys.exit(f"to_wandb.py: {error}")
 settings = {name: hctrain.printable(value) if isinstance(value, str) else value for name, value in run.settings.items()}
 with wandb.init(project="hctrain", name=run.folder.name, id=run.id, resume="allow", config=settings) as logged:
     for record in run.follow(logged.step, *map(float, sys.argv[2:3])):

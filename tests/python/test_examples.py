@@ -104,6 +104,22 @@ class Examples(unittest.TestCase):
         self.assertEqual(len({line[1] for line in self.kept("settings")}), 1)
         return self.kept("settings")[0][2]
 
+    def test_sentences(self):
+        """Without the package, without a run, and without an argument."""
+        (self.folder / "hctrain").mkdir()
+        (self.folder / "hctrain" / "__init__.py").write_text("import absent_module\n")
+        for script in ("to_wandb.py", "to_mlflow.py"):
+            for path, words, expected in ((self.folder, ["run"], f"{script}: No module named 'absent_module'; 'pip install"), (None, ["absent"], f"{script}: "), (None, [], "\nSends a run")):
+                environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path or self.folder / "none"), os.environ.get("PYTHONPATH", "")])}
+                if path is None:
+                    (self.folder / "none").mkdir(exist_ok=True)
+                    for name in ("store", "wandb", "mlflow"):
+                        (self.folder / "none" / f"{name}.py").write_text((self.folder / f"{name}.py").read_text())
+                done = subprocess.run([sys.executable, EXAMPLES / script, *words], env=environment, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(expected, "\n" + done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+
     def test_wandb(self):
         settings = self.check("to_wandb.py")
         self.assertEqual(json.dumps(settings), json.dumps(VALUES))

@@ -115,7 +115,10 @@ class Written(Folder):
         self.assertEqual(run.evaluations["iter"].tolist(), [4])
 
     def test_not_finite(self):
-        np.testing.assert_array_equal(self.run_of({"iter": 0, "loss": None}, {"iter": 1, "loss": 2}).metrics["loss"], [math.nan, 2.0])
+        """They are nan, and no part of means."""
+        run = self.run_of({"iter": 0, "loss": None}, {"iter": 1, "loss": 2})
+        np.testing.assert_array_equal(run.metrics["loss"], [math.nan, 2.0])
+        self.assertEqual(run.summary.train_loss, 2.0)
 
     def test_damaged_lines(self):
         good = STEPS[0]

@@ -81,12 +81,33 @@ class Training(unittest.TestCase):
 
     def test_wrong_settings(self):
         for settings, words in (({"learning_rat": 1}, r"^hc_train: unknown option '--learning-rat' \(did you mean '--learning-rate'"), ({"n_layer": "x"}, "^hc_train: .*n_layer|n-layer"),
-                                ({"A b": 1}, "no name of an option"), ({"init_from": "a\0b"}, "NUL"), ({"init_from": self.out / "absent"}, "^hc_train: .*absent"),
+                                ({"A b": 1}, "not the name of an option"), ({"init_from": "a\0b"}, "NUL"), ({"init_from": self.out / "absent"}, "^hc_train: .*absent"),
                                 ({"init_from": "resume"}, "^hc_train: .*run"), ({"init_from": "\ud800"}, "cannot start"), ({"init_from": "\x1b"}, r"^hc_train: .*\\x1b")):
             with self.subTest(settings), self.assertRaisesRegex(hctrain.Error, words):
                 self.train(**settings)
         with self.assertRaisesRegex(hctrain.Error, "^hc_train: .*absent.conf"):
             self.train("absent.conf")
+
+    def test_wrong_types(self):
+        for words, call in (("3 is not a path", lambda: hctrain.train(3)), ("b'x' is not a path", lambda: hctrain.train(b"x")), ("3 is not a path", lambda: hctrain.evaluate(3)),
+                            ("None is not a path", lambda: hctrain.prepare(self.out, None)), ("3 is not a path", lambda: hctrain.read_run(3)),
+                            ("3 is not a path", lambda: hctrain.read_checkpoint(3)), ("3 is not a path", lambda: hctrain.Tensors(3)), ("'3' is not the name", lambda: self.train({3: 4})),
+                            ("the prompt 3 is not a text", lambda: hctrain.sample("absent", 3)), ("the prompt b'x' is", lambda: hctrain.sample("absent", b"x")), ("the prompt '.ud800' is", lambda: hctrain.sample("absent", "\ud800")),
+                            ("the callback 3 cannot", lambda: self.train(callback=3)),
+                            *(("is not a number of processes", lambda ranks=ranks: self.train(ranks=ranks)) for ranks in (0, -1, "2", 1.5, True, None))):
+            with self.subTest(words), self.assertRaisesRegex(hctrain.Error, words):
+                call()
+        self.assertFalse(self.out.exists())
+
+    def test_nothing_is_trained(self):
+        """Options with which hc_train makes no run are refused before it starts, also in a config; call() takes them."""
+        config = self.out.with_name("plan.conf")
+        config.write_text("plan_only = true\n")
+        for settings, more in (({}, {"plan_only": True}), ({"compile_only": "true"}, {}), ({}, {"fit": "1GiB"}), (config, {}), (config, {"plan_only": None})):
+            with self.subTest(more), self.assertRaisesRegex(hctrain.Error, "^with .* hc_train makes no run: "):
+                self.train(settings, **more)
+        self.assertIn(b"mhc", hctrain.call("hc_train", data_dir=small.data(), residual="mhc", plan_only=True, device="pocl"))
+        self.assertTrue(self.train(config, **small.SETTINGS, plan_only=False).is_complete)
 
     def test_a_run_that_is_there(self):
         self.train(max_iters=1)
@@ -97,6 +118,20 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(hctrain.Error, "^hc_train: .*not finite"):
             self.train(learning_rate=10, weight_decay=10, grad_clip=0, max_iters=2000, eval_interval=2000)
         self.assertGreater(len(hctrain.read_run(self.out).metrics["iter"]), 0)
+
+    def test_no_message(self):
+        """Of a program that a signal ended, and of mpirun that does not start it, whose messages stand between lines of dashes."""
+        small.data()  # by the real programs
+        dashes = "-" * 76
+        for text, ranks, words in (("echo iteration 7; kill -9 $$", 1, "^hc_train ended with signal 9: iteration 7$"), ("exit 3", 1, "^hc_train ended with status 3$"),
+                                   (f"printf '%s\\n' {dashes} 'Not enough slots' 'for 64.' '' 'Read more.' 'In vain.' {dashes}; exit 1", 64,
+                                    "^hc_train ended with status 1: Not enough slots for 64. Read more.$")):
+            for name in ("hc_train", "mpirun"):
+                (self.out.parent / name).write_text(f"#!/bin/sh\n{text}\n")
+                (self.out.parent / name).chmod(0o755)
+            path = os.pathsep.join([str(self.out.parent), os.environ["PATH"]])
+            with mock.patch.dict(os.environ, {"HCTRAIN_PROGRAMS": str(self.out.parent), "PATH": path}), self.assertRaisesRegex(hctrain.Error, words):
+                self.train(ranks=ranks)
 
     def test_no_programs(self):
         with mock.patch.dict(os.environ, {"HCTRAIN_PROGRAMS": "/absent"}), self.assertRaisesRegex(hctrain.Error, "no program 'hc_train'"):
@@ -181,7 +216,8 @@ class Programs(unittest.TestCase):
     def test_sample(self):
         text = hctrain.sample(small.run().checkpoints[-1], "12 green", max_new_tokens=5, temperature=0, device="pocl")
         self.assertEqual((text[:8], len(text.encode())), ("12 green", 14))  # and a newline
-        self.assertEqual(hctrain.sample(small.run().checkpoints[-1], "--help", max_new_tokens=0, device="pocl"), "--help\n")
+        for prompt in ("--help", "12 green bottles\n" * 20000):  # which a command line does not take
+            self.assertEqual(hctrain.sample(small.run().checkpoints[-1], prompt, max_new_tokens=0, device="pocl"), prompt + "\n")
 
     def test_evaluate(self):
         run = small.run()
@@ -207,6 +243,13 @@ class Programs(unittest.TestCase):
         same = hctrain.probe(checkpoint, tokens, [[66, 67, 68, -1]], grad=False, device="pocl")
         self.assertEqual(same["loss"], found["loss"])
         self.assertNotIn("grad.transformer.wte.weight", same)
+
+    def test_probe_takes_whole_numbers(self):
+        for tokens in ([[1.5, 2]], [[1 << 40]], [[1 << 80]], np.array([[1 << 32]]), [[True]], [1, 2], [[]], [[1], [2, 3]], "text", None):
+            with self.subTest(tokens), self.assertRaisesRegex(hctrain.Error, "^tokens are not an array"):
+                hctrain.probe("absent", tokens)
+        with self.assertRaisesRegex(hctrain.Error, "^targets are not an array"):
+            hctrain.probe("absent", [[1, 2]], [[2.5, -1]])
 
     def test_failures(self):
         with self.assertRaisesRegex(hctrain.Error, "^hc_sample: .*absent"):

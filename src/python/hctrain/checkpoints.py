@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
-from .files import Error, Folder, as_path, open_file, parse_object, printable, read_object, reading, shown
+from .files import Error, Folder, as_path, open_file, parse_object, path_text, printable, read_object, reading, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ class Tensors(Mapping[str, "NDArray[Any]"]):
     The file stays open as long as this object exists: all tensors are of that file, even if another one gets its name meanwhile."""
 
     def __init__(self, path: Folder, folder: int | None = None):
-        self.path = Path(path)
+        self.path = Path(path_text(path))
         self._file = open_file(path, folder)
         weakref.finalize(self, os.close, self._file)
         self.entries = self._read_header()

@@ -25,6 +25,14 @@ def shown(text: object, most: int = 100) -> str:
     return printable(str(text)[:most])
 
 
+def path_text(path: object) -> str:
+    """The text of a path."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise Error(f"{shown(repr(path))} is not a path")
+    return text
+
+
 @contextlib.contextmanager
 def reading(path: Folder) -> Iterator[None]:
     """Makes errors of the system an Error that names the path."""
@@ -84,7 +92,7 @@ def read_object(path: Folder, limit: int, folder: int | None = None) -> dict[str
 
 def as_path(folder: Folder) -> Path:
     """The path of a folder that exists."""
-    path = Path(folder)
+    path = Path(path_text(folder))
     try:
         if path.is_dir():
             return path

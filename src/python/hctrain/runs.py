@@ -25,7 +25,7 @@ class Summary:
     """The end of a run, as hc_analyze has it; nan where there is nothing yet."""
 
     iteration: int  # steps done
-    train_loss: float  # mean over the last 200 steps
+    train_loss: float  # mean over those of the last 200 steps that have a finite loss
     val_loss: float  # of the last evaluation
     best_val_loss: float
     tokens_per_sec: float  # median of the last 200 steps
@@ -72,9 +72,9 @@ class Run:
 
         losses, speeds, validated = (table[name] for table, name in ((self.metrics, "loss"), (self.metrics, "tokens_per_sec"), (self.evaluations, "val_loss")))
         finite = validated[np.isfinite(validated)]
-        count = len(losses)
-        losses, speeds = (column[-FINAL_STEPS:][np.isfinite(column[-FINAL_STEPS:])] for column in (losses, speeds))
-        return Summary(int(self.metrics["iter"][-1]) + 1 if count else 0, float(np.mean(losses)) if len(losses) else math.nan,
+        trained = losses[-FINAL_STEPS:][np.isfinite(losses[-FINAL_STEPS:])]
+        speeds = speeds[-FINAL_STEPS:][np.isfinite(speeds[-FINAL_STEPS:])]
+        return Summary(int(self.metrics["iter"][-1]) + 1 if len(losses) else 0, float(np.mean(trained)) if len(trained) else math.nan,
                        float(validated[-1]) if len(validated) else math.nan, float(finite.min()) if len(finite) else math.nan,
                        float(np.median(speeds)) if len(speeds) else math.nan)
 

@@ -65,8 +65,8 @@ def device_of(content: bytes) -> str:
 def words(settings: Mapping[str, Setting | os.PathLike[str] | None]) -> Iterator[str]:
     """The settings as options of a command line: --name=value. None leaves a setting out."""
     for name, value in settings.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-            raise Error(f"'{shown(name)}' is no name of an option")
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            raise Error(f"'{shown(name)}' is not the name of an option")
         if value is not None:
             text = str(value).lower() if isinstance(value, bool) else os.fspath(value) if isinstance(value, os.PathLike) else str(value)
             if "\0" in text:

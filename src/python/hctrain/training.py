@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -12,13 +14,14 @@ from typing import IO, TYPE_CHECKING, Any, Callable, Iterator, Mapping, Union
 
 from . import programs
 from .checkpoints import Tensors, write_tensors
-from .files import Error, Folder, parse_object, printable, read_object
+from .files import Error, Folder, parse_object, path_text, printable, read_object, shown
 from .records import Follower, Record
 from .runs import Run, checkpoints_in, read_run
 from .settings import Setting, read_settings, words
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 Option = Union[Setting, "os.PathLike[str]", None]
 Callback = Callable[[Record], Any]  # False stops the run
@@ -27,6 +30,8 @@ MPIRUN = "mpirun"
 MPI_ENVIRONMENT = {"HWLOC_COMPONENTS": "-opencl"}  # else mpirun loads OpenCL's drivers, whose LLVM takes SIGUSR1 that it should pass on to the ranks
 INTERRUPTED = 130  # exit status of a run that was asked to stop and has saved
 LARGEST_STATE = 1 << 24  # bytes of a checkpoint's state.json
+NO_TRAINING = ("plan_only", "compile_only", "fit", "list_residuals", "help", "version")  # with them hc_train only prints something
+LONGEST_ARGUMENT = 1 << 16  # bytes of a prompt on the command line; the system takes 128 KiB
 LAST_WORDS = 1 << 16  # bytes of output in which the message is looked for
 
 
@@ -35,42 +40,73 @@ def _command(name: str, options: Mapping[str, Option], files: tuple[Folder, ...]
         program = str(programs.path(name))
     except OSError as error:
         raise Error(printable(error)) from None
-    paths = [os.fspath(path) for path in files]
+    paths = [path_text(path) for path in files]
     return [program, *words(options), *(f"./{path}" if path.startswith("-") else path for path in paths)]
 
 
 def _message(name: str, output: bytes, status: int) -> str:
-    """The program's own words: its last message, or else its last line."""
-    lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith(f"{name}: ")] or lines[-1:] or [f"{name} ended with status {status}"]
-    return printable(said[-1])
+    """The program's own words: its last message, or else how it ended, with the beginning of mpirun's last message or its last line."""
+    text = output.decode(errors="replace")
+    said = [line for line in text.splitlines() if line.startswith(f"{name}: ")]
+    if said:
+        return printable(said[-1])
+    *messages, last = [part.split("\n") for part in re.split("^-{20,}$", text, flags=re.MULTILINE) if part.strip()] or [[]]
+    lines = [line.strip() for line in last if line.strip()]
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    return printable(": ".join([f"{name} ended with {how}", *([" ".join(lines[:3])] if messages or text.startswith("-" * 20) else lines[-1:])]))
 
 
 def call(name: str, *files: Folder, **options: Option) -> bytes:
-    """Runs a program such as "hc_export" to its end and returns what it has printed: hctrain.call("hc_export", checkpoint="out/x/ckpt-best", out="x")"""
+    """Runs a program such as "hc_export" to its end and returns what it has printed, or if that is nothing its log:
+    hctrain.call("hc_export", checkpoint="out/x/ckpt-best", out="x")"""
     try:
         done = subprocess.run(_command(name, options, files), env=programs.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except (OSError, ValueError) as error:
         raise Error(f"cannot start {name}: {printable(error)}") from None
     if done.returncode:
         raise Error(_message(name, done.stderr, done.returncode))
-    return done.stdout
+    return done.stdout or done.stderr
 
 
 def prepare(out: Folder, *texts: Folder, **options: Option) -> Path:
     """Makes a folder of token files from texts, as hc_prepare does, and returns its path, for train(data_dir=...)."""
-    call("hc_prepare", *texts, out=os.fspath(out), **options)
+    call("hc_prepare", *texts, out=path_text(out), **options)
     return Path(out)
 
 
 def sample(checkpoint: Folder, prompt: str = "", **options: Option) -> str:
     """Text that the model adds to the prompt, as hc_sample prints it."""
-    return call("hc_sample", checkpoint=os.fspath(checkpoint), prompt=prompt or None, **options).decode(errors="replace")
+    options["checkpoint"] = path_text(checkpoint)
+    try:
+        content = prompt.encode(errors="surrogateescape")
+    except (AttributeError, UnicodeEncodeError):
+        raise Error(f"the prompt {shown(repr(prompt))} is not a text") from None
+    with tempfile.NamedTemporaryFile() as file:
+        if len(content) > LONGEST_ARGUMENT:
+            file.write(content)
+            file.flush()
+            options["prompt_file"] = file.name
+        else:
+            options["prompt"] = prompt or None
+        return call("hc_sample", **options).decode(errors="replace")
 
 
 def evaluate(checkpoint: Folder, *documents: Folder, **options: Option) -> dict[str, Any]:
     """Losses and perplexities of documents, or with data=FOLDER of token files: the object that hc_eval --json writes."""
-    return parse_object(call("hc_eval", *documents, checkpoint=os.fspath(checkpoint), json="-", **options), "the output of hc_eval")
+    return parse_object(call("hc_eval", *documents, checkpoint=path_text(checkpoint), json="-", **options), "the output of hc_eval")
+
+
+def _int32(name: str, values: ArrayLike) -> NDArray[np.int32]:
+    """The same numbers; raises Error where they would not be the same."""
+    import numpy as np
+
+    try:
+        found = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise Error(f"{name} are not an array: {shown(error)}") from None
+    if found.ndim != 2 or found.dtype.kind not in "iu" or found.size == 0 or found.min() < -(1 << 31) or found.max() >= 1 << 31:
+        raise Error(f"{name} are not an array [B, T] of whole numbers below 2^31, but {found.dtype} of shape {list(found.shape)}")
+    return found.astype(np.int32)
 
 
 def probe(checkpoint: Folder, tokens: ArrayLike, targets: ArrayLike | None = None, **options: Option) -> Tensors:
@@ -78,12 +114,12 @@ def probe(checkpoint: Folder, tokens: ArrayLike, targets: ArrayLike | None = Non
     logits, with streams=True also streams.<sublayer>. Without targets, the next token of each is its target."""
     import numpy as np
 
-    x = np.asarray(tokens, dtype=np.int32)
-    y = np.append(x[..., 1:], np.full_like(x[..., :1], -1), axis=-1) if targets is None else np.asarray(targets, dtype=np.int32)
+    x = _int32("tokens", tokens)
+    y = np.append(x[:, 1:], np.full_like(x[:, :1], -1), axis=1) if targets is None else _int32("targets", targets)
     with tempfile.TemporaryDirectory() as folder:
         batch, out = Path(folder, "batch"), Path(folder, "probe")
         write_tensors(batch, {"x": x, "y": y})
-        call("hc_probe", checkpoint=os.fspath(checkpoint), batch=batch, out=out, **options)
+        call("hc_probe", checkpoint=path_text(checkpoint), batch=batch, out=out, **options)
         return Tensors(out)
 
 
@@ -149,6 +185,23 @@ def _watch(process: _Process, follower: Follower, callback: Callback | None) -> 
         time.sleep(0.02)
 
 
+def _count(ranks: Any) -> int:
+    try:
+        count = 0 if isinstance(ranks, bool) else operator.index(ranks)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise Error(f"ranks = {shown(repr(ranks))} is not a number of processes, which is 1 or more")
+    return count
+
+
+def _check_training(settings: Mapping[str, Option]) -> None:
+    """Raises Error for settings with which hc_train makes no run."""
+    for name in NO_TRAINING:
+        if settings.get(name) not in (None, False, "false"):
+            raise Error(f"with {name} hc_train makes no run: hctrain.call('hc_train', {name}=..., ...) returns what it prints")
+
+
 def train(config: Folder | Mapping[str, Option] | None = None, callback: Callback | None = None, ranks: int = 1, **settings: Option) -> Run:
     """Trains a model with hc_train and returns its run.
 
@@ -156,14 +209,18 @@ def train(config: Folder | Mapping[str, Option] | None = None, callback: Callbac
     goes on. If it returns False, or raises an exception, or on Ctrl-C, the run saves a checkpoint and stops; train(out_dir=..., init_from="resume") goes
     on with it. With several ranks mpirun starts hc_train. Raises Error with hc_train's own words if that fails.
     """
-    given = dict(config) if isinstance(config, Mapping) else {} if config is None else {"config": os.fspath(config)}
+    given = dict(config) if isinstance(config, Mapping) else {} if config is None else {"config": path_text(config)}
     in_file = {} if config is None or isinstance(config, Mapping) or not os.path.exists(config) else read_settings(config)
     options: dict[str, Option] = {**given, **settings}
+    count = _count(ranks)
+    if callback is not None and not callable(callback):
+        raise Error(f"the callback {shown(repr(callback))} cannot be called")
+    _check_training({**in_file, **{name: value for name, value in options.items() if value is not None}})
     folder = Path(str(options.get("out_dir") or in_file.get("out_dir") or "out"))
     resumes = (options.get("init_from") or in_file.get("init_from")) == "resume"
     command = _command("hc_train", options)
-    if ranks > 1:
-        command = [MPIRUN, "-np", str(ranks), *command]
+    if count > 1:
+        command = [MPIRUN, "-np", str(count), *command]
     with contextlib.closing(Follower(folder, *(_resumed_at(folder) if resumes and folder.is_dir() else (0, 0)))) as follower, tempfile.TemporaryFile() as output:
         follower.pass_over()
         with _started(command, output) as process:
