@@ -12,8 +12,10 @@ DONE, FAILED = 0, 1
 
 
 def print_version(programs):
-    text = subprocess.run([programs / "hc_train", "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    print(text.replace("hc_train", "hc_sweep", 1), end="")
+    done = subprocess.run([programs / "hc_train", "--version"], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        fail(f"hc_train --version ended with exit status {done.returncode}")
+    print(done.stdout.replace("hc_train", "hc_sweep", 1), end="")
 
 
 def train(plan, table, options):

@@ -48,6 +48,8 @@ def read_file(path):
     """Its text; ends the program if it cannot be read."""
     path = find_file(path)
     try:
+        if not Path(path).exists():
+            fail(f"there is no file {path}")
         if not Path(path).is_file() or Path(path).stat().st_size > LARGEST_FILE:
             fail(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB")
         return Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
@@ -182,9 +184,10 @@ def assignments(text):
 
 
 def seeds(text):
-    found = tuple(int(word) for word in text.split(","))
+    words = text.split(",")
+    found = tuple(int(word) if re.fullmatch("[0-9]{1,16}", word) else -1 for word in words)
     if len(set(found)) < len(found) or min(found) < 0:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"'{printable(text)}' is not of the form N,... with different whole numbers")
     return found
 
 
@@ -289,7 +292,7 @@ def check(parser, plan, options):
     for base in plan.bases:
         for name, value in base.items():
             if value not in plan.vary.get(name, ()):
-                parser.error(f"--base {printable(name)}={printable(value)} is no value of --vary")
+                parser.error(f"--base {printable(name)}={printable(value)} is not one of the values of --vary")
 
 
 def check_training(parser, plan):

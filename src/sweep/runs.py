@@ -143,14 +143,15 @@ def records(folder):
     for line in reversed(tail(folder / "metrics.jsonl")):
         with contextlib.suppress(ValueError):
             record = json.loads(line)
-            if isinstance(record, dict):
+            if isinstance(record, dict) and isinstance(record.get("iter"), int):
                 yield record
 
 
 def iterations(folder):
     """How many a run makes in all; 0 if it has not begun."""
     path = folder / "settings.conf"
-    return int(dict(read_lines(path)).get("max_iters", 0)) if path.is_file() else 0
+    text = dict(read_lines(path)).get("max_iters", "") if path.is_file() else ""
+    return int(text) if re.fullmatch("[0-9]{1,16}", text) else 0
 
 
 def meanings(text):

@@ -265,11 +265,12 @@ class Sweeps(unittest.TestCase):
         self.sweep("--n-layer", "2", "--no-bias")
         _, errors = self.sweep("--n-layer=3", "--bias=false", status=2)
         self.assertIn("another n_layer: 2, and now 3", errors)
-        for words, text in ((("--seed", "3"), "chooses --seed itself"), (("--residual", "rc"), "can be given once"), (("--base", "residual=no"), "no value of"),
+        for words, text in ((("--seed", "3"), "chooses --seed itself"), (("--residual", "rc"), "can be given once"), (("--base", "residual=no"), "not one of the values of"),
                             (("--best", "x=1", "--best-seed", "1"), "is one of --seeds"), (("--best", "x=-1"), "above 0"), (("word",), "no option before"),
                             (("--vary", "learning_rate=1e-3,0.001"), "different values"), (("--best", "learning_rate=1e-3,0.001"), "different values"),
                             (("--vary", "x=\x1b,2"), "different values"), (("--compile-only",), "trains nothing"), (("--fit", "1GiB"), "trains nothing"),
                             (("--eval-iters", "0"), "no validation losses"), (("--vary", "eval_iters=10,0"), "no validation losses"),
+                            (("--seeds", "1,01"), "different whole numbers"),
                             (("--init-from=resume",), "resumes interrupted runs itself")):
             self.assertIn(text, self.sweep(*words, status=2)[1])
         self.calls()
@@ -322,6 +323,8 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(mine.read_text(), "mine")
         self.assertEqual([path.name for path in self.out.iterdir() if path.suffix == ".new"], ["runs.new"])
         table = self.folder / "notes.tsv"
+        self.assertIn("there is no file absent.sweep", self.sweep("--sweep", "absent.sweep", status=1)[1])
+        self.assertIn("is not a file of at most", self.sweep("--runs", self.folder, status=1)[1])
         for text in ("", "# Notes = some\nof\tmine\n"):
             table.write_text(text)
             self.assertIn("notes.tsv is not a table of runs", self.sweep("--runs", table, status=2)[1])
