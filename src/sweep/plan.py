@@ -198,7 +198,7 @@ def make_parser():
     add("--sweep", type=Path, help="file of options: a line `name = value` for each; options of the command line replace them")
     add("--config", type=Path, action="append", metavar="FILE", help="hc_train's config; may be repeated")
     add("--vary", type=name_and_values, action="append", metavar="NAME=VALUE,...", help="a setting and its values; may be repeated, for all "
-        "combinations. A value may bring others along: residual=rc,mhc+read_delay=true")
+        f"combinations, at most {MOST_SETTINGS}. A value may bring others along: residual=rc,mhc+read_delay=true")
     add("--best", type=positive_numbers, action="append", metavar="NAME=NUMBER,...", help="a setting that each combination has at its best value, "
         "by runs with --best-seed: the best of a list, or with one number a search by factors of two from there until both neighbours are worse. May be "
         "repeated: the next one is then chosen at the best of those before it")

@@ -255,7 +255,7 @@ class Sweep:
     def conflict(self, run):
         """Why what is in its folder is not this run; None: it is, or there is nothing."""
         folder = self.folder(run)
-        if not (folder / "settings.conf").exists() and not any(folder.glob("ckpt-[0-9]*")):
+        if not any((folder / name).exists() for name in ("settings.conf", "metrics.jsonl")) and not any(folder.glob("ckpt-[0-9]*")):
             return None
         if (folder / RECORD).is_file() and meanings(read_file(folder / RECORD)) == meanings(self.record(run)):
             return None

@@ -63,7 +63,7 @@ class Tools:
     def run(self, name, *arguments, ranks=1, fault=None, status=(0,)):
         environment = {**self.environment, **({"LD_PRELOAD": str(self.faults), "HC_FAULT": fault} if fault else {})}
         command = [*(["mpirun", "-np", str(ranks)] if ranks > 1 else []), *self.program(name, *arguments)]
-        done = subprocess.run(command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=120)
+        done = subprocess.run(command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=300)
         if done.returncode not in status:
             raise RuntimeError(f"{name} {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stderr[-400:]}")
         return done
@@ -231,7 +231,7 @@ def train_scenario(name, *options, make=make_data, ranks=1, **more):
                     half_trained, trained_again(ranks), ranks, **more)
 
 
-TWO = ("--gradient-accumulation-steps", "2", "--rank-timeout", "20")
+TWO = ("--gradient-accumulation-steps", "2", "--rank-timeout", "60")
 
 
 def make_half_run(tools, folder):

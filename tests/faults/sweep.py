@@ -20,7 +20,7 @@ from pathlib import Path
 from scenarios import OTHER_BITS, SCENARIOS, Tools, shape
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 120  # seconds until a run counts as hung
+PATIENCE = 300  # seconds until a run counts as hung, also on a busy machine
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130  # usage: also where options cannot be read, for want of memory
 OTHER_CODES = {"clEnqueue": (-4, -6, -9999), "clFinish": (-5, -14), "clCreateBuffer": (-5, -61), "clCreateKernel": (-46,), "clBuildProgram": (-6,),
                "clWaitForEvents": (-5,), "waitpid": (4,), "write": (5, 32), "fsync": (28,), "open": (2, 13), "rename": (28,)}

@@ -159,6 +159,9 @@ class Sweeps(unittest.TestCase):
         self.sweep("--n-layer", "2", "--seeds", "1", residual="rc")
         (self.out / "runs.tsv").unlink()
         self.assertIn("seed=1 has a run of other settings", self.sweep("--n-layer", "3", "--seeds", "1", residual="rc", status=2)[1])
+        (self.out / "residual=rc,seed=2").mkdir()
+        (self.out / "residual=rc,seed=2" / "metrics.jsonl").write_text("mine\n")
+        self.assertIn("seed=2 has a run of other settings", self.sweep("--seeds", "2", residual="rc", status=2)[1])
 
     def test_diverged_and_failed(self):
         table, errors = self.sweep(residual="rc,hc,wide,null,mhc+read_delay=true", status=1)
