@@ -1,5 +1,6 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"
+#include "runtime/device/pocl_cache.h"
 #include "runtime/device/profiler.h"
 #include "runtime/device/programs.h"
 #include "runtime/system/error.h"
@@ -136,10 +137,25 @@ static int choose_device(struct compute *compute, const struct compute_options *
     return 0;
 }
 
+/* What PoCL does not say of itself: that it cannot write its kernels, or that they are damaged. */
+static int prepare_pocl(const struct compute *compute) {
+    if (compute->dry || !device_is_pocl(&compute->device)) {
+        return 0;
+    }
+    const char *problem = pocl_cache_check();
+    char *folder = pocl_cache_locate();
+    if (!problem && folder) {
+        pocl_cache_mend(folder);
+        pocl_cache_explain_crashes(folder);
+    }
+    free(folder);
+    return problem ? error_set("%s", problem) : 0;
+}
+
 int compute_open(struct compute **opened, const struct compute_options *options) {
     struct compute *compute = memory_zeroed(1, sizeof(*compute));
     *opened = NULL;
-    if (choose_device(compute, options)) {
+    if (choose_device(compute, options) || prepare_pocl(compute)) {
         free(compute);
         return -1;
     }

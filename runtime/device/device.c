@@ -20,7 +20,13 @@
 #define DEVICE_TOPOLOGY_AMD                0x4037 /* cl_amd_device_attribute_query */
 #define TOPOLOGY_OF_PCI_EXPRESS            1
 
-enum { LEAST_ADDRESS_SPACE = 896 << 20 };
+/* Address space that drivers and their compilers take: for themselves, and for each thread, whose stack and heap
+ * are reserved. */
+#define DRIVER_SPACE ((size_t)1280 << 20)
+#define THREAD_SPACE ((size_t)80 << 20)
+
+/* What a limit of the address space leaves for buffers beside them, by its state before they were loaded. */
+static size_t space_for_buffers = SIZE_MAX;
 
 /* ---- describing a device */
 
@@ -95,6 +101,7 @@ static size_t plan_memory(const struct device *device, size_t reported) {
     if (!host) {
         return reported;
     }
+    host = host < space_for_buffers ? host : space_for_buffers;
     return device->native_kernels || host < reported ? host : reported;
 }
 
@@ -242,15 +249,22 @@ static bool has_cpu(const struct device *devices, size_t count) {
     return false;
 }
 
-/* Drivers and the compilers in them end the process, or hang, where they get no memory. */
+/* Drivers and the compilers in them end the process, or hang, where they get no memory. Once they are loaded they
+ * have taken their part, so that it is checked once. */
 static int check_address_space(void) {
+    static bool is_checked;
     const char *command;
-    const size_t left = host_address_space(&command);
-    return left >= LEAST_ADDRESS_SPACE
-               ? 0
-               : error_set("this process may map only %zu MiB more (%s), and OpenCL drivers with their compilers "
-                           "need %d: raise the limit",
-                           left >> 20, command, LEAST_ADDRESS_SPACE >> 20);
+    const size_t left = host_address_space(&command), least = DRIVER_SPACE + host_cores() * THREAD_SPACE;
+    if (!is_checked && left <= least) {
+        return error_set("this process may map only %zu MiB more (%s), and OpenCL drivers with their compilers and "
+                         "threads need %zu: raise the limit",
+                         left >> 20, command, least >> 20);
+    }
+    if (!is_checked && left < SIZE_MAX) {
+        space_for_buffers = left - least;
+    }
+    is_checked = true;
+    return 0;
 }
 
 int device_list(bool with_vulkan, struct device **devices, size_t *count) {

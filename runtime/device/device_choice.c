@@ -188,12 +188,35 @@ static const struct device *find(const struct device *devices, size_t count, con
     return found || !count || is_simulated(&devices[0]) ? found : &devices[0];
 }
 
+/* Names the variables that are set of those by which drivers and loaders hide devices, beginning with "; "; "" if
+ * there is none. */
+static const char *hidden_text(void) {
+    static const char *const names[] = {"OCL_ICD_VENDORS",     "OCL_ICD_FILENAMES",    "OPENCL_VENDOR_PATH",
+                                        "POCL_DEVICES",        "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                        "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",   "ZE_AFFINITY_MASK"};
+    static char text[1024];
+    text[0] = '\0';
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *value = getenv(names[i]);
+        const size_t used = strlen(text);
+        if (value) {
+            snprintf(text + used, sizeof text - used, "%s%s=%.80s", used ? ", " : "; devices may be hidden by ",
+                     names[i], value);
+        }
+    }
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "%s", used ? " in the environment: unset it to see" : "");
+    return text;
+}
+
 const char *device_missing_text(void) {
+    static char text[2048];
     const char *problem = device_pocl_problem();
-    return problem
-               ? problem
-               : "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or for the CPU PoCL or "
-                 "`pip install hctrain[cpu]`";
+    snprintf(text, sizeof text,
+             "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or for the CPU PoCL or "
+             "`pip install hctrain[cpu]`%s",
+             hidden_text());
+    return problem ? problem : text;
 }
 
 static int fail_choice(const struct device *devices, size_t count, const char *word) {
@@ -211,9 +234,9 @@ static int fail_choice(const struct device *devices, size_t count, const char *w
     }
     is_gpu
         ? error_set("there is no GPU with an OpenCL or Vulkan driver (docs/troubleshooting.md); --device cpu uses "
-                    "the processor. Devices: %s",
-                    list)
-        : error_set("no OpenCL device \"%s\"; there are: %s", word, list);
+                    "the processor. Devices: %s%s",
+                    list, hidden_text())
+        : error_set("no OpenCL device \"%s\"; there are: %s%s", word, list, hidden_text());
     return problem ? error_set("%s; %s", error_text(), problem) : -1;
 }
 

@@ -118,8 +118,8 @@ static char *find_group(const char *root, const char *controller) {
     return group;
 }
 
-/* The end of a group's path below the group that is mounted. "" where that is not around it: a container may be shown
- * other paths than those of its mounts, and the mounted group then is the nearest that can be found. */
+/* The end of a group's path below the group that is mounted. "" where that is not around it: a container may be
+ * shown other paths than those of its mounts, and the mounted group then is the nearest that can be found. */
 static const char *path_below(const char *group, const char *mounted) {
     const size_t length = strcmp(mounted, "/") ? strlen(mounted) : 0;
     const char *end = strstr(group, "/..");

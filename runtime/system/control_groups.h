@@ -11,8 +11,8 @@ struct group_limits {
 };
 
 /* Reads the limits of this process's groups and of all groups around them that it can see, of versions 1 and 2 of
- * control groups. /proc/self/mountinfo and /proc/self/cgroup say where they are. `root` is put before all paths: "",
- * or a folder that has such files. What is missing or makes no sense there limits nothing. */
+ * control groups. /proc/self/mountinfo and /proc/self/cgroup say where they are. `root` is put before all paths:
+ * "", or a folder that has such files. What is missing or makes no sense there limits nothing. */
 void control_groups_read(const char *root, struct group_limits *limits);
 
 /* How many threads a rank should start for its share of a quota of CPU time that `ranks` ranks have together: the

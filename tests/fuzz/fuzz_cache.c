@@ -1,4 +1,5 @@
-/* Any bytes as a compiled program in the cache folder, and as files of CLBlast's tuners. */
+/* Any bytes as a compiled program in the cache folder or PoCL's, and as files of CLBlast's tuners. */
+#include "runtime/device/pocl_cache.h"
 #include "runtime/device/programs.h"
 #include "runtime/files/files.h"
 #include "runtime/gemm/clblast_parameters.h"
@@ -83,6 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     locate_all(folder);
     refuse_shared(folder);
     read_program(folder);
+    pocl_cache_is_whole(data, bytes, "kernel.so");
+    pocl_cache_is_whole(data, bytes, "program.bc");
     read_parameters(folder);
     read_parameters(path_of("%s/clblast.json", folder).text);
     return 0;

@@ -20,7 +20,7 @@ static void write_file(const char *system, const char *path, const char *text) {
 
 /* Beginnings of lines of mountinfo up to the mounted group. */
 #define FIRST                  "36 31 0:32 "
-#define OTHERS                 "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /proc rw,nosuid shared:2 - proc proc rw\n"
+#define OTHERS                 "22 1 8:1 / / rw - ext4 sda1 rw\n23 22 0:5 / /proc rw shared:2 - proc proc rw\n"
 #define UNIFIED(group, folder) OTHERS FIRST group " " folder " rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 #define MEMORY(group, folder)  FIRST group " " folder " rw,nosuid - cgroup cgroup rw,memory\n"
 #define CPU(group, folder)     FIRST group " " folder " rw shared:7 master:1 - cgroup cgroup rw,cpu,cpuacct\n"

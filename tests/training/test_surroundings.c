@@ -1,4 +1,5 @@
 /* Broken pipes, full devices, caches that cannot be written, too little memory, damaged records. */
+#include "runtime/system/host.h"
 #include "tests/support/run_control.h"
 
 /* Starts a run whose stderr is a pipe; its reading end. */
@@ -63,8 +64,18 @@ RUN_TEST(caches_that_cannot_be_written_are_no_missing_device) {
     TRAIN_WITH("no-cache-in-home", ".cache", "POCL_CACHE_DIR", "XDG_CACHE_HOME", plain_home);
     TRAIN_WITH("no-cache-to-make", "/proc/nowhere", "POCL_CACHE_DIR", "XDG_CACHE_HOME=/proc/nowhere", home);
     TRAIN_WITH("no-cache-of-pocl", "a-file", pocl, cache, home);
+    TRAIN_WITH("no-files-in-cache", "/proc/self, which", "POCL_CACHE_DIR=/proc/self", cache, home); /* even root */
     TRAIN_WITH("no-cache-at-all", "a-file", "POCL_CACHE_DIR", cache, home, temporary);
 #undef TRAIN_WITH
+}
+
+RUN_TEST(variables_that_hide_devices_are_named) {
+    static const char *const environment[] = {"OCL_ICD_VENDORS=/nowhere\033", NULL};
+    start_with(&(struct child_setup){.environment = environment},
+               TRAIN_ARGUMENTS("hidden", "--max-iters", "1", "--device", "cpu"));
+    if (finish() != 0) { /* a wheel's driver is found without the loader */
+        assert_says("OCL_ICD_VENDORS=/nowhere\\x1b in the environment");
+    }
 }
 
 /* Address space that is too small for a driver's compiler, which would end the process or hang. */
@@ -80,6 +91,13 @@ RUN_TEST(too_little_address_space_is_said) {
         const pid_t child = child_start(CHILD_UNLIMITED, (const char *const[]){"/bin/sh", "-c", command, NULL});
         assert_failed(child_finish_within(child, 60.0), 1, limits[i]);
     }
+    char command[600];
+    snprintf(command, sizeof command,
+             "ulimit -v %u; exec %s --config %s --data-dir %s --out-dir %s --max-iters 1 --device cpu",
+             (1500 + 80 * host_cores()) * 1024, HC_PROGRAMS "/hc_train", scratch_path("tiny.conf"),
+             scratch_path("data"), scratch_path("enough"));
+    const pid_t child = child_start(CHILD_UNLIMITED, (const char *const[]){"/bin/sh", "-c", command, NULL});
+    assert_done(child_finish_within(child, 60.0));
 #endif
 }
 

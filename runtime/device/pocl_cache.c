@@ -1,0 +1,276 @@
+#include "runtime/device/pocl_cache.h"
+#include "runtime/device/device.h"
+#include "runtime/device/programs.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/message.h"
+#include <elf.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MOST_PATH = 4096,
+    NEEDED_BYTES = 4 << 20, /* kernels of a run take some MiB */
+    MOST_FILE_BYTES = 64 << 20,
+    MOST_DEPTH = 8, /* of folders; PoCL has five */
+};
+
+/* ---- the folder */
+
+/* Without a folder for its kernels PoCL silently offers no device, or compiles nothing. */
+static char problem[MOST_PATH + 300];
+
+const char *device_pocl_problem(void) {
+    return *problem ? problem : NULL;
+}
+
+static void set_problem(const char *folder, const char *what) {
+    snprintf(
+        problem, sizeof problem,
+        "PoCL, the OpenCL for CPUs, cannot be used: it keeps its compiled kernels in %.*s, %s; set POCL_CACHE_DIR "
+        "to a folder that can be written",
+        MOST_PATH - 1, folder, what);
+}
+
+/* Makes the folder and finds out whether a file of NEEDED_BYTES has space there, or as much as `ulimit -f` allows.
+ * Returns what is wrong; NULL: nothing. */
+static const char *try_folder(const char *folder) {
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    if (!program_cache_make(folder)) {
+        return "which cannot be written";
+    }
+    getrlimit(RLIMIT_FSIZE, &limit); /* on failure there is none */
+    const off_t bytes = limit.rlim_cur < NEEDED_BYTES ? (off_t)limit.rlim_cur : NEEDED_BYTES;
+    struct path path = path_of("%s/.hctrain-XXXXXX", folder);
+    const int file = mkostemp(path.text, O_CLOEXEC);
+    if (file < 0) {
+        return errno == ENOSPC || errno == EDQUOT ? "which has no space left" : "which cannot be written";
+    }
+    const int code = bytes > 0 ? posix_fallocate(file, 0, bytes) : 0;
+    close(file);
+    unlink(path.text);
+    return code == ENOSPC || code == EDQUOT ? "which has no space left" : NULL;
+}
+
+char *pocl_cache_locate(void) {
+    const char *chosen = getenv("POCL_CACHE_DIR");
+    if (chosen) {
+        return memory_string(chosen);
+    }
+    char *ours = program_cache_locate(NULL); /* PoCL's is beside it */
+    char *folder = ours ? memory_format("%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours) : NULL;
+    free(ours);
+    return folder;
+}
+
+/* Makes the folder, or accepts it if it is one that only this user can write. */
+static bool claim_folder(const char *path) {
+    struct stat status;
+    if (!mkdir(path, 0700)) {
+        return true;
+    }
+    return errno == EEXIST && !lstat(path, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+           !(status.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* A private folder for PoCL's kernels below the temporary folder; one per user, so that it is found again. */
+static void move_cache(void) {
+    const char *base = getenv("TMPDIR"), *wrong;
+    if (!base || *base != '/') {
+        base = "/tmp";
+    }
+    struct path path = path_of("%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
+    if (!claim_folder(path.text)) {
+        path = path_of("%s/hctrain-pocl-XXXXXX", base);
+        if (!mkdtemp(path.text)) {
+            set_problem(base, "which cannot be written");
+            return;
+        }
+    }
+    if ((wrong = try_folder(path.text)) != NULL) {
+        set_problem(path.text, wrong);
+    }
+    setenv("POCL_CACHE_DIR", path.text, 0);
+}
+
+/* A folder that the user chose is not replaced. */
+void pocl_cache_prepare(void) {
+    const char *chosen = getenv("POCL_CACHE_DIR");
+    if (chosen && !*chosen) {
+        unsetenv("POCL_CACHE_DIR"); /* PoCL takes "" for a path */
+        chosen = NULL;
+    }
+    if (chosen) {
+        pocl_cache_check();
+        return;
+    }
+    char *folder = pocl_cache_locate();
+    if (!folder || try_folder(folder)) {
+        move_cache();
+    }
+    free(folder);
+}
+
+const char *pocl_cache_check(void) {
+    char *folder = pocl_cache_locate();
+    const char *wrong = folder ? try_folder(folder) : NULL;
+    problem[0] = folder ? '\0' : problem[0];
+    if (wrong) {
+        set_problem(folder, wrong);
+    }
+    free(folder);
+    return device_pocl_problem();
+}
+
+/* ---- damage */
+
+/* Whether there is a run of `least` zero bytes that begins at a multiple of `step`. */
+static bool has_zeros(const unsigned char *data, size_t bytes, size_t least, size_t step) {
+    static const unsigned char zeros[4096];
+    for (size_t at = 0; at < bytes && bytes - at >= least; at += step) {
+        if (!memcmp(data + at, zeros, least)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A library ends with its table of sections; no page of it is all zeros. Only those of this machine are known. */
+static bool is_whole_library(const unsigned char *data, size_t bytes) {
+    Elf64_Ehdr header;
+    Elf64_Shdr section;
+    if (bytes < sizeof header || memcmp(data, ELFMAG, SELFMAG)) {
+        return false;
+    }
+    memcpy(&header, data, sizeof header);
+    if (header.e_ident[EI_CLASS] != ELFCLASS64) {
+        return true;
+    }
+    const size_t table = (size_t)header.e_shnum * sizeof section;
+    if (header.e_shentsize != sizeof section || header.e_shstrndx >= header.e_shnum || header.e_shoff > bytes ||
+        bytes - header.e_shoff < table) {
+        return false;
+    }
+    memcpy(&section, data + header.e_shoff + header.e_shstrndx * sizeof section, sizeof section);
+    return section.sh_type == SHT_STRTAB && !has_zeros(data, bytes, 4096, 4096);
+}
+
+/* Bitcode is a number and blocks: a word that says so, their length in words, and as many words. It has no long
+ * runs of zeros. */
+static bool is_whole_bitcode(const unsigned char *data, size_t bytes) {
+    static const unsigned char magic[] = {'B', 'C', 0xC0, 0xDE};
+    uint32_t words[2];
+    size_t at = sizeof magic;
+    if (bytes <= sizeof magic || memcmp(data, magic, sizeof magic)) {
+        return false;
+    }
+    while (bytes - at >= sizeof words) {
+        memcpy(words, data + at, sizeof words);
+        at += sizeof words;
+        const size_t length = le32toh(words[1]);
+        if ((le32toh(words[0]) & 3) != 1 || (bytes - at) / 4 < length) {
+            return false;
+        }
+        at += length * 4;
+    }
+    return at == bytes && !has_zeros(data, bytes, 64, 4);
+}
+
+bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *name) {
+    const char *end = strrchr(name, '.');
+    if (end && !strcmp(end, ".so")) {
+        return is_whole_library(data, bytes);
+    }
+    return !end || strcmp(end, ".bc") != 0 || is_whole_bitcode(data, bytes);
+}
+
+struct search {
+    const char *folder;
+    int depth;
+    size_t removed;
+};
+
+/* Removes a damaged file, or searches a folder. What is neither, or cannot be read, stays. */
+static int mend(void *context, const char *name) {
+    struct search *search = context;
+    struct path path = path_of("%s/%s", search->folder, name);
+    struct stat status;
+    char *data;
+    size_t bytes;
+    if (lstat(path.text, &status)) {
+        return 0;
+    }
+    if (S_ISDIR(status.st_mode) && search->depth < MOST_DEPTH) {
+        struct search inner = {.folder = path.text, .depth = search->depth + 1};
+        files_each(path.text, mend, &inner);
+        search->removed += inner.removed;
+    } else if (S_ISREG(status.st_mode) && strchr(name, '.') &&
+               files_read(path.text, MOST_FILE_BYTES, &data, &bytes) == 0) {
+        search->removed += !pocl_cache_is_whole((unsigned char *)data, bytes, name) && unlink(path.text) == 0;
+        free(data);
+    }
+    return 0;
+}
+
+size_t pocl_cache_mend(const char *folder) {
+    struct search search = {.folder = folder};
+    files_each(folder, mend, &search);
+    error_clear();
+    if (search.removed) {
+        message_print(stderr,
+                      "warning  kernels that PoCL had compiled were damaged, and are compiled again: %zu in %s\n",
+                      search.removed, folder);
+    }
+    return search.removed;
+}
+
+/* ---- crashes */
+
+static char crash_text[MOST_PATH + 400];
+
+static struct crash {
+    int number;
+    struct sigaction before;
+} crashes[] = {{.number = SIGABRT}, {.number = SIGBUS}, {.number = SIGSEGV}, {.number = SIGILL}};
+
+/* Then what happened without this handler does. */
+static void explain(int number) {
+    if (write(STDERR_FILENO, crash_text, strlen(crash_text)) >= 0) {
+        crash_text[0] = '\0'; /* other threads may crash, too */
+    }
+    for (size_t i = 0; i < COUNT(crashes); i++) {
+        if (crashes[i].number == number) {
+            sigaction(number, &crashes[i].before, NULL);
+        }
+    }
+    raise(number); /* which is blocked until this handler has returned */
+}
+
+void pocl_cache_explain_crashes(const char *folder) {
+    const bool is_installed = *crash_text != '\0';
+    char shown[MOST_PATH];
+    snprintf(shown, sizeof shown, "%s", folder);
+    for (char *at = shown; *at; at++) {
+        *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at; /* a terminal obeys control characters */
+    }
+    snprintf(crash_text, sizeof crash_text,
+             "\nhctrain: this process has crashed while it used PoCL, the OpenCL for CPUs. If that happens again, "
+             "remove "
+             "PoCL's compiled kernels, which may be damaged: %s\n",
+             shown);
+    for (size_t i = 0; !is_installed && i < COUNT(crashes); i++) {
+        struct sigaction action = {.sa_handler = explain};
+        sigemptyset(&action.sa_mask);
+        sigaction(crashes[i].number, &action, &crashes[i].before);
+    }
+}

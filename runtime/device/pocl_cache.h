@@ -1,0 +1,28 @@
+/* The folder in which PoCL keeps the kernels that it has compiled: where it is, whether PoCL can write there, and
+ * what a failure of power has left of its files. PoCL trusts them: it aborts, or crashes, where one is damaged. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Chooses a folder that can be written, by POCL_CACHE_DIR in the environment, unless the user has chosen one.
+ * device_pocl_problem has the reason if there is none. */
+void pocl_cache_prepare(void);
+
+/* The folder, which the caller frees; NULL if there is none. */
+char *pocl_cache_locate(void);
+
+/* Checks again whether the folder can be written: a disk may become full. Returns device_pocl_problem's text, or
+ * NULL. */
+const char *pocl_cache_check(void);
+
+/* Removes damaged files, which PoCL then compiles again, and prints a warning that names the folder. Returns how
+ * many were removed. Reads all files: some milliseconds for some hundreds of them. */
+size_t pocl_cache_mend(const char *folder);
+
+/* Whether a file of the cache, a library or LLVM bitcode by the end of its name, is whole as far as its structure
+ * shows: neither cut off nor zeroed in parts. True for other kinds of files. */
+bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *name);
+
+/* From here on a crash of this process prints that damaged kernels in this folder may be the cause. */
+void pocl_cache_explain_crashes(const char *folder);
