@@ -186,21 +186,11 @@ static const struct tensor_info *find_theirs(const struct tensor_files *files, c
     return info;
 }
 
-static void print_shape(const struct tensor_info *info, char *text, size_t size) {
-    size_t length = (size_t)snprintf(text, size, "[");
-    for (unsigned i = 0; i < info->rank && length < size; i++) {
-        length += (size_t)snprintf(text + length, size - length, "%s%" PRIu64, i ? ", " : "", info->shape[i]);
-    }
-    if (length < size) {
-        snprintf(text + length, size - length, "]");
-    }
-}
-
 static int check_tensor(const struct tensor_files *files, const struct model_config *config, size_t tensor) {
     const struct tensor_info wanted = info_of(config, tensor);
     const struct safetensors *file;
     const struct tensor_info *info = find_theirs(files, config, tensor, &file);
-    char name[2][MOST_NAME], shape[2][200];
+    char name[2][MOST_NAME];
     if (!info) {
         name_theirs(config, tensor, 0, name[0]);
         name_theirs(config, tensor, 3, name[1]);
@@ -210,15 +200,7 @@ static int check_tensor(const struct tensor_files *files, const struct model_con
             name[0], name[1], config->n_layer,
             tensor / KINDS == top_of(config) ? " with hc_head (give another --stream-reduce)" : "");
     }
-    if (info->rank != wanted.rank || memcmp(info->shape, wanted.shape, info->rank * sizeof *info->shape) != 0) {
-        print_shape(info, shape[0], sizeof shape[0]);
-        print_shape(&wanted, shape[1], sizeof shape[1]);
-        return error_set(
-            "tensor '%s' has shape %s, and the model needs %s: give the --n-streams and --n-embd of the "
-            "file",
-            info->name, shape[0], shape[1]);
-    }
-    return 0;
+    return weights_check_shape(info, &wanted, "give the --n-streams and --n-embd of the file");
 }
 
 /* What the file has and the model has no place for: the top, or the layer behind the last one. */

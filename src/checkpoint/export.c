@@ -155,7 +155,8 @@ static int prepare(const struct export_settings *settings, struct export *export
         add_tokens(settings->checkpoint, &export->source_config);
     }
     if (choose_model(settings, &export->source_config, &export->config) ||
-        (files_are_same(settings->checkpoint, settings->out) && error_set("--out is the checkpoint itself")) ||
+        (files_are_same(settings->checkpoint, settings->out) &&
+         error_set("--out is the checkpoint itself: choose another folder")) ||
         check_target(settings->out)) {
         return -1;
     }

@@ -200,7 +200,8 @@ static int fail_value(const char *key, const json_t *value, const char *text) {
 
 /* ---- from theirs */
 
-static const struct family *find_family(const char *model_type) {
+static const struct family *find_family(const json_t *type) {
+    const char *model_type = json_string_value(type);
     char names[80] = "";
     for (size_t i = 0; i < FAMILIES; i++) {
         if (model_type && strcmp(model_type, families[i].model_type) == 0) {
@@ -209,8 +210,9 @@ static const struct family *find_family(const char *model_type) {
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%s'", i ? ", " : "",
                  families[i].model_type);
     }
-    error_set("model_type is '%.60s': of Hugging Face's models only %s can be read",
-              model_type ? model_type : "no text", names);
+    char *help = memory_format("of Hugging Face's models only %s can be read", names);
+    fail_value("model_type", type, help);
+    free(help);
     return NULL;
 }
 
@@ -219,7 +221,7 @@ static int read_key(const struct key *key, const json_t *value, json_t *ours) {
                                          "it must be a number from 0", "it must be true or false"};
     const double number = json_number_value(value);
     if (!value && !key->absent) {
-        return error_set("'%s' is missing", key->theirs);
+        return error_set("'%s' is missing, and the model cannot be read without it", key->theirs);
     }
     if (!value) {
         if (*key->absent) {
@@ -234,9 +236,8 @@ static int read_key(const struct key *key, const json_t *value, json_t *ours) {
     if (!fits) {
         return fail_value(key->theirs, value, wanted[key->type]);
     }
-    return json_object_set(ours, key->ours, (json_t *)(uintptr_t)value)
-               ? error_set("'%s' cannot be kept", key->theirs)
-               : 0;
+    json_object_set(ours, key->ours, (json_t *)(uintptr_t)value);
+    return 0;
 }
 
 static int check_fixed(const struct family *family, const json_t *theirs) {
@@ -377,7 +378,7 @@ static void read_tokenizer(const json_t *theirs, json_t *ours) {
 }
 
 json_t *hugging_face_to_ours(const json_t *theirs) {
-    const struct family *family = find_family(json_string_value(json_object_get(theirs, "model_type")));
+    const struct family *family = find_family(json_object_get(theirs, "model_type"));
     if (!family) {
         return NULL;
     }

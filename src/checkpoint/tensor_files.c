@@ -35,7 +35,7 @@ static int open_named(struct tensor_files *files, const char *folder, const json
         if (!is_plain(name)) {
             return error_set("%s: the file of tensor '%.100s' is '%.60s', which is not a plain name that ends with "
                              ".safetensors",
-                             files->path.text, tensor, name ? name : "no text");
+                             files->path.text, tensor, name ? name : "(no string)");
         }
         if (json_object_get(numbers, name)) {
             continue;
@@ -54,19 +54,27 @@ static int open_named(struct tensor_files *files, const char *folder, const json
 
 /* Index and files must name the same tensors at the same places. */
 static int check_places(const struct tensor_files *files, const json_t *map, const json_t *numbers) {
-    size_t there = 0;
+    static const char help[] = "copy the folder's files again";
+    const char *tensor;
+    json_t *value;
     for (size_t i = 0; i < files->count; i++) {
-        for (size_t j = 0; j < safetensors_count(files->files[i]); j++, there++) {
-            const char *tensor = safetensors_at(files->files[i], j)->name;
-            const char *name = json_string_value(json_object_get(map, tensor));
-            if (!name || json_integer_value(json_object_get(numbers, name)) != (json_int_t)i) {
-                return error_set("%s has not tensor '%.100s' where the files have it", files->path.text, tensor);
+        for (size_t j = 0; j < safetensors_count(files->files[i]); j++) {
+            const char *name = safetensors_at(files->files[i], j)->name;
+            const char *place = json_string_value(json_object_get(map, name));
+            if (!place || json_integer_value(json_object_get(numbers, place)) != (json_int_t)i) {
+                return error_set("%s: tensor '%.100s' is in another file than %s: %s", files->path.text, name,
+                                 place ? place : "those that it names for tensors", help);
             }
         }
     }
-    return there == json_object_size(map) ? 0
-                                          : error_set("%s names %zu tensors, of which its files have %zu",
-                                                      files->path.text, json_object_size(map), there);
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, value) {
+        const char *name = json_string_value(value);
+        const size_t file = (size_t)json_integer_value(json_object_get(numbers, name));
+        if (!safetensors_find(files->files[file], tensor)) {
+            return error_set("%s: tensor '%.100s' is not in %s: %s", files->path.text, tensor, name, help);
+        }
+    }
+    return 0;
 }
 
 static int open_index(struct tensor_files *files, const char *folder) {

@@ -40,24 +40,35 @@ struct tensor_info weights_tensor(const struct parameter *parameter) {
     return info;
 }
 
-static bool has_shape(const struct tensor_info *info, const struct tensor_info *wanted) {
-    struct tensor_info measured = *wanted;
-    tensor_measure(&measured);
-    if (info->rank != wanted->rank || memcmp(info->shape, wanted->shape, info->rank * sizeof *info->shape) != 0) {
-        error_set("tensor '%s' has another shape than the model (%" PRIu64 " elements where %" PRIu64
-                  " are expected)",
-                  info->name, info->elements, measured.elements);
-        return false;
+static void print_shape(const struct tensor_info *info, char *text, size_t size) {
+    size_t length = (size_t)snprintf(text, size, "[");
+    for (unsigned i = 0; i < info->rank && length < size; i++) {
+        length += (size_t)snprintf(text + length, size - length, "%s%" PRIu64, i ? ", " : "", info->shape[i]);
     }
-    return true;
+    if (length < size) {
+        snprintf(text + length, size - length, "]");
+    }
 }
+
+int weights_check_shape(const struct tensor_info *info, const struct tensor_info *wanted, const char *help) {
+    char shape[2][200];
+    if (info->rank == wanted->rank && memcmp(info->shape, wanted->shape, info->rank * sizeof *info->shape) == 0) {
+        return 0;
+    }
+    print_shape(info, shape[0], sizeof shape[0]);
+    print_shape(wanted, shape[1], sizeof shape[1]);
+    return error_set("tensor '%.100s' has shape %s, and the model needs %s: %s", info->name, shape[0], shape[1],
+                     help);
+}
+
+static const char another_model[] = "the file belongs to another model than config.json";
 
 /* The tensor if it was found with the shape that is wanted; NULL with an error. */
 static const struct tensor_info *require(const struct tensor_info *info, const struct tensor_info *wanted) {
     if (!info) {
-        error_set("tensor '%s' is missing: the file belongs to another model", wanted->name);
+        error_set("tensor '%.100s' is missing: %s", wanted->name, another_model);
     }
-    return info && has_shape(info, wanted) ? info : NULL;
+    return info && weights_check_shape(info, wanted, another_model) == 0 ? info : NULL;
 }
 
 const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted) {
@@ -117,7 +128,7 @@ static int check_nothing_else(const struct weights *weights) {
         const struct tensor_info *info = tensor_files_at(weights->files, i);
         if (info->elements > 0 && !hugging_face_ignores(info->name) && strcmp(info->name, head_name) != 0 &&
             !is_part(weights, info->name)) {
-            return error_set("tensor '%.100s' is not part of this model", info->name);
+            return error_set("tensor '%.100s' is not part of this model: %s", info->name, another_model);
         }
     }
     return 0;
@@ -131,7 +142,7 @@ static int check_head(const struct weights *weights, const struct stored *embedd
     if (!head || !weights->config->tie_embeddings) {
         return 0;
     }
-    if (!has_shape(head, embedding->infos[0])) {
+    if (weights_check_shape(head, embedding->infos[0], another_model)) {
         return -1;
     }
     float *rows = memory_allocate(2 * width, sizeof *rows);
@@ -211,8 +222,8 @@ static int check(struct weights *weights) {
     const char *path = tensor_files_path(weights->files);
     struct stored stored;
     if (!weights->hugging_face && tensor_files_count(weights->files) != parameters->count) {
-        return error_set("%s has %zu tensors, the model %zu: it belongs to another model", path,
-                         tensor_files_count(weights->files), parameters->count);
+        return error_set("%s has %zu tensors, the model %zu: %s", path, tensor_files_count(weights->files),
+                         parameters->count, another_model);
     }
     for (size_t i = 0; i < parameters->count; i++) {
         if (find(weights, &parameters->table[i], &stored)) {

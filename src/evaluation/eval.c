@@ -1,5 +1,6 @@
 #include "src/evaluation/eval.h"
 #include "runtime/files/files.h"
+#include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/token_file.h"
 #include "runtime/files/token_shards.h"
@@ -80,6 +81,9 @@ static int check_task_usage(const struct eval_settings *settings) {
 static int check_usage(const struct eval_settings *settings) {
     if (!settings->checkpoint) {
         return error_set("--checkpoint is needed; see hc_eval --help");
+    }
+    if (settings->data && !*settings->data) {
+        return error_set("--data is empty: give the folder with train.bin and val.bin");
     }
     if ((settings->data != NULL) == (settings->documents.count > 0)) {
         return error_set("%s: give either --data DIR with token files, or files of documents; see hc_eval --help",
@@ -352,6 +356,16 @@ static int report_split(struct evaluation *evaluation) {
     return status;
 }
 
+/* Nothing was scored. */
+static int fail_empty(const struct evaluation *evaluation, const char *what) {
+    const struct documents_settings *documents = &evaluation->settings->documents;
+    const char *name = input_name(documents->names[0]);
+    return documents->count == 1
+               ? error_set("%s has no %s: it is empty, or has blank lines only", name, what)
+               : error_set("%s and %zu more files have no %s: they are empty, or have blank lines only", name,
+                           documents->count - 1, what);
+}
+
 /* ---- documents */
 
 /* Counts a document, and writes its line, with the results, which it takes, to --per-document. */
@@ -390,7 +404,7 @@ static void print_documents(const struct evaluation *evaluation) {
 
 static int report_documents(struct evaluation *evaluation) {
     if (evaluation->document_count == 0) {
-        return error_set("no documents in what was given");
+        return fail_empty(evaluation, "documents");
     }
     json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
     perplexity_put(&evaluation->total, results);
@@ -468,7 +482,7 @@ static int report_questions(struct evaluation *evaluation) {
     struct task_metric metrics[TASK_METRICS];
     const size_t count = task_metrics(evaluation, metrics);
     if (evaluation->scores.questions == 0) {
-        return error_set("no questions in what was given");
+        return fail_empty(evaluation, "questions");
     }
     json_t *results =
         json_pack("{s:s, s:I, s:I, s:I}", "task", task_name((enum task)evaluation->settings->task), "shots",

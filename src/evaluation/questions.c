@@ -10,13 +10,26 @@
 
 /* ---- fields */
 
+/* Fails if a field is absent. */
+static int fail_absent(const char *name) {
+    return error_set("no field '%s': is this a file of the data set of --task?", name);
+}
+
+/* The string of a value without NUL; NULL for others. */
+static const char *text_of(const json_t *value) {
+    const char *text = json_string_value(value);
+    return text && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
 /* The string in a field; NULL with an error text. */
 static const char *text_at(const json_t *fields, const char *name) {
     const json_t *value = json_object_get(fields, name);
-    if (!json_is_string(value)) {
-        error_set(value ? "field '%s' is not a string" : "no field '%s'", name);
+    if (!value) {
+        fail_absent(name);
+    } else if (!text_of(value)) {
+        error_set("field '%s' is not a string%s", name, json_is_string(value) ? " without NUL" : "");
     }
-    return json_string_value(value);
+    return text_of(value);
 }
 
 /* The strings in fields `names` [count]. */
@@ -34,7 +47,7 @@ static const json_t *list_at(const json_t *fields, const char *name) {
     const json_t *list = json_object_get(fields, name), *element;
     size_t i;
     if (!json_is_array(list)) {
-        error_set(list ? "field '%s' is not a list" : "no field '%s'", name);
+        list ? error_set("field '%s' is not a list", name) : fail_absent(name);
         return NULL;
     }
     if (json_array_size(list) < 1 || json_array_size(list) > QUESTION_MOST_CHOICES) {
@@ -43,8 +56,9 @@ static const json_t *list_at(const json_t *fields, const char *name) {
         return NULL;
     }
     json_array_foreach(list, i, element) {
-        if (!json_is_string(element)) {
-            error_set("field '%s': element %zu is not a string", name, i);
+        if (!text_of(element)) {
+            error_set("field '%s': element %zu is not a string%s", name, i,
+                      json_is_string(element) ? " without NUL" : "");
             return NULL;
         }
     }
@@ -54,11 +68,11 @@ static const json_t *list_at(const json_t *fields, const char *name) {
 /* A whole number, or its digits as a string, that counts the choices from `first`. */
 static int label_at(const json_t *fields, const char *name, int first, struct question *question) {
     const json_t *value = json_object_get(fields, name);
-    const char *digits = json_string_value(value);
+    const char *digits = text_of(value);
     char *end = NULL;
     double number = json_is_number(value) ? json_number_value(value) : digits ? strtod(digits, &end) : (double)NAN;
     if (!value) {
-        return error_set("no field '%s'", name);
+        return fail_absent(name);
     }
     if (digits && (!*digits || strspn(digits, "0123456789") != strlen(digits))) {
         number = (double)NAN;
@@ -242,7 +256,7 @@ static int read_arc(const json_t *fields, struct question *question) {
         return -1;
     }
     if (!json_is_object(choices)) {
-        return error_set(choices ? "field 'choices' is not an object ({...})" : "no field 'choices'");
+        return choices ? error_set("field 'choices' is not an object ({...})") : fail_absent("choices");
     }
     if (!(texts = list_at(choices, "text")) || !(labels = list_at(choices, "label"))) {
         return error_prefix("choices");
@@ -306,8 +320,8 @@ bool task_is_greedy(enum task task) {
 
 int question_read(enum task task, const char *line, size_t bytes, struct question *question) {
     json_error_t error;
-    *question =
-        (struct question){.fields = json_loadb(line, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error)};
+    *question = (struct question){
+        .fields = json_loadb(line, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &error)};
     if (!question->fields) {
         return error_set("not JSON at byte %d: %s", error.position, error.text);
     }

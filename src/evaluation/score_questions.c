@@ -109,9 +109,10 @@ static int put_examples(struct batch *batch, const struct question *question) {
             taken++;
         }
     }
-    return taken == shots
-               ? 0
-               : error_set("there are %" PRIu64 " examples for it, and --shots is %" PRIu64, taken, shots);
+    return taken == shots ? 0
+                          : error_set("there are %" PRIu64 " examples for it, and --shots is %" PRIu64
+                                      ": give fewer --shots, or more examples with --shots-file",
+                                      taken, shots);
 }
 
 static void free_examples(struct examples *examples) {
@@ -133,10 +134,13 @@ static int add_request(struct batch *batch, uint32_t first, const struct token_l
                  context = begins + before->count, scored = after->count > from ? after->count - from : 0,
                  skipped = context + scored > most ? context + scored - most : 0;
     if (scored == 0 || context == 0) {
-        return error_set("no tokens are left for the %s", scored == 0 ? "choice" : "context");
+        return error_set("no tokens are left for the %s: %s", scored == 0 ? "choice" : "context",
+                         scored == 0 ? "it is encoded together with the end of the context"
+                                     : "it has white space only, which belongs to the choice");
     }
     if (scored >= most) {
-        return error_set("a continuation has %zu tokens, and the model a context of %zu", scored, most - 1);
+        return error_set("a continuation has %zu tokens, and the model a context of %zu: leave out this question",
+                         scored, most - 1);
     }
     memory_reserve((void **)&batch->ids, &batch->token_capacity, batch->tokens + most, sizeof *batch->ids);
     memory_reserve((void **)&batch->list, &batch->request_capacity, batch->requests + 1, sizeof *batch->list);

@@ -192,9 +192,10 @@ int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_f
     struct loss_window *windows = memory_allocate(most, sizeof *windows);
     double sum = 0.0;
     *tokens = places > 0 ? token_file_count_targets(file, 1, places) : 0;
-    int status = places == 0   ? error_set("the token file has one token only: there is nothing to predict")
-                 : *tokens > 0 ? 0
-                               : error_set("all tokens of the token file are prompts: there is nothing to predict");
+    int status = *tokens > 0 ? 0
+                             : error_set("%s has nothing to predict: %s", token_file_name(file),
+                                         places == 0 ? "it has one token only, and the first one is not predicted"
+                                                     : "all of its tokens but the first are prompts");
     for (uint64_t done = 0; status == 0 && done < places; done += most * length) {
         const uint64_t count = places - done < most * length ? places - done : most * length;
         const struct score_round round = {ranks, progress, "tokens", done, done + count, places, done, count};

@@ -4,6 +4,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -406,8 +407,10 @@ int sample_run(struct gpt *gpt, const struct sample_settings *settings, const in
     struct sampling sampling = {.gpt = gpt, .settings = settings, .sink = sink};
     int status = 0;
     if (prompt_count < 1 || settings->vocabulary > (size_t)gpt->config.vocab_size) {
-        return error_set("a prompt of %zu tokens and a vocabulary of %zu will not do", prompt_count,
-                         settings->vocabulary);
+        return error_set(
+            "a prompt of %zu tokens, and %zu tokens to choose from: there must be one at least, and at "
+            "most the %" PRId64 " of the model",
+            prompt_count, settings->vocabulary, gpt->config.vocab_size);
     }
     sampling_create(gpt, &sampling);
     for (int64_t first = 0; first < settings->samples && status == 0 && !interrupt_requested();

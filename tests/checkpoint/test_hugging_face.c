@@ -84,7 +84,7 @@ UNIT_TEST(keys_of_theirs_become_ours) {
 UNIT_TEST(what_changes_the_function_is_refused) {
     static const char *const cases[][2] = {
         {MODEL("smollm3", ""),
-         "model_type is 'smollm3': of Hugging Face's models only 'gpt2', 'llama', 'qwen2', 'qwen3'"},
+         "'model_type' is \"smollm3\": of Hugging Face's models only 'gpt2', 'llama', 'qwen2', 'qwen3'"},
         {"{\"model_type\": \"llama\"}", "'num_hidden_layers' is missing"},
         {MODEL("llama", ", \"hidden_act\": \"gelu\""), "'hidden_act' is \"gelu\": gated MLPs have SiLU"},
         {MODEL("llama", ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}"),

@@ -366,8 +366,9 @@ UNIT_TEST(other_models_are_refused) {
         {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is not part of this model"},
         {{.drop = "transformer.h.1.mlp.c_fc.bias"}, "tensor 'transformer.h.1.mlp.c_fc.bias' is missing"},
         {{.swap = "transformer.h.0.attn.c_attn.weight"},
-         "tensor 'transformer.h.0.attn.c_attn.weight' has another shape"},
-        {{.swap = "transformer.wte.weight"}, "tensor 'transformer.wte.weight' has another shape"},
+         "tensor 'transformer.h.0.attn.c_attn.weight' has shape [48, 16], and the model needs [16, 48]: the file "
+         "belongs to"},
+        {{.swap = "transformer.wte.weight"}, "tensor 'transformer.wte.weight' has shape [16, 33]"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         make_changed(cases[i].change);
@@ -454,10 +455,11 @@ UNIT_TEST(hostile_indexes_are_refused) {
         {", \"a\": \"/etc/a.safetensors\"", false, "which is not a plain name"},
         {", \"a\": \".safetensors\"", false, "which is not a plain name"},
         {", \"a\": \"config.json\"", false, "which is not a plain name that ends with .safetensors"},
-        {", \"a\": 3", false, "the file of tensor 'a' is 'no text'"},
+        {", \"a\": 3", false, "the file of tensor 'a' is '(no string)'"},
         {", \"a\": \"none.safetensors\"", false, "divided/none.safetensors: No such file"},
-        {", \"a\": \"model-00001-of-00002.safetensors\"", false, "tensors, of which its files have"},
-        {"", true, "where the files have it"},
+        {", \"a\": \"model-00001-of-00002.safetensors\"", false,
+         "tensor 'a' is not in model-00001-of-00002.safetensors: copy"},
+        {"", true, "is in another file than model-00001-of-00002.safetensors"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct model_config config;
@@ -480,9 +482,9 @@ UNIT_TEST(hostile_indexes_are_refused) {
 
 UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
     static const char *const cases[][2] = {
-        {"{\"model_type\": \"mistral\"}",
-         "model_type is 'mistral': of Hugging Face's models only 'gpt2', 'llama', 'qwen2', 'qwen3' can be read"},
-        {"{\"model_type\": 2}", "model_type is 'no text'"},
+        {"{\"model_type\": \"mistral\"}", "'model_type' is \"mistral\": of Hugging Face's models only 'gpt2', "
+                                          "'llama', 'qwen2', 'qwen3' can be read"},
+        {"{\"model_type\": 2}", "'model_type' is 2: of Hugging Face's models only"},
         {"{\"model_type\": \"gpt2\"}", "'n_layer' is missing"},
         {GPT2(2, 2, ", \"activation_function\": \"relu\""), "'activation_function' is \"relu\": only GELU"},
         {GPT2(2, 2, ", \"activation_function\": null"), "'activation_function' is "},

@@ -524,6 +524,9 @@ UNIT_TEST(test_an_error_of_rank_0_is_everybodys) {
 UNIT_TEST(test_wrong_usage_is_explained) {
     assert_failed(CHILD_RUN(eval_program, scratch_path("first.txt")), USAGE, "--checkpoint is needed");
     REFUSED(USAGE, "nothing to score", "--limit", "1");
+    REFUSED(USAGE, "--data is empty: give the folder", "--data", "");
+    assert_failed(CHILD_RUN(eval_program, "--checkpoint", "", scratch_path("first.txt")), FAILED,
+                  "the name of the checkpoint's folder is empty");
     REFUSED(USAGE, "token files and documents at once", "--data", scratch_path("data"), scratch_path("first.txt"));
     REFUSED(USAGE, "--per-document is for documents", "--data", scratch_path("data"), "--per-document", "each");
     REFUSED(USAGE, "--eval-iters is for token files", "--eval-iters", "3", scratch_path("first.txt"));
@@ -551,7 +554,8 @@ UNIT_TEST(test_bad_documents_leave_nothing) {
     UNWRITTEN("other.jsonl:1: no field 'body'; there is 'text'", "--field", "body", scratch_path("other.jsonl"));
     UNWRITTEN("list.jsonl:1: not a JSON object", scratch_write("list.jsonl", list, sizeof list - 1));
     UNWRITTEN("nowhere.txt", scratch_path("nowhere.txt"));
-    UNWRITTEN("no documents", scratch_write("empty.jsonl", "\n\n", 2));
+    UNWRITTEN("empty.jsonl has no documents: it is empty, or has blank lines only",
+              scratch_write("empty.jsonl", "\n\n", 2));
     UNWRITTEN("--documents", scratch_path("first.txt"), scratch_path("half.jsonl"));
 }
 
@@ -599,6 +603,12 @@ UNIT_TEST(test_waiting_for_text_can_be_interrupted) {
     assert_failed(child_finish_within(child, 20.0), 130, "interrupted, nothing written");
     assert_int_equal(scratch_entries(scratch_path("waiting")), 0);
     close(writer);
+}
+
+UNIT_TEST(test_a_token_alone_is_refused) {
+    assert_int_equal(files_make_folder(scratch_path("one")), 0);
+    scratch_write("one/val.bin", "a", 2);
+    REFUSED(FAILED, "one/val.bin has nothing to predict: it has one token only", "--data", scratch_path("one"));
 }
 
 UNIT_TEST(test_bad_places_are_refused) {

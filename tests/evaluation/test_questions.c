@@ -115,7 +115,7 @@ UNIT_TEST(test_other_lines_are_refused) {
         {TASK_PIQA, PIQA("\"sol2\": \"b\", \"label\": true"), "field 'label' is not one of the choices"},
         {TASK_PIQA, PIQA("\"sol2\": \"b\", \"label\": \"0x1\""), "field 'label' is not one of the choices"},
         {TASK_PIQA, PIQA("\"sol2\": \"b\", \"label\": 1e99999"), "not JSON at byte"},
-        {TASK_LAMBADA, "{\"text\": \"a\\u0000 b\"}", "not JSON at byte"},
+        {TASK_LAMBADA, "{\"text\": \"a\\u0000 b\"}", "field 'text' is not a string without NUL"},
         {TASK_LAMBADA, "{\"text\": \"\\ud800 b\"}", "not JSON at byte"},
         {TASK_LAMBADA, "{\"text\": \"\"}", "field 'text' has no last word"},
         {TASK_LAMBADA, "{\"text\": \"a \"}", "field 'text' has no last word"},
