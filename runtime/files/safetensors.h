@@ -47,8 +47,8 @@ const struct tensor_info *safetensors_at(const struct safetensors *file, size_t 
 const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */
 
 /* Reads elements [first, first + count) of a tensor, converted to float (F32, F64, F16, BF16) or int32 (I32, I64 if
- * in range, U16, U8). BOOL, which files may have beside what is wanted, ranges outside of the tensor, and floats that
- * are infinite or NaN are errors. */
+ * in range, U16, U8). BOOL, which files may have beside what is wanted, ranges outside of the tensor, and floats
+ * that are infinite or NaN are errors. */
 int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, float *values);
 int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,

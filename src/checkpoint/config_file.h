@@ -6,8 +6,8 @@
 
 /* Reads and checks <folder>/config.json. 0, or -1 with an error that names the file, or, if a run directory was
  * given, the checkpoints in it. Hugging Face's models become plain residual (rc) models, and hugging_face_rows is
- * set; other models of theirs are refused, as are switches that change what these compute. Which tokens begin and end
- * their texts is what generation_config.json says, where it does. */
+ * set; other models of theirs are refused, as are switches that change what these compute. Tokens that begin and
+ * end their texts are those of generation_config.json, where it has them. */
 int config_file_read(const char *folder, struct model_config *config);
 
 /* The same from parsed JSON. */

@@ -224,9 +224,9 @@ static void print_model(const struct evaluation *evaluation) {
                   config->vocab_size);
 }
 
-/* How many tokens the softmax is over; 0: all that the model has, padding of the vocabulary included. By default the
- * padding counts that lm-evaluation-harness sees, too: Hugging Face's folders and exports of models with a
- * tokenizer.json have it, and exports of GPT-2's tokens do not. */
+/* How many tokens the softmax is over; 0: all of the model's, padding of the vocabulary included. By default that
+ * padding counts which lm-evaluation-harness sees: Hugging Face's folders have it, as do exports of models with a
+ * tokenizer.json, and exports of GPT-2's tokens do not. */
 static uint32_t scored_tokens(const struct evaluation *evaluation) {
     const struct tokenizer *tokenizer = evaluation->tokenizer;
     const int choice = evaluation->settings->score_padding;

@@ -442,7 +442,7 @@ static void break_checkpoint(float number) {
     scratch_write("broken/model.safetensors", tensors, bytes);
 }
 
-/* A loss that is no number is an error, in every form of data, and leaves no file of results; so is such a weight. */
+/* A loss that is no number is an error, in every form of data, and leaves no file of results; so is a weight. */
 UNIT_TEST(test_numbers_that_are_not_finite_are_an_error) {
     const char *results = scratch_path("broken.json"), *document = scratch_write("text.txt", "some text", 9);
     static const char loss[] = "the loss is nan: ";
