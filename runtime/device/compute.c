@@ -143,10 +143,12 @@ static int prepare_pocl(const struct compute *compute) {
         return 0;
     }
     const char *problem = pocl_cache_check();
+    static bool is_mended;
     char *folder = pocl_cache_locate();
-    if (!problem && folder) {
+    if (!problem && folder && !is_mended) {
         pocl_cache_mend(folder);
         pocl_cache_explain_crashes(folder);
+        is_mended = true;
     }
     free(folder);
     return problem ? error_set("%s", problem) : 0;

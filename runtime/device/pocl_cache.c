@@ -9,6 +9,8 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,13 +18,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     MOST_PATH = 4096,
     NEEDED_BYTES = 4 << 20, /* kernels of a run take some MiB */
     MOST_FILE_BYTES = 64 << 20,
-    MOST_DEPTH = 8, /* of folders; PoCL has five */
 };
 
 /* ---- the folder */
@@ -194,44 +196,89 @@ bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *na
     return !end || strcmp(end, ".bc") != 0 || is_whole_bitcode(data, bytes);
 }
 
-struct search {
-    const char *folder;
-    int depth;
-    size_t removed;
-};
+/* What has not been modified since the last check of this boot is whole: power has not failed since then. */
+#define STAMP ".hctrain-checked" /* a file with the boot's number and the time of the check */
 
-/* Removes a damaged file, or searches a folder. What is neither, or cannot be read, stays. */
-static int mend(void *context, const char *name) {
-    struct search *search = context;
-    struct path path = path_of("%s/%s", search->folder, name);
-    struct stat status;
+enum { STAMP_BYTES = 128 };
+
+static bool read_boot(char boot[64]) {
+    char *text = NULL;
+    size_t bytes = 0;
+    const bool is_read = files_read_stream("/proc/sys/kernel/random/boot_id", 63, &text, &bytes) == 0;
+    snprintf(boot, 64, "%.*s", is_read ? (int)strcspn(text, "\n") : 0, is_read ? text : "");
+    free(text);
+    return *boot != '\0';
+}
+
+/* The time of the last check in this boot, in nanoseconds; 0: there was none. */
+static int64_t last_check(const char *stamp, const char *boot) {
+    char *text = NULL, *end;
+    size_t bytes = 0;
+    int64_t since = 0;
+    const size_t length = strlen(boot);
+    if (files_exist(stamp) && files_read(stamp, STAMP_BYTES, &text, &bytes) == 0 && !strncmp(text, boot, length)) {
+        since = strtoll(text + length, &end, 10);
+        since = *end == '\n' ? since : 0;
+    }
+    free(text);
+    return since;
+}
+
+static int64_t nanoseconds(struct timespec time) {
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Removes a damaged file, and returns whether that was done. One that cannot be read stays. */
+static bool mend(const FTSENT *entry) {
     char *data;
     size_t bytes;
-    if (lstat(path.text, &status)) {
-        return 0;
+    if (files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes)) {
+        return false;
     }
-    if (S_ISDIR(status.st_mode) && search->depth < MOST_DEPTH) {
-        struct search inner = {.folder = path.text, .depth = search->depth + 1};
-        files_each(path.text, mend, &inner);
-        search->removed += inner.removed;
-    } else if (S_ISREG(status.st_mode) && strchr(name, '.') &&
-               files_read(path.text, MOST_FILE_BYTES, &data, &bytes) == 0) {
-        search->removed += !pocl_cache_is_whole((unsigned char *)data, bytes, name) && unlink(path.text) == 0;
-        free(data);
+    const bool is_whole = pocl_cache_is_whole((unsigned char *)data, bytes, entry->fts_name);
+    free(data);
+    return !is_whole && unlink(entry->fts_path) == 0;
+}
+
+/* Mends the files that were modified at this time or later. What another process is just writing has a name that
+ * begins with "temp". */
+static size_t mend_since(const char *folder, int64_t since) {
+    char *roots[] = {(char *)(uintptr_t)folder, NULL};
+    size_t removed = 0;
+    FTSENT *entry;
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    while (tree && (entry = fts_read(tree))) {
+        const bool is_written = !strncmp(entry->fts_name, "temp", 4);
+        if (entry->fts_info == FTS_D && is_written) {
+            fts_set(tree, entry, FTS_SKIP);
+        } else if (entry->fts_info == FTS_F && !is_written && nanoseconds(entry->fts_statp->st_mtim) >= since) {
+            removed += mend(entry);
+        }
     }
-    return 0;
+    if (tree) {
+        fts_close(tree);
+    }
+    return removed;
 }
 
 size_t pocl_cache_mend(const char *folder) {
-    struct search search = {.folder = folder};
-    files_each(folder, mend, &search);
+    const struct path stamp = path_of("%s/" STAMP, folder);
+    char boot[64], text[STAMP_BYTES];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now); /* the clock of files' times */
+    const bool has_boot = read_boot(boot);
+    const size_t removed = mend_since(folder, has_boot ? last_check(stamp.text, boot) : 0);
+    snprintf(text, sizeof text, "%s %" PRId64 "\n", boot, nanoseconds(now));
+    if (has_boot) {
+        files_write(stamp.text, text, strlen(text));
+    }
     error_clear();
-    if (search.removed) {
+    if (removed) {
         message_print(stderr,
                       "warning  kernels that PoCL had compiled were damaged, and are compiled again: %zu in %s\n",
-                      search.removed, folder);
+                      removed, folder);
     }
-    return search.removed;
+    return removed;
 }
 
 /* ---- crashes */

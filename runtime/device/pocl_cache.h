@@ -17,7 +17,8 @@ char *pocl_cache_locate(void);
 const char *pocl_cache_check(void);
 
 /* Removes damaged files, which PoCL then compiles again, and prints a warning that names the folder. Returns how
- * many were removed. Reads all files: some milliseconds for some hundreds of them. */
+ * many were removed. Reads the files that were modified since the last check, or all in the first one after a
+ * boot. */
 size_t pocl_cache_mend(const char *folder);
 
 /* Whether a file of the cache, a library or LLVM bitcode by the end of its name, is whole as far as its structure

@@ -169,8 +169,8 @@ int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
     return status ? -1 : 0;
 }
 
-/* Leaves the states that the file has. It lacks those of an embedding or a Linear layer's weight that the run before
- * has not trained: they stay zero. */
+/* Leaves the states that the file has. It lacks those of an embedding or a Linear layer's weight that the run
+ * before has not trained: they stay zero. */
 static int choose_stored(struct arena_tensors *tensors, const char *path) {
     bool *wanted = memory_zeroed(tensors->count, sizeof *wanted);
     size_t *stored = memory_zeroed(tensors->gpt->parameters.count, sizeof *stored), found = 0;

@@ -1,5 +1,5 @@
-/* optimizer.safetensors: which tensors a model goes on with, and what is refused, with checksums that are right; and
- * with which bias correction parameters go on. */
+/* optimizer.safetensors: which tensors a model goes on with, and what is refused, with checksums that are right;
+ * and with which bias correction parameters go on. */
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"

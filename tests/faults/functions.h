@@ -74,6 +74,8 @@ FAULT(opendir, files, ZERO, EMFILE, 0)
 FAULT(readdir, files, ZERO, EIO, 0)
 FAULT(scandir, files, MINUS, ENOMEM, 0)
 FAULT(nftw, files, MINUS, EMFILE, 0)
+FAULT(fts_open, files, ZERO, EMFILE, 0)
+FAULT(fts_read, files, ZERO, EIO, 0)
 FAULT(isatty, files, ZERO, ENOTTY, 0)
 FAULT(ioctl, files, MINUS, ENOTTY, 0)
 
