@@ -25,13 +25,18 @@ INLINED float4 quaternion_unit(int j) {
     return (float4)(j == 0 ? 1.0f : 0.0f, j == 1 ? 1.0f : 0.0f, j == 2 ? 1.0f : 0.0f, j == 3 ? 1.0f : 0.0f);
 }
 
-/* The quaternion of logits `first` on, of length 1, and 1 / sqrt(|v|^2 + 1e-12), by which v was multiplied. */
+/* The quaternion of logits `first` on, of length 1, and 1 / sqrt(|v|^2 + 1e-12), by which v was multiplied. What is
+ * squared is v / max(1, its largest component), so that squares are finite. */
 INLINED float4 quaternion_of_logits(__global const float *theta, __global const float *z, int first,
                                     float *inverse) {
     const float4 v = (float4)(1.0f + residual_logit(theta, z, first), residual_logit(theta, z, first + 1),
                               residual_logit(theta, z, first + 2), residual_logit(theta, z, first + 3));
-    *inverse = 1.0f / sqrt(dot(v, v) + QUATERNION_EPSILON);
-    return v * *inverse;
+    const float4 size = fabs(v);
+    const float largest = fmax(1.0f, fmax(fmax(size.s0, size.s1), fmax(size.s2, size.s3)));
+    const float4 u = v / largest;
+    const float inverse_u = 1.0f / sqrt(dot(u, u) + QUATERNION_EPSILON / largest / largest);
+    *inverse = inverse_u / largest;
+    return u * inverse_u;
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {

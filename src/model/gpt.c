@@ -309,7 +309,7 @@ static void cap_logits(const struct gpt *gpt, size_t count, float *logits) {
     const bool by_tanh = gpt->config.softcap_kind == SOFTCAP_TANH;
     for (size_t i = 0; cap > 0.0f && i < count; i++) {
         const float ratio = logits[i] / cap;
-        logits[i] = by_tanh ? cap * tanhf(ratio) : cap * ratio / sqrtf(ratio * ratio + 1.0f);
+        logits[i] = cap * (by_tanh ? tanhf(ratio) : ratio / hypotf(ratio, 1.0f));
     }
 }
 

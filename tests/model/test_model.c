@@ -360,6 +360,39 @@ UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
 }
 
+/* Where their squares are infinite in floats, too. */
+UNIT_TEST(huge_logits_are_capped) {
+    for (int kind = SOFTCAP_TANH; kind <= SOFTCAP_RSQRT; kind++) {
+        struct model_config config = config_of(&plain_rc);
+        struct small_model model;
+        config.logit_softcap = 15.0;
+        config.softcap_kind = kind;
+        small_model_create(&model, compute, &config, 3);
+        small_model_randomise(&model, 5);
+        const struct parameter *gain = parameters_find(&model.gpt.parameters, "transformer.ln_f.weight");
+        const size_t vocabulary = model.gpt.vocabulary;
+        float gains[64], logits[64], loss;
+        assert_true(gain->elements <= COUNT(gains) && vocabulary <= COUNT(logits));
+        for (size_t i = 0; i < gain->elements; i++) {
+            gains[i] = 1e24f;
+        }
+        small_model_require(parameters_write(compute, &model.gpt.parameters, gain->offset, gain->elements, gains));
+        small_model_forward(&model, (struct gpt_pass){.dropout = false});
+        gpt_loss(&model.gpt, 1.0f, false);
+        const size_t token = model.y[0] >= 0 ? 0 : 1;
+        double sum = 0.0;
+        small_model_require(gpt_read_losses(&model.gpt, token, 1, &loss));
+        small_model_require(gpt_read_logits(&model.gpt, token, 1, logits));
+        for (size_t i = 0; i < vocabulary; i++) {
+            assert_float_equal(fabsf(logits[i]), 15.0f, 1e-5f);
+            sum += exp((double)logits[i]);
+        }
+        assert_true(model.y[token] >= 0);
+        assert_float_equal(loss, (float)(log(sum) - (double)logits[model.y[token]]), 1e-4f);
+        small_model_release(&model);
+    }
+}
+
 /* Of all kinds, of usual and odd widths, with biases and without, with the activation's output kept or not. */
 UNIT_TEST(other_mlps_agree_too) {
     static const int64_t widths[] = {0, 20, 31};
@@ -693,6 +726,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(last_read_has_no_gradient_unless_the_top_reads),
         cmocka_unit_test(connections_with_eps_and_no_gain_agree_too),
         cmocka_unit_test(capped_logits_of_a_head_of_its_own_agree_too),
+        cmocka_unit_test(huge_logits_are_capped),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(frozen_alpha_res_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),

@@ -1,6 +1,7 @@
 /* What the residual matrices of each variant are, whatever the weights: measured in double over every token and
  * sublayer of a model at the paper's initialisation, with random parameters everywhere, and after training steps.
  */
+#include "runtime/system/random.h"
 #include "src/measuring/h_measurement.h"
 #include "src/measuring/stream_matrix.h"
 #include "tests/support/reference_residual.h"
@@ -216,6 +217,46 @@ static void check_deep(const struct residual_variant *variant, int64_t streams, 
     const double least = reference_least_singular(variant, &settings, 2 * DEEP_LAYERS);
     assert_promises(variant, &measurement.product);
     assert_within("smallest singular value", least - measurement.product.singular, RESIDUAL_TOLERANCE);
+}
+
+/* Biases of what H_res is made of are random, with this deviation. */
+static void measure_large(const char *residual, double spread, struct measurement *measurement) {
+    const struct model_config config = small_model_config(residual, reference_streams(residual_find(residual), 4));
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    small_model_randomise(&model, 7);
+    const struct parameters *parameters = &model.gpt.parameters;
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        const char *leaf = strrchr(parameter->name, '.') + 1;
+        if (parameter->leaf && *leaf == 'b' && strcmp(leaf, "b_pre") != 0 && strcmp(leaf, "b_post") != 0) {
+            float *values = malloc(parameter->elements * sizeof *values);
+            random_normal(random_key(5, parameter->name), 0, parameter->elements, 0.0, spread, values);
+            small_model_require(
+                parameters_write(compute, parameters, parameter->offset, parameter->elements, values));
+            free(values);
+        }
+    }
+    small_model_forward(&model, (struct gpt_pass){.dropout = false});
+    measure(&model, measurement);
+    small_model_release(&model);
+}
+
+/* Of 1e30, too, but for go_mhc, whose angles docs/variants.md limits. */
+UNIT_TEST(promises_are_kept_for_large_parameters) {
+    static const double spreads[] = {10.0, 300.0, 1e5, 1e30};
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        const size_t count = strcmp(variant->name, "go_mhc") == 0 ? 1 : COUNT(spreads);
+        for (size_t k = 0; k < count && variant->promises && residual_has_matrices(variant); k++) {
+            struct measurement measurement;
+            measure_large(variant->name, spreads[k], &measurement);
+            print_message("  %-9s %g: rows %.1e, columns %.1e, norm %.1e\n", variant->name, spreads[k],
+                          measurement.each.row, measurement.each.column, measurement.each.norm);
+            assert_promises(variant, &measurement.each);
+            assert_promises(variant, &measurement.product);
+        }
+    }
 }
 
 /* Products over 48 sublayers keep them, too, and what their singular values cannot be below. */

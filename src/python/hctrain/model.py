@@ -691,8 +691,11 @@ class GPT(nn.Module):
             ratio = logits / config["logit_softcap"]
             if config.get("softcap_kind", "tanh") not in ("tanh", "rsqrt"):
                 raise ValueError("this file has no softcap of kind '%s'" % config["softcap_kind"])
-            by_rsqrt = config.get("softcap_kind") == "rsqrt"
-            logits = config["logit_softcap"] * (ratio * torch.rsqrt(ratio.square() + 1) if by_rsqrt else torch.tanh(ratio))
+            if config.get("softcap_kind") == "rsqrt":
+                ratio = ratio.clamp(-1e4, 1e4)  # its square is finite, and beyond it the quotient is 1
+                logits = config["logit_softcap"] * ratio * torch.rsqrt(ratio.square() + 1)
+            else:
+                logits = config["logit_softcap"] * torch.tanh(ratio)
         if targets is None:
             return logits, None
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
