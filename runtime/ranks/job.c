@@ -1,6 +1,7 @@
 #include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "runtime/system/spawn.h"
 #include <mpi.h>
 #include <stdlib.h>
@@ -219,7 +220,7 @@ uint64_t *neighbours_ranges(const struct ranks *ranks) {
 /* ---- joining and leaving the job */
 
 /* Without a launcher MPI would start a daemon of its own for this single process. */
-static bool is_launched(void) {
+bool job_is_launched(void) {
     for (const char *const *name = spawn_rank_variables; *name; name++) {
         if (getenv(*name)) {
             return true;
@@ -254,14 +255,42 @@ static int find_hosts(struct ranks *ranks) {
     return find_neighbours(ranks, first_here);
 }
 
+/* Processes that should be ranks of one job must not train alone, each with all data and one folder. */
+static int check_count(const struct ranks *ranks) {
+    const char *const *name = spawn_size_variables;
+    while (*name && !getenv(*name)) {
+        name++;
+    }
+    const long started = *name ? strtol(getenv(*name), NULL, 10) : 1;
+    const char *tasks = getenv("SLURM_NTASKS");
+    if (ranks->count > 1) {
+        return 0;
+    }
+    if (started > 1) {
+        return error_set(
+            "%ld processes were started together (%s), and MPI knows only this one: hctrain was built with "
+            "another MPI than the one that started it. Use that one's mpirun, or under Slurm one of the "
+            "plugins that `srun --mpi=list` names (docs/parallel.md); `env -u %s` lets each process "
+            "work by itself",
+            started, *name, *name);
+    }
+    if (!*name && tasks && strtol(tasks, NULL, 10) > 1) {
+        message_print(stderr,
+                      "warning  Slurm's job has SLURM_NTASKS=%ld tasks, and this is one process by itself: "
+                      "srun or mpirun starts all of them\n",
+                      strtol(tasks, NULL, 10));
+    }
+    return 0;
+}
+
 int job_start(struct ranks *ranks) {
     int provided;
     *ranks = ranks_alone;
     if (gethostname(ranks->host, sizeof ranks->host - 1) != 0) {
         memcpy(ranks->host, ranks_alone.host, sizeof ranks->host);
     }
-    if (!is_launched()) {
-        return 0;
+    if (!job_is_launched()) {
+        return check_count(ranks);
     }
     /* Over one TCP connection Open MPI 4 lets large messages wait for each other: 61 % of a gigabit wire, 95 % over
      * four. What the user or mpirun has set stays. */
@@ -274,7 +303,7 @@ int job_start(struct ranks *ranks) {
         ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot find the ranks of this job")) {
         return -1;
     }
-    return find_hosts(ranks);
+    return check_count(ranks) ? -1 : find_hosts(ranks);
 }
 
 void job_stop(struct ranks *ranks) {

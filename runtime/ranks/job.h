@@ -5,8 +5,12 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
+/* Whether a launcher of MPI has started this process. */
+bool job_is_launched(void);
+
 /* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none, and finds out which ranks
- * share memory. Call it once, early in main. HCTRAIN_RANKS_PER_HOST=N in the environment divides the ranks of a
+ * share memory. Call it once, early in main. It fails if a launcher started several processes of which MPI knows
+ * only this one. HCTRAIN_RANKS_PER_HOST=N in the environment divides the ranks of a
  * single host into nodes of N, for trials. */
 int job_start(struct ranks *ranks);
 

@@ -33,6 +33,9 @@ void interrupt_install(void) {
     if (before.sa_handler != SIG_IGN) { /* nohup stays in force */
         sigaction(SIGHUP, &action, NULL);
     }
+    action.sa_flags =
+        SA_RESTART; /* it comes every second from a limit of CPU time (ulimit -S -t) to the hard one */
+    sigaction(SIGXCPU, &action, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit then is a failed write, which can be reported */
     signal(SIGPIPE, SIG_IGN); /* and so is a reader of the output that has gone, which ends no run */
 }

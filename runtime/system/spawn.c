@@ -12,10 +12,13 @@ extern char **environ;
 const char *const spawn_rank_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK",  "PMI_SIZE",
                                             "MV2_COMM_WORLD_SIZE",  "PMIX_RANK", NULL};
 
-static bool is_of_rank(const char *line) {
+const char *const spawn_size_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                            "SLURM_STEP_NUM_TASKS", NULL};
+
+static bool is_listed(const char *const *names, const char *line) {
     const size_t length = strcspn(line, "=");
-    for (const char *const *name = spawn_rank_variables; *name; name++) {
-        if (strlen(*name) == length && memcmp(*name, line, length) == 0) {
+    for (; *names; names++) {
+        if (strlen(*names) == length && memcmp(*names, line, length) == 0) {
             return true;
         }
     }
@@ -30,7 +33,7 @@ static char **list_environment(void) {
     }
     char **lines = memory_zeroed(count + 1, sizeof *lines);
     for (size_t i = 0; i < count; i++) {
-        if (!is_of_rank(environ[i])) {
+        if (!is_listed(spawn_rank_variables, environ[i]) && !is_listed(spawn_size_variables, environ[i])) {
             lines[kept++] = environ[i];
         }
     }

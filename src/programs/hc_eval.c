@@ -36,6 +36,7 @@ static struct program program = {
         "mpirun -np 8 hc_eval --checkpoint out/M/ckpt-best --device gpu --batch-size 32 c4/val.jsonl.gz",
     .computes = true,
     .is_job = true,
+    .heeds_signals = true,
     .takes_arguments = true,
 };
 

@@ -23,6 +23,7 @@ static struct program program = {
         "hc_train --config configs/M.conf --config configs/fineweb_edu.conf --plan-only",
     .computes = true,
     .is_job = true,
+    .heeds_signals = true,
 };
 
 static int run(struct train_settings *settings, const struct option_table *table) {

@@ -24,6 +24,9 @@ int program_failed(const struct program *program) {
 }
 
 static int join_job(struct program *program) {
+    if (program->heeds_signals && job_is_launched()) {
+        interrupt_install(); /* a rank that dies while the others start may leave the launcher waiting */
+    }
     if (job_start(&program->ranks)) {
         program_print_error(program);
         exit(PROGRAM_FAILED); /* there is no job that could be left in good order */

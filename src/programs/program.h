@@ -13,8 +13,9 @@
 
 struct program {
     struct program_info info;
-    bool computes;        /* uses an OpenCL device */
-    bool is_job;          /* may run under mpirun; only rank 0 has a stdout then */
+    bool computes;      /* uses an OpenCL device */
+    bool is_job;        /* may run under mpirun; only rank 0 has a stdout then */
+    bool heeds_signals; /* ends in good order after a signal (runtime/system/interrupt.h), also while ranks start */
     bool takes_arguments; /* beside options */
 
     /* Set by program_begin: */

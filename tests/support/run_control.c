@@ -20,8 +20,12 @@ int finish(void) {
     return child_finish_within(child, TIMEOUT_SECONDS);
 }
 
+void send_signal(int number) {
+    assert_int_equal(kill(under_way, number), 0);
+}
+
 int interrupt(void) {
-    assert_int_equal(kill(under_way, SIGINT), 0);
+    send_signal(SIGINT);
     return finish();
 }
 

@@ -39,6 +39,7 @@ void start_with(const struct child_setup *setup, const char *const *arguments);
 /* Wait for its end: the exit status. interrupt sends SIGINT first. */
 int finish(void);
 int interrupt(void);
+void send_signal(int number); /* to the run */
 
 /* Waits until `find` returns 0 or more for `than`, and returns that; fails if the run ends before. */
 typedef long (*progress)(const char *run, long than);

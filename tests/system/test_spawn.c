@@ -79,12 +79,14 @@ UNIT_TEST(test_what_is_started_is_no_rank) {
     for (const char *const *name = spawn_rank_variables; *name; name++) {
         assert_int_equal(setenv(*name, "0", 1), 0);
     }
+    assert_int_equal(setenv("SLURM_STEP_NUM_TASKS", "2", 1), 0);
     assert_int_equal(setenv("PMIX_RANKS", "kept", 1), 0);
-    assert_int_equal(say("env | grep -E '^(OMPI_COMM_WORLD_SIZE|PMI|MV2_COMM_WORLD_SIZE)'", said), 0);
+    assert_int_equal(say("env | grep -E '^(OMPI_COMM_WORLD_SIZE|PMI|MV2_COMM_WORLD_SIZE|SLURM_STEP)'", said), 0);
     assert_string_equal(said, "PMIX_RANKS=kept\n");
     for (const char *const *name = spawn_rank_variables; *name; name++) {
         assert_int_equal(unsetenv(*name), 0);
     }
+    assert_int_equal(unsetenv("SLURM_STEP_NUM_TASKS"), 0);
     assert_int_equal(unsetenv("PMIX_RANKS"), 0);
 }
 

@@ -555,6 +555,18 @@ UNIT_TEST(signal_to_one_rank_saves_and_stops_all) {
     }
 }
 
+/* In MPI_Init, which starts threads: a rank that dies there may leave mpirun waiting. */
+UNIT_TEST(signal_while_ranks_start_is_heeded) {
+    pid_t ranks[MOST_RANKS];
+    const pid_t job = child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "early", "--max-iters", "100000"));
+    const int count = wait_for_ranks(job, 2, ranks);
+    while (scratch_entries(scratch_format("/proc/%ld/task", (long)ranks[1])) == 1) {
+        wait_ms(1);
+    }
+    kill(ranks[1], SIGINT);
+    assert_failed(finish_soon(job, ranks, count), 130, "interrupted; go on with --init-from resume");
+}
+
 /* Ctrl-C reaches mpirun, which leaves the ranks a second or two. */
 UNIT_TEST(interrupted_job_resumes_from_its_last_checkpoint) {
     pid_t ranks[MOST_RANKS];

@@ -69,6 +69,28 @@ RUN_TEST(caches_that_cannot_be_written_are_no_missing_device) {
 #undef TRAIN_WITH
 }
 
+/* With `ulimit -S -t` the signal comes every second. */
+RUN_TEST(limit_of_cpu_time_saves) {
+    start(TRAIN_ARGUMENTS("cpu-time", "--max-iters", "1000000", "--checkpoint-interval", "1000000"));
+    wait_for(more_lines, "cpu-time", 3);
+    send_signal(SIGXCPU);
+    send_signal(SIGXCPU);
+    assert_failed(finish(), INTERRUPTED, "interrupted");
+    assert_true(newest("cpu-time", 0) > 0);
+}
+
+/* Tasks of srun that MPI does not bring together; and a job's script, which is one process by itself. */
+RUN_TEST(tasks_of_slurm_without_mpi_are_told) {
+    static const char *const step[] = {"SLURM_NTASKS=2", "SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0", NULL},
+                             *const script[] = {"SLURM_NTASKS=2", "SLURM_PROCID=0", NULL};
+    start_with(&(struct child_setup){.environment = step}, TRAIN_ARGUMENTS("task", "--max-iters", "1"));
+    assert_failed(finish(), 1, "2 processes were started together (SLURM_STEP_NUM_TASKS)");
+    assert_false(has("task", ""));
+    start_with(&(struct child_setup){.environment = script}, TRAIN_ARGUMENTS("script", "--max-iters", "1"));
+    assert_done(finish());
+    assert_says("SLURM_NTASKS=2 tasks");
+}
+
 RUN_TEST(variables_that_hide_devices_are_named) {
     static const char *const environment[] = {"OCL_ICD_VENDORS=/nowhere\033", NULL};
     start_with(&(struct child_setup){.environment = environment},
