@@ -1,35 +1,63 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include "src/model/frozen.h"
 #include "runtime/device/compute.h"
 #include "runtime/system/error.h"
-#include <regex.h>
+#include "runtime/system/memory.h"
+#include <pcre2.h>
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST_PATTERN_BYTES = 1000 };
+/* A name has less than 100 bytes, so that patterns which stay below the limit need at most milliseconds for one. */
+enum { MOST_PATTERN_BYTES = 1000, MATCH_LIMIT = 10000 };
 
-static bool has_back_reference(const char *pattern) {
-    for (const char *at = strchr(pattern, '\\'); at && at[1]; at = strchr(at + 2, '\\')) {
-        if (at[1] >= '0' && at[1] <= '9') {
-            return true;
-        }
-    }
-    return false;
+/* A regular expression with what matching needs. */
+struct matcher {
+    pcre2_code *code;
+    pcre2_match_context *context;
+    pcre2_match_data *data;
+};
+
+static void matcher_release(struct matcher *matcher) {
+    pcre2_match_data_free(matcher->data);
+    pcre2_match_context_free(matcher->context);
+    pcre2_code_free(matcher->code);
 }
 
-/* Numbers of repetitions would multiply when they are nested, and a few back references take minutes. Names of
- * parameters need neither. */
-static int compile(const char *pattern, regex_t *compiled) {
-    char reason[128];
-    if (strlen(pattern) > MOST_PATTERN_BYTES || strchr(pattern, '{') || has_back_reference(pattern)) {
-        return error_set("freeze: a pattern has at most %d bytes, no braces, and no references such as \\1",
-                         MOST_PATTERN_BYTES);
+static int set_error(const char *pattern, const char *what, int code) {
+    char reason[256] = "";
+    pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
+    return error_set("freeze = %s %s: %s", pattern, what, reason);
+}
+
+static int matcher_create(const char *pattern, struct matcher *matcher) {
+    int code;
+    PCRE2_SIZE at;
+    if (strlen(pattern) > MOST_PATTERN_BYTES) {
+        return error_set("freeze: a pattern has at most %d bytes", MOST_PATTERN_BYTES);
     }
-    const int code = regcomp(compiled, pattern, REG_EXTENDED | REG_NOSUB);
-    if (code == 0) {
-        return 0;
+    *matcher =
+        (struct matcher){.code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL)};
+    if (!matcher->code) {
+        return set_error(pattern, "is not a valid regular expression", code);
     }
-    regerror(code, compiled, reason, sizeof reason);
-    return error_set("freeze = %s is no regular expression: %s", pattern, reason);
+    matcher->context = pcre2_match_context_create(NULL);
+    matcher->data = pcre2_match_data_create(1, NULL);
+    if (!matcher->context || !matcher->data) {
+        memory_refused(0);
+    }
+    pcre2_set_match_limit(matcher->context, MATCH_LIMIT);
+    return 0;
+}
+
+/* 1 or 0; -1 with an error if the limit does not suffice to find out. */
+static int matches(const struct matcher *matcher, const char *pattern, const char *name) {
+    const int result =
+        pcre2_match(matcher->code, (PCRE2_SPTR)name, strlen(name), 0, 0, matcher->data, matcher->context);
+    if (result >= 0 || result == PCRE2_ERROR_NOMATCH) {
+        return result >= 0;
+    }
+    set_error(pattern, "cannot be compared with names, a simpler expression is needed", result);
+    return error_prefix("%s", name);
 }
 
 /* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. Its
@@ -54,24 +82,35 @@ static bool is_table(const struct parameters *parameters, const struct parameter
            parameter->home == &parameters->head;
 }
 
-int frozen_mark(struct parameters *parameters, const char *pattern) {
-    const int64_t top = parameters->table[parameters->count - 1].sublayer;
-    regex_t compiled;
-    size_t frozen = 0;
-    if (!pattern || !*pattern) {
-        return 0;
-    }
-    if (compile(pattern, &compiled)) {
+/* How many parameters the pattern matches, which become frozen; -1 with an error. */
+static int64_t mark_matches(struct parameters *parameters, const char *pattern) {
+    struct matcher matcher;
+    int64_t frozen = 0;
+    int found = 0;
+    if (matcher_create(pattern, &matcher)) {
         return -1;
     }
-    for (size_t i = 0; i < parameters->count; i++) {
+    for (size_t i = 0; i < parameters->count && found >= 0; i++) {
         struct parameter *parameter = &parameters->table[i];
-        parameter->frozen = regexec(&compiled, parameter->name, 0, NULL, 0) == 0;
+        found = matches(&matcher, pattern, parameter->name);
+        parameter->frozen = found > 0;
         frozen += parameter->frozen;
         parameter->untrained = parameter->frozen && is_table(parameters, parameter);
     }
-    regfree(&compiled);
-    if (frozen == 0 || frozen == parameters->count) {
+    matcher_release(&matcher);
+    return found < 0 ? -1 : frozen;
+}
+
+int frozen_mark(struct parameters *parameters, const char *pattern) {
+    const int64_t top = parameters->table[parameters->count - 1].sublayer;
+    if (!pattern || !*pattern) {
+        return 0;
+    }
+    const int64_t frozen = mark_matches(parameters, pattern);
+    if (frozen < 0) {
+        return -1;
+    }
+    if (frozen == 0 || frozen == (int64_t)parameters->count) {
         return error_set("freeze = %s matches %s: %s", pattern, frozen ? "all parameters" : "no parameter",
                          frozen ? "nothing would be trained"
                                 : "names are like transformer.wte.weight and transformer.h.0.attn.c_attn.weight");

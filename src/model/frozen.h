@@ -5,7 +5,7 @@
 
 #include "src/model/parameters.h"
 
-/* Marks the parameters whose names an extended regular expression of POSIX matches somewhere ("wte|ln_"); NULL or
+/* Marks the parameters whose names a regular expression (PCRE2) matches somewhere ("wte|ln_"); NULL or
  * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
 int frozen_mark(struct parameters *parameters, const char *pattern);
 

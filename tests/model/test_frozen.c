@@ -177,14 +177,41 @@ static void assert_refused(const char *pattern, const char *why) {
 UNIT_TEST(patterns_that_cannot_be_meant_are_refused) {
     char *long_one = calloc(2000, 1);
     memset(long_one, 'w', 1999);
-    assert_refused("(wte", "freeze = (wte is no regular expression: ");
-    assert_refused("\x1b[31m(", "freeze = \\x1b[31m( is no regular expression: ");
-    assert_refused("(((w{9,99}){9,99}){9,99}){9,99}", "no braces");
-    assert_refused("(.*)(.*)(.*)(.*)(.*)\\5\\4\\3\\2\\1", "no references such as");
+    assert_refused("(wte", "freeze = (wte is not a valid regular expression: ");
+    assert_refused("\x1b[31m(", "freeze = \\x1b[31m( is not a valid regular expression: ");
+    assert_refused("(((w{9,99}){9,99}){9,99}){9,99}", "is not a valid regular expression: ");
     assert_refused(long_one, "at most 1000 bytes");
     assert_refused("hc_", "matches no parameter: names are like transformer.wte.weight");
     assert_refused("t", "matches all parameters: nothing would be trained");
     free(long_one);
+}
+
+/* The first one takes the C library's regexec hours; one asks for a limit of its own. */
+UNIT_TEST(patterns_that_take_too_long_are_refused) {
+    static const char *const patterns[] = {
+        "((((((((((((((((((((.+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+[0-9][0-9]", "(.+)+[0-9]{5}",
+        "(*LIMIT_MATCH=4000000000)(.+)+\\d\\d\\d", "(a|(?R))*b"};
+    for (size_t i = 0; i < COUNT(patterns); i++) {
+        assert_refused(patterns[i], "cannot be compared with names, a simpler expression is needed: ");
+    }
+}
+
+/* Braces and references to groups: c_attn, c_proj, ... */
+UNIT_TEST(whole_expressions_are_taken) {
+    static const struct {
+        const char *pattern, *frozen, *other;
+    } cases[] = {{"h\\.\\d{1,2}\\.ln_1", "transformer.h.1.ln_1.weight", "transformer.ln_f.weight"},
+                 {"(t)\\1n\\.c_proj", "transformer.h.0.attn.c_proj.weight", "transformer.h.0.mlp.c_proj.weight"},
+                 {"^(?!.*(attn|mlp))", "transformer.wte.weight", "transformer.h.0.attn.c_attn.weight"}};
+    const struct model_config config = config_of("rc");
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct parameters parameters;
+        parameters_create(&config, &parameters);
+        require(frozen_mark(&parameters, cases[i].pattern));
+        assert_true(parameters_find(&parameters, cases[i].frozen)->frozen);
+        assert_false(parameters_find(&parameters, cases[i].other)->frozen);
+        parameters_release(&parameters);
+    }
 }
 
 /* What is not trained lies behind the others, and there is no memory for its gradient and states. */
