@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,16 +77,20 @@ const char *option_nearest(const struct option_spec *specs, size_t count, const 
 
 const char *option_range(const struct option_spec *spec, char *text, size_t bytes) {
     /* Limits beyond what the type holds are none. */
-    const double huge = spec->type == OPTION_INT ? 9e18 : 1e300;
+    const bool whole = spec->type == OPTION_INT; /* whose values are read in digits only */
+    const double huge = whole ? 9e18 : 1e300;
     const bool low = spec->minimum > -huge, high = spec->maximum < huge;
+    char least[32], most[32];
+    snprintf(least, sizeof least, whole ? "%.0f" : "%.10g", spec->minimum);
+    snprintf(most, sizeof most, whole ? "%.0f" : "%.10g", spec->maximum);
     if (spec->minimum == spec->maximum || (!low && !high)) {
         text[0] = '\0';
     } else if (!high) {
-        snprintf(text, bytes, "at least %.10g", spec->minimum);
+        snprintf(text, bytes, "at least %s", least);
     } else if (!low) {
-        snprintf(text, bytes, "at most %.10g", spec->maximum);
+        snprintf(text, bytes, "at most %s", most);
     } else {
-        snprintf(text, bytes, "%.10g .. %.10g", spec->minimum, spec->maximum);
+        snprintf(text, bytes, "%s .. %s", least, most);
     }
     return text;
 }
@@ -127,6 +132,11 @@ static int set_float(struct option_spec *spec, const char *value, const char *wh
     }
     if (!isfinite(number)) {
         return error_set("%s%.*s is too large a number", where, MOST_SHOWN, value);
+    }
+    const char first = value[strcspn(value, "123456789eE")];      /* digit that is not 0 */
+    if (first >= '1' && first <= '9' && fabs(number) < FLT_MIN) { /* kernels would take it for 0 */
+        return error_set("%s%.*s is too small a number: give 0, or one that a 32-bit float can hold", where,
+                         MOST_SHOWN, value);
     }
     if (check_range(spec, number, where, value) != 0) {
         return -1;

@@ -1,5 +1,6 @@
 #include "runtime/system/message.h"
 #include "runtime/system/utf8.h"
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -203,4 +204,10 @@ int message_print(FILE *file, const char *format, ...) {
     const size_t length = message_format(text, sizeof text, format, arguments);
     va_end(arguments);
     return fputs(text, file) < 0 ? -1 : (int)length;
+}
+
+struct message_count message_count(int64_t number, const char *noun) {
+    struct message_count count;
+    snprintf(count.text, sizeof count.text, "%" PRId64 " %.32s%s", number, noun, number == 1 ? "" : "s");
+    return count;
 }

@@ -7,7 +7,14 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+
+/* A number and a noun that takes an s: message_count(1, "stream").text is "1 stream", that of 4 "4 streams". */
+struct message_count {
+    char text[56];
+};
+struct message_count message_count(int64_t number, const char *noun);
 
 /* Begins the lines of a quoted text. A newline before it is kept, so that a message can be quoted in another
  * one. */

@@ -97,19 +97,31 @@ static void draw_bar(int64_t done, int64_t total, int width_left, char bar[BAR_W
 
 /* ---- lines */
 
+/* "  left 4:05", or "" as long as nothing is known. Another count, which begins again, is estimated anew. */
+static void estimate(struct progress *progress, double now, int64_t done, int64_t total, char left[32]) {
+    char text[24];
+    if (done > progress->first && (progress->counted_at <= 0.0 || done < progress->counted)) {
+        progress->counted = done;
+        progress->counted_at = now;
+    }
+    const int64_t passed = progress->counted_at > 0.0 ? done - progress->counted : 0;
+    left[0] = '\0';
+    if (passed > 0 || done == total) {
+        const double each = passed > 0 ? (now - progress->counted_at) / (double)passed : 0.0;
+        format_time(each * (double)(total - done), text);
+        snprintf(left, 32, "  left %s", text);
+    }
+}
+
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force) {
     const double now = progress_clock();
+    char head[256], bar[BAR_WIDTH + 4], left[32], shown[512], line[1024];
+    estimate(progress, now, done, total, left);
     if (progress->silent || (!force && now - progress->shown < (progress->terminal ? 0.1 : 10.0))) {
         return;
     }
     progress->shown = now;
-    char head[256], bar[BAR_WIDTH + 4], left[32] = "", shown[512], line[1024], time_left[24];
-    const int64_t passed = done - progress->first;
-    if (passed > 0) {
-        format_time((now - progress->start) / (double)passed * (double)(total - done), time_left);
-        snprintf(left, sizeof left, "  left %s", time_left);
-    }
     message_write(shown, sizeof shown, "%s", details);
     message_write(head, sizeof head, "%s%s %" PRId64 "/%" PRId64 " ", progress->task, label, done, total);
     int head_width, details_width;

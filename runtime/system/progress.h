@@ -10,10 +10,12 @@ struct progress {
     double start; /* seconds, monotonic */
     double shown; /* when the line was last written */
     bool terminal;
-    bool silent;      /* another process shows it */
-    bool open;        /* a line without its newline is on the screen */
-    int64_t first;    /* iteration at the start, for the time left */
-    const char *task; /* what stands before the label, "" to begin with */
+    bool silent;       /* another process shows it */
+    bool open;         /* a line without its newline is on the screen */
+    int64_t first;     /* iteration at the start */
+    int64_t counted;   /* iterations done at counted_at */
+    double counted_at; /* end of the first one, in which kernels are compiled: start of the estimate; 0: not yet */
+    const char *task;  /* what stands before the label, "" to begin with */
 };
 
 /* Seconds of a monotonic clock. */

@@ -255,9 +255,10 @@ static void print_head(const struct bench_model *bench) {
     type_choice_print(&bench->choice, stdout);
     bench_model_print(bench);
     message_print(stdout, ", %.4g parameters\n", (double)bench->gpt.parameters.total);
-    message_print(stdout, "ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
-                  bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
-                  bench->train->batch_size, bench->gpt.config.block_size);
+    message_print(stdout, "ranks    %d on %s, %s of %" PRId64 " x %" PRId64 " each", bench->ranks->count,
+                  message_count(bench->ranks->hosts, "host").text,
+                  message_count(bench->micro_steps, "micro-step").text, bench->train->batch_size,
+                  bench->gpt.config.block_size);
     message_print(stdout, bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
     fflush(stdout);
 }

@@ -119,7 +119,8 @@ static json_t *read_answer(struct bench_case *one) {
     json_error_t error;
     json_t *json = json_loadf(one->from, JSON_DISABLE_EOF_CHECK, &error);
     if (!json) {
-        error_set("the process of %s with %" PRId64 " streams ended early%s", one->residual->name, one->streams,
+        error_set("the process of %s with %s ended early%s", one->residual->name,
+                  message_count(one->streams, "stream").text,
                   feof(one->from) ? "; its message above says why, or was killed for want of memory" : "");
     }
     return json;
@@ -127,7 +128,8 @@ static json_t *read_answer(struct bench_case *one) {
 
 static int take_step(struct bench_case *one, double *seconds) {
     if (send(fileno(one->from), "\n", 1, MSG_NOSIGNAL) != 1) {
-        return error_set("the process of %s with %" PRId64 " streams is gone", one->residual->name, one->streams);
+        return error_set("the process of %s with %s is gone", one->residual->name,
+                         message_count(one->streams, "stream").text);
     }
     json_t *answer = read_answer(one);
     *seconds = json_number_value(json_object_get(answer, "seconds"));

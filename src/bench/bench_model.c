@@ -158,11 +158,9 @@ double bench_model_peak_bytes(void) {
 
 void bench_model_print(const struct bench_model *bench) {
     const struct model_config *model = &bench->gpt.config;
-    message_print(stdout,
-                  "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
-                  " (%s)",
-                  model->residual->name, model->n_streams, model->n_layer, model->n_embd, model->vocab_size,
-                  bench->vocabulary_source);
+    message_print(stdout, "model    %s, %s, %s, %s, vocabulary %" PRId64 " (%s)", model->residual->name,
+                  message_count(model->n_streams, "stream").text, message_count(model->n_layer, "layer").text,
+                  message_count(model->n_embd, "channel").text, model->vocab_size, bench->vocabulary_source);
 }
 
 json_t *bench_model_facts(struct bench_model *bench) {

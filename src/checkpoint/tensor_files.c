@@ -3,6 +3,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

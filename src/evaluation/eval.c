@@ -464,8 +464,8 @@ static size_t task_metrics(const struct evaluation *evaluation, struct task_metr
 static void print_questions(const struct evaluation *evaluation) {
     struct task_metric metrics[TASK_METRICS];
     const size_t count = task_metrics(evaluation, metrics);
-    message_print(stdout, "%-18s%s, %" PRId64 " shots\n", "task", task_name((enum task)evaluation->settings->task),
-                  evaluation->settings->shots);
+    message_print(stdout, "%-18s%s, %s\n", "task", task_name((enum task)evaluation->settings->task),
+                  message_count(evaluation->settings->shots, "shot").text);
     message_print(stdout, "%-18s%" PRIu64 "\n", "questions", evaluation->scores.questions);
     for (size_t i = 0; i < count; i++) {
         message_print(stdout, "%-18s%.4f", metrics[i].name, metrics[i].estimate.mean);

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "src/evaluation/bootstrap.h"
 #include "src/evaluation/perplexity.h"
 #include "src/measuring/score_windows.h"
@@ -110,9 +111,9 @@ static int put_examples(struct batch *batch, const struct question *question) {
         }
     }
     return taken == shots ? 0
-                          : error_set("there are %" PRIu64 " examples for it, and --shots is %" PRIu64
+                          : error_set("there are %s for it, and --shots is %" PRIu64
                                       ": give fewer --shots, or more examples with --shots-file",
-                                      taken, shots);
+                                      message_count((int64_t)taken, "example").text, shots);
 }
 
 static void free_examples(struct examples *examples) {

@@ -1,6 +1,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "runtime/system/sizes.h"
 #include "src/model/frozen.h"
 #include "src/model/gpt.h"
@@ -254,9 +255,9 @@ static int check_options(const struct gpt *gpt) {
     }
     if (options->batch < 1 || options->batch > 1 << 20 || options->sequence < 1 ||
         options->sequence > config->block_size || options->batch * options->sequence > INT32_MAX / 2) {
-        return error_set("a batch of %" PRId64 " sequences of %" PRId64
-                         " tokens is out of range (block_size %" PRId64 ")",
-                         options->batch, options->sequence, config->block_size);
+        return error_set("a batch of %s of %s is out of range (block_size %" PRId64 ")",
+                         message_count(options->batch, "sequence").text,
+                         message_count(options->sequence, "token").text, config->block_size);
     }
     if (options->muon_dtype == MUON_BF16 && options->type != ELEMENT_BF16 && is_training(gpt) &&
         gpt->options.optimizer->matrices) {

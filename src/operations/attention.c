@@ -3,6 +3,7 @@
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -302,9 +303,9 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 static int check_once(struct operations *operations, const char *kernels) {
     const struct head_shape heads = head_shape(&operations->shape);
     char what[sizeof operations->attention_by + 112], key[CHECKSUM_SIZE];
-    snprintf(what, sizeof what,
-             "attention by %s%s, %" PRId64 " heads, %" PRId64 " key heads, %" PRId64 " channels, %s", kernels,
-             operations->shape.forward_only ? ", forward" : "", heads.heads, heads.kv_heads, heads.size,
+    snprintf(what, sizeof what, "attention by %s%s, %s, %s, %s, %s", kernels,
+             operations->shape.forward_only ? ", forward" : "", message_count(heads.heads, "head").text,
+             message_count(heads.kv_heads, "key head").text, message_count(heads.size, "channel").text,
              element_name(operations->shape.type));
     if (operations->shape.attn_scale > 0.0) {
         snprintf(what + strlen(what), sizeof what - strlen(what), ", scale %.9g", operations->shape.attn_scale);

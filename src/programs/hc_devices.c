@@ -76,8 +76,8 @@ static void print_device(const struct device *devices, size_t count, size_t inde
     message_print(stdout, "%zu: %s\n", index, device->name);
     message_print(stdout, "   platform      %s\n", device->platform_name);
     message_print(stdout, "   version       %s, driver %s\n", device->version, device->driver);
-    message_print(stdout, "   type          %s, %u compute units, float vectors of %u\n", type_name(device),
-                  device->compute_units, device->vector_width);
+    message_print(stdout, "   type          %s, %s, float vectors of %u\n", type_name(device),
+                  message_count(device->compute_units, "compute unit").text, device->vector_width);
     print_address(devices, count, index);
     message_print(stdout, "   memory        %.0f MiB%s, buffers up to %.0f MiB\n",
                   (double)device->memory_bytes / mebibyte,

@@ -24,10 +24,12 @@ static struct program program = {
 
 static int print_report(const struct export_settings *settings, const struct export_report *report) {
     const struct model_config *model = &report->model;
-    message_print(stdout, "%s: %s with %" PRId64 " layers, %" PRIu64 " parameters, vocabulary %" PRId64,
-                  settings->out, model->residual->name, model->n_layer, report->parameters, report->vocab_size);
+    message_print(stdout, "%s: %s with %s, %" PRIu64 " parameters, vocabulary %" PRId64, settings->out,
+                  model->residual->name, message_count(model->n_layer, "layer").text, report->parameters,
+                  report->vocab_size);
     if (report->vocab_size < model->vocab_size) {
-        message_print(stdout, " (the last %" PRId64 " rows are left out)", model->vocab_size - report->vocab_size);
+        message_print(stdout, " (without the last %s)",
+                      message_count(model->vocab_size - report->vocab_size, "row").text);
     }
     putchar('\n');
     return files_flush(stdout, "the summary");

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "runtime/system/random.h"
 #include "runtime/system/search.h"
 #include <inttypes.h>
@@ -11,9 +12,9 @@
 int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file) {
     const uint64_t count = token_file_count(file);
     if (count < (uint64_t)sampler->shape.sequence + 1) {
-        return error_set("the token file has %" PRIu64 " tokens, too few for block_size = %" PRId64
-                         ": prepare more text or choose a block_size of at most %" PRIu64,
-                         count, sampler->shape.sequence, count - 1);
+        error_set("the token file has %s, too few for block_size = %" PRId64 ": prepare more text",
+                  message_count((int64_t)count, "token").text, sampler->shape.sequence);
+        return count > 1 ? error_set("%s or choose a block_size of at most %" PRIu64, error_text(), count - 1) : -1;
     }
     sampler->sources = memory_resize(sampler->sources, sampler->source_count + 1, sizeof *sampler->sources);
     sampler->sources[sampler->source_count++] = (struct batch_source){.file = file, .end = 1.0};

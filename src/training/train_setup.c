@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "src/checkpoint/deepseek_v4.h"
 #include "src/checkpoint/upcycle.h"
 #include "src/model/frozen.h"
@@ -102,11 +103,10 @@ static void print_model(const struct trainer *trainer) {
     const struct model_config *model = &trainer->settings->model;
     const struct parameters *parameters = &trainer->gpt.parameters;
     const uint64_t frozen = frozen_elements(parameters);
-    PRINT(trainer,
-          "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
-          " tokens of context, vocabulary %" PRId64 "\n",
-          model->residual->name, model->n_streams, model->n_layer, model->n_head, model->n_embd, model->block_size,
-          model->vocab_size);
+    PRINT(trainer, "model    %s, %s, %s, %s, %s, %s of context, vocabulary %" PRId64 "\n", model->residual->name,
+          message_count(model->n_streams, "stream").text, message_count(model->n_layer, "layer").text,
+          message_count(model->n_head, "head").text, message_count(model->n_embd, "channel").text,
+          message_count(model->block_size, "token").text, model->vocab_size);
     PRINT(trainer,
           "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
           (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);

@@ -99,6 +99,13 @@ UNIT_TEST(text_of_a_model_keeps_its_lines) {
     free(printed);
 }
 
+UNIT_TEST(nouns_agree_with_their_numbers) {
+    assert_string_equal(message_count(1, "stream").text, "1 stream");
+    assert_string_equal(message_count(0, "stream").text, "0 streams");
+    assert_string_equal(message_count(INT64_MIN, "compute unit").text, "-9223372036854775808 compute units");
+    assert_true(strlen(message_count(2, "a noun that is longer than any that there is").text) < 56);
+}
+
 UNIT_TEST(capacities_are_kept) {
     char text[9];
     memset(text, '#', sizeof text);

@@ -1,5 +1,6 @@
 /* options: command lines, config files good and bad, what is written, and --help. */
 #include "runtime/options/option_rows.h"
+#include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
@@ -163,6 +164,8 @@ UNIT_TEST(test_wrong_command_lines) {
         {{"--any-number", "1,5"}, "'1,5' is not a number"},
         {{"--any-number", ""}, "'' is not a number"},
         {{"--any-number", "1e999"}, "1e999 is too large a number"},
+        {{"--learning-rate", "1e-400"}, "--learning-rate: 1e-400 is too small a number: give 0"},
+        {{"--any-number", "-0.002e-50"}, "-0.002e-50 is too small a number"},
         {{"--bias=maybe"}, "--bias: 'maybe' is neither true nor false"},
         {{"--bias=1"}, "--bias: '1' is neither true nor false"},
         {{"--no-bias=false"}, "--no-bias takes no value"},
@@ -289,7 +292,7 @@ UNIT_TEST(test_long_values) {
 UNIT_TEST(test_written_settings_read_back) {
     static const char odd[] = " \"\\ # = \n\r\tx\x01\xFF ";
     struct fixture fixture, again;
-    assert_int_equal(PARSE(&fixture, "--learning-rate=0.1", "--any-number=-4.9406564584124654e-324", "--no-bias",
+    assert_int_equal(PARSE(&fixture, "--learning-rate=0.1", "--any-number=-1.1754943508222877e-38", "--no-bias",
                            "--anything=-9223372036854775808", "--out-dir", odd, "--residual=mhc"),
                      OPTIONS_OK);
     fixture.settings.learning_rate = 1.0 / 3;
@@ -298,7 +301,7 @@ UNIT_TEST(test_written_settings_read_back) {
     assert_int_equal(again.settings.n_layer, 12);
     assert_true(again.settings.anything == INT64_MIN);
     assert_true(again.settings.learning_rate == 1.0 / 3);
-    assert_true(again.settings.any_number == 4.9406564584124654e-324 * -1);
+    assert_true(again.settings.any_number == -1.1754943508222877e-38);
     assert_false(again.settings.bias);
     assert_string_equal(again.settings.out_dir, odd);
     assert_null(again.settings.init_from);
@@ -356,6 +359,20 @@ static char *printed(const char *argument) {
     assert_int_equal(asked, strcmp(argument, "--help") == 0 ? OPTIONS_HELP : OPTIONS_VERSION);
     release(&fixture);
     return scratch_read(scratch_path("printed"), &bytes);
+}
+
+/* Whole numbers are shown as they may be given: 1e+12 may not. */
+UNIT_TEST(test_ranges) {
+    static int64_t number;
+    static double real;
+    struct option_spec whole[] = {INT("n", &number, "1", -3, 1e12, "")},
+                       least[] = {INT("n", &number, "1", 2e6, 1e19, "")},
+                       of_reals[] = {FLOAT("x", &real, "0e-400", 0, 1e12, "")};
+    char text[80];
+    assert_string_equal(option_range(whole, text, sizeof text), "-3 .. 1000000000000");
+    assert_string_equal(option_range(least, text, sizeof text), "at least 2000000");
+    assert_string_equal(option_range(of_reals, text, sizeof text), "0 .. 1e+12");
+    assert_int_equal(options_set_defaults(of_reals, 1), 0);
 }
 
 UNIT_TEST(test_help) {

@@ -71,6 +71,36 @@ UNIT_TEST(test_bar) {
     free(text);
 }
 
+static void show_first(struct progress *progress) {
+    progress_show(progress, "iter", 1, 11, "", true);
+}
+
+static void show_second(struct progress *progress) {
+    progress_show(progress, "iter", 2, 11, "", true);
+}
+
+static void show_last(struct progress *progress) {
+    progress_show(progress, "iter", 1, 1, "", true);
+}
+
+/* The first iteration compiled kernels for hours. */
+UNIT_TEST(test_time_left_is_without_compiling) {
+    static void (*const shown[])(struct progress *progress) = {show_first, show_second, show_last};
+    static const char *const expected[] = {"iter 1/11 [#...................] \n",
+                                           "iter 2/11 [###.................]   left 1:30\n",
+                                           "iter 1/1 [####################]   left 0:00\n"};
+    struct progress progress;
+    progress_start(&progress, 0);
+    progress.terminal = false;
+    progress.start -= 20000.0;
+    for (size_t i = 0; i < COUNT(shown); i++) {
+        char *text = said_by(shown[i], &progress);
+        assert_string_equal(text, expected[i]);
+        free(text);
+        progress.counted_at -= 10.0;
+    }
+}
+
 static void show_hostile(struct progress *progress) {
     progress_show(progress, "run" HOSTILE_TEXT, 5, 10, "of" HOSTILE_TEXT, true);
     progress->shown -= 11.0;

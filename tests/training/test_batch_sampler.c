@@ -65,13 +65,6 @@ UNIT_TEST(test_rows_that_cannot_be_counted_are_refused) {
     batch_sampler_release(&two);
 }
 
-UNIT_TEST(test_too_few_tokens_are_refused) {
-    struct batch_sampler sampler;
-    assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", (struct token_shape){1, TOKENS}, 1, TOKENS),
-                     -1);
-    assert_non_null(strstr(error_text(), "too few for block_size = 1000"));
-}
-
 /* ---- in sequence */
 
 /* Shards of so many tokens; the tokens of all are 0, 1, 2, ... */
@@ -90,6 +83,21 @@ static struct token_file *open_shards(const char *folder, const unsigned *counts
     }
     assert_int_equal(token_file_open_split(scratch_path(folder), SPLIT_TRAIN, &opened), 0);
     return opened;
+}
+
+UNIT_TEST(test_too_few_tokens_are_refused) {
+    struct batch_sampler sampler;
+    assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", (struct token_shape){1, TOKENS}, 1, TOKENS),
+                     -1);
+    assert_non_null(strstr(error_text(),
+                           "too few for block_size = 1000: prepare more text or choose a block_size of "
+                           "at most 999"));
+    struct token_file *short_file = open_shards("short", (const unsigned[]){1}, 1);
+    assert_int_equal(batch_sampler_create(&sampler, short_file, SEED, "test", (struct token_shape){1, 4}, 1,
+                                          TOKENS),
+                     -1);
+    assert_string_equal(error_text(), "the token file has 1 token, too few for block_size = 4: prepare more text");
+    token_file_close(short_file);
 }
 
 /* Reads the rows of an iteration in micro-batches of `rows`. The first must begin with token `start`, and each
