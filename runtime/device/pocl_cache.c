@@ -58,9 +58,9 @@ static const char *try_folder(const char *folder) {
     if (file < 0) {
         return errno == ENOSPC || errno == EDQUOT ? "which has no space left" : "which cannot be written";
     }
+    unlink(path.text);
     const int code = bytes > 0 ? posix_fallocate(file, 0, bytes) : 0;
     close(file);
-    unlink(path.text);
     return code == ENOSPC || code == EDQUOT ? "which has no space left" : NULL;
 }
 
