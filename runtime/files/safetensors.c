@@ -1,10 +1,10 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -179,7 +179,7 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     json_t *root = NULL;
     json_error_t error;
     if (read_at(file, text, bytes, LENGTH_BYTES) == 0) {
-        root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+        root = json_file_parse(text, (size_t)bytes, JSON_REJECT_DUPLICATES, false, &error);
         if (root == NULL) {
             error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
                       error.position);

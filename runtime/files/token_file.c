@@ -43,14 +43,17 @@ const char *const token_folder_files[] = {
 /* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
  * on 2 with a "vocab_size" that needs 4. */
 static int token_bytes_of(const json_t *meta, unsigned *token_bytes) {
-    const json_t *given = json_object_get(meta, "token_bytes");
-    const uint64_t vocab_size = json_file_number(meta, "vocab_size"), bytes = json_file_number(meta, "token_bytes");
-    *token_bytes = given ? (unsigned)bytes : TOKEN_LEAST_BYTES;
-    if (given && bytes != TOKEN_LEAST_BYTES && bytes != TOKEN_MOST_BYTES) {
+    int64_t vocab_size = 0, bytes = TOKEN_LEAST_BYTES;
+    if (json_file_get_whole(meta, "vocab_size", 0, INT64_MAX, &vocab_size) ||
+        json_file_get_whole(meta, "token_bytes", INT64_MIN, INT64_MAX, &bytes)) {
+        return -1;
+    }
+    if (bytes != TOKEN_LEAST_BYTES && bytes != TOKEN_MOST_BYTES) {
         return error_set("'token_bytes' is neither 2 nor 4: token files have tokens of 16 or 32 bits");
     }
-    return *token_bytes < token_bytes_for(vocab_size)
-               ? error_set("'vocab_size' is %" PRIu64
+    *token_bytes = (unsigned)bytes;
+    return *token_bytes < token_bytes_for((uint64_t)vocab_size)
+               ? error_set("'vocab_size' is %" PRId64
                            ", and such tokens do not fit into 2 bytes: if the files have "
                            "tokens of 32 bits, say so with \"token_bytes\": 4",
                            vocab_size)
@@ -133,8 +136,8 @@ static int read_meta(const char *folder, unsigned *token_bytes, bool *has_docume
     if (files_exist(path.text) && json_file_read(path.text, TOKEN_META_MOST_BYTES, &meta)) {
         return -1;
     }
-    const int status = token_bytes_of(meta, token_bytes);
-    *has_documents = json_is_true(json_object_get(meta, "document_lengths"));
+    const int status =
+        token_bytes_of(meta, token_bytes) || json_file_get_flag(meta, "document_lengths", has_documents);
     json_decref(meta);
     return status ? error_prefix("%s", path.text) : 0;
 }

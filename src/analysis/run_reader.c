@@ -29,22 +29,37 @@ static json_t *empty_record(void) {
 struct reading {
     json_t *record;
     bool statistics;         /* lines are those, else of metrics.jsonl: steps and evaluations */
-    uint64_t skipped, first; /* lines that are no objects, and the number of the first of them */
+    uint64_t skipped, first; /* damaged lines, and the number of the first of them */
 };
+
+/* Whether it has a text or a flag where a number belongs. */
+static bool has_other_types(const json_t *columns, json_t *object) {
+    const char *key;
+    json_t *column;
+    json_object_foreach((json_t *)(uintptr_t)columns, key, column) {
+        const json_t *value = json_object_get(object, key);
+        if (json_is_string(value) || json_is_boolean(value)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* Appends the line's values to the columns of their names; null where it has none. */
 static void take_line(void *context, const struct record_line *line) {
     struct reading *reading = context;
     const char *key;
     json_t *column;
-    if (!line->object) {
+    const bool evaluation =
+        json_object_get(line->object, "val_loss") || json_object_get(line->object, "train_loss");
+    json_t *columns = json_object_get(reading->record, reading->statistics ? "statistics"
+                                                       : evaluation        ? "evaluations"
+                                                                           : "steps");
+    if (!line->object || has_other_types(columns, line->object)) {
         reading->first = reading->skipped++ == 0 ? line->number : reading->first;
         return;
     }
-    const bool evaluation =
-        json_object_get(line->object, "val_loss") || json_object_get(line->object, "train_loss");
-    const char *table = reading->statistics ? "statistics" : evaluation ? "evaluations" : "steps";
-    json_object_foreach(json_object_get(reading->record, table), key, column) {
+    json_object_foreach(columns, key, column) {
         json_t *value = json_object_get(line->object, key);
         json_array_append(column, value ? value : json_null());
     }

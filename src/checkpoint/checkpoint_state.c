@@ -114,10 +114,12 @@ static int verify_checksums(const char *folder, const json_t *json) {
     return 0;
 }
 
-/* Copies a string, which may be missing: then "". */
-static void read_text(const json_t *json, const char *name, char *text, size_t bytes) {
-    const char *saved = json_string_value(json_object_get(json, name));
-    snprintf(text, bytes, "%s", saved ? saved : "");
+/* Copies a text, which may be missing: then "". */
+static int read_text(const json_t *json, const char *name, char *text, size_t bytes) {
+    const char *saved = "";
+    const int status = json_file_get_text(json, name, &saved);
+    snprintf(text, bytes, "%s", saved);
+    return status;
 }
 
 bool checkpoint_is_count(const json_t *number, json_int_t least) {
@@ -127,8 +129,7 @@ bool checkpoint_is_count(const json_t *number, json_int_t least) {
 
 static int read_state(const json_t *json, struct training_state *state) {
     const json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens"),
-                 *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss"),
-                 *best_iteration = json_object_get(json, "best_iteration"),
+                 *seed = json_object_get(json, "seed"), *best_iteration = json_object_get(json, "best_iteration"),
                  *evaluated = json_object_get(json, "evaluated_at"); /* older files lack it, and seconds */
     evaluated = evaluated ? evaluated : iteration;
     if (!checkpoint_is_count(iteration, 0) || !json_is_integer(tokens) || json_integer_value(tokens) < 0 ||
@@ -139,15 +140,18 @@ static int read_state(const json_t *json, struct training_state *state) {
         .iteration = json_integer_value(iteration),
         .tokens = (uint64_t)json_integer_value(tokens),
         .seed = (uint64_t)json_integer_value(seed),
-        .best_val_loss = json_is_number(best) ? json_number_value(best) : HUGE_VAL,
+        .best_val_loss = HUGE_VAL, /* null: no evaluation yet, or none that was finite */
         .best_iteration = json_integer_value(best_iteration),
         .evaluated_at = json_integer_value(evaluated),
-        .seconds = json_number_value(json_object_get(json, "seconds")),
     };
-    read_text(json, "evaluation", state->evaluation, sizeof state->evaluation);
-    read_text(json_object_get(json, "data"), "train", state->train_digest, CHECKSUM_SIZE);
-    read_text(json_object_get(json, "data"), "val", state->val_digest, CHECKSUM_SIZE);
-    return 0;
+    const json_t *data = json_object_get(json, "data");
+    return json_file_get_real(json, "best_val_loss", &state->best_val_loss) ||
+                   json_file_get_real(json, "seconds", &state->seconds) ||
+                   read_text(json, "evaluation", state->evaluation, sizeof state->evaluation) ||
+                   read_text(data, "train", state->train_digest, CHECKSUM_SIZE) ||
+                   read_text(data, "val", state->val_digest, CHECKSUM_SIZE)
+               ? -1
+               : 0;
 }
 
 /* A run in fp16 continues with its scale; every run keeps the number of skipped steps. */
@@ -234,10 +238,11 @@ int checkpoint_is_own(const char *path) {
 
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings) {
     json_t *json;
-    const int status = open_state(folder, NULL, state, &json);
+    const char *text = "";
+    int status = open_state(folder, NULL, state, &json);
     if (status == 0 && settings) {
-        const char *text = json_string_value(json_object_get(json, "settings"));
-        *settings = memory_string(text ? text : "");
+        status = json_file_get_text(json, "settings", &text) ? error_prefix("%s/state.json", folder) : 0;
+        *settings = status ? NULL : memory_string(text);
     }
     json_decref(json);
     return status;

@@ -1,4 +1,5 @@
 #include "src/checkpoint/hugging_face.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -190,14 +191,6 @@ static bool is_same(const json_t *a, const json_t *b) {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
 }
 
-/* Fails with "'key' is VALUE: text". */
-static int fail_value(const char *key, const json_t *value, const char *text) {
-    char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    const int status = error_set("'%.60s' is %.60s: %s", key, dumped ? dumped : "no value", text);
-    free(dumped);
-    return status;
-}
-
 /* ---- from theirs */
 
 static const struct family *find_family(const json_t *type) {
@@ -211,7 +204,7 @@ static const struct family *find_family(const json_t *type) {
                  families[i].model_type);
     }
     char *help = memory_format("of Hugging Face's models only %s can be read", names);
-    fail_value("model_type", type, help);
+    json_file_fail("model_type", type, help);
     free(help);
     return NULL;
 }
@@ -234,7 +227,7 @@ static int read_key(const struct key *key, const json_t *value, json_t *ours) {
                       : key->type == SHARE    ? json_is_number(value) && number >= 0.0
                                               : json_is_boolean(value);
     if (!fits) {
-        return fail_value(key->theirs, value, wanted[key->type]);
+        return json_file_fail(key->theirs, value, wanted[key->type]);
     }
     json_object_set(ours, key->ours, (json_t *)(uintptr_t)value);
     return 0;
@@ -247,7 +240,7 @@ static int check_fixed(const struct family *family, const json_t *theirs) {
         const bool same = !value || is_same(value, wanted);
         json_decref(wanted);
         if (!same) {
-            return fail_value(fixed->key, value, fixed->help);
+            return json_file_fail(fixed->key, value, fixed->help);
         }
     }
     return 0;
@@ -262,7 +255,8 @@ static int read_gpt2(const json_t *theirs, json_t *ours) {
             return 0;
         }
     }
-    return fail_value("activation_function", value, "only GELU is supported, exact (gelu) or by tanh (gelu_new)");
+    return json_file_fail("activation_function", value,
+                          "only GELU is supported, exact (gelu) or by tanh (gelu_new)");
 }
 
 /* Whether the type of RoPE is the plain one: linear scaling by 1 is, too. */
@@ -282,20 +276,20 @@ static int read_rope(const json_t *theirs, json_t *ours) {
     const json_t *theta = value_of(rope, "rope_theta");
     json_t *value;
     if (rope && !json_is_object(rope)) {
-        return fail_value(place, rope, "it must be an object");
+        return json_file_fail(place, rope, "it must be an object");
     }
     if (!is_plain_rope(rope, type)) {
-        return fail_value("rope_type", type, "positions have plain RoPE here (\"default\"), without scaling");
+        return json_file_fail("rope_type", type, "positions have plain RoPE here (\"default\"), without scaling");
     }
     if (part && json_number_value(part) != 1.0) {
-        return fail_value("partial_rotary_factor", part, "positions turn whole heads");
+        return json_file_fail("partial_rotary_factor", part, "positions turn whole heads");
     }
     if (theta && read_key(&(struct key){"rope_theta", "rope_theta", POSITIVE, NULL}, theta, ours)) {
         return -1;
     }
     json_object_foreach((json_t *)(uintptr_t)rope, key, value) {
         if (json_is_object(value)) {
-            return fail_value(key, value, "all layers have the same positions here");
+            return json_file_fail(key, value, "all layers have the same positions here");
         }
     }
     return 0;
@@ -305,32 +299,27 @@ static int check_layers(const json_t *theirs) {
     const json_t *types = value_of(theirs, "layer_types"), *value;
     size_t i;
     if (types && !json_is_array(types)) {
-        return fail_value("layer_types", types, "it must be a list");
+        return json_file_fail("layer_types", types, "it must be a list");
     }
     json_array_foreach(types, i, value) {
         const char *type = json_string_value(value);
         if (!type || strcmp(type, "full_attention") != 0) {
-            return fail_value("layer_types", value, "attention reaches back to the first token in all layers");
+            return json_file_fail("layer_types", value, "attention reaches back to the first token in all layers");
         }
     }
     return 0;
 }
 
 static int read_bias(const json_t *theirs, json_t *ours) {
-    static const char *const keys[] = {"attention_bias", "mlp_bias"};
-    bool has[COUNT(keys)];
-    for (size_t i = 0; i < COUNT(keys); i++) {
-        const json_t *value = value_of(theirs, keys[i]);
-        has[i] = json_is_true(value);
-        if (value && !json_is_boolean(value)) {
-            return fail_value(keys[i], value, "it must be true or false");
-        }
+    bool attention = false, mlp = false;
+    if (json_file_get_flag(theirs, "attention_bias", &attention) || json_file_get_flag(theirs, "mlp_bias", &mlp)) {
+        return -1;
     }
-    json_object_set_new(ours, "bias", json_boolean(has[0]));
-    return has[0] == has[1] ? 0
-                            : fail_value(keys[has[1]], json_true(),
-                                         "biases are in all linear layers or in none: attention_bias and mlp_bias "
-                                         "must be the same");
+    json_object_set_new(ours, "bias", json_boolean(mlp));
+    return attention == mlp ? 0
+                            : json_file_fail(mlp ? "mlp_bias" : "attention_bias", json_true(),
+                                             "biases are in all linear layers or in none: attention_bias and "
+                                             "mlp_bias must be the same");
 }
 
 /* What transformers takes where Qwen's keys are absent. */

@@ -58,7 +58,7 @@ static int mark_end(const struct worker *worker, struct token_list *tokens) {
 /* Encodes a field of a line. */
 static int encode_field(const struct worker *worker, const char *line, size_t bytes, const char *field,
                         const char *option, struct text_buffer *buffer, struct token_list *tokens) {
-    return json_lines_field(&line, &bytes, field, option, buffer) ||
+    return json_lines_field(&line, &bytes, field, option, worker->encoder->settings->replace_invalid, buffer) ||
                    tokenizer_encode(worker->encoder->tokenizer, line, bytes, tokens)
                ? -1
                : 0;

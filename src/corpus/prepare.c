@@ -170,16 +170,19 @@ static int list_old(const char *folder, const struct results *results, struct to
 static int move_results(const struct preparation *preparation, const json_t *state) {
     const char *folder = preparation->settings->folder;
     const json_t *task = json_object_get(state, "task");
-    const char *tokenizer = json_string_value(json_object_get(task, "tokenizer"));
-    const struct results results = {
-        .shards = {json_file_number(state, "train_shards"), json_file_number(state, "val_shards")},
-        .has_val = json_is_true(json_object_get(state, "moving")),
-        .has_tokenizer = tokenizer && strcmp(tokenizer, "file") == 0,
-        .has_lengths = json_is_true(json_object_get(task, "lengths")),
-    };
-    if (results.shards[SPLIT_TRAIN] > TOKEN_SHARDS_MOST || results.shards[SPLIT_VAL] > TOKEN_SHARDS_MOST) {
-        return error_set("the finished work in %s is damaged: start again with --no-resume", preparation->work);
+    const char *tokenizer = "";
+    int64_t train_shards = 0, val_shards = 0;
+    struct results results = {0};
+    if (json_file_get_flag(state, "moving", &results.has_val) ||
+        json_file_get_flag(task, "lengths", &results.has_lengths) ||
+        json_file_get_text(task, "tokenizer", &tokenizer) ||
+        json_file_get_whole(state, "train_shards", 0, TOKEN_SHARDS_MOST, &train_shards) ||
+        json_file_get_whole(state, "val_shards", 0, TOKEN_SHARDS_MOST, &val_shards)) {
+        return error_prefix("the finished work in %s is damaged (--no-resume discards it)", preparation->work);
     }
+    results.has_tokenizer = strcmp(tokenizer, "file") == 0;
+    results.shards[SPLIT_TRAIN] = (uint64_t)train_shards;
+    results.shards[SPLIT_VAL] = (uint64_t)val_shards;
     struct token_shard_names list = list_results(&results), old;
     const int status = list_old(folder, &results, &old) ||
                        files_move_into(folder, preparation->work, (const char *const *)list.names,
@@ -188,6 +191,18 @@ static int move_results(const struct preparation *preparation, const json_t *sta
     token_shards_free(&list);
     token_shards_free(&old);
     return status ? -1 : 0;
+}
+
+/* Fails if a member of the state to resume from is not of the type that save_state writes. */
+static int check_state(const struct preparation *preparation, json_t *state) {
+    json_error_t error;
+    return json_unpack_ex(state, &error, JSON_VALIDATE_ONLY,
+                          "{s:{s:o, s:I, s:I, s:I, s:I, s:I}, s:{s:o, s:I, s:[I, I]}}", "reader", "done",
+                          "documents", "pieces", "split_total", "split_position", "split_held_out", "writer",
+                          "bytes", "sorted", "documents") == 0
+               ? 0
+               : error_set("the unfinished work in %s is damaged (%s): start again with --no-resume",
+                           preparation->work, error.text);
 }
 
 /* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0:
@@ -210,6 +225,8 @@ static int read_state(const struct preparation *preparation, json_t **state) {
         result = same && json_file_number(left, "shard_tokens") == (uint64_t)preparation->settings->shard_tokens;
     } else if (moving) {
         result = resume ? -1 : 0;
+    } else if (same && check_state(preparation, left)) {
+        result = -1;
     } else if (same) {
         *state = json_incref(left);
     } else if (left && resume) {

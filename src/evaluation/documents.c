@@ -66,9 +66,10 @@ void documents_close(struct documents *documents) {
 /* Replaces the line, an object, by its fields. */
 static int take_fields(struct documents *documents, struct document *document) {
     const char *field = documents->settings->field, *count_field = documents->settings->count_field;
-    if (json_lines_field(&document->text, &document->bytes, field, "--field", &documents->scored) ||
+    const bool replace = documents->settings->invalid == INVALID_REPLACE;
+    if (json_lines_field(&document->text, &document->bytes, field, "--field", replace, &documents->scored) ||
         (count_field && json_lines_field(&document->counted, &document->counted_bytes, count_field, "--count-field",
-                                         &documents->counted))) {
+                                         replace, &documents->counted))) {
         return error_prefix("%s:%" PRIu64, input_name(document->source), document->line);
     }
     if (!count_field) {

@@ -1,4 +1,5 @@
 #include "src/evaluation/questions.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -15,21 +16,13 @@ static int fail_absent(const char *name) {
     return error_set("no field '%s': is this a file of the data set of --task?", name);
 }
 
-/* The string of a value without NUL; NULL for others. */
-static const char *text_of(const json_t *value) {
-    const char *text = json_string_value(value);
-    return text && strlen(text) == json_string_length(value) ? text : NULL;
-}
-
 /* The string in a field; NULL with an error text. */
 static const char *text_at(const json_t *fields, const char *name) {
-    const json_t *value = json_object_get(fields, name);
-    if (!value) {
+    const char *text = NULL;
+    if (json_file_get_text(fields, name, &text) == 0 && !text) {
         fail_absent(name);
-    } else if (!text_of(value)) {
-        error_set("field '%s' is not a string%s", name, json_is_string(value) ? " without NUL" : "");
     }
-    return text_of(value);
+    return text ? json_string_value(json_object_get(fields, name)) : NULL;
 }
 
 /* The strings in fields `names` [count]. */
@@ -56,9 +49,8 @@ static const json_t *list_at(const json_t *fields, const char *name) {
         return NULL;
     }
     json_array_foreach(list, i, element) {
-        if (!text_of(element)) {
-            error_set("field '%s': element %zu is not a string%s", name, i,
-                      json_is_string(element) ? " without NUL" : "");
+        if (!json_is_string(element) || strlen(json_string_value(element)) != json_string_length(element)) {
+            error_set("field '%s': element %zu is not a string, or has NUL in it", name, i);
             return NULL;
         }
     }
@@ -68,13 +60,13 @@ static const json_t *list_at(const json_t *fields, const char *name) {
 /* A whole number, or its digits as a string, that counts the choices from `first`. */
 static int label_at(const json_t *fields, const char *name, int first, struct question *question) {
     const json_t *value = json_object_get(fields, name);
-    const char *digits = text_of(value);
+    const char *digits = json_string_value(value);
     char *end = NULL;
     double number = json_is_number(value) ? json_number_value(value) : digits ? strtod(digits, &end) : (double)NAN;
     if (!value) {
         return fail_absent(name);
     }
-    if (digits && (!*digits || strspn(digits, "0123456789") != strlen(digits))) {
+    if (digits && (!*digits || strspn(digits, "0123456789") != json_string_length(value))) {
         number = (double)NAN;
     }
     if (!(number >= first && number < (double)first + (double)question->count) || number != floor(number)) {
@@ -321,7 +313,7 @@ bool task_is_greedy(enum task task) {
 int question_read(enum task task, const char *line, size_t bytes, struct question *question) {
     json_error_t error;
     *question = (struct question){
-        .fields = json_loadb(line, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &error)};
+        .fields = json_file_parse(line, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, false, &error)};
     if (!question->fields) {
         return error_set("not JSON at byte %d: %s", error.position, error.text);
     }

@@ -1,4 +1,5 @@
 #include "src/model/model_config.h"
+#include "runtime/files/json_file.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -302,13 +303,18 @@ static int read_setting(const json_t *json, struct model_setting *setting) {
     if (!given) {
         return setting->is_size ? error_set("'%s' is missing", option->name) : 0;
     }
-    if ((json_is_string(given) != (option->type == OPTION_CHOICE && !setting->is_switch) ||
-         (setting->is_switch && !json_is_boolean(given))) &&
-        !(setting->may_be_boolean && json_is_boolean(given))) {
-        return error_set("'%s' is of another type", option->name);
+    const bool is_flag = setting->is_switch || option->type == OPTION_BOOL;
+    const bool fits = is_flag                         ? json_is_boolean(given)
+                      : option->type == OPTION_CHOICE ? json_is_string(given)
+                                                      : json_is_number(given);
+    if (!fits && !(setting->may_be_boolean && json_is_boolean(given))) {
+        return json_file_fail(option->name, given, "it is of another type");
     }
-    char *value =
-        json_is_string(given) ? memory_string(json_string_value(given)) : json_dumps(given, JSON_ENCODE_ANY);
+    const char *text = NULL;
+    if (json_is_string(given) && json_file_get_text(json, option->name, &text)) {
+        return -1;
+    }
+    char *value = text ? memory_string(text) : json_dumps(given, JSON_ENCODE_ANY);
     char *where = memory_format("%s = ", option->name);
     const int status = option_set(option, value, where);
     free(value);
@@ -342,7 +348,10 @@ static int check_keys(const json_t *json, const struct model_setting *settings, 
 int model_config_from_json(const json_t *json, struct model_config *config) {
     struct model_setting settings[MODEL_MOST_SETTINGS];
     *config = model_config_default();
-    const char *residual = json_string_value(json_object_get(json, "residual"));
+    const char *residual = NULL, *tokenizer = NULL;
+    if (json_file_get_text(json, "residual", &residual) || json_file_get_text(json, "tokenizer", &tokenizer)) {
+        return -1;
+    }
     config->residual = residual ? residual_find(residual) : NULL;
     if (!config->residual) {
         return error_set("'residual' is not one of %s", residual_names());
@@ -356,13 +365,9 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
     if (check_keys(json, settings, count)) {
         return -1;
     }
-    const json_t *tokenizer = json_object_get(json, "tokenizer");
-    if (tokenizer && !json_is_string(tokenizer)) {
-        return error_set("'tokenizer' is of another type");
-    }
     if (model_config_read_ids(json, "bos_token_id", &config->beginnings) ||
         model_config_read_ids(json, "eos_token_id", &config->ends) ||
-        model_config_set_tokenizer(config, json_string_value(tokenizer))) {
+        model_config_set_tokenizer(config, tokenizer)) {
         return -1;
     }
     return model_config_check(config);

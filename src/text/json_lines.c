@@ -1,8 +1,8 @@
 #include "src/text/json_lines.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <fnmatch.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,12 +101,14 @@ static int read_field(json_t *object, const char *field, const char *option, str
     return 0;
 }
 
-int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option,
+int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option, bool replace,
                      struct text_buffer *buffer) {
     json_error_t error;
-    json_t *object = json_loadb(*text, *bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
+    json_t *object = json_file_parse(*text, *bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, replace, &error);
+    const bool half = !object && !replace && strstr(error.text, "invalid Unicode");
     const int result = object ? read_field(object, field, option, buffer)
-                              : error_set("not JSON at byte %d: %s", error.position, error.text);
+                              : error_set("not JSON at byte %d: %s%s", error.position, error.text,
+                                          half ? " (--invalid replace puts U+FFFD there)" : "");
     *text = buffer->bytes;
     *bytes = buffer->size;
     json_decref(object);

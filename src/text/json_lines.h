@@ -23,8 +23,8 @@ void json_lines_free(struct json_lines *lines);
 
 /* Replaces *text [*bytes], a line, by the string in `field` of its object, which is in `buffer`. Fails if the line
  * is not JSON, not an object, or has no such string. The error text names the option that chooses the field, but
- * not file and line. */
-int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option,
+ * not file and line. replace: half a surrogate pair becomes U+FFFD. */
+int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option, bool replace,
                      struct text_buffer *buffer);
 
 /* What in files of text is a document. */

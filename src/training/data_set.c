@@ -32,18 +32,17 @@ int data_set_read_meta(const char *folder, struct data_set *data) {
     if (json_file_read(path, TOKEN_META_MOST_BYTES, &json)) {
         return -1;
     }
-    const json_t *vocabulary = json_object_get(json, "vocab_size");
-    const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));
-    int status = 0;
-    if (!json_is_integer(vocabulary) || json_integer_value(vocabulary) < 1 ||
-        json_integer_value(vocabulary) > MOST_TOKENS) {
-        status = error_set("%s: 'vocab_size' is not a whole number from 1 to %d", path, MOST_TOKENS);
-    } else {
-        data->vocab_size = json_integer_value(vocabulary);
-        snprintf(data->tokenizer, sizeof data->tokenizer, "%s", tokenizer ? tokenizer : "");
+    const char *tokenizer = "";
+    int status = json_file_get_whole(json, "vocab_size", 1, MOST_TOKENS, &data->vocab_size) ||
+                         json_file_get_text(json, "tokenizer", &tokenizer)
+                     ? -1
+                     : 0;
+    if (status == 0 && data->vocab_size == 0) {
+        status = error_set("'vocab_size' is missing");
     }
+    snprintf(data->tokenizer, sizeof data->tokenizer, "%s", tokenizer);
     json_decref(json);
-    return status;
+    return status ? error_prefix("%s", path) : 0;
 }
 
 int64_t data_set_model_vocabulary(const struct data_set *data) {

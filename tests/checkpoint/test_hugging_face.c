@@ -103,6 +103,7 @@ UNIT_TEST(what_changes_the_function_is_refused) {
         {MODEL("llama", ", \"attention_bias\": true"),
          "'attention_bias' is true: biases are in all linear layers or in"},
         {MODEL("llama", ", \"mlp_bias\": true"), "'mlp_bias' is true"},
+        {MODEL("llama", ", \"mlp_bias\": \"true\""), "'mlp_bias' is \"true\": it must be true or false"},
         {MODEL("llama", ", \"quantization_config\": {}"), "'quantization_config' is {}: save the model in bf16"},
         {MODEL("llama", ", \"tie_word_embeddings\": 1"), "'tie_word_embeddings' is 1: it must be true or false"},
         {MODEL("llama", ", \"num_key_value_heads\": \"2\""),

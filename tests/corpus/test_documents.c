@@ -249,14 +249,16 @@ UNIT_TEST(test_bad_input) {
         size_t bytes;
         const char *expected;
     } cases[] = {
-#define CASE(text, expected) {text, sizeof(text) - 1, "bad.jsonl" expected}
+#define CASE(text, expected) {text, sizeof(text) - 1, expected}
         CASE("{\"text\":\"a\"}\n\n{\"text\":\"b\"\n", ":3: not JSON at byte"),
         CASE("{\"body\":\"a\", \"url\":\"b\"}\n",
              ":1: no field 'text'; there is 'body', 'url' (choose with --field)"),
         CASE("{\"text\":5}\n", ":1: field 'text' is not a string"),
         CASE("\n\n[\"text\"]\n", ":3: not a JSON object"),
         CASE("{\"text\":\"a\"}\n{\"text\":\"\xff\"}\n", ":2: not UTF-8 (byte 0xff)"),
-        CASE("{\"text\":\"\\ud800\"}\n", ":1: not JSON"),
+        CASE("{\"text\":\"\\ud800\"}\n", ":1: not JSON at byte"),
+        CASE("{\"text\":\"\\ud800\"}\n", "(--invalid replace puts U+FFFD there)"),
+        CASE("{\"text\":NaN}\n", ":1: field 'text' is not a string"),
         CASE("{\"text\":\"a\"} x\n", ":1: not JSON at byte"),
         CASE("\x1f\x8b\x08\0\0\0\0\0", ": its compressed data ends in the middle"),
     };
@@ -277,6 +279,44 @@ UNIT_TEST(test_bad_input) {
     assert_string_equal(train.texts[0], "one\ntwo \xef\xbf\xbd\n");
     prepared_release(&train);
     prepared_remove();
+}
+
+/* What JSON does not have, in fields that are not read, and half a surrogate pair in the one that is. */
+UNIT_TEST(test_beyond_json) {
+    static const char lines[] = "{\"score\":NaN,\"text\":\"one\",\"size\":1e999,\"name\":\"\\u0000\"}\n"
+                                "{\"text\":\"a\\ud83db\",\"score\":-Infinity}\n";
+    const char *const sources[] = {scratch_write("beyond.jsonl", lines, sizeof lines - 1)};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    settings.val_fraction = 0;
+    settings.shuffle = false;
+    assert_prepare_fails(&settings, "beyond.jsonl:2: not JSON at byte");
+    settings.replace_invalid = true;
+    prepared_run(&settings);
+    struct prepared_documents train;
+    prepared_read("train.bin", &train);
+    assert_int_equal(train.count, 2);
+    assert_string_equal(train.texts[0], "one");
+    assert_string_equal(train.texts[1], "a\xef\xbf\xbd"
+                                        "b");
+    prepared_release(&train);
+    prepared_remove();
+}
+
+/* A byte order mark is no part of running text. */
+UNIT_TEST(test_byte_order_mark) {
+    const char *const sources[] = {scratch_write("marked.txt", "\xef\xbb\xbfone\n", 7)};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    settings.kind = DOCUMENT_FILES;
+    settings.val_fraction = 0;
+    prepared_run(&settings);
+    struct prepared_documents train;
+    prepared_read("train.bin", &train);
+    assert_string_equal(train.texts[0], "one\n");
+    prepared_release(&train);
+    prepared_remove();
+    const char *const binary[] = {scratch_write("binary.txt", "one\0\xff\n", 6)};
+    settings.sources = binary;
+    assert_prepare_fails(&settings, "binary.txt is no text: it has NUL bytes");
 }
 
 UNIT_TEST(test_disk_full) {

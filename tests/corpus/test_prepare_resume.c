@@ -75,6 +75,33 @@ static void write_moving_state(const struct prepare_settings *settings, int trai
     assert_int_equal(files_remove_folder(folder), 0);
 }
 
+/* A saved state whose members have other types is not read as one that lacks them. */
+UNIT_TEST(test_state_of_other_types) {
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_report report;
+    int other;
+    settings.stop_descriptor = stop_at_once(&other);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
+    close(settings.stop_descriptor);
+    close(other);
+    settings.stop_descriptor = -1;
+    const char *path = prepared_path(".hc_prepare/state.json");
+    json_t *saved = json_load_file(path, 0, NULL);
+    assert_int_equal(json_object_set_new(json_object_get(saved, "reader"), "documents", json_string("3")), 0);
+    assert_int_equal(json_dump_file(saved, path, 0), 0);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
+    assert_error_text("is damaged (Expected integer, got string): start again with --no-resume");
+    assert_int_equal(json_object_set_new(saved, "moving", json_string("true")), 0);
+    assert_int_equal(json_dump_file(saved, path, 0), 0);
+    json_decref(saved);
+    assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
+    assert_error_text("'moving' is \"true\": it must be true or false");
+    settings.resume = false;
+    prepared_run(&settings);
+    prepared_remove();
+}
+
 UNIT_TEST(test_killed) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);

@@ -68,7 +68,9 @@ UNIT_TEST(test_meta) {
         {"{\"token_bytes\": 0}", "neither 2 nor 4", 0},
         {"{\"token_bytes\": -2}", "neither 2 nor 4", 0},
         {"{\"token_bytes\": 4294967298}", "neither 2 nor 4", 0},
-        {"{\"token_bytes\": \"4\"}", "neither 2 nor 4", 0},
+        {"{\"token_bytes\": \"4\"}", "meta.json: 'token_bytes' is \"4\": it must be a whole number", 0},
+        {"{\"vocab_size\": \"70000\"}", "meta.json: 'vocab_size' is \"70000\": it must be a whole number", 0},
+        {"{\"document_lengths\": \"true\"}", "'document_lengths' is \"true\": it must be true or false", 0},
         {"{\"token_bytes\": 4", "meta.json:1: ", 0},
     };
     scratch_write("train.bin", "\1\0\0\0\2\0\0\0", 8);

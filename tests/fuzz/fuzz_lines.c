@@ -25,7 +25,7 @@ static void read_lines(struct json_lines *lines) {
         text_append_utf8(&valid, line, bytes);
         fuzz_require(utf8_prefix(valid.bytes ? valid.bytes : "", valid.size) == valid.size,
                      "invalid text was not replaced");
-        if (json_lines_field(&line, &bytes, "text", "--field", &text) == 0) {
+        if (json_lines_field(&line, &bytes, "text", "--field", last % 2 == 0, &text) == 0) {
             fuzz_require(text.size == 0 || utf8_prefix(text.bytes, text.size) == text.size,
                          "the text is not UTF-8");
         } else {

@@ -127,13 +127,14 @@ RUN_TEST(damaged_lines_are_passed_over) {
     static const char lines[] = "{\"iter\":0,\"loss\":5.5,\"grad_norm\":1}\n"
                                 "{\"iter\":1,\"lo#s\":5.25,\n"
                                 "{\"iter\":2,\"loss\":5,\"grad_norm\":1}\n"
+                                "{\"iter\":2,\"loss\":\"5\",\"grad_norm\":1}\n"
                                 "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\n"
                                 "{\"iter\":3,\"loss\":4.5,\"grad_norm\":1}\n";
     assert_int_equal(files_make_folder(scratch_path("damaged")), 0);
     scratch_write("damaged/metrics.jsonl", lines, sizeof lines - 1);
     assert_done(ANALYZE("--out", scratch_path("damaged-report"), scratch_path("damaged")));
     assert_says("damaged/metrics.jsonl");
-    assert_says("are left out: 2; the first is line 2");
+    assert_says("are left out: 3; the first is line 2");
     json_t *json = read_json("damaged-report/analysis.json"), *expected = json_pack("[i,i,i]", 0, 2, 3);
     const json_t *run = json_array_get(json_object_get(json, "runs"), 0);
     const json_t *steps = json_object_get(json_object_get(run, "record"), "steps");
