@@ -121,12 +121,24 @@ int files_sync(const char *path) {
 
 /* ---- reading */
 
+int files_fail_open(const char *path, const char *name) {
+    const int error = errno;
+    char target[sizeof(struct path)];
+    const ssize_t length = error == ENOENT ? readlink(path, target, sizeof target - 1) : -1;
+    if (length > 0) {
+        target[length] = '\0';
+        return error_set("cannot open %s: it is a link to %s, which does not exist", name, target);
+    }
+    errno = error;
+    return error_set_errno("cannot open %s", name);
+}
+
 int files_open(const char *path, const char *name, uint64_t *bytes) {
     struct stat status;
     /* O_NONBLOCK: a named pipe is refused, not waited for. */
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
-        return error_set_errno("cannot open %s", name);
+        return files_fail_open(path, name);
     }
     if (fstat(descriptor, &status) != 0) {
         error_set_errno("cannot read %s", name);

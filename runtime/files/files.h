@@ -49,6 +49,10 @@ int files_each(const char *folder, int (*visit)(void *context, const char *name)
 ssize_t files_read_all(int descriptor, void *data, size_t bytes, int64_t offset);
 int files_write_all(int descriptor, const void *data, size_t bytes);
 
+/* After a failure to open the path: the error text that `name` cannot be opened, by errno, or because the path is a
+ * link to nothing. Returns -1. */
+int files_fail_open(const char *path, const char *name);
+
 /* Opens a regular file for reading: its descriptor, and its size in *bytes; -1 with an error text that calls it
  * `name`. Folders are refused, and pipes, which are not waited for. */
 int files_open(const char *path, const char *name, uint64_t *bytes);

@@ -51,7 +51,7 @@ const char *input_name(const char *path) {
 static int examine(const char *path, int descriptor, struct input_status *status) {
     struct stat found;
     if ((descriptor >= 0 ? fstat(descriptor, &found) : stat(path, &found)) != 0) {
-        return error_set_errno("cannot open %s", input_name(path));
+        return files_fail_open(path, input_name(path));
     }
     if (S_ISDIR(found.st_mode)) {
         return error_set("cannot read %s: it is a folder; name its files", input_name(path));
@@ -80,7 +80,7 @@ int input_open(const char *path, int stop_descriptor, struct input **opened) {
     /* O_NONBLOCK: opening a named pipe does not wait for its writer, wait_for_data does. */
     input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (input->descriptor < 0) {
-        error_set_errno("cannot open %s", input_name(path));
+        files_fail_open(path, input_name(path));
     } else if (examine(path, input->descriptor, &status) == 0) {
         input->checksum = checksum_create();
         const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */

@@ -321,8 +321,8 @@ static int mean_loss(const double *losses, const double *targets, int64_t batche
     }
     *count = (uint64_t)all;
     if (!(all > 0.0)) {
-        return error_set("all tokens of the %" PRId64 " batches of an estimate of the loss are prompts, which are "
-                         "no targets: choose a larger block_size, or give more eval_iters",
+        return error_set("all tokens of the batches that estimate the loss (eval_iters = %" PRId64
+                         ") are prompts, which are no targets: give more eval_iters, or a larger block_size",
                          batches);
     }
     for (int64_t i = 0; i < batches; i++) {
@@ -343,7 +343,9 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch
         status = error_set("interrupted");
     }
     if (status == 0) {
-        status = mean_loss(losses, counts, batches, sampler->masked, targets, loss);
+        status = mean_loss(losses, counts, batches, sampler->masked, targets, loss)
+                     ? error_prefix("%s", token_file_name(sampler->sources[0].file))
+                     : 0;
     }
     free(losses);
     return status;

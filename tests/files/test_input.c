@@ -194,6 +194,9 @@ UNIT_TEST(test_examine) {
     assert_true(status.regular && status.bytes == 3 && status.modified > 0);
     assert_error(input_examine(scratch_path("missing"), &status), "No such file");
     assert_error(input_open(scratch_path("."), -1, &input), "it is a folder");
+    assert_int_equal(symlink("nowhere", scratch_path("link")), 0);
+    assert_error(input_examine(scratch_path("link"), &status), "it is a link to nowhere, which does not exist");
+    assert_error(input_open(scratch_path("link"), -1, &input), "it is a link to nowhere, which does not exist");
     assert_string_equal(input_name("-"), "standard input");
 }
 

@@ -57,6 +57,17 @@ UNIT_TEST(empty_and_odd_token_files_are_refused) {
     REFUSED(FAILED, "short/train.bin", "--data-dir", scratch_path("short"), "--vocab-size", "40");
 }
 
+UNIT_TEST(estimate_of_prompts_alone_is_refused) {
+    static const char meta[] = "{\"vocab_size\": 40, \"document_lengths\": true}";
+    static const unsigned char document[8] = {0xe8, 3, 0, 0, 0xe7, 3, 0, 0}; /* 1000 tokens, 999 of them a prompt */
+    write_data("asked", 2000, 2000, 1);
+    scratch_write("asked/meta.json", meta, sizeof meta - 1);
+    scratch_write("asked/train.documents", document, sizeof document);
+    scratch_write("asked/val.documents", document, sizeof document);
+    assert_failed(TRAIN("asked-out", "--data-dir", scratch_path("asked"), "--eval-iters", "1"), FAILED,
+                  "asked/train.bin: all tokens of the batches that estimate the loss (eval_iters = 1) are prompts");
+}
+
 /* Without evaluation nobody needs it: hc_prepare --val-fraction 0 makes such folders. */
 UNIT_TEST(held_out_tokens_are_not_needed_without_evaluation) {
     write_data("train-only", 2000, 0, 1);
@@ -283,7 +294,9 @@ UNIT_TEST(config_that_is_no_config_is_refused) {
         {"[1, 2]", "config.json: "},
         {"{\"residual\": \"shc\"}", "'n_layer' is missing"},
         {"{\"residual\": \"shc\", \"n_layer\": 1.5}", "n_layer = '1.5' is not a whole number"},
-        {"{\"residual\": \"shc\", \"n_layer\": \"2\"}", "'n_layer' is of another type"},
+        {"{\"residual\": \"shc\", \"n_layer\": \"2\"}", "'n_layer' is \"2\": it is of another type"},
+        {"{\"residual\": true}", "config.json: 'residual' is true: it must be a string"},
+        {"{\"residual\": \"shc\", \"n_layer\": Infinity}", "'n_layer' is Infinity: it"},
         {"{\"residual\": \"shc\", \"n_layer\": -1, \"n_head\": 2, \"n_embd\": 16, \"vocab_size\": 256, "
          "\"block_size\": 16, \"n_streams\": 4}",
          "n_layer = -1 is out of range"},
@@ -300,9 +313,22 @@ UNIT_TEST(config_that_is_no_config_is_refused) {
     assert_failed(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
 }
 
+UNIT_TEST(states_of_other_types_are_refused) {
+    static const char *const members[] = {"best_val_loss", "seconds"};
+    for (size_t i = 0; i < COUNT(members); i++) {
+        take("state.json");
+        json_t *saved = json_loadb(content, content_bytes, 0, NULL);
+        json_object_set_new(saved, members[i], json_string("2.5"));
+        assert_int_equal(json_dump_file(saved, scratch_path("damaged/ckpt-2/state.json"), 0), 0);
+        json_decref(saved);
+        ASSERT_NOT_RESUMED(scratch_format("state.json: '%s' is \"2.5\": it must be a number", members[i]));
+    }
+}
+
 /* Either way round; a tokenizer that is not known passes. */
 UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
-    static const char gpt2[] = "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}", none[] = "{\"vocab_size\": 256}";
+    static const char gpt2[] = "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}", none[] = "{\"vocab_size\": 256}",
+                      number[] = "{\"vocab_size\": 256, \"tokenizer\": 5}";
     static const struct change changes[] = {
         {"config.json", "\"byte\"", "\"gpt2\"",
          "data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with the model's "
@@ -312,6 +338,8 @@ UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
     };
     assert_changes_refused(changes, 2);
     write_data("words", 2000, 2000, 1);
+    scratch_write("words/meta.json", number, strlen(number));
+    REFUSED_DATA("words", "words/meta.json: 'tokenizer' is 5: it must be a string");
     scratch_write("words/meta.json", gpt2, strlen(gpt2));
     REFUSED(FAILED,
             "words has tokens of \"gpt2\", the model has tokens of \"byte\": prepare the text with the model's ",
