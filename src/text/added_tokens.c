@@ -75,8 +75,10 @@ static const struct added_token *longest(const struct added_tokens *added, const
     return found;
 }
 
+/* Where the white space before text[at] begins, but not before `from`. */
 static size_t space_start(const char *text, size_t from, size_t at) {
     uint32_t character;
+    at = at < from ? from : at;
     while (at > from) {
         const size_t before = from + utf8_last(text + from, at - from);
         if (utf8_decode(text + before, at - before, &character) == 0 || !utf8_is_space(character)) {
@@ -97,16 +99,16 @@ static size_t space_end(const char *text, size_t bytes, size_t at) {
     return at;
 }
 
-bool added_tokens_match(const struct added_tokens *added, const char *text, size_t bytes, size_t from, bool special,
-                        struct added_match *match) {
-    for (size_t at = from; at < bytes && added->count > 0;) {
+bool added_tokens_next(const struct added_tokens *added, const char *text, size_t bytes, bool special,
+                       struct added_match *match) {
+    for (size_t at = match->next; at < bytes && added->count > 0;) {
         const unsigned char first = (unsigned char)text[at];
         const struct added_token *token =
             added->first[first] < added->first[first + 1] ? longest(added, text + at, bytes - at) : NULL;
         if (token && (special || !token->special)) {
-            const size_t end = at + token->bytes;
-            *match = (struct added_match){token, token->lstrip ? space_start(text, from, at) : at,
-                                          token->rstrip ? space_end(text, bytes, end) : end};
+            const size_t next = at + token->bytes;
+            *match = (struct added_match){token, token->lstrip ? space_start(text, match->end, at) : at,
+                                          token->rstrip ? space_end(text, bytes, next) : next, next};
             return true;
         }
         at += token ? token->bytes : 1;
@@ -119,7 +121,8 @@ static bool ends_with(const char *text, size_t at, const char *end, size_t bytes
 }
 
 bool added_tokens_is_cut(const struct added_tokens *added, const char *text, size_t at) {
-    for (size_t number = 0; added->takes_space && number < added->count; number++) {
+    const bool space = text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r');
+    for (size_t number = 0; (added->takes_space || !space) && number < added->count; number++) {
         const struct added_token *token = &added->tokens[number];
         if (token->rstrip && ends_with(text, at, token->content, token->bytes)) {
             return false;

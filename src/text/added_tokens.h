@@ -23,26 +23,28 @@ struct added_tokens {
     bool takes_space;  /* any token has ASCII white space in it, or takes that behind it */
 };
 
-/* Takes over `content`. */
+/* Takes over `content`, of which there is no other token. */
 void added_tokens_add(struct added_tokens *added, const struct added_token *token);
 void added_tokens_free(struct added_tokens *added);
 
-/* Orders the tokens by content. Fails if two have the same. */
+/* Orders the tokens by content. Fails if two have the same, as normalization may make them. */
 int added_tokens_sort(struct added_tokens *added);
 
 /* NULL: none has this content. */
 const struct added_token *added_tokens_find(const struct added_tokens *added, const char *content);
 
-/* A token in a text: its bytes [start, end), with the white space that it takes. */
+/* A token in a text. Begin with zeros. */
 struct added_match {
     const struct added_token *token;
-    size_t start, end;
+    size_t start, end; /* of its bytes, with the white space that it takes */
+    size_t next;       /* end of its content, where the search goes on: the next token may begin with that space */
 };
 
-/* Finds the first token in text [bytes] from `from` on; false: there is none. Without `special`, control tokens
- * are text. */
-bool added_tokens_match(const struct added_tokens *added, const char *text, size_t bytes, size_t from, bool special,
-                        struct added_match *match);
+/* Replaces the match by the next one in text [bytes]; false: there is none. Without `special`, control tokens are
+ * text. Where its content is in the white space that the last one took, it starts before the last one's end, or, if
+ * it takes white space before it, is empty: then it is no token. */
+bool added_tokens_next(const struct added_tokens *added, const char *text, size_t bytes, bool special,
+                       struct added_match *match);
 
-/* Whether no token that begins before text[at], at > 0, takes the white space there, whatever follows. */
+/* Whether no token that begins before text[at], at > 0, takes the character there, whatever follows. */
 bool added_tokens_is_cut(const struct added_tokens *added, const char *text, size_t at);

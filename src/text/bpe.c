@@ -180,21 +180,16 @@ static void grow_merges(struct bpe *bpe) {
     free(old);
 }
 
-/* False: the two merge already. */
-static bool add_merge(struct bpe *bpe, struct merge merge, uint32_t token) {
+static void add_merge(struct bpe *bpe, struct merge merge, uint32_t token) {
     grow_merges(bpe);
     struct merge *entry = merge_entry(bpe, merge.left, merge.right);
-    if (entry->rank != NONE) {
-        return false;
-    }
+    bpe->merge_count += entry->rank == NONE;
     *entry = merge;
-    bpe->merge_count++;
     memory_reserve((void **)&bpe->merged, &bpe->ranks_capacity, merge.rank + (size_t)1, sizeof *bpe->merged);
     while (bpe->ranks <= merge.rank) {
         bpe->merged[bpe->ranks++] = NONE;
     }
     bpe->merged[merge.rank] = token;
-    return true;
 }
 
 int bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right) {
@@ -206,9 +201,8 @@ int bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right) {
     if (token == NONE) {
         return error_set("the two strings together are not in the vocabulary");
     }
-    return add_merge(bpe, (struct merge){left, right, (uint32_t)bpe->ranks}, token)
-               ? 0
-               : error_set("the pair stands in an earlier merge, too");
+    add_merge(bpe, (struct merge){left, right, (uint32_t)bpe->ranks}, token);
+    return 0;
 }
 
 void bpe_add_all_merges(struct bpe *bpe) {
@@ -258,11 +252,6 @@ static void find_whole(struct bpe *bpe, bool whole_pieces) {
 }
 
 int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes) {
-    for (uint32_t token = 0; token < bpe->count; token++) {
-        if (bpe->spans[token].bytes == 0) {
-            return error_set("there is no token %u, but a token %u", token, bpe->count - 1);
-        }
-    }
     grow_merges(bpe);
     if (look_up_bytes(bpe, lacks_bytes)) {
         return -1;

@@ -19,7 +19,7 @@ void bpe_close(struct bpe *bpe);
 /* Number of tokens. */
 uint32_t bpe_count(const struct bpe *bpe);
 
-/* The token's bytes; token < bpe_count. */
+/* The token's bytes; token < bpe_count. None: no token has this number. */
 const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes);
 
 /* A growing list of tokens, with the memory that encoding into it takes. Initialise with zeros. */
@@ -56,13 +56,13 @@ int bpe_index(struct bpe *bpe);
 /* The token of texts with these bytes; UINT32_MAX: none. After bpe_index. */
 uint32_t bpe_find(const struct bpe *bpe, const char *string, size_t bytes);
 
-/* Two tokens of texts merge; the rank is the number of merges so far. Fails if their bytes together are no token,
- * or if they merge already. */
+/* Two tokens of texts merge; the rank is the number of merges so far, also if they merge already. Fails if their
+ * bytes together are no token. */
 int bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right);
 
 /* Adds all merges of a vocabulary in tiktoken's format. */
 void bpe_add_all_merges(struct bpe *bpe);
 
 /* whole_pieces: a piece that is a token becomes this token, even if merges lead to others. lacks_bytes: single
- * bytes need not be tokens. Fails if a number below the highest has no token, or a byte has none. */
+ * bytes need not be tokens. Fails if a byte has no token. */
 int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes);

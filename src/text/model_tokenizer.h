@@ -36,6 +36,7 @@ int tokenizer_choose(const struct tokenizer_settings *settings, struct tokenizer
 /* Opens the tokenizer of a model in `folder`. With "auto" it is the one that config.json names, where "file" is the
  * tokenizer.json of the folder. If config.json names none, it is the tokenizer.json of the folder, or bytes for a
  * model of 256 tokens, or GPT-2's for one of 50257 to 50304. Fails if none of these is the case, if the file is
- * missing, or if the model has fewer tokens than the tokenizer. The caller closes *opened, also on failure. */
+ * missing, or if the model has too few rows for the tokenizer (see tokenizer_open). The caller closes *opened, also
+ * on failure. */
 int tokenizer_open_for(const struct model_config *config, const char *folder,
                        const struct tokenizer_settings *settings, struct tokenizer **opened);

@@ -13,19 +13,28 @@
 /* White space as Unicode defines it; PCRE2's \s also contains U+180E. */
 #define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* Letters and numbers of Unicode 15 and 16: tiktoken and Oniguruma know them, older versions of PCRE2 do not. */
-#define NEW_LETTERS                                                                                                \
-    "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}"          \
-    "\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}"     \
-    "\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}\\x{113d3}\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}"      \
-    "\\x{11f12}-\\x{11f33}\\x{1342f}\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}"               \
-    "\\x{16d40}-\\x{16d6c}\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}"                \
-    "\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
+/* Characters of Unicode 15 and 16: tiktoken and Oniguruma know them, older versions of PCRE2 do not. Letters are
+ * upper case with title case, lower case, and others. */
+#define NEW_UPPER "\\x{1c89}\\x{a7cb}-\\x{a7cc}\\x{a7da}\\x{a7dc}\\x{10d50}-\\x{10d65}"
+#define NEW_LOWER "\\x{1c8a}\\x{a7cd}\\x{a7db}\\x{10d70}-\\x{10d85}\\x{1df25}-\\x{1df2a}"
+#define NEW_OTHERS                                                                                                 \
+    "\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d4f}\\x{10d6f}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}"               \
+    "\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}\\x{113d3}"                 \
+    "\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}\\x{13441}-\\x{13446}"     \
+    "\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}\\x{16d40}-\\x{16d6c}\\x{18cff}\\x{1b132}\\x{1b155}"                \
+    "\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}"     \
+    "\\x{31350}-\\x{323af}"
+#define NEW_MARKS                                                                                                  \
+    "\\x{897}\\x{cf3}\\x{ece}\\x{10d69}-\\x{10d6d}\\x{10efc}-\\x{10eff}\\x{11241}\\x{113b8}-\\x{113c0}"            \
+    "\\x{113c2}\\x{113c5}\\x{113c7}-\\x{113ca}\\x{113cc}-\\x{113d0}\\x{113d2}\\x{113e1}-\\x{113e2}"                \
+    "\\x{11f00}-\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}\\x{11f3e}-\\x{11f42}\\x{11f5a}\\x{13440}"                \
+    "\\x{13447}-\\x{13455}\\x{1611e}-\\x{1612f}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}\\x{1e5ee}-\\x{1e5ef}"
 #define NEW_NUMBERS                                                                                                \
     "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}\\x{16130}-\\x{16139}"    \
     "\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
-#define LETTER "\\p{L}" NEW_LETTERS
+#define LETTER "\\p{L}" NEW_UPPER NEW_LOWER NEW_OTHERS
 #define NUMBER "\\p{N}" NEW_NUMBERS
+#define MARK   "\\p{M}" NEW_MARKS
 
 /* The step "Digits" of tokenizer.json takes its numbers from Rust, which knows Unicode 17. */
 #define DIGIT NUMBER "\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}"
@@ -54,17 +63,37 @@
 
 /* Words begin with any character that is neither a letter, a number nor a line end; numbers have a few characters;
  * line ends belong to the signs or the white space before them. */
-#define LLAMA(numbers)                                                                                             \
-    "'(?i:[sdmt]|ll|ve|re)"                                                                                        \
-    "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]++"                                                                   \
-    "|[" NUMBER "]" numbers "| ?[^" SPACE LETTER NUMBER "]++[\\r\\n]*+"                                            \
+#define CONTRACTION   "'(?i:[sdmt]|ll|ve|re)"
+#define WORD(letters) "[^\\r\\n" LETTER NUMBER "]?" letters
+#define NO_WORD(numbers, no_signs, ends)                                                                           \
+    "|[" NUMBER "]" numbers "| ?[^" SPACE LETTER NUMBER no_signs "]++[" ends "]*+"                                 \
     "|[" SPACE "]*[\\r\\n]++"                                                                                      \
     "|[" SPACE "]++\\z"                                                                                            \
     "|[" SPACE "]+(?=[" SPACE "])"                                                                                 \
     "|[" SPACE "]"
-#define LLAMA_FILE(numbers)                                                                                        \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" numbers                                    \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define NO_WORD_FILE(numbers, no_signs, ends)                                                                      \
+    "|\\p{N}" numbers "| ?[^\\s\\p{L}" no_signs "\\p{N}]+[" ends "]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define CONTRACTION_FILE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+#define LLAMA(numbers)      CONTRACTION "|" WORD("[" LETTER "]++") NO_WORD(numbers, "", "\\r\\n")
+#define LLAMA_FILE(numbers) CONTRACTION_FILE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+" NO_WORD_FILE(numbers, "", "\\r\\n")
+
+/* Words have combining marks, too. */
+#define QWEN35      CONTRACTION "|" WORD("[" LETTER MARK "]++") NO_WORD("", MARK, "\\r\\n")
+#define QWEN35_FILE CONTRACTION_FILE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+" NO_WORD_FILE("", "\\p{M}", "\\r\\n")
+
+/* Words are capitals, then small letters, then a contraction. */
+#define CAPITAL      "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}" NEW_UPPER NEW_OTHERS MARK "]"
+#define SMALL        "[\\p{Ll}\\p{Lm}\\p{Lo}" NEW_LOWER NEW_OTHERS MARK "]"
+#define CAPITAL_FILE "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL_FILE   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define O200K                                                                                                      \
+    WORD(CAPITAL "*" SMALL "+(?:" CONTRACTION ")?|")                                                               \
+    WORD(CAPITAL "+" SMALL "*(?:" CONTRACTION ")?") NO_WORD("{1,3}+", "", "\\r\\n/")
+#define O200K_FILE                                                                                                 \
+    "[^\\r\\n\\p{L}\\p{N}]?" CAPITAL_FILE "*" SMALL_FILE "+" CONTRACTION_FILE "?"                                  \
+    "|[^\\r\\n\\p{L}\\p{N}]?" CAPITAL_FILE "+" SMALL_FILE "*" CONTRACTION_FILE                                     \
+    "?" NO_WORD_FILE("{1,3}", "", "\\r\\n/")
 
 struct piece_rule {
     struct piece_steps steps;
@@ -77,10 +106,12 @@ static const struct piece_rule rules[] = {
     {{NULL, true, true}, GPT2_DIGITS, false},
     {{LLAMA_FILE("{1,3}"), false, false}, LLAMA("{1,3}+"), true},
     {{LLAMA_FILE(""), false, false}, LLAMA(""), true},
+    {{QWEN35_FILE, false, false}, QWEN35, true},
+    {{O200K_FILE, false, false}, O200K, true},
 };
 
 const char *pieces_names(void) {
-    return "GPT-2, SmolLM2 (single digits), Llama 3, and Qwen 2 and 3";
+    return "GPT-2, SmolLM2 (single digits), Llama 3, Qwen 2, 3 and 3.5, and o200k";
 }
 
 struct pieces {
@@ -179,4 +210,19 @@ bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at) {
     /* letters and numbers never take line ends into their piece; the newest ones may count as signs here */
     const bool joins = pieces->rule->signs_take_lines && (after == '\n' || after == '\r');
     return !joins || uc_is_general_category_withtable(character, UC_CATEGORY_MASK_L | UC_CATEGORY_MASK_N);
+}
+
+bool pieces_is_wide_cut(const char *text, size_t bytes, size_t at) {
+    const size_t last = utf8_last(text, at);
+    uint32_t before, after;
+    if (utf8_decode(text + last, at - last, &before) != at - last ||
+        utf8_decode(text + at, bytes - at, &after) == 0) {
+        return false;
+    }
+    if (after >= 0x80 && utf8_is_space(after)) {
+        return !utf8_is_space(before);
+    }
+    /* these never join the letter before them in a normal form; an apostrophe may begin a contraction */
+    return after != '\'' && uc_is_general_category_withtable(before, UC_CATEGORY_MASK_L) &&
+           uc_is_general_category_withtable(after, UC_CATEGORY_MASK_P | UC_CATEGORY_MASK_S | UC_CATEGORY_MASK_N);
 }

@@ -7,6 +7,7 @@
 #include "runtime/system/utf8.h"
 #include "src/text/nfc.h"
 #include "src/text/tokenizer_json.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ struct tokenizer {
     struct tokenizer_json json; /* of GPT-2's vocabulary: as a tokenizer.json would have it; of bytes: nothing */
     struct pieces *pieces;
     struct nfc *nfc; /* NULL: text stays as it is */
+    uint32_t count;  /* of tokens that the model has rows for */
     uint32_t end_of_text;
     bool parse_special;
     char bytes[256]; /* 0, 1, ...: the tokens without a vocabulary */
@@ -33,6 +35,7 @@ static int open_gpt2(struct tokenizer *tokenizer, const char *path) {
     const struct added_token added = {memory_string(end_of_text), sizeof end_of_text - 1, bpe_count(json->bpe),
                                       .special = true};
     added_tokens_add(&json->added[0], &added);
+    json->in_text = added.token + 1;
     json->rule = pieces_find(&(struct piece_steps){.gpt2 = true});
     return bpe_add_token(json->bpe, added.token, added.content, added.bytes, false)
                ? error_prefix("%s", path)
@@ -60,6 +63,26 @@ static int find_end_of_text(struct tokenizer *tokenizer, const char *path, const
                              path);
 }
 
+/* Added tokens beyond the model's rows are accepted as long as no text needs them: many files have such a [PAD]. */
+static int fit_rows(struct tokenizer *tokenizer, int64_t rows) {
+    const bool is_byte = tokenizer->kind == TOKENIZER_BYTE;
+    const uint32_t all = is_byte ? 256 : bpe_count(tokenizer->json.bpe);
+    tokenizer->count = rows > 0 && rows < all ? (uint32_t)rows : all;
+    if (tokenizer->count < (is_byte ? all : tokenizer->json.in_text)) {
+        return error_set("the model has %" PRId64 " tokens and the tokenizer '%s' %" PRIu32, rows,
+                         tokenizer_name(tokenizer), all);
+    }
+    const uint32_t ends[] = {tokenizer_end_of_text(tokenizer), tokenizer_beginning(tokenizer)};
+    for (size_t i = 0; i < COUNT(ends); i++) {
+        if (ends[i] != UINT32_MAX && ends[i] >= tokenizer->count) {
+            return error_set("the model has %" PRId64 " tokens, so it lacks token %" PRIu32
+                             " of the tokenizer, with which documents %s",
+                             rows, ends[i], i == 0 ? "end: choose another one with --end-of-text" : "begin");
+        }
+    }
+    return 0;
+}
+
 int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **opened) {
     struct tokenizer *tokenizer = *opened = memory_zeroed(1, sizeof *tokenizer);
     struct tokenizer_json *json = &tokenizer->json;
@@ -70,7 +93,7 @@ int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **ope
         tokenizer->bytes[i] = (char)i;
     }
     if (source->kind == TOKENIZER_BYTE) {
-        return 0;
+        return fit_rows(tokenizer, source->rows);
     }
     const bool gpt2 = source->kind == TOKENIZER_GPT2;
     if (gpt2 ? open_gpt2(tokenizer, source->path) : tokenizer_json_read(source->path, json)) {
@@ -78,7 +101,7 @@ int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **ope
     }
     tokenizer->nfc = json->nfc ? nfc_create() : NULL;
     return find_end_of_text(tokenizer, source->path, gpt2 ? NULL : source->end_of_text) ||
-                   pieces_open(json->rule, &tokenizer->pieces)
+                   pieces_open(json->rule, &tokenizer->pieces) || fit_rows(tokenizer, source->rows)
                ? -1
                : 0;
 }
@@ -122,7 +145,7 @@ const char *tokenizer_name(const struct tokenizer *tokenizer) {
 }
 
 uint32_t tokenizer_count(const struct tokenizer *tokenizer) {
-    return tokenizer->json.bpe ? bpe_count(tokenizer->json.bpe) : 256;
+    return tokenizer->count;
 }
 
 uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer) {
@@ -180,16 +203,32 @@ static int encode_part(struct encoding *encoding, int pass, const char *text, si
 /* Finds the added tokens of this pass and those after it; what is between them is divided into pieces. */
 static int encode_from(struct encoding *encoding, int pass, const char *text, size_t bytes) {
     const struct tokenizer *tokenizer = encoding->tokenizer;
-    struct added_match match;
-    size_t at = 0;
-    while (added_tokens_match(&tokenizer->json.added[pass], text, bytes, at, tokenizer->parse_special, &match)) {
-        if (encode_part(encoding, pass + 1, text + at, match.start - at)) {
+    struct added_match match = {0};
+    size_t done = 0;
+    while (added_tokens_next(&tokenizer->json.added[pass], text, bytes, tokenizer->parse_special, &match)) {
+        if (done < match.start && encode_part(encoding, pass + 1, text + done, match.start - done)) {
             return -1;
         }
-        token_list_append(encoding->list, match.token->token);
-        at = match.end;
+        if (match.start < match.end) {
+            token_list_append(encoding->list, match.token->token);
+        }
+        done = match.end;
     }
-    return encode_part(encoding, pass + 1, text + at, bytes - at);
+    return encode_part(encoding, pass + 1, text + done, bytes - done);
+}
+
+/* Fails if the model has no row for a token of the list from `first` on. */
+static int check_rows(const struct tokenizer *tokenizer, const struct token_list *list, size_t first) {
+    for (size_t i = first; i < list->count; i++) {
+        if (list->tokens[i] >= tokenizer->count) {
+            size_t bytes;
+            const char *name = bpe_bytes(tokenizer->json.bpe, list->tokens[i], &bytes);
+            return error_set("the text has the token '%.*s', %" PRIu32 ", and the model has only %" PRIu32
+                             " tokens: change the text, or take --special-tokens text if it is a control token",
+                             (int)bytes, name, list->tokens[i], tokenizer->count);
+        }
+    }
+    return 0;
 }
 
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list) {
@@ -204,9 +243,10 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
         return error_set("byte %zu of the text is not UTF-8", prefix);
     }
     struct encoding encoding = {tokenizer, list, {0}};
+    const size_t first = list->count;
     const int status = bytes > 0 ? encode_from(&encoding, 0, text, bytes) : 0; /* text may be NULL */
     text_free(&encoding.normal);
-    return status;
+    return status ? status : check_rows(tokenizer, list, first);
 }
 
 int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end) {
@@ -215,18 +255,28 @@ int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t 
 
 /* ---- places to cut */
 
-bool tokenizer_is_cut(const struct tokenizer *tokenizer, const char *text, size_t at) {
+static bool is_cut_of_added(const struct tokenizer *tokenizer, const char *text, size_t at) {
     for (int pass = 0; pass < ADDED_PASSES; pass++) {
         if (!added_tokens_is_cut(&tokenizer->json.added[pass], text, at)) {
             return false;
         }
     }
-    return tokenizer->kind == TOKENIZER_BYTE || pieces_is_cut(tokenizer->pieces, text, at);
+    return true;
+}
+
+bool tokenizer_is_cut(const struct tokenizer *tokenizer, const char *text, size_t at) {
+    return tokenizer->kind == TOKENIZER_BYTE ||
+           (pieces_is_cut(tokenizer->pieces, text, at) && is_cut_of_added(tokenizer, text, at));
 }
 
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
     for (size_t at = bytes; at-- > 1;) {
         if (tokenizer_is_cut(tokenizer, text, at)) {
+            return at;
+        }
+    }
+    for (size_t at = bytes; at-- > 1;) {
+        if (pieces_is_wide_cut(text, bytes, at) && is_cut_of_added(tokenizer, text, at)) {
             return at;
         }
     }

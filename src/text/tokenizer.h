@@ -15,9 +15,11 @@ struct tokenizer_source {
     const char *path; /* of GPT-2's vocabulary file (see bpe_open), or of the tokenizer.json; of bytes NULL */
     const char *end_of_text; /* the added token of a tokenizer.json that ends documents; NULL or "": a usual one */
     bool parse_special;      /* control tokens in text become tokens; else they are text like any other */
+    int64_t rows;            /* of the model's embedding, which added tokens may exceed; 0: there is no model */
 };
 
-/* The caller closes *opened, also on failure. */
+/* Fails if text or the end of text needs tokens that the model has no rows for. The caller closes *opened, also on
+ * failure. */
 int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **opened);
 void tokenizer_close(struct tokenizer *tokenizer);
 
@@ -32,7 +34,7 @@ const char *tokenizer_find_vocabulary(const char *given);
 /* "byte", "gpt2" or "file", as in meta.json. */
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 
-/* The number of tokens, the end of text included. */
+/* The number of tokens, the end of text included; of those that the model has rows for. */
 uint32_t tokenizer_count(const struct tokenizer *tokenizer);
 
 /* The token that ends documents, which text gives only with parse_special; UINT32_MAX if there is none (bytes). */
@@ -49,7 +51,8 @@ uint32_t tokenizer_prefix(const struct tokenizer *tokenizer);
 
 /* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary (with parse_special, of encode with
  * allowed_special="all"), for "file" those of tokenizers' encode with add_special_tokens=False. The text must be
- * UTF-8, unless tokens are bytes. Threads may share the tokenizer. */
+ * UTF-8, unless tokens are bytes. Fails if the model has no row for one of the tokens. Threads may share the
+ * tokenizer. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list);
 
 /* Text is divided into pieces, which are encoded one by one. Sets *end to the end of the piece that begins at `at`,
@@ -64,5 +67,6 @@ const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, s
  * or added token. Bytes can be cut anywhere. The text is UTF-8 up to there. */
 bool tokenizer_is_cut(const struct tokenizer *tokenizer, const char *text, size_t at);
 
-/* The last such position; 0: there is none. */
+/* The last such position; if there is none, the last one before other white space, or before a sign or a number
+ * that follows a letter, where tokens are those of the whole, too; 0: there is none. */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t bytes);

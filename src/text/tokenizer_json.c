@@ -14,14 +14,6 @@ enum { MOST_ADDED = 1 << 14, MOST_ADDED_BYTES = 256 };
 
 #define KINDS "hctrain reads byte-level BPE, as of GPT-2, SmolLM2, Llama 3 and Qwen"
 
-static const char *text_of(const json_t *object, const char *key) {
-    return json_string_value(json_object_get(object, key));
-}
-
-static bool is_true(const json_t *object, const char *key) {
-    return json_is_true(json_object_get(object, key));
-}
-
 /* Absent, null, false, "" and 0. */
 static bool is_nothing(const json_t *value) {
     return !value || json_is_null(value) || json_is_false(value) ||
@@ -29,9 +21,9 @@ static bool is_nothing(const json_t *value) {
            (json_is_number(value) && json_number_value(value) == 0.0);
 }
 
-/* The value of "type"; "" if it has none. */
+/* The value of "type"; "" if it is no string. */
 static const char *type_of(const json_t *object) {
-    const char *type = text_of(object, "type");
+    const char *type = json_string_value(json_object_get(object, "type"));
     return type ? type : "";
 }
 
@@ -132,41 +124,70 @@ static int read_merges(const json_t *model, struct bpe *bpe) {
 
 /* ---- added tokens */
 
-/* In the vocabulary it must stand with the same number, if at all. */
-static int check_number(const json_t *vocabulary, struct bpe *bpe, const struct added_token *added) {
-    const json_t *known = json_object_get(vocabulary, added->content);
-    if (!known) {
-        return bpe_add_token(bpe, added->token, added->content, added->bytes, false);
-    }
-    return json_integer_value(known) == (json_int_t)added->token
-               ? 0
-               : error_set("'%s' has the number %u here and %" JSON_INTEGER_FORMAT " in model.vocab",
-                           added->content, added->token, json_integer_value(known));
+/* The added tokens while they are read. */
+struct added_reader {
+    const json_t *vocabulary;
+    struct bpe *bpe;
+    struct added_token *tokens; /* [count] in the order of the file, with owned contents */
+    size_t count, capacity;
+    json_t *places;   /* content: place in `tokens` */
+    uint32_t highest; /* number of an added token */
+};
+
+/* The number of a new added token: that of the vocabulary, or else the next one, whatever "id" says, as in
+ * tokenizers. */
+static int number_added(struct added_reader *reader, struct added_token *token) {
+    const json_t *known = json_object_get(reader->vocabulary, token->content);
+    const uint32_t size = (uint32_t)json_object_size(reader->vocabulary);
+    token->token = known                                          ? (uint32_t)json_integer_value(known)
+                   : reader->count > 0 && reader->highest >= size ? reader->highest + 1
+                                                                  : size;
+    reader->highest = reader->highest > token->token ? reader->highest : token->token;
+    return known ? 0 : bpe_add_token(reader->bpe, token->token, token->content, token->bytes, false);
 }
 
-static int add_added(const json_t *vocabulary, struct tokenizer_json *json, const json_t *token) {
-    const char *content = text_of(token, "content");
-    const json_t *number = json_object_get(token, "id");
-    if (!content || !*content || strlen(content) > MOST_ADDED_BYTES) {
-        return error_set("'content' must be a string of 1 to %d bytes", MOST_ADDED_BYTES);
+static int read_flags(const json_t *value, struct added_token *token) {
+    bool single_word = false;
+    if (json_file_get_flag(value, "special", &token->special) ||
+        json_file_get_flag(value, "normalized", &token->normalized) ||
+        json_file_get_flag(value, "lstrip", &token->lstrip) ||
+        json_file_get_flag(value, "rstrip", &token->rstrip) ||
+        json_file_get_flag(value, "single_word", &single_word)) {
+        return -1;
     }
-    if (!json_is_integer(number) || json_integer_value(number) < 0 ||
-        json_integer_value(number) >= BPE_MOST_TOKENS) {
-        return error_set("'id' must be a whole number below %d", BPE_MOST_TOKENS);
+    return single_word ? error_set("'%s' has 'single_word', which hctrain does not support", token->content) : 0;
+}
+
+/* Of two tokens with one content the second counts, but a control token stays one. */
+static int add_added(struct added_reader *reader, const json_t *value) {
+    const char *content = "";
+    int64_t number = -1;
+    if (json_file_get_text(value, "content", &content) ||
+        json_file_get_whole(value, "id", 0, BPE_MOST_TOKENS - 1, &number)) {
+        return -1;
     }
-    if (is_true(token, "single_word")) {
-        return error_set("'%s' has 'single_word', which hctrain does not support", content);
+    if (!*content || strlen(content) > MOST_ADDED_BYTES || number < 0) {
+        return error_set("it must have an 'id', and a 'content' of 1 to %d bytes", MOST_ADDED_BYTES);
     }
-    const struct added_token added = {
-        .content = memory_string(content),
-        .bytes = strlen(content),
-        .token = (uint32_t)json_integer_value(number),
-        .special = is_true(token, "special"),
-        .lstrip = is_true(token, "lstrip"),
-        .rstrip = is_true(token, "rstrip"),
-    };
-    added_tokens_add(&json->added[is_true(token, "normalized")], &added);
-    return check_number(vocabulary, json->bpe, &added);
+    struct added_token token = {.content = memory_string(content), .bytes = strlen(content)};
+    const json_t *place = json_object_get(reader->places, content);
+    struct added_token *old = place ? &reader->tokens[json_integer_value(place)] : NULL;
+    int status = read_flags(value, &token);
+    if (status == 0 && old) {
+        token.special |= old->special;
+        token.token = old->token;
+        free(old->content);
+        *old = token;
+        return 0;
+    }
+    if (status || number_added(reader, &token)) {
+        free(token.content);
+        return -1;
+    }
+    json_object_set_new(reader->places, content, json_integer((json_int_t)reader->count));
+    memory_reserve((void **)&reader->tokens, &reader->capacity, reader->count + 1, sizeof token);
+    reader->tokens[reader->count++] = token;
+    return 0;
 }
 
 /* The content of tokens that are found in normalized text is normalized, too. */
@@ -186,27 +207,41 @@ static void normalize_added(struct added_tokens *added) {
     nfc_free(nfc);
 }
 
-static int read_added(const json_t *root, struct tokenizer_json *json) {
-    const json_t *list = json_object_get(root, "added_tokens"), *token;
-    const json_t *vocabulary = json_object_get(json_object_get(root, "model"), "vocab");
-    size_t i;
-    if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > MOST_ADDED)) {
-        return error_set("added_tokens is not a list of at most %d tokens", MOST_ADDED);
-    }
-    json_array_foreach(list, i, token) {
-        if (add_added(vocabulary, json, token)) {
-            return error_prefix("added_tokens[%zu]", i);
-        }
+/* Divides them by the pass that finds them. */
+static int divide_added(const struct added_reader *reader, struct tokenizer_json *json) {
+    for (size_t i = 0; i < reader->count; i++) {
+        added_tokens_add(&json->added[reader->tokens[i].normalized], &reader->tokens[i]);
     }
     if (json->nfc) {
         normalize_added(&json->added[1]);
     }
-    for (i = 0; i < ADDED_PASSES; i++) {
+    for (size_t i = 0; i < ADDED_PASSES; i++) {
         if (added_tokens_sort(&json->added[i])) {
             return error_prefix("added_tokens");
         }
     }
     return 0;
+}
+
+static int read_added(const json_t *root, struct tokenizer_json *json) {
+    const json_t *list = json_object_get(root, "added_tokens");
+    struct added_reader reader = {.vocabulary = json_object_get(json_object_get(root, "model"), "vocab"),
+                                  .bpe = json->bpe,
+                                  .places = json_object()};
+    int status = 0;
+    json->in_text = bpe_count(json->bpe);
+    if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > MOST_ADDED)) {
+        status = error_set("added_tokens is not a list of at most %d tokens", MOST_ADDED);
+    }
+    for (size_t i = 0; i < json_array_size(list) && status == 0; i++) {
+        status = add_added(&reader, json_array_get(list, i)) ? error_prefix("added_tokens[%zu]", i) : 0;
+    }
+    if (divide_added(&reader, json)) { /* also after a failure: it takes over the contents */
+        status = -1;
+    }
+    free(reader.tokens);
+    json_decref(reader.places);
+    return status;
 }
 
 /* ---- what happens to text before: normalization, division into pieces */
@@ -237,34 +272,36 @@ static int read_normalizer(const json_t *root, struct tokenizer_json *json) {
 
 /* A step before the one of bytes: a Split by an expression, or single digits. */
 static int read_split(const json_t *step, struct piece_steps *steps) {
-    const char *type = type_of(step);
+    const char *type = type_of(step), *behavior = "";
+    bool each = false, invert = false;
+    if (json_file_get_flag(step, "individual_digits", &each) || json_file_get_flag(step, "invert", &invert) ||
+        json_file_get_text(step, "behavior", &behavior) ||
+        json_file_get_text(json_object_get(step, "pattern"), "Regex", &steps->expression)) {
+        return error_prefix("pre_tokenizer");
+    }
     if (strcmp(type, "Digits") == 0) {
         steps->digits = true;
-        return is_true(step, "individual_digits")
-                   ? 0
-                   : error_set("pre_tokenizer: Digits without individual_digits is not supported");
+        return each ? 0 : error_set("pre_tokenizer: Digits without individual_digits is not supported");
     }
-    const char *behavior = text_of(step, "behavior");
-    steps->expression = text_of(json_object_get(step, "pattern"), "Regex");
     if (strcmp(type, "Split") != 0 || !steps->expression) {
         return error_set("the pre_tokenizer '%s' is not supported: " KINDS, type);
     }
-    return behavior && strcmp(behavior, "Isolated") == 0 && !is_true(step, "invert")
+    return strcmp(behavior, "Isolated") == 0 && !invert
                ? 0
                : error_set("pre_tokenizer: Split is supported with the behavior Isolated alone");
 }
 
 static int read_byte_level(const json_t *step, struct piece_steps *steps) {
-    const json_t *uses = json_object_get(step, "use_regex");
+    bool prefix = true;
+    steps->gpt2 = true;
     if (strcmp(type_of(step), "ByteLevel") != 0) {
         return error_set("the pre_tokenizer does not end with ByteLevel: " KINDS);
     }
-    const json_t *prefix = json_object_get(step, "add_prefix_space");
-    if (prefix && !json_is_false(prefix)) {
-        return error_set("pre_tokenizer: add_prefix_space is not supported");
+    if (json_file_get_flag(step, "use_regex", &steps->gpt2) ||
+        json_file_get_flag(step, "add_prefix_space", &prefix)) {
+        return error_prefix("pre_tokenizer");
     }
-    steps->gpt2 = !uses || json_is_true(uses);
-    return prefix ? 0 : error_set("pre_tokenizer: ByteLevel has no add_prefix_space");
+    return prefix ? error_set("pre_tokenizer: add_prefix_space is not supported: it must be false") : 0;
 }
 
 static int read_pieces(const json_t *root, struct tokenizer_json *json) {
@@ -305,7 +342,7 @@ static void read_beginning(const json_t *root, struct tokenizer_json *json) {
     json->beginning = UINT32_MAX;
     json_array_foreach(steps, i, step) {
         const json_t *first = json_array_get(json_object_get(step, "single"), 0);
-        const char *name = text_of(json_object_get(first, "SpecialToken"), "id");
+        const char *name = json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
         const json_t *token = json_object_get(json_object_get(step, "special_tokens"), name ? name : ""),
                      *number = json_array_get(json_object_get(token, "ids"), 0);
         if (strcmp(type_of(step), "TemplateProcessing") == 0 && json_is_integer(number) &&
@@ -320,12 +357,13 @@ static void read_beginning(const json_t *root, struct tokenizer_json *json) {
 
 static int read_root(const json_t *root, struct tokenizer_json *json) {
     const json_t *model = json_object_get(root, "model");
+    bool ignore_merges = false;
     json->bpe = bpe_create();
-    return check_model(model) || read_normalizer(root, json) || read_pieces(root, json) || read_decoder(root) ||
+    return check_model(model) || json_file_get_flag(model, "ignore_merges", &ignore_merges) ||
+                   read_normalizer(root, json) || read_pieces(root, json) || read_decoder(root) ||
                    read_tokens(model, json->bpe) || read_added(root, json) || bpe_index(json->bpe) ||
                    read_merges(model, json->bpe) ||
-                   bpe_complete(json->bpe, is_true(model, "ignore_merges"),
-                                is_nothing(json_object_get(model, "unk_token")))
+                   bpe_complete(json->bpe, ignore_merges, is_nothing(json_object_get(model, "unk_token")))
                ? -1
                : 0;
 }

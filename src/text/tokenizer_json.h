@@ -11,6 +11,7 @@ enum { ADDED_PASSES = 2 };
 struct tokenizer_json {
     struct bpe *bpe;                         /* all tokens, the added ones, too */
     struct added_tokens added[ADDED_PASSES]; /* found before normalization, and after it */
+    uint32_t in_text;                        /* tokens from this number on are added ones, beyond the vocabulary */
     bool nfc;                                /* text is normalized to form C */
     const struct piece_rule *rule;
     uint32_t beginning; /* the token that the post_processor puts before texts; UINT32_MAX: none */

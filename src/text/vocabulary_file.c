@@ -109,6 +109,11 @@ int bpe_open(const char *path, struct bpe **opened) {
     if (bpe_index(bpe)) {
         return error_prefix("%s", path);
     }
+    for (uint32_t token = 0; token < bpe_count(bpe); token++) {
+        if (bpe_bytes(bpe, token, &bytes), bytes == 0) {
+            return error_set("%s: there is no token %u, but a token %u", path, token, bpe_count(bpe) - 1);
+        }
+    }
     bpe_add_all_merges(bpe);
     return bpe_complete(bpe, true, false) ? error_prefix("%s", path) : 0;
 }

@@ -3,8 +3,8 @@
 
   tests/text/make_tokenizers.py OUT [--tokens N] TEXT...
 
-Needs tokenizers (pip install tokenizers). OUT/gpt2.json, smollm2.json, llama3.json and qwen2.json are what
-tests/text/tokenizers/ has, made of N = 400 tokens from docs/*.md, and OUT/cases.json has the tokens of some texts.
+Needs tokenizers (pip install tokenizers). OUT/gpt2.json, smollm2.json, llama3.json, qwen2.json, qwen35.json and
+o200k.json are what tests/text/tokenizers/ has, made of N = 400 tokens from docs/*.md, and OUT/cases.json has the tokens of some texts.
 """
 import argparse
 import json
@@ -17,17 +17,25 @@ BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
 
-def split(numbers):
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(WORDS % numbers), "isolated"), BYTES])
+MARKED = WORDS.replace(r"\p{L}+", r"[\p{L}\p{M}]+", 1).replace(r"[^\s\p{L}", r"[^\s\p{L}\p{M}")
+CAPITAL, SMALL, SUFFIX = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+CASED = (r"[^\r\n\p{L}\p{N}]?" + CAPITAL + "*" + SMALL + "+" + SUFFIX + r"|[^\r\n\p{L}\p{N}]?" + CAPITAL + "+" + SMALL + "*" +
+         SUFFIX + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def split(expression):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(expression), "isolated"), BYTES])
 
 
 FAMILIES = {  # pre-tokenizer, normalizer, control tokens, other added tokens
     "gpt2": (GPT2, None, ["<|endoftext|>"], []),
     "smollm2": (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2]), None,
                 ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>"], []),
-    "llama3": (split("{1,3}"), None, ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], []),
-    "qwen2": (split(""), normalizers.NFC(), ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+    "llama3": (split(WORDS % "{1,3}"), None, ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], []),
+    "qwen2": (split(WORDS % ""), normalizers.NFC(), ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
               ["<tool_call>", "</tool_call>", "<think>"]),
+    "qwen35": (split(MARKED % ""), normalizers.NFC(), ["<|endoftext|>", "<|im_end|>"], ["<think>"]),
+    "o200k": (split(CASED), None, ["<|endoftext|>", "<|return|>"], []),
 }
 
 

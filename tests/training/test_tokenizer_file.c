@@ -93,6 +93,23 @@ UNIT_TEST(test_checkpoints) {
         RUN("hc_sample", "--device", "pocl", "--prompt", "a", "--max-new-tokens", "2", "--tokenizer", QWEN2));
 }
 
+/* Tokens that were added after training have no rows in the model, which only texts with them need. */
+UNIT_TEST(test_added_after_training) {
+    json_t *tokenizer;
+    assert_int_equal(json_file_read(QWEN2, 1 << 20, &tokenizer), 0);
+    for (int i = 0; i < 50; i++) { /* the model has 448 rows for 406 tokens */
+        json_array_append_new(json_object_get(tokenizer, "added_tokens"),
+                              json_pack("{s:i, s:o}", "id", 406 + i, "content", json_sprintf("[PAD%d]", i)));
+    }
+    const char *path = scratch_path("padded.json");
+    assert_int_equal(json_file_write(path, tokenizer, 0), 0);
+    assert_done(
+        RUN("hc_sample", "--device", "pocl", "--prompt", "a [PAD0]", "--max-new-tokens", "2", "--tokenizer", path));
+    assert_done(RUN("hc_eval", "--device", "pocl", "--tokenizer", path, text_file));
+    assert_failed(RUN("hc_sample", "--prompt", "a [PAD49]", "--tokenizer", path), FAILED,
+                  "the text has the token '[PAD49]', 455, and the model has only 448 tokens");
+}
+
 static int begin(void **state) {
     static char text[40000];
     for (size_t i = 0; i < sizeof text; i++) {
