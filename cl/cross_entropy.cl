@@ -14,7 +14,7 @@
  * Build constants: VOCABULARY (V), LANES of its own, CAPPED, SOFTCAP.
  */
 #if CAPPED == 2
-#define SCALED(x)      ((x) * (0x1p-40f / SOFTCAP)) /* x / s by 2^-40, so that squares up to x = 1e31 s are finite */
+#define SCALED(x)      ((x) * (0x1p-40f / SOFTCAP)) /* x / s by 2^-40: squares up to x = 1e31 s are finite */
 #define CAP(x)         (SOFTCAP * SCALED(x) * rsqrt(SCALED(x) * SCALED(x) + 0x1p-80f))
 #define BELOW_CAP(cap) fmax(1.0f - (cap) * (cap) * (1.0f / (SOFTCAP * SOFTCAP)), 0.0f)
 #define SLOPED(d, cap) ((d) * BELOW_CAP(cap) * sqrt(BELOW_CAP(cap)))

@@ -5,8 +5,8 @@
  * so the backward pass needs r and c, or R and C, of each iteration only, which it computes again. With the factors
  * R and C the iterations are products of K with vectors, without a single exp. They are taken as long as they stay
  * below 1e15, so that what underflows in K is nothing in the matrix; a token with wilder logits goes the long way
- * over the potentials r and c. These are rounded as coarsely as the logits are large, so the matrix after a half-step
- * is the softmax of its lines then, which sum to 1 whatever the potentials are.
+ * over the potentials r and c. These are rounded as coarsely as the logits are large, so the matrix after a
+ * half-step is the softmax of its lines then, which sum to 1 whatever the potentials are.
  *
  * With HC_EPS, DeepSeek-V4's form, the first half-step is a softmax of each column, + HC_EPS, and each later one
  * divides a column or row by its sum + HC_EPS. Then K is what the first half-step makes, and C, R begin with ones:
@@ -161,42 +161,36 @@ INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
     return factors;
 }
 
-/* The matrix after a half-step, of columns or rows: from K and all factors, or as the softmax of its lines from
- * logits and the potentials of the others. */
-INLINED void matrix_apply(bool factors, float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
-                          const float rows[STREAMS], const float columns[STREAMS], bool of_columns,
-                          float matrix[STREAMS][STREAMS]) {
-    if (factors) {
-        EACH_ENTRY(i, j, STREAMS) {
-            matrix[i][j] = k[i][j] * rows[i] * columns[j];
-        }
-        return;
-    }
+/* The matrix after a half-step, of columns or rows, from logits and the potentials of the others: the softmax of
+ * its lines. It may take the place of the logits. */
+INLINED void lines_softmax(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns,
+                           float matrix[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
         float highest = -INFINITY, sum = 0.0f;
         EACH(n, STREAMS) {
-            highest = fmax(highest, LINE_ENTRY(logits, of_columns, i, n) - (of_columns ? rows[n] : columns[n]));
+            LINE_ENTRY(matrix, columns, i, n) = LINE_ENTRY(logits, columns, i, n) - others[n];
+            highest = fmax(highest, LINE_ENTRY(matrix, columns, i, n));
         }
         EACH(n, STREAMS) {
-            LINE_ENTRY(matrix, of_columns, i, n) =
-                exp(LINE_ENTRY(logits, of_columns, i, n) - (of_columns ? rows[n] : columns[n]) - highest);
-            sum += LINE_ENTRY(matrix, of_columns, i, n);
+            LINE_ENTRY(matrix, columns, i, n) = exp(LINE_ENTRY(matrix, columns, i, n) - highest);
+            sum += LINE_ENTRY(matrix, columns, i, n);
         }
         EACH(n, STREAMS) {
-            LINE_ENTRY(matrix, of_columns, i, n) /= sum;
+            LINE_ENTRY(matrix, columns, i, n) /= sum;
         }
     }
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
-    float matrix[STREAMS][STREAMS];
     sigmoid_gates_forward(theta, z, h);
     mhc_logits(theta, z, logits);
     const bool factors = sinkhorn(logits, k, rows, columns, false, 0);
-    matrix_apply(factors, logits, k, rows, columns, false, matrix);
+    if (!factors) {
+        lines_softmax(logits, columns, false, logits);
+    }
     EACH_ENTRY(i, j, STREAMS) {
-        h[GATE_COLUMNS + i * STREAMS + j] = matrix[i][j];
+        h[GATE_COLUMNS + i * STREAMS + j] = factors ? k[i][j] * rows[i] * columns[j] : logits[i][j];
     }
 }
 
@@ -252,11 +246,18 @@ INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][
             rows[i] = rows_at >= 0 ? s->rows[rows_at][i] : factors ? 1.0f : 0.0f; /* as it was before the first */
             columns[i] = s->columns[iteration][i];
         }
+        if (factors) {
+            EACH_ENTRY(i, j, STREAMS) {
+                matrix[i][j] = k[i][j] * rows[i] * columns[j];
+            }
+        } else if (step % 2) {
+            lines_softmax(logits, columns, false, matrix);
+        } else {
+            lines_softmax(logits, rows, true, matrix);
+        }
         if (step % 2) {
-            matrix_apply(factors, logits, k, rows, columns, false, matrix);
             lines_backward(matrix, false, d);
         } else {
-            matrix_apply(factors, logits, k, rows, columns, true, matrix);
             lines_backward(matrix, true, d);
         }
         if (SHIFTED && step == 2 * SINKHORN_ITERATIONS - 1) {
