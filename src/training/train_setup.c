@@ -84,7 +84,8 @@ static int open_data(struct trainer *trainer) {
     if (model->vocab_size == 0) {
         return data_set_fail_without_vocabulary(settings->data_dir);
     }
-    if (data->vocab_size > model->vocab_size) {
+    /* a tokenizer.json may have tokens that were added after training; each token of the data is checked later */
+    if (data->vocab_size > model->vocab_size && !(trainer->initial.folder && data->tokenizer_json)) {
         return error_set("%s has a vocabulary of %" PRId64 " tokens%s, the model one of %" PRId64
                          ": give vocab_size = %" PRId64 " or more",
                          settings->data_dir, data->vocab_size,

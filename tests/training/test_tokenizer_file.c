@@ -108,6 +108,20 @@ UNIT_TEST(test_added_after_training) {
     assert_done(RUN("hc_eval", "--device", "pocl", "--tokenizer", path, text_file));
     assert_failed(RUN("hc_sample", "--prompt", "a [PAD49]", "--tokenizer", path), FAILED,
                   "the text has the token '[PAD49]', 455, and the model has only 448 tokens");
+
+    /* a folder whose tokenizer.json has them is trained on, too */
+    assert_int_equal(rename(path, scratch_path("run/ckpt-2/tokenizer.json")), 0);
+    assert_done(PREPARE("padded", "--tokenizer", scratch_path("run/ckpt-2/tokenizer.json"), text_file));
+    assert_done(TRAIN("on-padded", TRAIN_ON("padded", "--init-from", scratch_path("run/ckpt-2"))));
+    char words[4000];
+    for (size_t i = 0; i < sizeof words; i++) {
+        words[i] = "[PAD49] the\n"[i % 12];
+    }
+    assert_done(PREPARE("needing", "--tokenizer", scratch_path("run/ckpt-2/tokenizer.json"), "--special-tokens",
+                        "parse", "--val-fraction", "0", scratch_write("pad.txt", words, sizeof words)));
+    assert_failed(TRAIN("on-needing",
+                        TRAIN_ON("needing", "--eval-iters", "0", "--init-from", scratch_path("run/ckpt-2"))),
+                  FAILED, "vocabulary");
 }
 
 static int begin(void **state) {
