@@ -131,7 +131,7 @@ UNIT_TEST(other_tensors_are_refused) {
         {"wte", C_FC, {0}, "tensor 'exp_avg." C_FC "' is missing"},
         {NULL, NULL, {.name = "exp_avg.x", .rank = 1, .shape = {3}}, "it belongs to another model or optimizer"},
         {NULL, "exp_avg." C_FC, {.name = "momentum_buffer." C_FC, .rank = 1, .shape = {3}}, "another model or"},
-        {NULL, "exp_avg." C_FC, {.name = "exp_avg." C_FC, .rank = 2, .shape = {16, 64}}, "has another shape"},
+        {NULL, "exp_avg." C_FC, {.name = "exp_avg." C_FC, .rank = 2, .shape = {16, 64}}, "has shape [16, 64]"},
         {"wte", NULL, {.name = "exp_avg." TOKENS, .rank = 2, .shape = {33, 16}}, "'exp_avg_sq." TOKENS "' is miss"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

@@ -208,7 +208,7 @@ UNIT_TEST(files_of_other_models_are_refused) {
     require(config_file_read(scratch_path("short"), &read));
     read.n_layer = 3;
     assert_int_equal(upcycle_load(scratch_path("short"), &read, 3, &model.gpt), -1);
-    assert_non_null(strstr(error_text(), "it belongs to another model"));
+    assert_non_null(strstr(error_text(), "belongs to another model"));
     small_model_release(&model);
 }
 
