@@ -89,9 +89,6 @@ static int read_generation(const char *folder, struct model_config *config) {
 int config_file_read(const char *folder, struct model_config *config) {
     const struct path path = path_of("%s/config.json", folder);
     json_t *json;
-    if (!*folder) {
-        return error_set("the name of the checkpoint's folder is empty");
-    }
     if ((!files_exist(path.text) && refuse_run_directory(folder)) || json_file_read(path.text, MOST_BYTES, &json)) {
         return -1;
     }

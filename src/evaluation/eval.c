@@ -82,9 +82,6 @@ static int check_usage(const struct eval_settings *settings) {
     if (!settings->checkpoint) {
         return error_set("--checkpoint is needed; see hc_eval --help");
     }
-    if (settings->data && !*settings->data) {
-        return error_set("--data is empty: give the folder with train.bin and val.bin");
-    }
     if ((settings->data != NULL) == (settings->documents.count > 0)) {
         return error_set("%s: give either --data DIR with token files, or files of documents; see hc_eval --help",
                          settings->data ? "token files and documents at once" : "nothing to score");

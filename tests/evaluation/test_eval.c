@@ -524,9 +524,9 @@ UNIT_TEST(test_an_error_of_rank_0_is_everybodys) {
 UNIT_TEST(test_wrong_usage_is_explained) {
     assert_failed(CHILD_RUN(eval_program, scratch_path("first.txt")), USAGE, "--checkpoint is needed");
     REFUSED(USAGE, "nothing to score", "--limit", "1");
-    REFUSED(USAGE, "--data is empty: give the folder", "--data", "");
-    assert_failed(CHILD_RUN(eval_program, "--checkpoint", "", scratch_path("first.txt")), FAILED,
-                  "the name of the checkpoint's folder is empty");
+    REFUSED(USAGE, "--data: no text is given", "--data", "");
+    assert_failed(CHILD_RUN(eval_program, "--checkpoint", "", scratch_path("first.txt")), USAGE,
+                  "--checkpoint: no text is given");
     REFUSED(USAGE, "token files and documents at once", "--data", scratch_path("data"), scratch_path("first.txt"));
     REFUSED(USAGE, "--per-document is for documents", "--data", scratch_path("data"), "--per-document", "each");
     REFUSED(USAGE, "--eval-iters is for token files", "--eval-iters", "3", scratch_path("first.txt"));
