@@ -196,6 +196,33 @@ class Interrupted(unittest.TestCase):
         if (self.folder / "run" / "metrics.jsonl").exists():  # the first steps may come before a busy machine delivers the signal
             self.assertFalse(hctrain.read_run(self.folder / "run").is_complete)
 
+    def test_between_start_and_watch(self):
+        """As soon as there is a program, it is ended."""
+        program = self.folder / "hc_train"
+        program.write_text('#!/bin/sh\ntrap "exit 130" TERM\necho $$ >"$0.pid"\nwhile true; do sleep 0.1; done\n')
+        program.chmod(0o755)
+        code = """
+            import os, signal, subprocess, time
+            import hctrain
+            start = subprocess.Popen.__init__
+            def start_and_interrupt(self, *arguments, **named):
+                start(self, *arguments, **named)
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+            subprocess.Popen.__init__ = start_and_interrupt
+            try:
+                hctrain.train(data_dir="none", out_dir="none")
+            except KeyboardInterrupt:
+                print("interrupted")
+        """
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, timeout=small.TIMEOUT,
+                              env={**os.environ, "HCTRAIN_PROGRAMS": str(self.folder)})
+        self.assertEqual(done.stdout, "interrupted\n")
+        pid = self.folder / "hc_train.pid"
+        if pid.exists() and pid.read_text():  # else it was ended before it could write that
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int(pid.read_text()), 0)
+
     def test_twice(self):
         """Another one ends a program at once that does not come to save."""
         program = self.folder / "hc_train"

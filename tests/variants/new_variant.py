@@ -119,7 +119,7 @@ def add_optimizer(tree):
            ("};\n\nstatic struct kernel *kernel_of(", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
     insert(os.path.join(tree, "src/model/optimizer_settings.h"), ("    double grad_clip;", "    double mock_memory;\n"))
     insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <string.h>", '#include "src/operations/kernels.h"\n'),
-           ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {"mock_sign", {"mock_sum"}, mock_options, mock_sign},\n'))
+           ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {.name = "mock_sign", .states = {"mock_sum"}, .options = mock_options, .step = mock_sign},\n'))
 
 
 def add_norm_and_activation(tree):

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Callable, Iterator, Mapping, Union
@@ -163,12 +164,30 @@ class _Process:
 
 
 @contextlib.contextmanager
-def _started(command: list[str], output: IO[bytes]) -> Iterator[_Process]:
-    process = _Process(command, output)
+def _held_interrupt() -> Iterator[None]:
+    """A Ctrl-C that comes in this block is raised at its end. Python raises it in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
     try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _started(command: list[str], output: IO[bytes]) -> Iterator[_Process]:
+    process = None
+    try:
+        with _held_interrupt():
+            process = _Process(command, output)
         yield process
     finally:  # whatever ends this block: no run goes on without it
-        if process.handle.poll() is None:
+        if process is not None and process.handle.poll() is None:
             process.end()
 
 
