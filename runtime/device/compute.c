@@ -137,12 +137,12 @@ static int choose_device(struct compute *compute, const struct compute_options *
     return 0;
 }
 
-/* What PoCL does not say of itself: that it cannot write its kernels, or that they are damaged. */
+/* Checks PoCL's cache, since PoCL itself reports neither a folder that cannot be written nor damaged files. */
 static int prepare_pocl(const struct compute *compute) {
     if (compute->dry || !device_is_pocl(&compute->device)) {
         return 0;
     }
-    const char *problem = pocl_cache_check();
+    const char *problem = pocl_cache_check(false);
     static bool is_mended;
     char *folder = pocl_cache_locate();
     if (!problem && folder && !is_mended) {

@@ -249,16 +249,24 @@ static bool has_cpu(const struct device *devices, size_t count) {
     return false;
 }
 
+/* The threads that PoCL starts. */
+static unsigned count_threads(void) {
+    const char *most = getenv("POCL_MAX_PTHREAD_COUNT");
+    const long number = most ? strtol(most, NULL, 10) : 0;
+    const unsigned cores = host_cores();
+    return number > 0 && number < (long)cores ? (unsigned)number : cores;
+}
+
 /* Drivers and the compilers in them end the process, or hang, where they get no memory. Once they are loaded they
  * have taken their part, so that it is checked once. */
 static int check_address_space(void) {
     static bool is_checked;
     const char *command;
-    const size_t left = host_address_space(&command), least = DRIVER_SPACE + host_cores() * THREAD_SPACE;
+    const size_t left = host_address_space(&command), least = DRIVER_SPACE + count_threads() * THREAD_SPACE;
     if (!is_checked && left <= least) {
         return error_set("this process may map only %zu MiB more (%s), and OpenCL drivers with their compilers and "
-                         "threads need %zu: raise the limit",
-                         left >> 20, command, least >> 20);
+                         "%u threads need %zu: raise the limit, or set POCL_MAX_PTHREAD_COUNT to fewer threads",
+                         left >> 20, command, count_threads(), least >> 20);
     }
     if (!is_checked && left < SIZE_MAX) {
         space_for_buffers = left - least;

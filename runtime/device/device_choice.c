@@ -205,7 +205,7 @@ static const char *hidden_text(void) {
         }
     }
     const size_t used = strlen(text);
-    snprintf(text + used, sizeof text - used, "%s", used ? " in the environment: unset it to see" : "");
+    snprintf(text + used, sizeof text - used, "%s", used ? " in the environment" : "");
     return text;
 }
 

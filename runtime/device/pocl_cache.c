@@ -44,15 +44,15 @@ static void set_problem(const char *folder, const char *what) {
         MOST_PATH - 1, folder, what);
 }
 
-/* Makes the folder and finds out whether a file of NEEDED_BYTES has space there, or as much as `ulimit -f` allows.
+/* Makes the folder and finds out whether a file of so many bytes has space there, or as many as `ulimit -f` allows.
  * Returns what is wrong; NULL: nothing. */
-static const char *try_folder(const char *folder) {
+static const char *try_folder(const char *folder, off_t needed) {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     if (!program_cache_make(folder)) {
         return "which cannot be written";
     }
     getrlimit(RLIMIT_FSIZE, &limit); /* on failure there is none */
-    const off_t bytes = limit.rlim_cur < NEEDED_BYTES ? (off_t)limit.rlim_cur : NEEDED_BYTES;
+    const off_t bytes = limit.rlim_cur < (rlim_t)needed ? (off_t)limit.rlim_cur : needed;
     struct path path = path_of("%s/.hctrain-XXXXXX", folder);
     const int file = mkostemp(path.text, O_CLOEXEC);
     if (file < 0) {
@@ -99,7 +99,7 @@ static void move_cache(void) {
             return;
         }
     }
-    if ((wrong = try_folder(path.text)) != NULL) {
+    if ((wrong = try_folder(path.text, NEEDED_BYTES)) != NULL) {
         set_problem(path.text, wrong);
     }
     setenv("POCL_CACHE_DIR", path.text, 0);
@@ -113,22 +113,24 @@ void pocl_cache_prepare(void) {
         chosen = NULL;
     }
     if (chosen) {
-        pocl_cache_check();
+        pocl_cache_check(false);
         return;
     }
     char *folder = pocl_cache_locate();
-    if (!folder || try_folder(folder)) {
+    if (!folder || try_folder(folder, NEEDED_BYTES)) {
         move_cache();
     }
     free(folder);
 }
 
-const char *pocl_cache_check(void) {
+const char *pocl_cache_check(bool compiles) {
     char *folder = pocl_cache_locate();
-    const char *wrong = folder ? try_folder(folder) : NULL;
-    problem[0] = folder ? '\0' : problem[0];
-    if (wrong) {
-        set_problem(folder, wrong);
+    if (folder) {
+        const char *wrong = try_folder(folder, compiles ? NEEDED_BYTES : 0);
+        problem[0] = '\0';
+        if (wrong) {
+            set_problem(folder, wrong);
+        }
     }
     free(folder);
     return device_pocl_problem();
@@ -164,11 +166,12 @@ static bool is_whole_library(const unsigned char *data, size_t bytes) {
         return false;
     }
     memcpy(&section, data + header.e_shoff + header.e_shstrndx * sizeof section, sizeof section);
-    return section.sh_type == SHT_STRTAB && !has_zeros(data, bytes, 4096, 4096);
+    const bool has_gaps = header.e_machine != EM_X86_64; /* linkers fill pages of 64 KiB with zeros */
+    return section.sh_type == SHT_STRTAB && (has_gaps || !has_zeros(data, bytes, 4096, 4096));
 }
 
-/* Bitcode is a number and blocks: a word that says so, their length in words, and as many words. It has no long
- * runs of zeros. */
+/* Bitcode is a number and blocks: a word that says so, their length in words, and as many words. What a disk has
+ * lost are sectors of zeros. */
 static bool is_whole_bitcode(const unsigned char *data, size_t bytes) {
     static const unsigned char magic[] = {'B', 'C', 0xC0, 0xDE};
     uint32_t words[2];
@@ -185,7 +188,7 @@ static bool is_whole_bitcode(const unsigned char *data, size_t bytes) {
         }
         at += length * 4;
     }
-    return at == bytes && !has_zeros(data, bytes, 64, 4);
+    return at == bytes && !has_zeros(data, bytes, 512, 512);
 }
 
 bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *name) {
@@ -228,11 +231,13 @@ static int64_t nanoseconds(struct timespec time) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Removes a damaged file, and returns whether that was done. One that cannot be read stays. */
-static bool mend(const FTSENT *entry) {
+/* Removes a damaged library or bitcode, and returns whether that was done. One that cannot be read stays. */
+static bool remove_if_damaged(const FTSENT *entry) {
+    const char *end = strrchr(entry->fts_name, '.');
     char *data;
     size_t bytes;
-    if (files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes)) {
+    if (!end || (strcmp(end, ".so") != 0 && strcmp(end, ".bc") != 0) ||
+        files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes)) {
         return false;
     }
     const bool is_whole = pocl_cache_is_whole((unsigned char *)data, bytes, entry->fts_name);
@@ -240,19 +245,19 @@ static bool mend(const FTSENT *entry) {
     return !is_whole && unlink(entry->fts_path) == 0;
 }
 
-/* Mends the files that were modified at this time or later. What another process is just writing has a name that
- * begins with "temp". */
-static size_t mend_since(const char *folder, int64_t since) {
+/* Removes damaged files that were modified at this time or later. What another process is just writing has a name
+ * that begins with "temp". */
+static size_t remove_since(const char *folder, int64_t since) {
     char *roots[] = {(char *)(uintptr_t)folder, NULL};
     size_t removed = 0;
     FTSENT *entry;
-    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     while (tree && (entry = fts_read(tree))) {
         const bool is_written = !strncmp(entry->fts_name, "temp", 4);
         if (entry->fts_info == FTS_D && is_written) {
             fts_set(tree, entry, FTS_SKIP);
         } else if (entry->fts_info == FTS_F && !is_written && nanoseconds(entry->fts_statp->st_mtim) >= since) {
-            removed += mend(entry);
+            removed += remove_if_damaged(entry);
         }
     }
     if (tree) {
@@ -267,7 +272,7 @@ size_t pocl_cache_mend(const char *folder) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now); /* the clock of files' times */
     const bool has_boot = read_boot(boot);
-    const size_t removed = mend_since(folder, has_boot ? last_check(stamp.text, boot) : 0);
+    const size_t removed = remove_since(folder, has_boot ? last_check(stamp.text, boot) : 0);
     snprintf(text, sizeof text, "%s %" PRId64 "\n", boot, nanoseconds(now));
     if (has_boot) {
         files_write(stamp.text, text, strlen(text));

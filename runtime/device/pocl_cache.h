@@ -1,5 +1,5 @@
 /* The folder in which PoCL keeps the kernels that it has compiled: where it is, whether PoCL can write there, and
- * what a failure of power has left of its files. PoCL trusts them: it aborts, or crashes, where one is damaged. */
+ * what a power failure has left of its files. PoCL trusts them: it aborts, or crashes, where one is damaged. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,9 +12,9 @@ void pocl_cache_prepare(void);
 /* The folder, which the caller frees; NULL if there is none. */
 char *pocl_cache_locate(void);
 
-/* Checks again whether the folder can be written: a disk may become full. Returns device_pocl_problem's text, or
- * NULL. */
-const char *pocl_cache_check(void);
+/* Checks again whether the folder can be written, and if `compiles` whether new kernels have space there. Returns
+ * device_pocl_problem's text, or NULL. */
+const char *pocl_cache_check(bool compiles);
 
 /* Removes damaged files, which PoCL then compiles again, and prints a warning that names the folder. Returns how
  * many were removed. Reads the files that were modified since the last check, or all in the first one after a

@@ -153,7 +153,7 @@ static void report_log(const struct compute *compute, const struct built_program
     error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", wanted->files,
               device_error_name(code), compute->device.name, wanted->options);
     error_quote(located);
-    if (device_is_pocl(&compute->device) && pocl_cache_check()) {
+    if (device_is_pocl(&compute->device) && pocl_cache_check(true)) {
         error_set("%s", device_pocl_problem()); /* PoCL's log does not say that its disk is full */
     }
     free(located);

@@ -213,12 +213,17 @@ int json_file_get_real(const json_t *object, const char *key, double *value) {
     return 0;
 }
 
+const char *json_file_text(const json_t *value) {
+    const char *text = json_string_value(value);
+    return text && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
 int json_file_get_text(const json_t *object, const char *key, const char **value) {
     const json_t *member;
     if (find_member(object, key, JSON_STRING, JSON_STRING, "it must be a string", &member)) {
         return -1;
     }
-    if (member && strlen(json_string_value(member)) != json_string_length(member)) {
+    if (member && !json_file_text(member)) {
         return json_file_fail(key, member, "it must be a string without NUL");
     }
     *value = member ? json_string_value(member) : *value;

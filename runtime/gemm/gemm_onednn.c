@@ -129,7 +129,8 @@ static int take_functions(struct gemm_onednn *own, void *library) {
             return error_set("%s has no %s", own->version_text, function_rows[i].name);
         }
     }
-    library_find(library, "dnnl_post_ops_append_sum", &own->functions.post_ops_append_sum_2);
+    memcpy(&own->functions.post_ops_append_sum_2, &own->functions.post_ops_append_sum,
+           sizeof own->functions.post_ops_append_sum_2);
     return 0;
 }
 

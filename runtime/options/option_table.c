@@ -135,8 +135,7 @@ static int set_float(struct option_spec *spec, const char *value, const char *wh
     }
     const char first = value[strcspn(value, "123456789eE")];      /* digit that is not 0 */
     if (first >= '1' && first <= '9' && fabs(number) < FLT_MIN) { /* kernels would take it for 0 */
-        return error_set("%s%.*s is too small a number: give 0, or one that a 32-bit float can hold", where,
-                         MOST_SHOWN, value);
+        return error_set("%s%.*s is too small a number: give 0, or at least 1.2e-38", where, MOST_SHOWN, value);
     }
     if (check_range(spec, number, where, value) != 0) {
         return -1;

@@ -255,30 +255,29 @@ static int find_hosts(struct ranks *ranks) {
     return find_neighbours(ranks, first_here);
 }
 
-/* Processes that should be ranks of one job must not train alone, each with all data and one folder. */
+/* Processes that should be ranks of one job must not train alone, each with all data and one folder. Slurm's tasks
+ * may be meant to. */
 static int check_count(const struct ranks *ranks) {
     const char *const *name = spawn_size_variables;
     while (*name && !getenv(*name)) {
         name++;
     }
-    const long started = *name ? strtol(getenv(*name), NULL, 10) : 1;
-    const char *tasks = getenv("SLURM_NTASKS");
-    if (ranks->count > 1) {
-        return 0;
-    }
-    if (started > 1) {
+    const char *step = getenv("SLURM_STEP_NUM_TASKS"), *tasks = step ? step : getenv("SLURM_NTASKS");
+    const long started = *name ? strtol(getenv(*name), NULL, 10) : 1, wanted = tasks ? strtol(tasks, NULL, 10) : 1;
+    const bool by_slurm = *name && strncmp(*name, "SLURM_", 6) == 0;
+    if (started > 1 && ranks->count == 1 && !by_slurm) {
         return error_set(
             "%ld processes were started together (%s), and MPI knows only this one: hctrain was built with "
-            "another MPI than the one that started it. Use that one's mpirun, or under Slurm one of the "
-            "plugins that `srun --mpi=list` names (docs/parallel.md); `env -u %s` lets each process "
-            "work by itself",
+            "another MPI than the one whose launcher started it. Use the mpirun of hctrain's MPI "
+            "(docs/parallel.md); `env -u %s` lets each process work by itself",
             started, *name, *name);
     }
-    if (!*name && tasks && strtol(tasks, NULL, 10) > 1) {
-        message_print(stderr,
-                      "warning  Slurm's job has SLURM_NTASKS=%ld tasks, and this is one process by itself: "
-                      "srun or mpirun starts all of them\n",
-                      strtol(tasks, NULL, 10));
+    if (by_slurm && wanted > 1 && wanted != ranks->count && ranks->index == 0) {
+        message_print(
+            stderr,
+            "warning  Slurm has started %ld tasks, and MPI knows %d of them: `mpirun`, or one of the plugins "
+            "that `srun --mpi=list` names, makes ranks of them (docs/parallel.md)\n",
+            wanted, ranks->count);
     }
     return 0;
 }

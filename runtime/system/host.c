@@ -251,8 +251,8 @@ size_t host_memory(void) {
     const size_t left = available < limits.memory_left ? available : limits.memory_left;
     const size_t share = left / host_local_count();
     const char *command;
-    const size_t space = host_address_space(&command);
-    return share < space ? share : space;
+    const size_t space = host_address_space(&command), most = share < space ? share : space;
+    return available && !most ? 1 : most; /* 0 would say that nothing is known */
 }
 
 /* ---- instructions */

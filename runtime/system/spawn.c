@@ -12,8 +12,8 @@ extern char **environ;
 const char *const spawn_rank_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK",  "PMI_SIZE",
                                             "MV2_COMM_WORLD_SIZE",  "PMIX_RANK", NULL};
 
-const char *const spawn_size_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                            "SLURM_STEP_NUM_TASKS", NULL};
+const char *const spawn_size_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MV2_COMM_WORLD_SIZE",
+                                            "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", NULL};
 
 static bool is_listed(const char *const *names, const char *line) {
     const size_t length = strcspn(line, "=");

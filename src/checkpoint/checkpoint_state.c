@@ -94,7 +94,7 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
 static int verify_checksums(const char *folder, const json_t *json) {
     for (int i = FILES - 1; i >= 0; i--) {
         const char *saved =
-            json_string_value(json_object_get(json_object_get(json, "checksums"), checkpoint_files[i]));
+            json_file_text(json_object_get(json_object_get(json, "checksums"), checkpoint_files[i]));
         char digest[CHECKSUM_SIZE];
         if (!saved) {
             return error_set("%s/state.json has no checksum of %s, which resuming needs: start from it with "

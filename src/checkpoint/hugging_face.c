@@ -194,7 +194,7 @@ static bool is_same(const json_t *a, const json_t *b) {
 /* ---- from theirs */
 
 static const struct family *find_family(const json_t *type) {
-    const char *model_type = json_string_value(type);
+    const char *model_type = json_file_text(type);
     char names[80] = "";
     for (size_t i = 0; i < FAMILIES; i++) {
         if (model_type && strcmp(model_type, families[i].model_type) == 0) {
@@ -248,7 +248,7 @@ static int check_fixed(const struct family *family, const json_t *theirs) {
 
 static int read_gpt2(const json_t *theirs, json_t *ours) {
     const json_t *value = json_object_get(theirs, "activation_function");
-    const char *name = value ? json_string_value(value) : "gelu_new";
+    const char *name = value ? json_file_text(value) : "gelu_new";
     for (size_t i = 0; name && i < COUNT(activations); i++) {
         if (strcmp(name, activations[i].theirs) == 0) {
             json_object_set_new(ours, "activation", json_string(activations[i].ours));
@@ -261,7 +261,7 @@ static int read_gpt2(const json_t *theirs, json_t *ours) {
 
 /* Whether the type of RoPE is the plain one: linear scaling by 1 is, too. */
 static bool is_plain_rope(const json_t *rope, const json_t *type) {
-    const char *name = type ? json_string_value(type) : "default";
+    const char *name = type ? json_file_text(type) : "default";
     return name && (strcmp(name, "default") == 0 ||
                     (strcmp(name, "linear") == 0 && json_number_value(value_of(rope, "factor")) == 1.0));
 }
@@ -302,7 +302,7 @@ static int check_layers(const json_t *theirs) {
         return json_file_fail("layer_types", types, "it must be a list");
     }
     json_array_foreach(types, i, value) {
-        const char *type = json_string_value(value);
+        const char *type = json_file_text(value);
         if (!type || strcmp(type, "full_attention") != 0) {
             return json_file_fail("layer_types", value, "attention reaches back to the first token in all layers");
         }
@@ -395,7 +395,7 @@ static bool is_true(const json_t *ours, const char *key) {
 }
 
 static bool has_word(const json_t *ours, const char *key, const char *word) {
-    const char *value = json_string_value(json_object_get(ours, key));
+    const char *value = json_file_text(json_object_get(ours, key));
     return value && strcmp(value, word) == 0;
 }
 
@@ -468,7 +468,7 @@ static int check_shape(const struct family *family, const json_t *ours) {
 }
 
 static int write_gpt2(const json_t *ours, json_t *theirs) {
-    const char *ours_is = json_string_value(json_object_get(ours, "activation")), *name = NULL;
+    const char *ours_is = json_file_text(json_object_get(ours, "activation")), *name = NULL;
     json_t *dropout = json_object_get(ours, "dropout"), *positions = json_object_get(ours, "block_size");
     for (size_t i = 0; ours_is && !name && i < COUNT(activations); i++) {
         name = strcmp(ours_is, activations[i].ours) == 0 ? activations[i].theirs : NULL;

@@ -32,7 +32,7 @@ static int open_named(struct tensor_files *files, const char *folder, const json
     const char *tensor;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)map, tensor, value) {
-        const char *name = json_string_value(value);
+        const char *name = json_file_text(value);
         if (!is_plain(name)) {
             return error_set("%s: the file of tensor '%.100s' is '%.60s', which is not a plain name that ends with "
                              ".safetensors",
@@ -61,7 +61,7 @@ static int check_places(const struct tensor_files *files, const json_t *map, con
     for (size_t i = 0; i < files->count; i++) {
         for (size_t j = 0; j < safetensors_count(files->files[i]); j++) {
             const char *name = safetensors_at(files->files[i], j)->name;
-            const char *place = json_string_value(json_object_get(map, name));
+            const char *place = json_file_text(json_object_get(map, name));
             if (!place || json_integer_value(json_object_get(numbers, place)) != (json_int_t)i) {
                 return error_set("%s: tensor '%.100s' is in another file than %s: %s", files->path.text, name,
                                  place ? place : "those that it names for tensors", help);
@@ -69,7 +69,7 @@ static int check_places(const struct tensor_files *files, const json_t *map, con
         }
     }
     json_object_foreach((json_t *)(uintptr_t)map, tensor, value) {
-        const char *name = json_string_value(value);
+        const char *name = json_file_text(value);
         const size_t file = (size_t)json_integer_value(json_object_get(numbers, name));
         if (!safetensors_find(files->files[file], tensor)) {
             return error_set("%s: tensor '%.100s' is not in %s: %s", files->path.text, tensor, name, help);

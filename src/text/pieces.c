@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unictype.h>
+#include <uninorm.h>
 
 /* White space as Unicode defines it; PCRE2's \s also contains U+180E. */
 #define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -197,6 +198,14 @@ int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, pie
     return status;
 }
 
+/* Whether the letter stays a letter in normal form C, where some become a letter and a mark. */
+static bool stays_letter(uint32_t character) {
+    ucs4_t parts[UC_DECOMPOSITION_MAX_LENGTH];
+    const int count = uc_canonical_decomposition(character, parts);
+    return uc_is_general_category_withtable(character, UC_CATEGORY_MASK_L) &&
+           (count <= 1 || (count == 2 && uc_composition(parts[0], parts[1]) == character));
+}
+
 bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at) {
     const char after = text[at];
     if (after != ' ' && (after < '\t' || after > '\r')) {
@@ -209,7 +218,7 @@ bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at) {
     }
     /* letters and numbers never take line ends into their piece; the newest ones may count as signs here */
     const bool joins = pieces->rule->signs_take_lines && (after == '\n' || after == '\r');
-    return !joins || uc_is_general_category_withtable(character, UC_CATEGORY_MASK_L | UC_CATEGORY_MASK_N);
+    return !joins || stays_letter(character) || uc_is_general_category_withtable(character, UC_CATEGORY_MASK_N);
 }
 
 bool pieces_is_wide_cut(const char *text, size_t bytes, size_t at) {
@@ -223,6 +232,6 @@ bool pieces_is_wide_cut(const char *text, size_t bytes, size_t at) {
         return !utf8_is_space(before);
     }
     /* these never join the letter before them in a normal form; an apostrophe may begin a contraction */
-    return after != '\'' && uc_is_general_category_withtable(before, UC_CATEGORY_MASK_L) &&
+    return after != '\'' && stays_letter(before) &&
            uc_is_general_category_withtable(after, UC_CATEGORY_MASK_P | UC_CATEGORY_MASK_S | UC_CATEGORY_MASK_N);
 }

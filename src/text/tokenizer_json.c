@@ -23,7 +23,7 @@ static bool is_nothing(const json_t *value) {
 
 /* The value of "type"; "" if it is no string. */
 static const char *type_of(const json_t *object) {
-    const char *type = json_string_value(json_object_get(object, "type"));
+    const char *type = json_file_text(json_object_get(object, "type"));
     return type ? type : "";
 }
 
@@ -79,10 +79,10 @@ static uint32_t find_token(const struct bpe *bpe, const char *string, size_t byt
 
 /* "left right", or, in newer files, ["left", "right"]. */
 static int add_merge(struct bpe *bpe, const json_t *merge) {
-    const char *left = json_string_value(json_is_array(merge) ? json_array_get(merge, 0) : merge), *right = NULL;
+    const char *left = json_file_text(json_is_array(merge) ? json_array_get(merge, 0) : merge), *right = NULL;
     size_t bytes = 0;
     if (json_is_array(merge)) {
-        right = json_array_size(merge) == 2 ? json_string_value(json_array_get(merge, 1)) : NULL;
+        right = json_array_size(merge) == 2 ? json_file_text(json_array_get(merge, 1)) : NULL;
         bytes = left ? strlen(left) : 0;
     } else if (left && (right = strchr(left, ' ')) != NULL) {
         bytes = (size_t)(right++ - left);
@@ -342,7 +342,7 @@ static void read_beginning(const json_t *root, struct tokenizer_json *json) {
     json->beginning = UINT32_MAX;
     json_array_foreach(steps, i, step) {
         const json_t *first = json_array_get(json_object_get(step, "single"), 0);
-        const char *name = json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
+        const char *name = json_file_text(json_object_get(json_object_get(first, "SpecialToken"), "id"));
         const json_t *token = json_object_get(json_object_get(step, "special_tokens"), name ? name : ""),
                      *number = json_array_get(json_object_get(token, "ids"), 0);
         if (strcmp(type_of(step), "TemplateProcessing") == 0 && json_is_integer(number) &&

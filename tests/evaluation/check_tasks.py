@@ -299,7 +299,7 @@ class Check:
     def refusals(self):
         self.refused("no field 'goal'", "piqa", '{"label": 1}')
         self.refused("choice 0: a continuation has 101 tokens, and the model a context of 96", "piqa", json.dumps({**piqa(1), "sol1": 100 * "a"}))
-        self.refused("field 'goal' is not a string without NUL", "piqa", json.dumps({**piqa(1), "goal": "a\0b"}))
+        self.refused("it must be a string without NUL", "piqa", json.dumps({**piqa(1), "goal": "a\0b"}))
         self.refused("no field 'goal': is this a file of the data set of --task?", "piqa", '{"text": "a"}')
         (self.folder / "blank.jsonl").write_text("\n\n")
         blank = self.eval("--task", "piqa", self.folder / "blank.jsonl", status=1)

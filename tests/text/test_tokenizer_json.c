@@ -150,9 +150,11 @@ UNIT_TEST(test_cuts) {
 
 /* Text without ASCII white space can be cut, too. */
 UNIT_TEST(test_wide_cuts) {
-    static const char *const words[] = {"ab",       "\xc2\xa0",     "\xe3\x80\x80", "c", "'s",        "12",
-                                        "?!",       "\xe8\xaf\x8d", "\xef\xbc\x8c", ".", "e\xcc\x81", "'",
-                                        "\xcc\x81", "<|im_end|>",   "<think>",      "A", "/"};
+    static const char *const words[] = {
+        "ab",          "\xc2\xa0",     "\xe3\x80\x80", "c", "'s",        "12",
+        "?!",          "\xe8\xaf\x8d", "\xef\xbc\x8c", ".", "e\xcc\x81", "'",
+        "\xcc\x81",    "<|im_end|>",   "<think>",      "A", "/",         "\xe0\xa7\x9f",
+        "\xe0\xa5\xa4" /* two characters in normal form C; a sign */};
     const uint64_t key = random_key(1, "wide cuts");
     uint64_t draws = 0;
     for (size_t family = 0; family < COUNT(families); family++) {
