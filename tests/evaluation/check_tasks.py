@@ -299,7 +299,7 @@ class Check:
     def refusals(self):
         self.refused("no field 'goal'", "piqa", '{"label": 1}')
         self.refused("choice 0: a continuation has 101 tokens, and the model a context of 96", "piqa", json.dumps({**piqa(1), "sol1": 100 * "a"}))
-        self.refused("it must be a string without NUL", "piqa", json.dumps({**piqa(1), "goal": "a\0b"}))
+        self.refused("'goal' is \"a\\u0000b\": it must be a string without NUL", "piqa", json.dumps({**piqa(1), "goal": "a\0b"}))
         self.refused("no field 'goal': is this a file of the data set of --task?", "piqa", '{"text": "a"}')
         (self.folder / "blank.jsonl").write_text("\n\n")
         blank = self.eval("--task", "piqa", self.folder / "blank.jsonl", status=1)
@@ -307,7 +307,7 @@ class Check:
         self.refused("not UTF-8", "piqa", b'{"goal": "\xff"}')
         self.refused("choice 0: no tokens are left for the context", "lambada", '{"text": "  b"}')
         shots = self.eval("--task", "piqa", "--shots", 16, self.folder / "piqa.jsonl", status=1)
-        require("piqa.jsonl:1: it has 15 examples, and --shots is 16" in shots.stderr, shots.stderr)
+        require("piqa.jsonl:1: there are 15 examples for it, and --shots is 16" in shots.stderr, shots.stderr)
         for words, options in (("--task needs one file", ("--task", "piqa", "x", "y")), ("--shots and --shots-file are for questions", ("--shots", 1, "x.jsonl")),
                                ("--shots-file needs --shots", ("--task", "piqa", "--shots-file", "x", "y")),
                                ("leave out --count-field", ("--task", "piqa", "--count-field", "x", "y"))):
