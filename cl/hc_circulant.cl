@@ -30,7 +30,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     EACH(k, STREAMS) {
         const float c = SHARE * weights[k] + (k == 0 ? 1.0f - SHARE : 0.0f);
         EACH(i, STREAMS) {
-            h[GATE_COLUMNS + i * STREAMS + (i + k) % STREAMS] = c;
+            h[RES_AT(i, (i + k) % STREAMS)] = c;
         }
     }
 }
@@ -44,7 +44,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     EACH(k, STREAMS) {
         d_weights[k] = 0.0f;
         EACH(i, STREAMS) {
-            d_weights[k] += row_gradient(d_h, i, (i + k) % STREAMS);
+            d_weights[k] += res_gradient(d_h, i, (i + k) % STREAMS);
         }
         d_weights[k] *= SHARE;
         product += weights[k] * d_weights[k];

@@ -100,7 +100,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
             const float entry = q[BLOCK * i + row][BLOCK * j + column];
             sum += entry * entry;
         }
-        h[GATE_COLUMNS + i * STREAMS + j] = sum / BLOCK;
+        h[RES_AT(i, j)] = sum / BLOCK;
     }
 }
 
@@ -110,7 +110,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
 INLINED float turning(__global const float *d_h, MAP_SPACE const float *q, int i, int j) {
     float sum = 0.0f;
     EACH(l, ORDER) {
-        const float d = row_gradient(d_h, i / BLOCK, l / BLOCK) - row_gradient(d_h, j / BLOCK, l / BLOCK);
+        const float d = res_gradient(d_h, i / BLOCK, l / BLOCK) - res_gradient(d_h, j / BLOCK, l / BLOCK);
         sum += d * q[i * ORDER + l] * q[j * ORDER + l];
     }
     return 2.0f / BLOCK * sum;

@@ -13,7 +13,7 @@ static inline void hc_forward(__global const float *theta, __global const float 
         h[STREAMS + s] = theta[P_alpha_post] * tanh(row[1]) + theta[P_b_post + s];
         for (int i = 0; i < STREAMS; i++) {
             const int entry = i * STREAMS + s;
-            h[GATE_COLUMNS + entry] = theta[P_alpha_res] * tanh(row[2 + i]) + theta[P_b_res + entry];
+            h[RES_AT(i, s)] = theta[P_alpha_res] * tanh(row[2 + i]) + theta[P_b_res + entry];
         }
     }
 }
@@ -38,7 +38,7 @@ static inline void hc_backward(__global const float *theta, __global const float
                                         d_theta + P_b_post + s);
         for (int i = 0; i < STREAMS; i++) {
             const int entry = i * STREAMS + s;
-            d_row[2 + i] = scaled_tanh_backward(row[2 + i], d_h[GATE_COLUMNS + entry], theta[P_alpha_res],
+            d_row[2 + i] = scaled_tanh_backward(row[2 + i], d_h[RES_AT(i, s)], theta[P_alpha_res],
                                                 d_theta + P_alpha_res, d_theta + P_b_res + entry);
         }
     }

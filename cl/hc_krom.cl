@@ -32,7 +32,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
             weight *= DIFFERS(x, k) ? factors[k][1] : factors[k][0];
         }
         EACH(i, STREAMS) {
-            h[GATE_COLUMNS + i * STREAMS + (i ^ x)] = weight;
+            h[RES_AT(i, i ^ x)] = weight;
         }
     }
 }
@@ -46,7 +46,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     EACH(x, STREAMS) {
         d_weights[x] = 0.0f;
         EACH(i, STREAMS) {
-            d_weights[x] += row_gradient(d_h, i, i ^ x);
+            d_weights[x] += res_gradient(d_h, i, i ^ x);
         }
     }
     EACH(k, FACTORS) {

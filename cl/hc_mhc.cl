@@ -190,7 +190,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
         lines_softmax(logits, columns, false, logits);
     }
     EACH_ENTRY(i, j, STREAMS) {
-        h[GATE_COLUMNS + i * STREAMS + j] = factors ? k[i][j] * rows[i] * columns[j] : logits[i][j];
+        h[RES_AT(i, j)] = factors ? k[i][j] * rows[i] * columns[j] : logits[i][j];
     }
 }
 
@@ -212,10 +212,9 @@ INLINED void lines_backward(float matrix[STREAMS][STREAMS], bool columns, float 
 INLINED void equal_rows_backward(__global const float *d_h, __global const float *h,
                                  MAP_SPACE const struct scaling *s, float d[STREAMS][STREAMS]) {
     EACH_ENTRY(i, j, STREAMS) {
-        __global const float *line = d_h + GATE_COLUMNS + i * STREAMS;
         const float before = SINKHORN_ITERATIONS > 1 ? s->rows[SINKHORN_ITERATIONS - 2][i] : 1.0f;
         const float share = HC_EPS * s->rows[SINKHORN_ITERATIONS - 1][i] / before;
-        d[i][j] += line[0] * h[GATE_COLUMNS + i * STREAMS + j] * share;
+        d[i][j] += d_h[RES_AT(i, 0)] * h[RES_AT(i, j)] * share;
     }
 }
 
@@ -279,8 +278,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     mhc_logits(theta, z, logits);
     const bool factors = sinkhorn(logits, k, rows, columns, true, s);
     EACH_ENTRY(i, j, STREAMS) {
-        const int entry = GATE_COLUMNS + i * STREAMS + j;
-        d[i][j] = row_gradient(d_h, i, j) * h[entry];
+        d[i][j] = (d_h[RES_AT(i, j)] - d_h[RES_AT(i, 0)]) * h[RES_AT(i, j)]; /* rows sum to one, columns nearly */
     }
     sinkhorn_backward(logits, k, s, factors, d_h, h, d);
     EACH_ENTRY(i, j, STREAMS) {

@@ -83,7 +83,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
         p = permutation_next(p);
     }
     EACH_ENTRY(i, j, STREAMS) {
-        h[GATE_COLUMNS + i * STREAMS + j] = res[i][j] / sum;
+        h[RES_AT(i, j)] = res[i][j] / sum;
     }
 }
 
@@ -94,9 +94,8 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, sum_lost = 0.0f, d_alpha = 0.0f, d_alpha_lost = 0.0f;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     EACH_ENTRY(i, j, STREAMS) {
-        const int entry = GATE_COLUMNS + i * STREAMS + j;
-        d_res[i][j] = row_gradient(d_h, i, j);
-        product += d_res[i][j] * h[entry];
+        d_res[i][j] = res_gradient(d_h, i, j);
+        product += d_res[i][j] * h[RES_AT(i, j)];
     }
     const float highest = permutation_highest(theta, z);
     for (int r = 0; r < PERMUTATIONS; r++) {

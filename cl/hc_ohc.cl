@@ -44,13 +44,12 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     sigmoid_gates_forward(theta, z, h);
     const float4 q = quaternion_of_logits(theta, z, 0, &unused);
     const float4 r = quaternion_conjugate(quaternion_of_logits(theta, z, 4, &unused));
-    __global float *res = h + GATE_COLUMNS;
     EACH(j, STREAMS) {
         const float4 column = quaternion_product(quaternion_product(q, quaternion_unit(j)), r);
-        res[j] = column.s0;
-        res[STREAMS + j] = column.s1;
-        res[2 * STREAMS + j] = column.s2;
-        res[3 * STREAMS + j] = column.s3;
+        h[RES_AT(0, j)] = column.s0;
+        h[RES_AT(1, j)] = column.s1;
+        h[RES_AT(2, j)] = column.s2;
+        h[RES_AT(3, j)] = column.s3;
     }
 }
 
@@ -74,10 +73,9 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     const float4 q = quaternion_of_logits(theta, z, 0, &inverse_q),
                  r = quaternion_of_logits(theta, z, 4, &inverse_r);
-    __global const float *d_res = d_h + GATE_COLUMNS;
     EACH(j, STREAMS) {
         const float4 unit = quaternion_unit(j);
-        const float4 d = (float4)(d_res[j], d_res[STREAMS + j], d_res[2 * STREAMS + j], d_res[3 * STREAMS + j]);
+        const float4 d = (float4)(d_h[RES_AT(0, j)], d_h[RES_AT(1, j)], d_h[RES_AT(2, j)], d_h[RES_AT(3, j)]);
         d_q += quaternion_product(quaternion_product(d, r), quaternion_conjugate(unit));
         d_r += quaternion_product(quaternion_conjugate(d), quaternion_product(q, unit));
     }

@@ -158,7 +158,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
         for (int a = 0; a < M; a++) {
             sum += zk[i][a] * helmert(j, a);
         }
-        h[GATE_COLUMNS + i * STREAMS + j] = sum;
+        h[RES_AT(i, j)] = sum;
     }
 }
 
@@ -168,7 +168,7 @@ INLINED void core_gradient(__global const float *d_h, float d[SIDE][SIDE]) {
     ENTRIES(i, STREAMS, b, M) {
         t[i][b] = 0.0f;
         for (int j = 0; j < STREAMS; j++) {
-            t[i][b] += row_gradient(d_h, i, j) * helmert(j, b);
+            t[i][b] += res_gradient(d_h, i, j) * helmert(j, b);
         }
     }
     ENTRIES(a, M, b, M) {

@@ -3,20 +3,28 @@
  *   r_g = 1/sqrt(sum of squares of group g / (group length) + eps)     z = r_g * (raw projections of group g)
  *   h   = map(z; theta)
  *
+ * An RMS_EPSILON of 0 stands for torch.nn.functional.normalize, which divides by the norm, at least 1e-12: then
+ * r_g = sqrt(group length / max(sum of squares, 1e-24)).
+ *
  * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc).
  * COLUMNS is the number of projections per group; 0: there are none, and no norm. Sums of squares come from the
  * kernel that wrote the streams.
  */
-#define RMS_EPSILON      1e-6f
+#define LEAST_SQUARES    1e-24f
 #define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
 #define Z_ROW            (RMS_GROUPS * COLUMNS)
 
-static inline float rms_inverse(__global const float *squares, int group) {
+static inline float group_squares(__global const float *squares, int group) {
     float sum = 0.0f;
     for (int s = 0; s < STREAMS / RMS_GROUPS; s++) {
         sum += squares[group * (STREAMS / RMS_GROUPS) + s];
     }
-    return rsqrt(sum / RMS_GROUP_LENGTH + RMS_EPSILON);
+    return sum;
+}
+
+static inline float rms_inverse(float sum) {
+    return RMS_EPSILON > 0.0f ? rsqrt(sum / RMS_GROUP_LENGTH + RMS_EPSILON)
+                              : rsqrt(fmax(sum, LEAST_SQUARES) / RMS_GROUP_LENGTH);
 }
 
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
@@ -24,7 +32,7 @@ INLINED void map_token_forward(__global const float *theta, __global const float
                                __global float *h) {
     if (COLUMNS > 0) {
         for (int group = 0; group < RMS_GROUPS; group++) {
-            const float inverse = rms_inverse(squares, group);
+            const float inverse = rms_inverse(group_squares(squares, group));
             for (int k = 0; k < COLUMNS; k++) {
                 z[group * COLUMNS + k] *= inverse;
             }
@@ -63,12 +71,13 @@ INLINED void map_token_backward(__global const float *theta, __global const floa
         return;
     }
     for (int group = 0; group < RMS_GROUPS; group++) {
-        const float inverse = rms_inverse(squares, group);
+        const float sum = group_squares(squares, group), inverse = rms_inverse(sum);
+        const bool is_constant = RMS_EPSILON == 0.0f && sum < LEAST_SQUARES; /* the norm then does not matter */
         float product = 0.0f;
         for (int k = group * COLUMNS; k < (group + 1) * COLUMNS; k++) {
             product += z[k] * d_z[k];
             d_z[k] *= inverse;
         }
-        rms_scale[group] = -product * inverse * inverse / RMS_GROUP_LENGTH;
+        rms_scale[group] = is_constant ? 0.0f : -product * inverse * inverse / RMS_GROUP_LENGTH;
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The runs of the paper that brought shc (Beyond the Birkhoff Polytope), from data to a report that puts each number beside the paper's.
+"""The runs of the first version of the paper that brought shc (Beyond the Birkhoff Polytope; now s2HC), from data to a report that puts each number beside the paper's.
 
   examples/paper/paper.py --scale tiny                      everything with tiny models on tiny Shakespeare: about a minute
   examples/paper/paper.py --scale paper --dry-run           what the real thing would run

@@ -43,7 +43,7 @@ struct option_spec {
 
 /* A table that functions put together from parts. */
 struct option_table {
-    struct option_spec rows[128];
+    struct option_spec rows[160];
     size_t count;
 };
 void options_append(struct option_table *table, const struct option_spec *rows, size_t count);

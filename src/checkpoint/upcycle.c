@@ -55,6 +55,7 @@ static int new_values(struct upcycling *all, const struct parameter *parameter, 
     const struct model_config *config = &all->gpt->config;
     const struct residual_place place = {.streams = config->n_streams,
                                          .sublayer = parameter->sublayer,
+                                         .stream = model_config_first_stream(config, parameter->sublayer),
                                          .settings = &config->settings,
                                          .hc_eps = config->hc_eps,
                                          .gain = all->gain,

@@ -246,7 +246,9 @@ static void detail_merge(struct h_detail *detail, const struct h_detail *other) 
 void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config, bool in_detail) {
     *measurement = (struct h_measurement){.streams = (size_t)config->n_streams,
                                           .sublayers = (size_t)(2 * config->n_layer),
+                                          .promises = residual_promises(config->residual, config->h_res_transposed),
                                           .hc_eps = config->hc_eps,
+                                          .transposed = config->h_res_transposed,
                                           .each = h_tally_empty};
     measurement->tallies = memory_allocate(measurement->sublayers + 1, sizeof *measurement->tallies);
     measurement->details =
@@ -391,14 +393,14 @@ static double value_of(const struct h_tally *tally, enum residual_promise promis
     return value;
 }
 
-struct h_breach h_measurement_check(const struct h_measurement *measurement,
-                                    const struct residual_variant *residual, unsigned looked_for) {
+struct h_breach h_measurement_check(const struct h_measurement *measurement, unsigned looked_for) {
+    const unsigned shifted = measurement->transposed ? PROMISE_COLUMN_SUMS : PROMISE_ROW_SUMS;
     struct h_breach breach = {.promise = 0};
     enum residual_promise promise;
     const char *name;
     for (size_t i = 0; (promise = residual_promise_at(i, &name)) && !breach.promise; i++) {
-        double most = RESIDUAL_TOLERANCE + (promise == PROMISE_ROW_SUMS ? measurement->hc_eps : 0.0), deviation;
-        for (size_t k = 0; residual->promises & looked_for & promise && k < measurement->sublayers; k++) {
+        double most = RESIDUAL_TOLERANCE + (promise == shifted ? measurement->hc_eps : 0.0), deviation;
+        for (size_t k = 0; measurement->promises & looked_for & promise && k < measurement->sublayers; k++) {
             const double value = value_of(&measurement->tallies[k], promise, &deviation);
             if (deviation > most) {
                 most = deviation;

@@ -67,7 +67,9 @@ struct h_detail {
 
 struct h_measurement {
     size_t streams, sublayers;
-    double hc_eps;                 /* by which sums of rows may be off, beside rounding */
+    unsigned promises; /* of the matrices that are measured */
+    double hc_eps;     /* by which sums of rows, or of a transpose's columns, may be off */
+    bool transposed;
     struct h_tally *tallies;       /* [sublayers + 1], owned: of each sublayer, and of the product of all */
     struct h_detail *details;      /* the same of checkpoints; NULL in training */
     uint64_t tokens, first_tokens; /* seen, and of the first sequence */
@@ -105,8 +107,7 @@ struct h_breach {
 };
 
 /* The first promise, in the order of residual_promise_at, that is in `looked_for` and broken. */
-struct h_breach h_measurement_check(const struct h_measurement *measurement,
-                                    const struct residual_variant *residual, unsigned looked_for);
+struct h_breach h_measurement_check(const struct h_measurement *measurement, unsigned looked_for);
 
 /* A line of h_statistics.jsonl, with the iteration. The caller's; NULL where a number is not finite. */
 json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iteration);

@@ -54,6 +54,7 @@ static struct optimizer_range part_of(const struct parameters *parameters, struc
 /* What all parameters of a launch have in common. */
 struct group {
     double highest; /* rate */
+    bool to_one;    /* what decays does so to 1, not to 0 */
     int64_t steps;  /* with this one */
 };
 
@@ -70,6 +71,7 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
         .step = group.steps,
         .unscale = 1.0f / gpt->loss_scale.scale,
         .key = rounding_key(gpt, iteration),
+        .centre = group.to_one ? 1.0f : 0.0f,
     };
     const struct adamw_arenas arenas = {
         .weights = parameters->weights,
@@ -86,10 +88,16 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
 }
 
 static bool is_same(struct group a, struct group b) {
-    return a.steps == b.steps && !(a.highest < b.highest) && !(a.highest > b.highest);
+    return a.steps == b.steps && a.to_one == b.to_one && !(a.highest < b.highest) && !(a.highest > b.highest);
 }
 
-/* Neighbours in the arena that have the same rate, and as many steps, are one launch. */
+/* The gain of the RMSNorm before projections, which other programs store as what it exceeds 1 by. */
+static bool decays_to_one(const struct parameter *parameter, const struct optimizer_settings *settings) {
+    return settings->decay_all && settings->decay_hc_gain == DECAY_TO_ONE && parameter->leaf &&
+           parameter->leaf->kind == LEAF_NORM;
+}
+
+/* Neighbours in the arena that have the same rate, as many steps, and decay alike are one launch. */
 static void step_parts(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                        struct optimizer_range range, bool skips_matrices) {
     const struct parameters *parameters = &gpt->parameters;
@@ -98,7 +106,7 @@ static void step_parts(struct gpt *gpt, const struct optimizer_settings *setting
     bool is_running = false;
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
-        const struct group own = {highest_rate(parameters, parameter, settings),
+        const struct group own = {highest_rate(parameters, parameter, settings), decays_to_one(parameter, settings),
                                   adamw_steps(gpt, parameter, iteration + 1)};
         const bool is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
         const uint64_t first = i > 0 ? parameter->offset : 0; /* with the gap before it */
@@ -138,6 +146,9 @@ void adamw_options(struct optimizer_settings *settings, struct option_table *tab
         FLOAT("adam_eps", &settings->adam_eps, "1e-8", 1e-30, 1, "what is added to the root of the second moment"),
         BOOL("decay_all", &settings->decay_all, "false",
              "weight decay of all parameters, gains, biases and scalars too"),
+        CHOICE("decay_hc_gain", &settings->decay_hc_gain, "zero", DECAY_HC_GAIN_WORDS,
+               "what the gains of the norms in hyper-connections decay to, with decay_all: zero, or one, as in the "
+               "public code of s2HC, which stores a gain less 1"),
         FLOAT("embed_learning_rate", &settings->embed_learning_rate, "-1", -1, 10,
               "highest learning rate of wte and wpe, with the same schedule (-1: learning_rate; 0: they stay)"),
         FLOAT("head_learning_rate", &settings->head_learning_rate, "-1", -1, 10,

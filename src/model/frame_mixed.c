@@ -44,6 +44,9 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
         parameter->leaf = leaf;
         parameter->upcycled = leaf->upcycled;
         parameter->decayed = leaf->kind == LEAF_PROJECTION;
+        if (parameter->decayed && config->hc_init == HC_INIT_LITGPT && config->residual->litgpt_projections) {
+            parameter->deviation = parameters_litgpt_deviation(config);
+        }
     }
 }
 
@@ -55,6 +58,9 @@ int mixed_check_upcycling(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const double least_share = 0.5 / (double)(config->n_streams - 1); /* see residual_share */
     char reduce[32];
+    if (config->hc_init == HC_INIT_LITGPT && residual->litgpt_projections) {
+        return error_set("hc_init = litgpt begins with projections that depend on the streams: leave it out");
+    }
     if (residual->eps_in_rows && config->hc_eps > MOST_EPS_IN_ROWS) {
         return error_set("with hc_eps = %g each sublayer takes that part of the streams: give at most %g",
                          config->hc_eps, MOST_EPS_IN_ROWS);

@@ -301,6 +301,8 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .gainless = !config->hc_norm_gain,
         .freeze_alpha_res = gpt->options.freeze_alpha_res,
         .hc_eps = config->hc_eps,
+        .hc_norm_eps = config->hc_norm_eps,
+        .h_res_transposed = config->h_res_transposed,
         .mlp = config->mlp,
         .qk_norm = config->qk_norm,
         .attn_scale = config->attn_scale,

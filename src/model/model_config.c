@@ -41,6 +41,28 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                          "what H_pre has beside its sigmoids, and each of mhc's iterations beside its sums "
                          "(DeepSeek-V4: 1e-6; hc has no sigmoids and ignores it)"),
          .of_connection = true},
+        {.option =
+             FLOAT("hc_norm_eps", &config->hc_norm_eps, "1e-6", 0, 1,
+                   "eps of the RMSNorm before the projections of hyper-connections. 0: they are divided by the "
+                   "norm, at least 1e-12, as torch.nn.functional.normalize does, and so the public code of "
+                   "mHC-lite, KromHC and s2HC"),
+         .of_connection = true},
+        {.option =
+             BOOL("h_res_transposed", &config->h_res_transposed, "false",
+                  "mix streams by the transpose of H_res, x'_j = sum_i H_res[i, j] x_i + H_post[j] output, as "
+                  "the same public code does"),
+         .of_connection = true},
+        {.option =
+             CHOICE("hc_start", &config->hc_start, "sublayer", "sublayer|layer",
+                    "the stream that is read and written most at first: number sublayer mod n_streams, or for "
+                    "both sublayers of a layer number layer mod n_streams"),
+         .of_connection = true,
+         .only_in_training = true},
+        {.option = CHOICE("hc_init", &config->hc_init, "zero", "zero|litgpt",
+                          "first values of the projections of hyper-connections. litgpt: shc's are normal with "
+                          "deviation sqrt(0.4 / n_embd), as LitGPT makes them in the public code of s2HC"),
+         .of_connection = true,
+         .only_in_training = true},
         {.option = INT("n_layer", &config->n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
          .is_size = true},
         {.option = INT("n_head", &config->n_head, "4", 1, 1024, "attention heads"), .is_size = true},
@@ -98,9 +120,12 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                          "as they are)")},
         {.option = CHOICE("softcap_kind", &config->softcap_kind, "tanh", "tanh|rsqrt",
                           "function of logit_softcap: s tanh(logits / s), or s logits / sqrt(logits^2 + s^2)")},
-        {.option = CHOICE("init", &config->init, "gpt2", "gpt2|track3",
-                          "first values of embeddings and linear layers: those of GPT-2; or those of "
-                          "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero"),
+        {.option =
+             CHOICE("init", &config->init, "gpt2", "gpt2|track3|litgpt",
+                    "first values of embeddings and linear layers: those of GPT-2; those of "
+                    "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero; or "
+                    "those of LitGPT, deviation sqrt(0.4 / n_embd), and 1 / (sqrt(n_embd) n_layer) of what "
+                    "writes to the streams"),
          .only_in_training = true},
         {.option = FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
          .only_in_training = true},
@@ -136,6 +161,7 @@ static double number_of(const struct option_spec *option) {
 struct model_config model_config_default(void) {
     return (struct model_config){.n_streams = 1,
                                  .hc_norm_gain = true,
+                                 .hc_norm_eps = 1e-6,
                                  .rope_theta = 10000.0,
                                  .rope_fraction = 1.0,
                                  .tie_embeddings = true,
@@ -147,6 +173,9 @@ static int check_reads(struct model_config *config) {
     if (config->read_delay && !residual_has_matrices(config->residual)) {
         return error_set("read_delay = true: '%s' has no H_pre that a later sublayer could read with",
                          config->residual->name);
+    }
+    if (config->h_res_transposed && !residual_has_matrices(config->residual)) {
+        return error_set("h_res_transposed = true: '%s' has no H_res", config->residual->name);
     }
     if (residual_is_single(config->residual)) {
         config->stream_reduce = STREAM_REDUCE_NORM_SUM;
@@ -256,6 +285,10 @@ struct head_shape model_config_heads(const struct model_config *config) {
 
 bool model_config_has_qkv_bias(const struct model_config *config) {
     return config->qkv_bias == SWITCH_FOLLOWS ? config->bias : config->qkv_bias == SWITCH_ON;
+}
+
+int64_t model_config_first_stream(const struct model_config *config, int64_t sublayer) {
+    return (config->hc_start == HC_START_LAYER ? sublayer / 2 : sublayer) % config->n_streams;
 }
 
 int model_config_set_tokenizer(struct model_config *config, const char *name) {

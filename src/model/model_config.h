@@ -8,7 +8,9 @@
 
 /* A switch that may follow another; model_config_check replaces SWITCH_FOLLOWS. In config.json it is a boolean. */
 enum switch_state { SWITCH_FOLLOWS, SWITCH_OFF, SWITCH_ON };
-enum first_weights { INIT_GPT2, INIT_TRACK3 };
+enum first_weights { INIT_GPT2, INIT_TRACK3, INIT_LITGPT };
+enum hc_start { HC_START_SUBLAYER, HC_START_LAYER };
+enum hc_init { HC_INIT_ZERO, HC_INIT_LITGPT };
 enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
 #define STREAM_REDUCE_WORDS "auto|norm_sum|sum_norm|head|last_pre|read"
 enum stream_reduce {
@@ -35,30 +37,34 @@ struct model_config {
     int64_t n_embd;
     int64_t vocab_size;
     int64_t block_size;
-    int64_t n_streams;    /* 1 for rc */
-    bool bias;            /* of layer norms and linear layers */
-    int qkv_bias;         /* enum switch_state: of c_attn alone; follows `bias` */
-    bool embed_norm;      /* an RMSNorm of the embedding, ln_e, before the streams */
-    int stream_expand;    /* enum stream_expand; STREAM_EXPAND_COPY for rc */
-    int stream_reduce;    /* enum stream_reduce; model_config_check replaces STREAM_REDUCE_AUTO */
-    bool read_delay;      /* a sublayer reads with H_pre of the sublayer before */
-    int position;         /* place in position_names */
-    double rope_theta;    /* of POSITION_ROPE */
-    double rope_fraction; /* of the pairs of channels of a head, those that turn */
-    int qk_norm;          /* enum qk_norm: an RMSNorm over each head of q and k, before RoPE */
-    double attn_scale;    /* of attention scores; 0: 1 / sqrt(head_dim) */
-    int norm;             /* place in norm_names, of ln_1, ln_2 and ln_f */
-    double norm_eps;      /* model_config_check replaces 0 by the norm's usual one */
-    int mlp;              /* place in mlp_names */
-    int64_t mlp_width;    /* hidden channels; model_config_check replaces 0 by the usual number */
-    int activation;       /* place in activation_names, of MLP_GELU */
-    bool hc_norm_gain;    /* of the RMSNorm before the projections of hyper-connections */
-    double hc_eps;        /* added to sigmoids of H_pre, and in mhc's iterations */
-    bool tie_embeddings;  /* logits by the token embedding; else by lm_head.weight */
-    bool head_bias;       /* a bias of the logits, lm_head.bias */
-    double logit_softcap; /* s: logits become s tanh(logits / s), or what softcap_kind says; 0: they stay */
-    int softcap_kind;     /* enum softcap_kind */
-    int init;             /* enum first_weights: what training begins with */
+    int64_t n_streams;     /* 1 for rc */
+    bool bias;             /* of layer norms and linear layers */
+    int qkv_bias;          /* enum switch_state: of c_attn alone; follows `bias` */
+    bool embed_norm;       /* an RMSNorm of the embedding, ln_e, before the streams */
+    int stream_expand;     /* enum stream_expand; STREAM_EXPAND_COPY for rc */
+    int stream_reduce;     /* enum stream_reduce; model_config_check replaces STREAM_REDUCE_AUTO */
+    bool read_delay;       /* a sublayer reads with H_pre of the sublayer before */
+    int position;          /* place in position_names */
+    double rope_theta;     /* of POSITION_ROPE */
+    double rope_fraction;  /* of the pairs of channels of a head, those that turn */
+    int qk_norm;           /* enum qk_norm: an RMSNorm over each head of q and k, before RoPE */
+    double attn_scale;     /* of attention scores; 0: 1 / sqrt(head_dim) */
+    int norm;              /* place in norm_names, of ln_1, ln_2 and ln_f */
+    double norm_eps;       /* model_config_check replaces 0 by the norm's usual one */
+    int mlp;               /* place in mlp_names */
+    int64_t mlp_width;     /* hidden channels; model_config_check replaces 0 by the usual number */
+    int activation;        /* place in activation_names, of MLP_GELU */
+    bool hc_norm_gain;     /* of the RMSNorm before the projections of hyper-connections */
+    double hc_eps;         /* added to sigmoids of H_pre, and in mhc's iterations */
+    double hc_norm_eps;    /* of that RMSNorm; 0: the norm itself divides, at least 1e-12 */
+    bool h_res_transposed; /* streams are mixed by the transpose of the map's matrix */
+    int hc_start;          /* enum hc_start: which stream a sublayer reads and writes most at first */
+    int hc_init;           /* enum hc_init: first values of projections */
+    bool tie_embeddings;   /* logits by the token embedding; else by lm_head.weight */
+    bool head_bias;        /* a bias of the logits, lm_head.bias */
+    double logit_softcap;  /* s: logits become s tanh(logits / s), or what softcap_kind says; 0: they stay */
+    int softcap_kind;      /* enum softcap_kind */
+    int init;              /* enum first_weights: what training begins with */
     double dropout;
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */
@@ -96,6 +102,9 @@ int model_config_check(struct model_config *config);
 /* Return the heads of attention, and whether c_attn has a bias, of a config that was checked or not. */
 struct head_shape model_config_heads(const struct model_config *config);
 bool model_config_has_qkv_bias(const struct model_config *config);
+
+/* The stream that a sublayer reads and writes most at first, by hc_start. */
+int64_t model_config_first_stream(const struct model_config *config, int64_t sublayer);
 
 /* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);

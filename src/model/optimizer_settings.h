@@ -21,7 +21,8 @@ struct optimizer_settings {
     /* AdamW */
     double beta1, beta2;
     double adam_eps;
-    bool decay_all; /* weight decay of biases, gains and other small parameters, too */
+    bool decay_all;    /* weight decay of biases, gains and other small parameters, too */
+    int decay_hc_gain; /* enum decay_hc_gain */
     /* Highest rates of wte and wpe, of lm_head, and of parameters with fewer than two dimensions. Negative:
      * learning_rate */
     double embed_learning_rate, head_learning_rate, scalar_learning_rate;
@@ -42,6 +43,9 @@ struct optimizer_settings {
 };
 
 #define KEPT_TYPE_WORDS "fp32|bf16" /* of moments and master, in the order of enum element_type */
+
+#define DECAY_HC_GAIN_WORDS "zero|one"
+enum decay_hc_gain { DECAY_TO_ZERO, DECAY_TO_ONE };
 
 #define MUON_SCALE_WORDS "match_rms_adamw|original"
 enum muon_scale { MUON_MATCH_RMS_ADAMW, MUON_ORIGINAL };

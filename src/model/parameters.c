@@ -68,15 +68,23 @@ void parameters_add_norm(struct parameter_builder *builder, const char *name, st
     add_bias(builder, &norm->bias, name, width, builder->config->bias && norm_has_bias(builder->config->norm));
 }
 
-static bool is_track3(const struct parameter_builder *builder) {
-    return builder->config->init == INIT_TRACK3;
+/* The standard deviation of first values in a matrix whose rows have `in` numbers. */
+static double deviation_of(const struct model_config *config, size_t in, enum linear_role role) {
+    const double layers = (double)config->n_layer, width = (double)config->n_embd;
+    switch (config->init) {
+    case INIT_TRACK3:
+        return role == LINEAR_EMBEDDING ? 1.0
+               : role == LINEAR_INNER   ? sqrt(TRACK3_INNER_VARIANCE / (double)in)
+                                        : 0.0;
+    case INIT_LITGPT:
+        return role == LINEAR_OUTPUT ? 1.0 / (sqrt(width) * layers) : parameters_litgpt_deviation(config);
+    default:
+        return role == LINEAR_OUTPUT ? DEVIATION / sqrt(2.0 * layers) : DEVIATION;
+    }
 }
 
-static double deviation_of(const struct parameter_builder *builder, size_t in, enum linear_role role) {
-    if (is_track3(builder)) {
-        return role == LINEAR_OUTPUT ? 0.0 : sqrt(TRACK3_INNER_VARIANCE / (double)in);
-    }
-    return role == LINEAR_OUTPUT ? DEVIATION / sqrt(2.0 * (double)builder->config->n_layer) : DEVIATION;
+double parameters_litgpt_deviation(const struct model_config *config) {
+    return sqrt(0.4 / (double)config->n_embd);
 }
 
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
@@ -84,7 +92,8 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
     linear->has_bias = has_bias;
     linear->in = in;
     linear->out = out;
-    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder, in, role))->matrices[0] = out;
+    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder->config, in, role))->matrices[0] =
+        out;
     add_bias(builder, &linear->bias_at, name, out, has_bias);
 }
 
@@ -100,7 +109,7 @@ void parameters_divide_linear(struct parameter_builder *builder, const struct li
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
                             struct linear *linear) {
     struct parameter *weight =
-        add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder, linear->in, role));
+        add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder->config, linear->in, role));
     weight->joined = true;
     weight->matrices[0] = linear->out;
     struct parameter *bias = add_bias(builder, NULL, name, linear->out, linear->has_bias);
@@ -161,7 +170,7 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
     const size_t width = (size_t)config->n_embd;
     const int64_t top = BRANCHES * config->n_layer;
-    const double of_embeddings = is_track3(&builder) ? 1.0 : DEVIATION;
+    const double of_embeddings = deviation_of(config, width, LINEAR_EMBEDDING);
     add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, of_embeddings);
     if (config->position == POSITION_LEARNED) {
         add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, of_embeddings);
@@ -185,7 +194,7 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     add_norm(&builder, top);
     *builder.prefix = '\0';
     if (!config->tie_embeddings) {
-        add_weight(&builder, &parameters->head, "lm_head", tokens, width, is_track3(&builder) ? 0.0 : DEVIATION);
+        add_weight(&builder, &parameters->head, "lm_head", tokens, width, deviation_of(config, width, LINEAR_HEAD));
     }
     add_bias(&builder, &parameters->head_bias, "lm_head", tokens, config->head_bias);
     snprintf(builder.prefix, sizeof builder.prefix, "transformer.hc_head.");
@@ -367,6 +376,7 @@ void parameter_first_values(const struct parameter *parameter, const struct mode
                             uint64_t first, uint64_t count, float *values) {
     const struct residual_place place = {.streams = config->n_streams,
                                          .sublayer = parameter->sublayer,
+                                         .stream = model_config_first_stream(config, parameter->sublayer),
                                          .settings = &config->settings};
     const uint64_t key = random_key(seed, parameter->name);
     if (parameter->deviation > 0.0) {

@@ -106,7 +106,10 @@ struct parameter *parameters_add(struct parameter_builder *builder, const char *
 void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm);
 
 /* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer), or with init track3 as zero. */
-enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
+enum linear_role { LINEAR_INNER, LINEAR_OUTPUT, LINEAR_EMBEDDING, LINEAR_HEAD };
+
+/* The standard deviation of LitGPT's first values. */
+double parameters_litgpt_deviation(const struct model_config *config);
 
 /* Adds the weight [out, in] and, with has_bias, the bias [out] of a linear layer. *linear gets sizes and
  * offsets; it must stay where it is. */

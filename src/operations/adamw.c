@@ -62,5 +62,5 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
                ARG_U64(arenas->decayed_from), ARG_U64(arenas->narrow_from),
                ARG_F32X4(settings->rate, settings->beta1, settings->beta2, settings->decay),
                ARG_F32X4((float)correction1, (float)correction2, settings->clip, settings->unscale),
-               ARG_F32(settings->epsilon), ARG_U64(settings->key), ARG_IN(norm, 1));
+               ARG_F32X4(settings->epsilon, settings->centre, 0.0f, 0.0f), ARG_U64(settings->key), ARG_IN(norm, 1));
 }

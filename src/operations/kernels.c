@@ -368,8 +368,9 @@ static double real_of(const struct operations *operations, const char *name) {
 static void define_settings(FILE *file, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     int64_t offset = 0;
-    fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64 " -DHC_EPS=%.9ef", operations->columns,
-            residual_theta(shape->residual, shape->streams, &shape->settings), shape->hc_eps);
+    fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64 " -DHC_EPS=%.9ef -DRMS_EPSILON=%.9ef -DH_TRANSPOSED=%d",
+            operations->columns, residual_theta(shape->residual, shape->streams, &shape->settings), shape->hc_eps,
+            shape->hc_norm_eps, shape->h_res_transposed);
     residual_settings_define(shape->residual, &shape->settings, file);
     if (shape->residual->uses_depth) {
         fprintf(file, " -DSUBLAYERS=%" PRId64, shape->sublayers);

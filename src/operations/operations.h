@@ -526,6 +526,7 @@ struct adamw_settings {
     int64_t step;  /* from 1, for bias correction */
     float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
     uint64_t key;  /* of the step's random bits, which round states of bf16 */
+    float centre;  /* that weights decay to: 0, or 1 */
 };
 
 /* What the optimizer reads and writes. */

@@ -41,6 +41,8 @@ struct operation_shape {
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
     bool freeze_alpha_res;               /* alpha_res of hyper-connections gets no gradient */
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
+    double hc_norm_eps;                  /* of the RMSNorm before the projections; 0: see cl/hc_token.cl */
+    bool h_res_transposed;               /* streams are mixed by the transposes of the map's matrices */
     int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
     double norm_eps, softcap;            /* softcap of logits; 0: none */
     int softcap_kind;                    /* enum softcap_kind */

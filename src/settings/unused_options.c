@@ -29,6 +29,7 @@ void unused_options_print(const struct option_spec *specs, size_t count, const s
         {"schedule", "min_lr", is_constant && !is_resumed, "lr_schedule", schedule},
         {"schedule", "lr_decay_iters", is_constant && !is_resumed, "lr_schedule", schedule},
         {"schedule", "cooldown_fraction", !is_wsd, "lr_schedule", schedule},
+        {"optimizer", "decay_hc_gain", !optimizer->decay_all, "decay_all", "false"},
         {"optimizer", "head_learning_rate", model->tie_embeddings, "tie_embeddings", "true"},
         {"model   ", "softcap_kind", model->logit_softcap <= 0.0, "logit_softcap", "0"},
         {"model   ", "rope_theta", !turns, "position", position},

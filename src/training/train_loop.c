@@ -324,7 +324,7 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
 static void check_promises(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
     const struct residual_variant *residual = trainer->settings->model.residual;
     struct h_breach breach;
-    while ((breach = h_measurement_check(statistics, residual, ~trainer->broken)).promise) {
+    while ((breach = h_measurement_check(statistics, ~trainer->broken)).promise) {
         trainer->broken |= breach.promise;
         progress_end(&trainer->progress);
         PRINT(trainer,

@@ -74,14 +74,14 @@ CONSTANT(ones, 1.0f)
 CONSTANT(hundredth, 0.01f)
 CONSTANT(saturating, 4.0f)
 
-/* A sublayer starts by reading and writing mostly stream (sublayer mod streams): sigmoid(1) against sigmoid(-1). */
+/* A sublayer starts by reading and writing mostly one stream: sigmoid(1) against sigmoid(-1). */
 static float gate_bias(int64_t index, const struct residual_place *place) {
-    return index == place->sublayer % place->streams ? 1.0f : -1.0f;
+    return index == place->stream ? 1.0f : -1.0f;
 }
 
-/* hc: a sublayer starts by reading only stream (sublayer mod streams). */
+/* hc: a sublayer starts by reading only one stream. */
 static float one_hot(int64_t index, const struct residual_place *place) {
-    return index == place->sublayer % place->streams ? 1.0f : 0.0f;
+    return index == place->stream ? 1.0f : 0.0f;
 }
 
 static float identity_matrix(int64_t index, const struct residual_place *place) {
@@ -128,7 +128,7 @@ CONSTANT(nearly_kept, 4.5951199f)
 /* ---- values with which a plain model goes on */
 
 float residual_share(int64_t index, const struct residual_place *place) {
-    const bool is_main = index == place->sublayer % place->streams;
+    const bool is_main = index == place->stream;
     const double most = place->streams > 2 ? 0.5 : 2.0 / 3.0; /* of two streams one has to differ, too */
     return (float)(is_main ? most : (1.0 - most) / (double)(place->streams - 1));
 }
@@ -318,10 +318,11 @@ static const struct residual_variant variants[] = {
      .leaves = mhc_lite_leaves},
     {.name = "shc",
      .summary = "on the spectral sphere: norm 1, rows and columns sum to 1 (not Sparse Selective SHC)",
-     .source = "Liu, Zhang and Li, Spectral-Sphere-Constrained Hyper-Connections",
+     .source = "Liu, Zhang and Li, Spectral-Sphere-Constrained Hyper-Connections (s2HC), NeurIPS 2026",
      .colour = "#d62728",
      .streams = STREAMS(2, 8),
      .promises = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM,
+     .litgpt_projections = true,
      .leaves = shc_leaves,
      .settings = shc_settings},
     {.name = "krom",
@@ -418,6 +419,15 @@ const char *residual_names(void) {
         }
     }
     return names;
+}
+
+unsigned residual_promises(const struct residual_variant *variant, bool transposed) {
+    const unsigned sums = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS, rows = variant->promises & PROMISE_ROW_SUMS,
+                   columns = variant->promises & PROMISE_COLUMN_SUMS;
+    if (!transposed) {
+        return variant->promises;
+    }
+    return (variant->promises & ~sums) | (rows ? PROMISE_COLUMN_SUMS : 0) | (columns ? PROMISE_ROW_SUMS : 0);
 }
 
 enum residual_promise residual_promise_at(size_t number, const char **name) {

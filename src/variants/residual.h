@@ -55,6 +55,7 @@ enum leaf_kind {
 struct residual_place {
     int64_t streams;
     int64_t sublayer; /* 0 .. 2 layers - 1; 2 layers: the top */
+    int64_t stream;   /* that is read and written most at first */
     const struct residual_settings *settings;
     double hc_eps;            /* beside the sigmoids of H_pre */
     const float *gain, *bias; /* [channels] of the plain model's norm in this sublayer; for `upcycled` alone */
@@ -92,15 +93,16 @@ enum residual_promise {
 
 struct residual_variant {
     const char *name;
-    const char *summary;  /* what it is, for --list-residuals: a line without a full stop */
-    const char *source;   /* who described it and where; NULL: nobody else */
-    const char *colour;   /* in pictures: "#1f77b4" */
-    const char *frame;    /* its row in src/model/frame.h; NULL: "mixed", by H_pre, H_post and H_res */
-    unsigned streams;     /* bit n is set when it takes n streams; see residual_takes */
-    unsigned promises;    /* of enum residual_promise */
-    bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */
-    bool uses_depth;      /* its kernel file sees SUBLAYERS, those of the model */
-    bool eps_in_rows;     /* with hc_eps, rows of H_res sum to 1 - hc_eps */
+    const char *summary;     /* what it is, for --list-residuals: a line without a full stop */
+    const char *source;      /* who described it and where; NULL: nobody else */
+    const char *colour;      /* in pictures: "#1f77b4" */
+    const char *frame;       /* its row in src/model/frame.h; NULL: "mixed", by H_pre, H_post and H_res */
+    unsigned streams;        /* bit n is set when it takes n streams; see residual_takes */
+    unsigned promises;       /* of enum residual_promise */
+    bool norm_per_stream;    /* RMSNorm over each stream (hc) instead of over all together */
+    bool uses_depth;         /* its kernel file sees SUBLAYERS, those of the model */
+    bool eps_in_rows;        /* with hc_eps, rows of H_res sum to 1 - hc_eps */
+    bool litgpt_projections; /* its public code makes projections by LitGPT's Linear layers: hc_init = litgpt */
     const struct residual_leaf
         *leaves; /* ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after
                     the norm; vectors, matrices and scalars form the kernels' theta */
@@ -123,6 +125,9 @@ const char *residual_names(void);
  * columns are two spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written
  * (errno). */
 int residual_list(FILE *file);
+
+/* What holds of the matrices by which streams are mixed: the variant's promises, or those of transposes. */
+unsigned residual_promises(const struct residual_variant *variant, bool transposed);
 
 /* The promise of this number among all in order, with its human-readable name ("row sums"); 0 beyond the last. */
 enum residual_promise residual_promise_at(size_t number, const char **name);
@@ -199,7 +204,7 @@ bool residual_leaf_is_small(const struct residual_leaf *leaf);
 
 /* ---- first values of models that go on as a plain one */
 
-/* Weights with which a sublayer reads equal streams as one: 1/2 of stream (sublayer mod streams), 2/3 where there
+/* Weights with which a sublayer reads equal streams as one: 1/2 of place->stream, 2/3 where there
  * are two, and equal shares of the others. They sum to 1, and differ by sublayer, so that training parts the
  * streams. */
 float residual_share(int64_t index, const struct residual_place *place);

@@ -247,6 +247,7 @@ static struct optimizer_settings optimizer_of(const json_t *json) {
         .beta2 = number_in(train, "beta2"),
         .adam_eps = number_or(train, "adam_eps", 1e-8),
         .decay_all = json_is_true(json_object_get(train, "decay_all")),
+        .decay_hc_gain = is_word(train, "decay_hc_gain", "one") ? DECAY_TO_ONE : DECAY_TO_ZERO,
         .embed_learning_rate = number_or(train, "embed_learning_rate", -1.0),
         .head_learning_rate = number_or(train, "head_learning_rate", -1.0),
         .scalar_learning_rate = number_or(train, "scalar_learning_rate", -1.0),

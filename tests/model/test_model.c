@@ -417,6 +417,21 @@ UNIT_TEST(connections_with_eps_and_no_gain_agree_too) {
     }
 }
 
+/* What the public code of s2HC has beyond the paper's text. */
+UNIT_TEST(transposed_connections_agree_too) {
+    static const struct model_case shapes[] = {{"shc", 4, .bias = false},
+                                               {"mhc", 3, .bias = true, .dropout = true},
+                                               {"hc", 2, .bias = false, .type = ELEMENT_BF16},
+                                               {"circulant", 5, .bias = false}};
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct model_config config = config_of(&shapes[i]);
+        config.h_res_transposed = true;
+        config.hc_norm_eps = i % 2 ? 1e-3 : 0.0;
+        config.read_delay = i == 3;
+        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
+    }
+}
+
 /* The streams summed at the top with weights that are learned; rc has one and ignores it. */
 UNIT_TEST(collapsed_streams_agree_too) {
     static const struct model_case shapes[] = {{"mhc", 3, .bias = true},
@@ -519,7 +534,7 @@ UNIT_TEST(frozen_gamma_has_no_gradient) {
     float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
     static const char *const frozen[] = {"gamma_u", "gamma_v", "tau_u"};
     for (size_t i = 0; i < 3; i++) {
-        const char *name = scratch_format("transformer.h.1.hc_mlp.%s", frozen[i]);
+        const char *name = scratch_format("transformer.h.1.hc_attn.%s", frozen[i]);
         const struct parameter *parameter = parameters_find(&model.gpt.parameters, name);
         assert_int_equal(gradients[parameter->offset] == 0.0f, i < 2);
     }

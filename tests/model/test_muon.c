@@ -115,7 +115,7 @@ static void step_parameter(const struct parameter *parameter, const float *gradi
     const struct reference_adamw adamw = {rate_of(group),      own_rates.beta1,
                                           own_rates.beta2,     parameter->decayed ? own_rates.weight_decay : 0.0,
                                           own_rates.grad_clip, norm,
-                                          iteration + 1};
+                                          iteration + 1,       0.0};
     double *clipped = memory_allocate(parameter->elements, sizeof *clipped);
     for (uint64_t i = 0; i < parameter->elements; i++) {
         clipped[i] = (double)gradients[i] * fmin(1.0, own_rates.grad_clip / (norm + 1e-6));

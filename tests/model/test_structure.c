@@ -294,37 +294,41 @@ UNIT_TEST(mhc_lite_is_doubly_stochastic_with_many_streams) {
 /* The check says which promise is broken most, and where. */
 UNIT_TEST(broken_promise_is_named) {
     struct h_tally tallies[3] = {h_tally_empty, h_tally_empty, h_tally_empty};
-    const struct h_measurement statistics = {.tallies = tallies, .sublayers = 2};
-    const struct residual_variant *shc = residual_find("shc"), *lite = residual_find("mhc_lite");
+    const unsigned shc = residual_find("shc")->promises, lite = residual_find("mhc_lite")->promises;
+    struct h_measurement statistics = {.tallies = tallies, .sublayers = 2, .promises = shc};
     for (size_t i = 0; i < 2; i++) {
         tallies[i].row_sum = tallies[i].column_sum = tallies[i].norm = (struct range){1.0 - 9e-6, 1.0 + 9e-6};
         tallies[i].entry = (struct range){-0.25, 1.0};
     }
-    assert_int_equal(h_measurement_check(&statistics, shc, ~0u).promise, 0);
-    struct h_breach breach = h_measurement_check(&statistics, lite, ~0u);
+    assert_int_equal(h_measurement_check(&statistics, ~0u).promise, 0);
+    statistics.promises = lite;
+    struct h_breach breach = h_measurement_check(&statistics, ~0u);
     assert_true(breach.promise == PROMISE_SIGN && breach.sublayer == 0 && breach.value == -0.25);
-    assert_int_equal(h_measurement_check(&statistics, lite, ~(unsigned)PROMISE_SIGN).promise, 0);
+    assert_int_equal(h_measurement_check(&statistics, ~(unsigned)PROMISE_SIGN).promise, 0);
+    statistics.promises = shc;
     tallies[0].norm.maximum = 1.5;
     tallies[1].norm.minimum = 0.25;
-    breach = h_measurement_check(&statistics, shc, ~0u);
+    breach = h_measurement_check(&statistics, ~0u);
     assert_true(breach.promise == PROMISE_SPECTRAL_NORM && breach.sublayer == 1 && breach.value == 0.25);
     const struct h_measured damaged = {.row_sums = {1.0, (double)NAN}, .column_sums = {1.0, 1.0}};
     h_tally_add(&tallies[0], &damaged, 2);
     h_tally_add(&tallies[0], &(struct h_measured){.row_sums = {1.0, 1.0}, .column_sums = {1.0, 1.0}}, 2);
-    breach = h_measurement_check(&statistics, shc, ~0u);
+    breach = h_measurement_check(&statistics, ~0u);
     assert_true(breach.promise == PROMISE_ROW_SUMS && breach.sublayer == 0);
 }
 
 /* A matrix that shrinks one direction has norm 1, and is not orthogonal. */
 UNIT_TEST(broken_orthogonality_is_named) {
     struct h_tally tallies[2] = {h_tally_empty, h_tally_empty};
-    const struct h_measurement statistics = {.tallies = tallies, .sublayers = 1};
+    const struct h_measurement statistics = {.tallies = tallies,
+                                             .sublayers = 1,
+                                             .promises = residual_find("ohc")->promises};
     struct h_measured measured = {.metrics[H_NORM] = 1.0, .smallest_singular = 1.0};
     h_tally_add(&tallies[0], &measured, 4);
-    assert_int_equal(h_measurement_check(&statistics, residual_find("ohc"), ~0u).promise, 0);
+    assert_int_equal(h_measurement_check(&statistics, ~0u).promise, 0);
     measured.smallest_singular = 0.75;
     h_tally_add(&tallies[0], &measured, 4);
-    const struct h_breach breach = h_measurement_check(&statistics, residual_find("ohc"), ~0u);
+    const struct h_breach breach = h_measurement_check(&statistics, ~0u);
     assert_true(breach.promise == PROMISE_ORTHOGONAL && breach.sublayer == 0 && breach.value == 0.75);
     assert_string_equal(breach.name, "singular values");
 }

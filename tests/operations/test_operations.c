@@ -288,9 +288,11 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
            a->embed_norm == b->embed_norm && a->norm_sum == b->norm_sum && a->scaled == b->scaled &&
            a->activation == b->activation && a->type == b->type && a->norm == b->norm &&
            a->norm_eps == b->norm_eps && a->softcap == b->softcap && a->softcap_kind == b->softcap_kind &&
-           a->hc_eps == b->hc_eps && a->gainless == b->gainless && a->collapsed == b->collapsed &&
-           a->read_delay == b->read_delay && a->fixed_top == b->fixed_top && a->attn_scale == b->attn_scale &&
-           a->position == b->position && a->mlp == b->mlp && a->hidden == b->hidden && a->residual == b->residual &&
+           a->hc_eps == b->hc_eps && a->hc_norm_eps == b->hc_norm_eps &&
+           a->h_res_transposed == b->h_res_transposed && a->gainless == b->gainless &&
+           a->collapsed == b->collapsed && a->read_delay == b->read_delay && a->fixed_top == b->fixed_top &&
+           a->attn_scale == b->attn_scale && a->position == b->position && a->mlp == b->mlp &&
+           a->hidden == b->hidden && a->residual == b->residual &&
            memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 

@@ -158,6 +158,8 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.scaled = bits & SCALED && shape.streams > 1;
         shape.mlp = bits & SWIGLU ? MLP_SWIGLU : bits & RELU2 ? MLP_RELU2 : MLP_GELU;
         shape.hc_eps = bits & HC_EPS ? 1e-6 : 0.0;
+        shape.hc_norm_eps = bits & HC_EPS ? 0.0 : 1e-6;
+        shape.h_res_transposed = bits & HC_EPS && residual_has_matrices(shape.residual);
         shape.collapsed = bits & COLLAPSED && shape.streams > 1;
         shape.read_delay = bits & READ_DELAY && residual_has_matrices(shape.residual);
         shape.fixed_top = shape.collapsed && residual_is_fixed(shape.residual);

@@ -92,6 +92,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .softcap_kind = shape->softcap_kind,
         .attn_scale = shape->attn_scale,
         .hc_eps = shape->hc_eps,
+        .hc_norm_eps = shape->normalized ? 0.0 : 1e-6,
+        .h_res_transposed = shape->transposed,
         .gainless = shape->gainless,
         .collapsed = shape->collapsed,
         .read_delay = shape->read_delay,

@@ -21,7 +21,8 @@ struct case_shape {
     double softcap, hc_eps, attn_scale;
     double rope_fraction; /* 0: 1 */
     bool gainless, collapsed, fixed_top, read_delay;
-    int64_t apart; /* slots from one state to the next */
+    bool transposed, normalized; /* h_res_transposed; hc_norm_eps = 0 */
+    int64_t apart;               /* slots from one state to the next */
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

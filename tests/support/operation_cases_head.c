@@ -365,6 +365,16 @@ static const struct adamw_case {
       .step = 2,
       .unscale = 0x1p-3f},
      4.0f},
+    {{.rate = 1e-2f,
+      .beta1 = 0.9f,
+      .beta2 = 0.95f,
+      .epsilon = 1e-8f,
+      .decay = 0.1f,
+      .clip = 1.0f,
+      .step = 2,
+      .unscale = 1.0f,
+      .centre = 1.0f},
+     0.5f},
 };
 
 static const char *const adamw_names[] = {"weights", "first", "second"};
@@ -415,7 +425,8 @@ static void adamw_reference(struct bench *bench) {
                                                               : 0.0,
                                                  .clip = (double)test->settings.clip,
                                                  .norm = (double)test->norm,
-                                                 .step = test->settings.step};
+                                                 .step = test->settings.step,
+                                                 .centre = (double)test->settings.centre};
         reference_adamw(&settings, (double)test->settings.unscale * bench_values(bench, "grad")[i], &values[0][i],
                         &values[1][i], &values[2][i]);
     }
@@ -527,6 +538,7 @@ const struct operation_case cases_head[] = {
     CASE(adamw, "norm below the limit", .bias = true, .count = 192, .variation = 1),
     CASE(adamw, "no clipping, late", .bias = true, .count = 192, .variation = 2),
     CASE(adamw, "scaled gradients", .bias = true, .count = 192, .variation = 5),
+    CASE(adamw, "decay towards 1", .bias = true, .count = 192, .variation = 6),
     CASE(adamw, "norm NaN", .bias = true, .count = 192, .variation = 3),
     CASE(adamw, "norm infinite", .bias = true, .count = 192, .variation = 4),
     {.test = NULL},

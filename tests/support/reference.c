@@ -299,7 +299,7 @@ void reference_adamw(const struct reference_adamw *settings, double gradient, do
     *second = settings->beta2 * *second + (1.0 - settings->beta2) * g * g;
     const double m = *first / (1.0 - pow(settings->beta1, (double)settings->step));
     const double v = *second / (1.0 - pow(settings->beta2, (double)settings->step));
-    *weight -= settings->rate * settings->decay * *weight;
+    *weight -= settings->rate * settings->decay * (*weight - settings->centre);
     *weight -= settings->rate * m / (sqrt(v) + 1e-8);
 }
 

@@ -112,6 +112,7 @@ double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t 
 struct reference_adamw {
     double rate, beta1, beta2, decay, clip, norm;
     int64_t step;
+    double centre; /* that weights decay to */
 };
 
 /* One weight with its moments; `decay` of the settings is used as it is. */

@@ -92,6 +92,8 @@ static struct reference_map map_of(const struct place *place) {
                                 .streams = place->streams,
                                 .channels = place->width,
                                 .eps = config->hc_eps,
+                                .norm_eps = config->hc_norm_eps,
+                                .transposed = config->h_res_transposed,
                                 .sublayers = 2 * (size_t)config->n_layer};
     for (size_t i = 0; config->residual->leaves[i].name; i++) {
         map.leaves[i] = find_leaf(place, "hc_attn", "hc_mlp", config->residual->leaves[i].name);

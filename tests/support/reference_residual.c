@@ -484,6 +484,16 @@ static const struct reference *reference_of(const struct residual_variant *resid
     exit(2);
 }
 
+static void transpose_square(size_t n, double *matrix) {
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < i; j++) {
+            const double entry = matrix[i * n + j];
+            matrix[i * n + j] = matrix[j * n + i];
+            matrix[j * n + i] = entry;
+        }
+    }
+}
+
 void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
                          double *z, double *h) {
     const bool per_stream = map->residual->norm_per_stream;
@@ -492,10 +502,12 @@ void reference_map_token(const struct reference_map *map, size_t columns, const 
         all += squares[s];
     }
     for (size_t group = 0; group < (per_stream ? map->streams : 1); group++) {
-        const double mean_square =
-            per_stream ? squares[group] / (double)map->channels : all / (double)(map->streams * map->channels);
+        const double length = (double)(per_stream ? map->channels : map->streams * map->channels),
+                     sum = per_stream ? squares[group] : all;
+        const double norm =
+            map->norm_eps > 0.0 ? sqrt(sum / length + map->norm_eps) : fmax(sqrt(sum), 1e-12) / sqrt(length);
         for (size_t k = group * columns; k < (group + 1) * columns; k++) {
-            z[k] = raw[k] / sqrt(mean_square + 1e-6);
+            z[k] = raw[k] / norm;
         }
     }
     const struct reference *reference = reference_of(map->residual);
@@ -504,6 +516,9 @@ void reference_map_token(const struct reference_map *map, size_t columns, const 
     } else {
         gates(map, z, h);
         reference->matrix(map, z + 2 * map->streams, h + 2 * map->streams);
+    }
+    if (map->transposed) {
+        transpose_square(map->streams, h + 2 * map->streams);
     }
 }
 

@@ -10,7 +10,9 @@ struct reference_map {
     const struct residual_variant *residual;
     const struct residual_settings *settings;
     size_t streams, channels, sublayers;
-    double eps; /* hc_eps */
+    double eps;      /* hc_eps */
+    double norm_eps; /* hc_norm_eps */
+    bool transposed; /* h_res_transposed */
     const double
         *leaves[REFERENCE_LEAVES]; /* values of the small parameters, in the order of the variant's leaves */
 };

@@ -50,7 +50,7 @@ def norm_epsilon(config: Config) -> float:
 
 
 class RMSNorm(nn.Module):
-    """x over the root of its mean square, times a gain."""
+    """x over the root of its mean square, times a gain. epsilon 0: over that root itself, as torch.nn.functional.normalize."""
 
     def __init__(self, width: int, epsilon: float = 1e-6, gain: bool = True) -> None:
         super().__init__()
@@ -58,7 +58,10 @@ class RMSNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
+        if self.epsilon == 0:
+            x = functional.normalize(x, dim=-1) * math.sqrt(x.shape[-1])
+        else:
+            x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
         return x if self.weight is None else x * self.weight
 
 
@@ -166,6 +169,7 @@ class MLP(nn.Module):
 # ---- residual connections: from the streams X [B, T, n, C] the weights of a sublayer, H_pre and H_post [B, T, n] and
 # H_res [B, T, n, n], with which
 #   u = sum_s H_pre[s] x_s,   o = branch(norm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
+# With h_res_transposed H_res is the transpose of what the class computes.
 
 class Leaves(nn.Module):
     """The parameters that most of them have."""
@@ -189,8 +193,9 @@ class HyperConnection(Leaves):
         self.streams = config["n_streams"]
         self.iterations = config["sinkhorn_iters"]
         self.row = self.streams * config["n_embd"]
-        self.norm = RMSNorm(self.row, gain=config["hc_norm_gain"])
+        self.norm = RMSNorm(self.row, config["hc_norm_eps"], config["hc_norm_gain"])
         self.eps = config["hc_eps"]
+        self.transposed = config["h_res_transposed"]
         self.projection("w_pre", self.streams)
         self.projection("w_post", self.streams)
         self.small("b_pre", self.streams)
@@ -218,7 +223,8 @@ class HyperConnection(Leaves):
         z = self.norm(streams.flatten(-2))
         pre = torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre) + self.eps
         post = 2.0 * torch.sigmoid(self.alpha_post * (z @ self.w_post) + self.b_post)
-        return pre, post, self.residual(z)
+        residual = self.residual(z)
+        return pre, post, residual.transpose(-1, -2) if self.transposed else residual
 
 
 class Identity(HyperConnection):
@@ -407,7 +413,8 @@ class HC(Leaves):
     def __init__(self, config: Config) -> None:
         super().__init__()
         streams, width = config["n_streams"], config["n_embd"]
-        self.norm = RMSNorm(width, gain=config["hc_norm_gain"])
+        self.norm = RMSNorm(width, config["hc_norm_eps"], config["hc_norm_gain"])
+        self.transposed = config["h_res_transposed"]
         for name, columns, shape in (("pre", 1, (streams,)), ("post", 1, (streams,)), ("res", streams, (streams, streams))):
             setattr(self, "w_" + name, nn.Parameter(torch.zeros(width, columns)))
             setattr(self, "b_" + name, nn.Parameter(torch.zeros(shape)))
@@ -418,7 +425,7 @@ class HC(Leaves):
         pre = self.alpha_pre * torch.tanh(z @ self.w_pre).squeeze(-1) + self.b_pre
         post = self.alpha_post * torch.tanh(z @ self.w_post).squeeze(-1) + self.b_post
         residual = self.alpha_res * torch.tanh(z @ self.w_res).transpose(-1, -2) + self.b_res
-        return pre, post, residual
+        return pre, post, residual.transpose(-1, -2) if self.transposed else residual
 
 
 class Gated(nn.Module):
@@ -648,7 +655,7 @@ class GPT(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "tie_embeddings": True, "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
+                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "tie_embeddings": True, "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "read" if config["residual"] == "wide" else "norm_sum")
         self.transformer = Transformer(self.config)
         self.lm_head = Head(self.config)

@@ -18,7 +18,7 @@ static inline void hc_backward(__global const float *theta, __global const float
     float d_s = 0.0f;
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
-            d_s += row_gradient(d_h, i, j) * (1.0f / STREAMS - (i == j ? 1.0f : 0.0f));
+            d_s += res_gradient(d_h, i, j) * (1.0f / STREAMS - (i == j ? 1.0f : 0.0f));
         }
     }
     const float d_logit = d_s * MOCK_LARGEST * gate * (1.0f - gate);
