@@ -285,7 +285,7 @@ static int decompress(struct input *input, void *data, size_t bytes, size_t *got
 
 /* ---- text */
 
-/* Refuses what is no text by its first bytes. */
+/* Fails if the first bytes are those of an archive, of another compression, or of UTF-16. */
 static int refuse_other_forms(const struct input *input) {
     static const struct {
         size_t at;

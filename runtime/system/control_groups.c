@@ -56,7 +56,7 @@ static void read_memory(const char *group, struct group_limits *limits) {
         const char *name, *word;
     } files[] = {
         {"memory.max", ""},                            /* version 2 */
-        {"memory.high", ""},                           /* beyond it the kernel stops the process for long */
+        {"memory.high", ""},                           /* beyond it the kernel throttles the process */
         {"memory.limit_in_bytes", ""},                 /* version 1 */
         {"memory.stat", "hierarchical_memory_limit "}, /* of groups above those that a container sees */
     };

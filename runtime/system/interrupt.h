@@ -1,5 +1,5 @@
-/* Stopping on SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGXCPU: the first one asks, a second one ends the process at
- * once, but SIGXCPU, which a system sends every second when CPU time is over. */
+/* Stopping on SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGXCPU: the first one asks, and a second one ends the process
+ * at once, except SIGXCPU, which a system sends every second when CPU time is over. */
 #pragma once
 
 #include <stdbool.h>

@@ -18,6 +18,7 @@ extern const char *const spawn_rank_variables[];
 extern const char *const spawn_size_variables[];
 
 /* Starts a program, looked for on PATH unless its name has a slash; `arguments` ends with NULL. *child is the
- * caller's to wait for. Its environment is ours without both kinds of variables: otherwise it would join the job as
- * the rank that we are, and the launcher would wait for both. 0, or an error number: then nothing was started. */
+ * caller's to wait for. Its environment is ours without either kind of variables: otherwise it would join the job
+ * as the rank that we are, and the launcher would wait for both. 0, or an error number: then nothing was
+ * started. */
 int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_place *place);

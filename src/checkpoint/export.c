@@ -101,6 +101,7 @@ static void add_tokens(const char *checkpoint, struct model_config *config) {
         set_id(&config->beginnings, tokenizer_beginning(tokenizer), config->vocab_size);
         set_id(&config->ends, tokenizer_end_of_text(tokenizer), config->vocab_size);
     }
+    error_clear(); /* of a tokenizer.json that cannot be read: then the tokens are not known */
     tokenizer_close(tokenizer);
 }
 

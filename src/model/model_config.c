@@ -175,7 +175,8 @@ static int check_reads(struct model_config *config) {
                          config->residual->name);
     }
     if (config->h_res_transposed && !residual_has_matrices(config->residual)) {
-        return error_set("h_res_transposed = true: '%s' has no H_res", config->residual->name);
+        return error_set("h_res_transposed = true: '%s' has no H_res; give --no-h-res-transposed",
+                         config->residual->name);
     }
     if (residual_is_single(config->residual)) {
         config->stream_reduce = STREAM_REDUCE_NORM_SUM;

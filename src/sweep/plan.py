@@ -61,6 +61,7 @@ def write_file(path, text):
     """Replaces a file as a whole; a link stays one."""
     path = Path(os.path.realpath(path))
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.unlink(missing_ok=True)  # of a process of the same number that was killed
     with open(new, "x", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
     new.replace(path)

@@ -41,8 +41,8 @@ struct added_match {
 };
 
 /* Replaces the match by the next one in text [bytes]; false: there is none. Without `special`, control tokens are
- * text. Where its content is in the white space that the last one took, it starts before the last one's end, or, if
- * it takes white space before it, is empty: then it is no token. */
+ * text. Matches may overlap: behind a token that takes white space after it, the next one may start before
+ * match->end. A match with start == end has lost everything to the one before it, and is no token. */
 bool added_tokens_next(const struct added_tokens *added, const char *text, size_t bytes, bool special,
                        struct added_match *match);
 

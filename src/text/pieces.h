@@ -38,6 +38,6 @@ int pieces_next(const struct pieces *pieces, const char *text, size_t bytes, siz
  * up to there. */
 bool pieces_is_cut(const struct pieces *pieces, const char *text, size_t at);
 
-/* The same for text [bytes] that has too little ASCII white space: whether a piece ends before text[at], at > 0,
- * since other white space follows, or a sign or a number after a letter. */
+/* The same for text [bytes] without a place where pieces_is_cut holds: whether a piece ends before text[at],
+ * at > 0, since other white space follows, or a sign or a number after a letter. */
 bool pieces_is_wide_cut(const char *text, size_t bytes, size_t at);

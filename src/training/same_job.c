@@ -73,10 +73,26 @@ static int source_digest(struct trainer *trainer, char digest[CHECKSUM_SIZE]) {
     if (settings->resumes) { /* state.json has checksums of the others */
         return checksum_file(path_of("%s/state.json", trainer->initial.folder).text, digest);
     }
-    if (initial_model_check_source(&trainer->initial, settings)) {
+    return trainer->initial.folder ? checksum_file(path_of("%s/config.json", trainer->initial.folder).text, digest)
+                                   : 0;
+}
+
+/* Rank 0's weights are those of all ranks, and it alone reads them for their checksum. */
+static int check_source(struct trainer *trainer) {
+    struct train_settings *settings = trainer->settings;
+    char checksum[CHECKSUM_SIZE] = "";
+    if (settings->resumes) {
+        return 0;
+    }
+    const int status = trainer_is_first(trainer) ? initial_model_check_source(&trainer->initial, settings) : 0;
+    if (status == 0 && trainer_is_first(trainer)) {
+        snprintf(checksum, sizeof checksum, "%s", settings->init_checksum ? settings->init_checksum : "");
+    }
+    if (ranks_agree(trainer->ranks, status) || ranks_broadcast(trainer->ranks, checksum, sizeof checksum)) {
         return -1;
     }
-    snprintf(digest, CHECKSUM_SIZE, "%s", settings->init_checksum ? settings->init_checksum : "");
+    free(settings->init_checksum);
+    settings->init_checksum = *checksum ? memory_string(checksum) : NULL;
     return 0;
 }
 
@@ -139,8 +155,8 @@ int same_job_check(struct trainer *trainer) {
     }
     const int status = source_digest(trainer, digest);
     if (same_job_digest(ranks, status, digest, "the checkpoint to begin with",
-                        "let all hosts see the same run directory, or copy it to them")) {
+                        "let all hosts see the same folder, or copy it to them")) {
         return -1;
     }
-    return same_job_settings(ranks, trainer->settings);
+    return check_source(trainer) ? -1 : same_job_settings(ranks, trainer->settings);
 }

@@ -84,8 +84,14 @@ static int open_data(struct trainer *trainer) {
     if (model->vocab_size == 0) {
         return data_set_fail_without_vocabulary(settings->data_dir);
     }
-    /* a tokenizer.json may have tokens that were added after training; each token of the data is checked later */
-    if (data->vocab_size > model->vocab_size && !(trainer->initial.folder && data->tokenizer_json)) {
+    const bool has_more = data->vocab_size > model->vocab_size;
+    if (has_more && trainer->initial.folder &&
+        data->tokenizer_json) { /* tokens may have been added after training */
+        PRINT(trainer,
+              "warning  the tokenizer has %" PRId64 " tokens, and the model %" PRId64
+              " of them: a text with one of the others would end the run\n",
+              data->vocab_size, model->vocab_size);
+    } else if (has_more) {
         return error_set("%s has a vocabulary of %" PRId64 " tokens%s, the model one of %" PRId64
                          ": give vocab_size = %" PRId64 " or more",
                          settings->data_dir, data->vocab_size,
@@ -333,8 +339,9 @@ static int take_best(struct trainer *trainer) {
             best.best_iteration = -1;
         }
     }
-    const bool comparable =
-        strcmp(best.val_digest, state->val_digest) == 0 && strcmp(best.evaluation, state->evaluation) == 0;
+    /* older versions did not write which tokens the loss is of */
+    const bool comparable = strcmp(best.val_digest, state->val_digest) == 0 &&
+                            (!*best.evaluation || strcmp(best.evaluation, state->evaluation) == 0);
     if (comparable && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
         state->best_iteration = best.best_iteration;
         state->best_val_loss = best.best_val_loss;
@@ -401,8 +408,8 @@ static int open_validation(struct trainer *trainer, size_t index, uint64_t seed,
     return 0;
 }
 
-/* Describes which tokens validation losses are of. Folders that are scored whole are the shortest of a mixture, so
- * that their number says which they are. */
+/* Describes which tokens validation losses are of. `auto` scores the shortest folders of a mixture whole, so that
+ * their number identifies them. */
 static void describe_evaluation(const struct trainer *trainer, char *text, size_t bytes) {
     const struct train_settings *settings = trainer->settings;
     size_t whole = 0;
@@ -422,7 +429,7 @@ static void compare_evaluation(struct trainer *trainer) {
     struct training_state *state = &trainer->state;
     char now[sizeof state->evaluation];
     describe_evaluation(trainer, now, sizeof now);
-    if (state->best_iteration >= 0 && strcmp(state->evaluation, now) != 0) {
+    if (state->best_iteration >= 0 && *state->evaluation && strcmp(state->evaluation, now) != 0) {
         forget_best(state);
         PRINT(trainer, "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
     }
