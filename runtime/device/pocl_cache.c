@@ -317,8 +317,7 @@ void pocl_cache_explain_crashes(const char *folder) {
     }
     snprintf(crash_text, sizeof crash_text,
              "\nhctrain: this process has crashed while it used PoCL, the OpenCL for CPUs. If that happens again, "
-             "remove "
-             "PoCL's compiled kernels, which may be damaged: %s\n",
+             "remove PoCL's compiled kernels, which may be damaged: %s\n",
              shown);
     for (size_t i = 0; !is_installed && i < COUNT(crashes); i++) {
         struct sigaction action = {.sa_handler = explain};

@@ -117,8 +117,8 @@ int neighbours_map(const struct ranks *ranks, const struct host_memory *own, str
     }
     return could ? 0
                  : error_set("cannot share %zu bytes of memory between the ranks of a host, though small pieces "
-                             "can be: is there a "
-                             "limit (ulimit -n, -f, -v) on one of them? HCTRAIN_RANKS_PER_HOST=1 does without",
+                             "can be: is there a limit (ulimit -n, -f, -v) on one of them? "
+                             "HCTRAIN_RANKS_PER_HOST=1 does without",
                              own->bytes);
 }
 

@@ -23,11 +23,10 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
          .of_connection = true},
         {.option = CHOICE(
              "stream_reduce", &config->stream_reduce, "auto", STREAM_REDUCE_WORDS,
-             "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that depend "
-             "on the streams, as in DeepSeek-V4, then norm; or, with read_delay, with H_pre of the last sublayer, "
-             "as in DeepSeek-V4.1; or, of wide, with learned weights (auto: last_pre with read_delay, else read "
-             "for "
-             "wide, else norm_sum; rc ignores it)"),
+             "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that "
+             "depend on the streams, as in DeepSeek-V4, then norm; or, with read_delay, with H_pre of the last "
+             "sublayer, as in DeepSeek-V4.1; or, of wide, with learned weights (auto: last_pre with "
+             "read_delay, else read for wide, else norm_sum; rc ignores it)"),
          .of_connection = true,
          .may_follow = true},
         {.option = BOOL("read_delay", &config->read_delay, "false",

@@ -16,11 +16,10 @@
 
 static struct program program = {
     .info.name = "hc_devices",
-    .info.summary = "Lists the OpenCL devices of this machine, numbered as --device N takes them, and the limits "
-                    "of containers and "
-                    "jobs, and shows which device each word that --device takes picks for this process. Exit "
-                    "status 1 means that there is none. --compile fills "
-                    "the cache of kernels for later runs.",
+    .info.summary =
+        "Lists the OpenCL devices of this machine, numbered as --device N takes them, and the limits of containers "
+        "and jobs, and shows which device each word that --device takes picks for this process. Exit status 1 "
+        "means that there is none. --compile fills the cache of kernels for later runs.",
     .info.usage = "[OPTIONS]",
     .info.examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices\n"
                      "hc_devices --compile configs/M.conf",

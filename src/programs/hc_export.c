@@ -13,9 +13,8 @@ static struct program program = {
     .info.summary =
         "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers (as GPT-2, Llama, "
         "Qwen2 or Qwen3, for models with plain residual connections), or PyTorch alone, with a model.py that runs "
-        "every variant; or as the tensors of DeepSeek-V4's hyper-connections. "
-        "No device is needed. hc_train --init-from reads the first two kinds of folders, --hyper-connections-from "
-        "the third.",
+        "every variant; or as the tensors of DeepSeek-V4's hyper-connections. No device is "
+        "needed. hc_train --init-from reads the first two kinds of folders, --hyper-connections-from the third.",
     .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
     .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
                      "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"

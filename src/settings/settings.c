@@ -81,9 +81,8 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
               "hc_mlp, hc_head, mudd), with the same schedule. For a pretrained model it should be above "
               "learning_rate (-1: as of other parameters; 0: they keep their values)"),
         TEXT("freeze", &settings->freeze, "",
-             "parameters whose names this regular expression (PCRE2) matches somewhere, such as 'wte|ln_', keep "
-             "their "
-             "values: they are not in the gradient norm, and have no weight decay"),
+             "parameters whose names this regular expression (PCRE2) matches somewhere, such as 'wte|ln_', "
+             "keep their values: they are not in the gradient norm, and have no weight decay"),
         CHOICE(
             "moments", &settings->moments, "fp32", KEPT_TYPE_WORDS,
             "type in which AdamW's moments and Muon's momentum are kept. bf16: half the bytes, rounded up or down "

@@ -20,16 +20,14 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         HEADING("Data and results"),
         TEXT("data_dir", &settings->data_dir, "data/corpus/shakespeare",
              "folder with train.bin, val.bin and meta.json (hc_prepare), or with llm.c's token shards; or a "
-             "mixture of "
-             "folders of one vocabulary, FOLDER:WEIGHT,FOLDER:WEIGHT,..., of which each sequence takes one by the "
-             "weights"),
+             "mixture of folders of one vocabulary, FOLDER:WEIGHT,FOLDER:WEIGHT,..., of which each sequence "
+             "takes one by the weights"),
         PROCESS_TEXT("out_dir", &settings->out_dir, "out",
                      "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
         TEXT("init_from", &settings->init_from, "scratch",
-             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2, "
-             "Llama, Qwen2 or Qwen3 as Hugging Face's transformers saves it. A plain model (rc) goes on with "
-             "another "
-             "--residual if one is given, and computes the same function at first"),
+             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a "
+             "GPT-2, Llama, Qwen2 or Qwen3 as Hugging Face's transformers saves it. A plain model (rc) goes on "
+             "with another --residual if one is given, and computes the same function at first"),
         TEXT("init_checksum", &settings->init_checksum, NULL,
              "SHA-256 of the weights that init_from names, as settings.conf of a run has it: other weights are "
              "refused"),
@@ -54,20 +52,16 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         HEADING("Training"),
         INT("max_iters", &settings->max_iters, "1000", 0, 1e12,
             "optimizer steps in all; a resumed run goes on to more when more are given, and stops earlier, for "
-            "this "
-            "time only, at fewer"),
+            "this time only, at fewer"),
         INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimizer step, over all ranks"),
-        CHOICE(
-            "train_batches", &settings->train_batches, "random", TRAIN_BATCHES_WORDS,
-            "where sequences are taken from. random: places in the whole data that the seed chooses; sequential: "
-            "the data in their order, each token once until they begin again. The end of a file (train.bin or a "
-            "token shard) that is too short for an optimizer step is left out. documents: as many whole documents "
-            "as fit "
-            "into a sequence, each once in a pass, in an order that the seed chooses, of data that were prepared "
-            "with "
-            "hc_prepare --prompt-field or --document-lengths"),
+        CHOICE("train_batches", &settings->train_batches, "random", TRAIN_BATCHES_WORDS,
+               "where sequences are taken from. random: places in the whole data that the seed chooses; "
+               "sequential: the data in their order, each token once until they begin again. The end of a file "
+               "(train.bin or a token shard) that is too short for an optimizer step is left out. documents: as "
+               "many whole documents as fit into a sequence, each once in a pass, in an order that the seed "
+               "chooses, of data that were prepared with hc_prepare --prompt-field or --document-lengths"),
     };
     const struct option_spec rest[] = {
         HEADING("Evaluation, checkpoints, logs"),

@@ -483,8 +483,7 @@ static int open_sequence(struct trainer *trainer) {
           (uint64_t)trainer->settings->stop_at > sampler->pass ? ", and then begin again" : "");
     if (state->tokens / tokens != (uint64_t)state->iteration || state->tokens % tokens != 0) {
         PRINT(trainer, "warning  iterations had another number of tokens before: in sequence, iteration i takes "
-                       "the i-th piece "
-                       "of the data, so that some tokens are read twice or left out\n");
+                       "the i-th piece of the data, so that some tokens are read twice or left out\n");
     }
     return 0;
 }

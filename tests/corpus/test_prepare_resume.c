@@ -44,13 +44,15 @@ static bool run_and_kill(const struct prepare_settings *settings, const char *ob
     return WIFEXITED(status);
 }
 
-/* A descriptor that asks to stop at once; the other end is in *other. */
-static int stop_at_once(int *other) {
+/* Runs and is asked to stop from the beginning. */
+static void run_stopped(struct prepare_settings settings, struct prepare_report *report) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "", 1), 1);
-    *other = ends[1];
-    return ends[0];
+    settings.stop_descriptor = ends[0];
+    assert_int_equal(prepare_run(&settings, report), PROGRAM_INTERRUPTED);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 /* Writes the state of a run that was moving its results, of so many shards of both splits: with the task of a run
@@ -58,13 +60,9 @@ static int stop_at_once(int *other) {
 static void write_moving_state(const struct prepare_settings *settings, int train_shards, int val_shards) {
     struct prepare_settings stopped = *settings;
     struct prepare_report report;
-    int other;
     const char *folder = scratch_path("stopped");
-    stopped.stop_descriptor = stop_at_once(&other);
     stopped.folder = folder;
-    assert_int_equal(prepare_run(&stopped, &report), PROGRAM_INTERRUPTED);
-    close(stopped.stop_descriptor);
-    close(other);
+    run_stopped(stopped, &report);
     json_t *state = json_load_file(scratch_path("stopped/.hc_prepare/state.json"), 0, NULL);
     json_t *moving =
         json_pack("{s:b, s:O, s:I, s:i, s:i}", "moving", 1, "task", json_object_get(state, "task"), "shard_tokens",
@@ -80,12 +78,7 @@ UNIT_TEST(test_state_of_other_types) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     struct prepare_report report;
-    int other;
-    settings.stop_descriptor = stop_at_once(&other);
-    assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
-    close(settings.stop_descriptor);
-    close(other);
-    settings.stop_descriptor = -1;
+    run_stopped(settings, &report);
     const char *path = prepared_path(".hc_prepare/state.json");
     json_t *saved = json_load_file(path, 0, NULL);
     assert_int_equal(json_object_set_new(json_object_get(saved, "reader"), "documents", json_string("3")), 0);
@@ -275,7 +268,6 @@ UNIT_TEST(test_shards) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     struct prepare_report report;
-    int other;
     prepared_run(&settings);
     const uint64_t tokens = prepared_run(&settings).train_tokens;
     settings.shard_tokens = 1;
@@ -287,12 +279,8 @@ UNIT_TEST(test_shards) {
     assert_true(report.kept && !report.resumes);
     assert_int_equal(saved_number("reader", "documents"), DOCUMENTS);
     settings.shard_tokens = (int64_t)tokens / 2;
-    settings.stop_descriptor = stop_at_once(&other);
-    assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
+    run_stopped(settings, &report);
     assert_true(report.resumes && files_exist(prepared_path("train.bin")));
-    close(settings.stop_descriptor);
-    close(other);
-    settings.stop_descriptor = -1;
     assert_int_equal(files_write(prepared_path(".hc_prepare/corpus_train_000000.bin"), "half", 4), 0);
     assert_int_equal(files_write(prepared_path(".hc_prepare/corpus_train_000009.bin"), "smaller", 7), 0);
     assert_int_equal(files_make_folder(prepared_path("corpus_train_000001.bin")), 0);
@@ -352,14 +340,9 @@ UNIT_TEST(test_stopped) {
     const char *const sources[] = {prepared_lines};
     struct prepare_settings settings = prepared_settings(sources, 1);
     struct prepare_report report;
-    int other;
-    settings.stop_descriptor = stop_at_once(&other);
-    assert_int_equal(prepare_run(&settings, &report), PROGRAM_INTERRUPTED);
+    run_stopped(settings, &report);
     assert_true(report.kept);
     assert_false(files_exist(prepared_path("train.bin")));
-    close(settings.stop_descriptor);
-    close(other);
-    settings.stop_descriptor = -1;
     prepared_run(&settings);
     assert_all_documents(DOCUMENTS / 100);
     prepared_remove();

@@ -307,28 +307,14 @@ OPERATION(totals, "totals", "reduce.cl", totals_describe, .reference = totals_re
 
 /* ---- optimizer. Variations: what is in the table below. */
 
+#define USUAL_RATES .rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .decay = 0.1f
+
 static const struct adamw_case {
     struct adamw_settings settings;
     float norm;
 } adamw_cases[] = {
-    {{.rate = 1e-2f,
-      .beta1 = 0.9f,
-      .beta2 = 0.95f,
-      .epsilon = 1e-8f,
-      .decay = 0.1f,
-      .clip = 1.0f,
-      .step = 1,
-      .unscale = 1.0f},
-     8.0f}, /* clipped */
-    {{.rate = 1e-2f,
-      .beta1 = 0.9f,
-      .beta2 = 0.95f,
-      .epsilon = 1e-8f,
-      .decay = 0.1f,
-      .clip = 1.0f,
-      .step = 7,
-      .unscale = 1.0f},
-     0.5f}, /* short enough */
+    {{USUAL_RATES, .clip = 1.0f, .step = 1, .unscale = 1.0f}, 8.0f}, /* clipped */
+    {{USUAL_RATES, .clip = 1.0f, .step = 7, .unscale = 1.0f}, 0.5f}, /* short enough */
     {{.rate = 1e-3f,
       .beta1 = 0.9f,
       .beta2 = 0.999f,
@@ -338,43 +324,10 @@ static const struct adamw_case {
       .step = 10000,
       .unscale = 1.0f},
      8.0f},
-    {{.rate = 1e-2f,
-      .beta1 = 0.9f,
-      .beta2 = 0.95f,
-      .epsilon = 1e-8f,
-      .decay = 0.1f,
-      .clip = 1.0f,
-      .step = 3,
-      .unscale = 1.0f},
-     NAN},
-    {{.rate = 1e-2f,
-      .beta1 = 0.9f,
-      .beta2 = 0.95f,
-      .epsilon = 1e-8f,
-      .decay = 0.1f,
-      .clip = 0.0f,
-      .step = 3,
-      .unscale = 1.0f},
-     INFINITY},
-    {{.rate = 1e-2f,
-      .beta1 = 0.9f,
-      .beta2 = 0.95f,
-      .epsilon = 1e-8f,
-      .decay = 0.1f,
-      .clip = 1.0f,
-      .step = 2,
-      .unscale = 0x1p-3f},
-     4.0f},
-    {{.rate = 1e-2f,
-      .beta1 = 0.9f,
-      .beta2 = 0.95f,
-      .epsilon = 1e-8f,
-      .decay = 0.1f,
-      .clip = 1.0f,
-      .step = 2,
-      .unscale = 1.0f,
-      .centre = 1.0f},
-     0.5f},
+    {{USUAL_RATES, .clip = 1.0f, .step = 3, .unscale = 1.0f}, NAN},
+    {{USUAL_RATES, .clip = 0.0f, .step = 3, .unscale = 1.0f}, INFINITY},
+    {{USUAL_RATES, .clip = 1.0f, .step = 2, .unscale = 0x1p-3f}, 4.0f},
+    {{USUAL_RATES, .clip = 1.0f, .step = 2, .unscale = 1.0f, .centre = 1.0f}, 0.5f},
 };
 
 static const char *const adamw_names[] = {"weights", "first", "second"};
