@@ -8,7 +8,7 @@ around the public modules, with attention and MLPs of src/python/hctrain/model.p
 in fp32, and prints by how much loss, logits and gradients differ, relative to the loss, the largest logit and the gradients' norms:
 
   deepseek_v4   mhc with hc_eps and without gain: transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead; also the bits of
-                hc_export --format deepseek_v4 and of hc_train --hyper-connections-from
+                hctrain.convert, to and from its layout
   qwen4_exp     gated: transformers' Qwen4ExpTextGatedResidual
   kimi_k3       attnres with gains: transformers' KimiK3AttentionResidual, of a version that has it
   --attnres     attnres without gains: examples/nanogpt/attnres.py of github.com/tokenbender/nanogpt-attnres-repro
@@ -16,20 +16,20 @@ in fp32, and prints by how much loss, logits and gradients differ, relative to t
 What is not there is skipped, with a line that says how to get it. All may differ by 1e-5. Exit status: 0, or 1 if one differs by more.
 """
 import argparse
-import importlib.util
-import json
 import os
 import sys
 import tempfile
 import types
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "src", "python"))
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
-from compared_programs import Programs
+from compared_programs import Programs, gradients_off_by, load_file_as, off_by
+from hctrain import convert
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-5
 BATCH, CONTEXT, VOCABULARY = 3, 24, 97
 SHAPE = {"n_layer": 3, "n_head": 4, "n_embd": 48, "vocab_size": VOCABULARY, "block_size": CONTEXT, "bias": False, "dropout": 0.0,
@@ -57,24 +57,7 @@ def skip(name, what, how):
     print("  skip %s: %s; %s" % (name, what, how), flush=True)
 
 
-class Bench(Programs):
-    def checkpoint(self, config, tensors):
-        folder = self.path("checkpoint")
-        os.mkdir(folder)
-        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-            json.dump(config, file)
-        save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, os.path.join(folder, "model.safetensors"))
-        return folder
-
-
 # ---- models around public modules
-
-def load_file_as(name, path):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 class Layer(nn.Module):
     def __init__(self, parts, config):
@@ -240,18 +223,6 @@ def shake(model):
         parameter += 1.0 if ".ln_" in name else 0.0
 
 
-def off_by(ours, theirs):
-    return (ours - theirs).abs().max().item() / theirs.abs().max().item()
-
-
-def gradients_off_by(ours, theirs):
-    """Some are small differences of large numbers, or zero in exact arithmetic: a hundredth of the norm of all is the least that differences
-    are compared with."""
-    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
-    whole = torch.stack([tensor.norm() for tensor in theirs.values()]).norm()
-    return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-2 * whole)).item() for name in ours)
-
-
 def compare(bench, name, config, model):
     """The checkpoint's folder."""
     shake(model)
@@ -268,26 +239,22 @@ def compare(bench, name, config, model):
 
 
 def compare_files(bench, config, model, folder):
-    """DeepSeek-V4's tensors as hc_export writes them, and as hc_train takes them from files with the release's names."""
+    """DeepSeek-V4's tensors as the converter writes them, and as it takes them from files with the release's names."""
     connections = {name: x.detach() for name, x in model.named_parameters() if ".hc_" in name}
     renamed = {name.replace("transformer.h.", "model.layers.").replace("transformer.", "model.").replace(".hc_attn.", ".attn_hc.").replace(".hc_mlp.", ".ffn_hc."): x
                for name, x in connections.items()}
     out = bench.path("export")
-    bench.run("hc_export", "--checkpoint", folder, "--out", out, "--format", "deepseek_v4")
-    report_bits("  hc_export --format deepseek_v4", load_file(os.path.join(out, "model.safetensors")), renamed)
+    convert.convert_to("deepseek_v4", folder, out)
+    report_bits("  to deepseek_v4", load_file(os.path.join(out, "model.safetensors")), renamed)
     released = bench.path("released.safetensors")
     save_file({name.removeprefix("model.").replace(".attn_hc.", ".hc_attn_").replace(".ffn_hc.", ".hc_ffn_").replace("hc_head.hc_", "hc_head_"):
                x.clone().contiguous() for name, x in renamed.items()}, released)
-    options = []
-    for key, value in config.items():
-        key = key.replace("_", "-")
-        options += ["--%s%s" % ("" if value else "no-", key)] if isinstance(value, bool) else ["--" + key, value]
-    run = bench.path("run")
-    bench.run("hc_train", "--data-dir", bench.data(VOCABULARY, "byte"), "--out-dir", run, "--device", bench.device, "--max-iters", 0, "--eval-iters", 0, "--dtype", "fp32",
-              "--hyper-connections-from", released, *options)
-    begun = load_file(os.path.join(run, "ckpt-0", "model.safetensors"))
-    wanted = {name: x for name, x in model.tensors(lambda parameter: parameter.detach()).items() if ".hc_" in name}
-    report_bits("  hc_train --hyper-connections-from", {name: x for name, x in begun.items() if ".hc_" in name}, wanted)
+    wanted = model.tensors(lambda parameter: parameter.detach())
+    base = bench.checkpoint(config, {name: torch.randn_like(x) for name, x in wanted.items()})
+    begun = bench.path("begun")
+    convert.convert_from("deepseek_v4", released, begun, base)
+    report_bits("  from deepseek_v4", *({name: x for name, x in tensors.items() if ".hc_" in name}
+                                        for tensors in (load_file(os.path.join(begun, "model.safetensors")), wanted)))
 
 
 def deepseek_v4(bench, parts, _):
@@ -357,7 +324,7 @@ def main():
     torch.manual_seed(1)
     print("%-63s %9s %9s %9s" % ("off by", "loss", "logits", "gradients"))
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(arguments, folder)
+        bench = Programs(arguments, folder)
         parts = load_file_as("model", os.path.join(HERE, "..", "src", "python", "hctrain", "model.py"))  # for attention, MLPs and norms
         for comparison in (deepseek_v4, qwen4_exp, kimi_k3, repro):
             comparison(bench, parts, arguments)

@@ -1,4 +1,5 @@
 """What the scripts that compare hctrain's programs with other implementations share; they need PyTorch and safetensors."""
+import importlib.util
 import json
 import os
 import subprocess
@@ -6,6 +7,26 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
+
+
+def load_file_as(name, path):
+    """The module of a Python file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def off_by(ours, theirs):
+    return (ours - theirs).abs().max().item() / theirs.abs().max().item()
+
+
+def gradients_off_by(ours, theirs):
+    """Some are small differences of large numbers, or zero in exact arithmetic: a hundredth of the norm of all is the least that differences
+    are compared with."""
+    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
+    whole = torch.stack([tensor.norm() for tensor in theirs.values()]).norm()
+    return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-2 * whole)).item() for name in ours)
 
 
 class Programs:
@@ -24,6 +45,15 @@ class Programs:
         if done.returncode:
             sys.exit("%s: %s %s\n%s" % (os.path.basename(sys.argv[0]), program, " ".join(map(str, arguments)), done.stderr.decode(errors="replace")))
         return done.stdout
+
+    def checkpoint(self, config, tensors):
+        """A folder with config.json and model.safetensors."""
+        folder = self.path("checkpoint")
+        os.mkdir(folder)
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, os.path.join(folder, "model.safetensors"))
+        return folder
 
     def data(self, vocabulary, tokenizer):
         """A folder for hc_train's --data-dir, of random tokens."""

@@ -6,7 +6,6 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/deepseek_v4.h"
 #include "src/checkpoint/hugging_face.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
@@ -109,9 +108,6 @@ static void add_tokens(const char *checkpoint, struct model_config *config) {
 static int choose_model(const struct export_settings *settings, const struct model_config *source,
                         struct model_config *target) {
     *target = *source;
-    if (settings->format == EXPORT_DEEPSEEK_V4 && deepseek_v4_check(source)) {
-        return error_prefix("%s", settings->checkpoint);
-    }
     if (settings->format == EXPORT_HUGGING_FACE) {
         json_t *theirs = config_file_hugging_face(source);
         const int status = theirs ? config_file_parse(theirs, target) : -1; /* GPT-2 has biases in any case */
@@ -144,7 +140,6 @@ struct export {
     struct parameters source, parameters;      /* their tables */
     struct weights *weights;
     struct written *written; /* while weights are written */
-    uint64_t elements;       /* written, of hyper-connections alone */
 };
 
 static int prepare(const struct export_settings *settings, struct export *export) {
@@ -169,9 +164,8 @@ static int prepare(const struct export_settings *settings, struct export *export
 /* ---- writing */
 
 static int write_config(const struct export *export, const char *folder) {
-    json_t *json = export->format == EXPORT_HUGGING_FACE  ? config_file_hugging_face(&export->config)
-                   : export->format == EXPORT_DEEPSEEK_V4 ? deepseek_v4_config(&export->config)
-                                                          : model_config_to_json(&export->config);
+    json_t *json = export->format == EXPORT_HUGGING_FACE ? config_file_hugging_face(&export->config)
+                                                         : model_config_to_json(&export->config);
     json_object_set_new(json, mark, json_string("hctrain " HC_VERSION));
     return json_file_write(path_of("%s/config.json", folder).text, json, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
 }
@@ -230,11 +224,6 @@ static int write_weights(struct export *export, const char *folder) {
     return status;
 }
 
-static int write_connections(struct export *export, const char *folder) {
-    return deepseek_v4_write(path_of("%s/%s", folder, WEIGHTS_FILE).text, &export->config, &export->source,
-                             export->weights, &export->elements);
-}
-
 static int write_program(const char *folder) {
     return files_write(path_of("%s/%s", folder, model_program->name).text, model_program->text,
                        strlen(model_program->text));
@@ -251,10 +240,8 @@ static int write_folder(struct export *export, const char *checkpoint, const cha
     if (files_stage_begin(out, true, &staging)) {
         return -1;
     }
-    const bool failed = write_config(export, staging) ||
-                        (export->format == EXPORT_DEEPSEEK_V4
-                             ? write_connections(export, staging)
-                             : write_weights(export, staging) || write_tokenizer(checkpoint, staging)) ||
+    const bool failed = write_config(export, staging) || write_weights(export, staging) ||
+                        write_tokenizer(checkpoint, staging) ||
                         (export->format == EXPORT_TORCH && write_program(staging));
     return files_stage_end(out, staging, failed ? -1 : 0);
 }
@@ -262,8 +249,7 @@ static int write_folder(struct export *export, const char *checkpoint, const cha
 int export_run(const struct export_settings *settings, struct export_report *report) {
     struct export export = {0};
     const int status = prepare(settings, &export) || write_folder(&export, settings->checkpoint, settings->out);
-    *report = (struct export_report){export.source_config, export.config.vocab_size,
-                                     export.elements ? export.elements : export.parameters.total};
+    *report = (struct export_report){export.source_config, export.config.vocab_size, export.parameters.total};
     weights_close(export.weights);
     parameters_release(&export.source);
     parameters_release(&export.parameters);

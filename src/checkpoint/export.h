@@ -1,6 +1,5 @@
-/* Exports a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch alone, or its
- * hyper-connections alone. It
- * needs no device, and memory for a few copies of the largest linear layer only. docs/exchange.md describes the
+/* Exports a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch alone. It needs
+ * no device, and memory for a few copies of the largest linear layer only. docs/exchange.md describes the
  * folders. */
 #pragma once
 
@@ -13,7 +12,6 @@ extern const struct embedded_text export_files[];
 enum export_format {
     EXPORT_HUGGING_FACE, /* transformers.GPT2LMHeadModel: rc only */
     EXPORT_TORCH,        /* with model.py: all variants */
-    EXPORT_DEEPSEEK_V4,  /* hyper-connections alone, as DeepSeek-V4's: mhc only */
 };
 
 struct export_settings {

@@ -6,7 +6,6 @@
 #include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MOST_FILES = 512, MOST_NAME = 200 };
 #define MOST_INDEX_BYTES ((size_t)64 << 20)
@@ -107,18 +106,6 @@ int tensor_files_open(const char *folder, bool may_be_divided, struct tensor_fil
     }
     files->count = 1;
     return 0;
-}
-
-int tensor_files_open_any(const char *path, struct tensor_files **opened) {
-    struct stat status;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
-        return tensor_files_open(path, true, opened);
-    }
-    struct tensor_files *files = *opened = memory_zeroed(1, sizeof *files);
-    files->path = path_of("%s", path);
-    files->files = memory_zeroed(1, sizeof(struct safetensors *));
-    files->count = safetensors_open(path, &files->files[0]) == 0;
-    return files->count == 1 ? 0 : -1;
 }
 
 void tensor_files_close(struct tensor_files *files) {

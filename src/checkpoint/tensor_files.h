@@ -15,9 +15,6 @@ struct tensor_files;
  * files must be plain names; every tensor must be in the file that the index names, and nothing else. Errors name
  * the file. The caller closes *opened, also on failure. */
 int tensor_files_open(const char *folder, bool may_be_divided, struct tensor_files **opened);
-
-/* The same of `path`: one file of any name, or a folder, whose weights may be divided. */
-int tensor_files_open_any(const char *path, struct tensor_files **opened);
 void tensor_files_close(struct tensor_files *files);
 
 /* The path that errors about tensors name. */

@@ -28,8 +28,5 @@ int weights_read(struct weights *weights, const struct parameter *parameter, boo
 /* A parameter's tensor in our files, with the parameter's name. */
 struct tensor_info weights_tensor(const struct parameter *parameter);
 
-/* Fails, with both shapes and what to do, if a tensor has another shape than the one that is wanted. */
-int weights_check_shape(const struct tensor_info *info, const struct tensor_info *wanted, const char *help);
-
 /* The file's tensor of this name; NULL with an error if there is none or it has another shape. */
 const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted);

@@ -13,8 +13,8 @@ static struct program program = {
     .info.summary =
         "Writes a checkpoint as a folder that other programs read: Hugging Face's transformers (as GPT-2, Llama, "
         "Qwen2 or Qwen3, for models with plain residual connections), or PyTorch alone, with a model.py that runs "
-        "every variant; or as the tensors of DeepSeek-V4's hyper-connections. No device is "
-        "needed. hc_train --init-from reads the first two kinds of folders, --hyper-connections-from the third.",
+        "every variant. No device is needed. hc_train --init-from reads both kinds of folders. python -m "
+        "hctrain.convert has the layouts of mHC-lite, s2HC and DeepSeek-V4.",
     .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
     .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
                      "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"
@@ -53,10 +53,8 @@ int main(int argc, char **argv) {
         TEXT("checkpoint", &settings.checkpoint, NULL,
              "folder of a checkpoint, or of a model that transformers saved"),
         TEXT("out", &settings.out, NULL, "folder to write; replaces an earlier export, but nothing else"),
-        CHOICE(
-            "format", &settings.format, "hf", "hf|torch|deepseek_v4",
-            "hf: for transformers, rc models only; torch: with model.py, all variants; deepseek_v4: the "
-            "hyper-connections alone of an mhc model without hc_norm_gain, as DeepSeek-V4 names and stores them"),
+        CHOICE("format", &settings.format, "hf", "hf|torch",
+               "hf: for transformers, rc models only; torch: with model.py, all variants"),
         INT("vocab_size", &settings.vocab_size, "0", 0, 1 << 24,
             "rows of the token embedding to keep; 0 keeps all, but for transformers only GPT-2's 50257 tokens, "
             "without padding"),

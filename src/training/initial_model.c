@@ -95,9 +95,9 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
 
 /* ---- its weights */
 
-static int checksum_weights(const char *path, char digest[CHECKSUM_SIZE]) {
+static int checksum_weights(const char *folder, char digest[CHECKSUM_SIZE]) {
     struct tensor_files *files;
-    const int status = tensor_files_open_any(path, &files) || tensor_files_checksum(files, digest) ? -1 : 0;
+    const int status = tensor_files_open(folder, true, &files) || tensor_files_checksum(files, digest) ? -1 : 0;
     tensor_files_close(files);
     return status;
 }
@@ -105,24 +105,19 @@ static int checksum_weights(const char *path, char digest[CHECKSUM_SIZE]) {
 /* Whether settings->init_checksum is of the weights that the settings name: it was not given before their place. */
 static bool has_checksum(const struct train_settings *settings) {
     const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
-    return settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from") &&
-           given >= options_source(settings->specs, settings->spec_count, "hyper_connections_from");
+    return settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from");
 }
 
 int initial_model_check_source(const struct initial_model *initial, struct train_settings *settings) {
-    const char *connections = settings->hyper_connections_from;
-    char digest[CHECKSUM_SIZE] = "", other[CHECKSUM_SIZE];
-    const char *const digests[] = {digest, other};
-    if ((initial->folder && checksum_weights(initial->folder, digest)) ||
-        (connections && (checksum_weights(connections, other) || checksum_strings(digests, 2, digest)))) {
+    char digest[CHECKSUM_SIZE] = "";
+    if (initial->folder && checksum_weights(initial->folder, digest)) {
         return -1;
     }
     if (has_checksum(settings) && strcmp(settings->init_checksum, digest) != 0) {
         return error_set(
-            "init_from = %s%s%s: these are other weights than the ones whose checksum is init_checksum = "
-            "%s; put those there, or leave init_checksum out",
-            settings->init_from, connections ? " and hyper_connections_from = " : "",
-            connections ? connections : "", settings->init_checksum);
+            "init_from = %s: these are other weights than the ones whose checksum is init_checksum = %s; put those "
+            "there, or leave init_checksum out",
+            settings->init_from, settings->init_checksum);
     }
     free(settings->init_checksum);
     settings->init_checksum = *digest ? memory_string(digest) : NULL;

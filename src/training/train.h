@@ -21,9 +21,8 @@ struct train_settings {
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;
-    char *hyper_connections_from; /* file or folder with DeepSeek-V4's tensors; NULL: none */
-    char *init_checksum;          /* of the weights in these; NULL: not known, or there are none */
-    bool resumes;                 /* it goes on from its own newest checkpoint; init_from is where the run began */
+    char *init_checksum; /* of the weights in init_from; NULL: not known, or there are none */
+    bool resumes;        /* it goes on from its own newest checkpoint; init_from is where the run began */
     int64_t max_iters, batch_size, gradient_accumulation_steps;
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */

@@ -31,9 +31,6 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         TEXT("init_checksum", &settings->init_checksum, NULL,
              "SHA-256 of the weights that init_from names, as settings.conf of a run has it: other weights are "
              "refused"),
-        TEXT("hyper_connections_from", &settings->hyper_connections_from, NULL,
-             "begin with the hyper-connections in a safetensors file, or in a folder with model.safetensors, that "
-             "have DeepSeek-V4's names and layouts; for --residual mhc --no-hc-norm-gain"),
         PROCESS_BOOL("start_over", &settings->start_over,
                      "out_dir holds a run: remove its checkpoints and logs there (no other files) and begin "
                      "anew"),
@@ -156,22 +153,14 @@ static int apply_file(struct option_table *table, const char *path) {
 
 /* What is given, over what the run has. Where the run began does not change. */
 static enum program_status apply_given(struct train_settings *settings, const struct options_given *given) {
-    char *init_from = settings->init_from, *init_checksum = settings->init_checksum,
-         *connections = settings->hyper_connections_from;
-    settings->init_from = settings->init_checksum = settings->hyper_connections_from = NULL;
-    enum program_status result = options_apply_given(given) ? PROGRAM_WRONG : PROGRAM_DONE;
-    const char *others = settings->hyper_connections_from;
-    if (result == PROGRAM_DONE && others && (!connections || strcmp(others, connections) != 0)) {
-        error_set("a resumed run has its hyper-connections already: leave --hyper-connections-from out");
-        result = PROGRAM_WRONG;
-    }
+    char *init_from = settings->init_from, *init_checksum = settings->init_checksum;
+    settings->init_from = settings->init_checksum = NULL;
+    const int failed = options_apply_given(given);
     free(settings->init_from);
     free(settings->init_checksum);
-    free(settings->hyper_connections_from);
     settings->init_from = init_from;
     settings->init_checksum = init_checksum;
-    settings->hyper_connections_from = connections;
-    return result;
+    return failed ? PROGRAM_WRONG : PROGRAM_DONE;
 }
 
 /* Everything once more, with what the run has below what is given. */

@@ -4,7 +4,6 @@
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
-#include "src/checkpoint/deepseek_v4.h"
 #include "src/checkpoint/upcycle.h"
 #include "src/model/frozen.h"
 #include "src/settings/schedule.h"
@@ -267,13 +266,11 @@ static int initialise(struct trainer *trainer) {
     }
     struct gpt *gpt = &trainer->gpt;
     const uint64_t seed = (uint64_t)settings->seed;
-    const int status = !initial->folder
-                           ? parameters_initialise(trainer->compute, &gpt->parameters, &settings->model, seed)
-                       : initial->upcycles ? upcycle_load(initial->folder, &initial->plain, seed, gpt)
-                                           : checkpoint_load_weights(initial->folder, gpt);
-    return status == 0 && settings->hyper_connections_from
-               ? deepseek_v4_load(settings->hyper_connections_from, &trainer->gpt)
-               : status;
+    if (!initial->folder) {
+        return parameters_initialise(trainer->compute, &gpt->parameters, &settings->model, seed);
+    }
+    return initial->upcycles ? upcycle_load(initial->folder, &initial->plain, seed, gpt)
+                             : checkpoint_load_weights(initial->folder, gpt);
 }
 
 /* Digests are "" where there is no file, or none was kept. */
@@ -626,8 +623,7 @@ static int read_inputs(struct trainer *trainer) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    return model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze) ||
-                   (settings->hyper_connections_from && !resumes && deepseek_v4_check(&settings->model))
+    return model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze)
                ? fail_usage(trainer)
                : 0;
 }

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 LARGEST_JSON = 1 << 24  # bytes of config.json or state.json
 LARGEST_HEADER = 100_000_000  # bytes, as in the reference implementation of safetensors
 MOST_DIMENSIONS = 8
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U16": 2, "U8": 1, "BOOL": 1}  # of a number of each type
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U16": 2, "U8": 1, "BOOL": 1,
+         "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "I8": 1, "U32": 4, "U64": 8}  # of a number of each type
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
 
 
@@ -94,6 +95,8 @@ class Tensors(Mapping[str, "NDArray[Any]"]):
         import numpy as np
 
         entry = self.entries[name]
+        if entry.dtype not in NUMPY:
+            raise Error(f"{printable(self.path)}: numbers of '{shown(name)}' are of type {entry.dtype}, which is not read here")
         return np.frombuffer(self._read(entry.begin, entry.end), dtype=NUMPY[entry.dtype]).reshape(entry.shape)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
