@@ -152,29 +152,33 @@ static void assert_within(const char *what, double deviation, double tolerance) 
 
 /* ---- what rows promise, of every matrix and of products over depth */
 
-static void assert_promises(const struct residual_variant *variant, const struct deviations *deviations) {
-    if (variant->promises & PROMISE_ROW_SUMS) {
+static void assert_kept(unsigned promises, const struct deviations *deviations) {
+    if (promises & PROMISE_ROW_SUMS) {
         assert_within("rows", deviations->row, RESIDUAL_TOLERANCE);
     }
-    if (variant->promises & PROMISE_COLUMN_SUMS) {
+    if (promises & PROMISE_COLUMN_SUMS) {
         assert_within("columns", deviations->column, RESIDUAL_TOLERANCE);
     }
-    if (variant->promises & PROMISE_SPECTRAL_NORM) {
+    if (promises & PROMISE_SPECTRAL_NORM) {
         assert_within("spectral norm", deviations->norm, RESIDUAL_TOLERANCE);
     }
-    if (variant->promises & PROMISE_SIGN) {
+    if (promises & PROMISE_SIGN) {
         assert_within("entries below zero", -deviations->smallest, 0.0);
     }
-    if (variant->promises & PROMISE_ORTHOGONAL) {
+    if (promises & PROMISE_ORTHOGONAL) {
         assert_within("H^T H - I", deviations->orthogonality, RESIDUAL_TOLERANCE);
     }
     assert_within("structure", deviations->structure, RESIDUAL_TOLERANCE);
-    if (variant->promises & PROMISE_CONTRACTION) {
+    if (promises & PROMISE_CONTRACTION) {
         assert_within("norm above 1", deviations->above, RESIDUAL_TOLERANCE);
     }
     /* a new one is to be checked, too */
     const unsigned checked = PROMISES_DOUBLY_STOCHASTIC | PROMISE_ORTHOGONAL | PROMISE_CONTRACTION;
-    assert_int_equal(variant->promises & ~checked, 0);
+    assert_int_equal(promises & ~checked, 0);
+}
+
+static void assert_promises(const struct residual_variant *variant, const struct deviations *deviations) {
+    assert_kept(variant->promises, deviations);
 }
 
 /* Whether variant i is measured with n streams: not with thousands of parameters a sublayer, which have a test of
@@ -368,6 +372,23 @@ UNIT_TEST(mhc_columns_are_not_exact) {
     }
     const struct measurement deep = measured_deep("mhc", 4, RANDOM);
     assert_true(deep.product.column > 100.0 * deep.product.row);
+}
+
+/* What holds of rows holds of columns then, and the other way round. */
+UNIT_TEST(transposed_matrices_turn_promises) {
+    const struct residual_variant *variant;
+    struct measurement measurement;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        if (residual_has_matrices(variant)) {
+            struct model_config config = small_model_config(variant->name, reference_streams(variant, 4));
+            config.h_res_transposed = true;
+            measure_model(&config, RANDOM, &measurement);
+            assert_kept(residual_promises(variant, true), &measurement.each);
+            assert_kept(residual_promises(variant, true), &measurement.product);
+            assert_true(strcmp(variant->name, "mhc") != 0 ||
+                        measurement.each.row > 100.0 * measurement.each.column);
+        }
+    }
 }
 
 UNIT_TEST(mhc_starts_doubly_stochastic) {
