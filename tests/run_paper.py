@@ -245,6 +245,27 @@ def tiny(build, folder):
     print(report)
 
 
+def tiny_s2hc(build, folder):
+    """What s2HC's public code trains."""
+    out = folder / "s2hc"
+    words = [sys.executable, PAPER, "--paper", "s2hc", "--scale", "tiny", "--programs", build, "--out", out, "--device", "pocl"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        sys.exit(f"status {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+    report = (out / "report.md").read_text(encoding="utf-8")
+    expect("not run yet" in report, False)
+    losses = {name: json.loads((out / f"runs/Qwen3-0.6B-fineweb_edu/{name}/validation.json").read_text())["loss"] for name in ("rc", "krom")}
+    expect_in(f" {losses['krom']:.3f} | ", next(line for line in report.splitlines() if line.startswith("| KromHC |")))
+    expect_in(f"{losses['krom'] - losses['rc']:+.3f} |\n", report)
+    expect_in("| 6 runs |", report)
+    expect("h_res_transposed = true" in (out / "runs/Qwen3-0.6B-fineweb_edu/shc/settings.conf").read_text(), True)
+    expect(len(list(out.glob("runs/*/*/ckpt-30"))), 6)
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    expect([line for line in done.stdout.splitlines() if line.startswith("$ ")], [])
+    done = subprocess.run([*words, "--models", "M"], capture_output=True, text=True)
+    expect((done.returncode, "M is not among Qwen3-0.6B" in done.stderr), (2, True))
+
+
 def main():
     paper_numbers()
     subprocess.run([sys.executable, PAPER, "--help"], check=True, stdout=subprocess.DEVNULL)
@@ -257,6 +278,7 @@ def main():
         dry_run(mock)
         refusals(mock)
         tiny(Path(sys.argv[1]).resolve(), Path(name))
+        tiny_s2hc(Path(sys.argv[1]).resolve(), Path(name))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The runs of the first version of the paper that brought shc (Beyond the Birkhoff Polytope; now s2HC), from data to a report that puts each number beside the paper's.
+"""The runs of the paper that brought shc, from data to a report: of its first version (Beyond the Birkhoff Polytope), with each number beside the
+paper's, or with --paper s2hc those of its public code.
 
   examples/paper/paper.py --scale tiny                      everything with tiny models on tiny Shakespeare: about a minute
   examples/paper/paper.py --scale paper --dry-run           what the real thing would run
   examples/paper/paper.py --scale paper --ranks 8           the real thing on eight GPUs of this host
   examples/paper/paper.py --scale paper --launcher "srun -n 16" --only table1 --models M
+  examples/paper/paper.py --paper s2hc --scale tiny         Qwen3-0.6B on FineWeb-Edu, likewise: rc, hc, mhc, mhc_lite, krom and shc
 
-Parts, in the order in which they run:
+Parts, in the order in which they run; --paper s2hc has costs, table1 (6 runs) and h_res:
   costs        hours of every run by the roofline of data sheets; needs no GPU
   throughput   tokens/s against the number of streams; mhc_lite with 8 streams is refused where it does not fit
   table1       trains rc, hc, mhc, mhc_lite and shc, models M and L, on OpenWebText and FineWeb-Edu: 20 runs
@@ -32,13 +34,24 @@ import report
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("costs", "throughput", "table1", "table2", "h_res")
-VARIANTS = ("rc", "hc", "mhc", "mhc_lite", "shc")
-MODELS = ("M", "L")
-CORPORA = ("openwebtext", "fineweb_edu")
 PALOMA = {"c4": "c4_en", "dolma": "dolma-v1_5", "falcon": "falcon-refinedweb", "redpajama": "redpajama", "wikitext": "wikitext_103"}
 TEXTS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 MPI_ENVIRONMENT = {"HWLOC_COMPONENTS": "-opencl"}  # else mpirun loads OpenCL's drivers, whose LLVM takes SIGUSR1 that it should pass on to ranks
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class Paper(NamedTuple):
+    parts: tuple
+    models: dict  # name: its file in configs/
+    corpora: dict  # name: its folder in data/corpus/
+    variants: tuple
+    baseline: str  # the model of which the identity is trained, too
+
+
+PAPERS = {"first": Paper(PARTS, {"M": "M.conf", "L": "L.conf"}, {"openwebtext": "openwebtext", "fineweb_edu": "fineweb_edu"},
+                         ("rc", "hc", "mhc", "mhc_lite", "shc"), "M"),
+          "s2hc": Paper(("costs", "table1", "h_res"), {"Qwen3-0.6B": "s2hc_qwen3_0.6B.conf"}, {"fineweb_edu": "fineweb_edu_qwen3"},
+                        ("rc", "hc", "mhc", "mhc_lite", "krom", "shc"), "")}
 
 
 class Scale(NamedTuple):
@@ -60,16 +73,16 @@ class Failed(Exception):
     pass
 
 
-def scales(shared):
+def scales(paper, shared):
     """shared: the folder that has configs/ and data/."""
-    configs = {name: shared / "configs" / f"{name}.conf" for name in (*MODELS, *CORPORA)}
-    gpt2 = ("--tokenizer", "gpt2")
+    configs = {name: shared / "configs" / file for name, file in paper.models.items()}
+    if paper is PAPERS["first"]:
+        configs.update({corpus: shared / "configs" / f"{corpus}.conf" for corpus in paper.corpora})
     some = tuple(range(2, 9))
-    return {"paper": Scale(configs, {"openwebtext": (*gpt2, "--val-fraction", "0.0005", "--seed", "2357"),
-                                     "fineweb_edu": (*gpt2, "--val-fraction", "0.005", "--seed", "42")},
+    return {"paper": Scale(configs, {"openwebtext": ("--val-fraction", "0.0005", "--seed", "2357"), "fineweb_edu": ("--val-fraction", "0.005", "--seed", "42")},
                            ("--dtype", "bf16", "--statistics-interval", "100"), ("--dtype", "bf16"),
                            {"rc": (1,), "mhc": some, "mhc_lite": some, "shc": some}, 1024),
-            "tiny": Scale({model: HERE / f"tiny_{model}.conf" for model in MODELS}, {corpus: () for corpus in CORPORA},
+            "tiny": Scale({model: HERE / f"tiny_{model}.conf" for model in paper.models}, {corpus: () for corpus in paper.corpora},
                           (), ("--vocab-size", "256", "--steps", "5"),
                           {"rc": (1,), "mhc": (2, 4, 8), "mhc_lite": (2, 4), "shc": (2, 4, 8)}, 32)}
 
@@ -87,12 +100,13 @@ class Work:
         """changed: the options that differ from their defaults, for the report's commands."""
         self.options, self.changed, self.more, self.programs = options, changed, more, programs
         self.text = shared / "data/shakespeare/shakespeare.txt"
-        self.paper_configs = {model: shared / "configs" / f"{model}.conf" for model in MODELS}
-        self.scale = scales(shared)[options.scale]
+        self.paper = PAPERS[options.paper]
+        self.paper_configs = {model: shared / "configs" / file for model, file in self.paper.models.items()}
+        self.scale = scales(self.paper, shared)[options.scale]
         self.out = options.out.resolve()
         self.launcher = options.launcher or (["mpirun", "-np", str(options.ranks)] if options.ranks > 1 else [])
-        self.settings = {model: settings_of(self.scale.configs[model]) for model in MODELS}
-        self.iterations = {model: int(self.settings[model]["max_iters"]) for model in MODELS}
+        self.settings = {model: settings_of(self.scale.configs[model]) for model in self.paper.models}
+        self.iterations = {model: int(settings["max_iters"]) for model, settings in self.settings.items()}
         self.process, self.stopping, self.failures, self.prepared = None, False, [], set()
 
     # ---- programs
@@ -153,7 +167,13 @@ class Work:
         """Where a corpus comes from: a folder of token files, or of text."""
         if self.options.scale == "tiny":
             return self.out / "tiny" / corpus
-        return Path(self.options.data.get(corpus, f"data/corpus/{corpus}")).resolve()
+        return Path(self.options.data.get(corpus, f"data/corpus/{self.paper.corpora[corpus]}")).resolve()
+
+    def tokenizer(self, corpus):
+        """Options of hc_prepare: s2HC's models have Qwen3's tokens."""
+        if self.options.scale == "tiny":
+            return []
+        return ["--tokenizer", "gpt2" if self.options.paper == "first" else self.source(corpus) / "tokenizer.json"]
 
     def data(self, corpus):
         """The folder of its token files."""
@@ -178,8 +198,8 @@ class Work:
         needs = {"table1", "h_res"} & set(self.options.only)
         for corpus in self.options.corpora if needs else []:
             if not (self.data(corpus) / "train.bin").exists() and not self.texts(corpus):
-                lines.append(f"{self.source(corpus)} has neither train.bin nor JSON lines: data/{corpus}/prepare.sh makes it, or give "
-                             f"--data {corpus}=DIR")
+                made = f"data/{corpus}/prepare.sh makes it, or give" if self.options.paper == "first" else "prepare it with Qwen3's tokenizer.json, or give"
+                lines.append(f"{self.source(corpus)} has neither train.bin nor JSON lines: {made} --data {corpus}=DIR")
         if "table2" in self.options.only:
             lines += [f"{self.options.paloma}/{PALOMA[name]}/test has no JSON lines: give --paloma DIR" for name in PALOMA if not self.documents(name)]
         return lines
@@ -192,7 +212,7 @@ class Work:
         text = self.text.read_text(encoding="ascii")
         made = folder.with_name("tiny.new")
         shutil.rmtree(made, ignore_errors=True)
-        for place, corpus in enumerate(CORPORA):
+        for place, corpus in enumerate(self.paper.corpora):
             (made / corpus).mkdir(parents=True)
             (made / corpus / "text.txt").write_text(text[200000 * place:200000 * (place + 1)], encoding="ascii")
         for place, name in enumerate(PALOMA.values()):
@@ -205,7 +225,7 @@ class Work:
     def prepare(self, corpus):
         if self.texts(corpus) and corpus not in self.prepared and not (self.data(corpus) / "train.bin").exists():
             self.prepared.add(corpus)
-            self.call("hc_prepare", *self.scale.held_out[corpus], "--out", self.data(corpus), *self.texts(corpus))
+            self.call("hc_prepare", *self.tokenizer(corpus), *self.scale.held_out[corpus], "--out", self.data(corpus), *self.texts(corpus))
 
     # ---- runs
 
@@ -229,13 +249,17 @@ class Work:
         names = [run.model] + [run.corpus] * (run.corpus in self.scale.configs)
         return [word for name in names for word in ("--config", self.scale.configs[name])]
 
+    def connection(self, variant):
+        """The words for a variant. rc has no H_res that s2HC's settings could transpose."""
+        return ["--residual", variant, *(["--no-h-res-transposed"] if self.options.paper == "s2hc" and variant == "rc" else [])]
+
     def train(self, run):
         folder = self.folder(run)
         if not self.last(run).is_dir():
             self.prepare(run.corpus)
             begin = ["--init-from", "resume"]
             if not any(folder.glob("ckpt-[0-9]*")):
-                begin = [*self.configs(run), "--residual", run.variant, "--seed", self.options.seed, *self.scale.train, "--start-over"]
+                begin = [*self.configs(run), *self.connection(run.variant), "--seed", self.options.seed, *self.scale.train, "--start-over"]
                 for stale in folder.glob("*.json"):  # evaluations of a run that was removed
                     stale.unlink()
             self.call("hc_train", *begin, *self.batch(run.model), "--data-dir", self.data(run.corpus), "--device", self.options.device,
@@ -253,7 +277,7 @@ class Work:
 
     def measure(self, model, corpus):
         """hc_analyze on the runs that are complete."""
-        all_runs = [Run(model, corpus, variant) for variant in report.ANALYSED]
+        all_runs = [Run(model, corpus, variant) for variant in report.measured(self)]
         runs = [self.folder(run) for run in all_runs if self.options.dry_run or self.last(run).is_dir()]
         if not runs:
             return
@@ -292,18 +316,18 @@ class Work:
         rows = int(settings["batch_size"]) * int(settings["gradient_accumulation_steps"]) // report.DEVICES[device]
         for size in sizes:
             if self.bench(self.out / "costs" / f"{name}.json", "--roofline", "--as", device, "--config", self.paper_configs[model], "--dtype", "bf16",
-                          "--residual", variant, "--n-streams", streams, "--batch-size", size,
+                          *self.connection(variant), "--n-streams", streams, "--batch-size", size,
                           "--gradient-accumulation-steps", rows // size) or self.options.dry_run:
                 break
 
 
 def costs(work):
     for device in report.DEVICES:
-        for model, variant in report.COSTED:
+        for model, variant in report.costed(work):
             work.roofline(device, model, variant, report.streams_of(variant))
-    for variant in ("mhc", "mhc_lite", "shc"):
+    for variant in ("mhc", "mhc_lite", "shc") if "throughput" in work.paper.parts else ():
         for streams in range(2, 9):
-            if streams != report.streams_of(variant):  # that one is in report.COSTED
+            if streams != report.streams_of(variant):  # that one is among report.costed
                 work.roofline("a6000", "M", variant, streams, (8,))
 
 
@@ -331,9 +355,9 @@ def all_steps(work):
         steps += [(f"table2: {run.variant}, model {run.model}", work.perplexities, run) for run in runs
                   if run.corpus == "fineweb_edu" and (options.dry_run or "table1" in options.only or work.last(run).is_dir())]
     if "h_res" in options.only:
-        if "M" in options.models:
-            baseline = Run("M", options.corpora[0], "identity")
-            steps.append((f"h_res: the identity baseline, model M, {baseline.corpus}", work.train, baseline))
+        if work.paper.baseline in options.models:
+            baseline = Run(work.paper.baseline, options.corpora[0], "identity")
+            steps.append((f"h_res: the identity baseline, model {baseline.model}, {baseline.corpus}", work.train, baseline))
         steps += [(f"h_res: model {model}, {corpus}", work.measure, model, corpus) for model in options.models for corpus in options.corpora]
     return steps
 
@@ -352,16 +376,20 @@ def several(choices):
 class Data(argparse.Action):
     def __call__(self, parser, options, text, name=None):
         corpus, _, folder = text.partition("=")
-        if corpus not in CORPORA or not folder:
-            parser.error(f"--data {text}: give {' or '.join(f'{corpus}=DIR' for corpus in CORPORA)}")
+        corpora = PAPERS[options.paper].corpora
+        if corpus not in corpora or not folder:
+            parser.error(f"--data {text}: give {' or '.join(f'{corpus}=DIR' for corpus in corpora)}")
         options.data = {**options.data, corpus: folder}
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    which.add_argument("--paper", choices=PAPERS, default="first", help="its first version, or what s2HC's public code trains (first)")
+    paper = PAPERS[which.parse_known_args(arguments)[0].paper]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[which])
     parser.add_argument("--scale", choices=("tiny", "paper"), required=True)
-    parser.add_argument("--out", type=Path, help="folder of runs, results and report.md (out/paper-SCALE)")
-    for name, choices in (("only", PARTS), ("models", MODELS), ("corpora", CORPORA), ("variants", VARIANTS)):
+    parser.add_argument("--out", type=Path, help="folder of runs, results and report.md (out/paper-SCALE, out/s2hc-SCALE)")
+    for name, choices in (("only", paper.parts), ("models", tuple(paper.models)), ("corpora", tuple(paper.corpora)), ("variants", paper.variants)):
         parser.add_argument(f"--{name}", type=several(choices), default=list(choices), metavar="A,B", help=f"of {', '.join(choices)} (all)")
     parser.add_argument("--ranks", type=int, default=1, help="processes on this host, by mpirun (1)")
     parser.add_argument("--launcher", type=shlex.split, default=[], metavar="WORDS",
@@ -371,7 +399,8 @@ def parse(arguments):
     parser.add_argument("--micro-batch", type=int, default=0, metavar="N", help="sequences at a time on each device, where memory is short: iterations "
                         "keep their number of sequences")
     parser.add_argument("--data", action=Data, default={}, metavar="CORPUS=DIR",
-                        help="its token files, or JSON lines that hc_prepare makes them of (data/corpus/CORPUS)")
+                        help="its token files, or JSON lines that hc_prepare makes them of, with --paper s2hc beside Qwen3's tokenizer.json "
+                        "(data/corpus/CORPUS)")
     parser.add_argument("--paloma", type=Path, default=Path("data/corpus/paloma"), metavar="DIR", help="Paloma's data (data/corpus/paloma)")
     parser.add_argument("--programs", type=Path, metavar="DIR", help="folder of hc_train and the others (build/, or where the PATH has them)")
     parser.add_argument("--keep-going", action="store_true", help="go on with other runs when one fails")
@@ -383,7 +412,7 @@ def parse(arguments):
         parser.error("--ranks and --micro-batch are numbers of at least 1")
     not_of_parts = ("scale", "out", "only", "report", "dry_run")  # what report.command() adds itself, and what would keep it from running
     changed = {name: value for name, value in vars(options).items() if name not in not_of_parts and value != parser.get_default(name)}
-    options.out = options.out or Path(f"out/paper-{options.scale}")
+    options.out = options.out or Path(f"out/{'paper' if options.paper == 'first' else options.paper}-{options.scale}")
     return parser, options, changed, arguments[end + 1:]
 
 

@@ -5,11 +5,9 @@ import os
 import shlex
 from pathlib import Path
 
-ANALYSED = ("rc", "identity", "hc", "mhc", "mhc_lite", "shc")  # what H_res is measured of, in the order of pictures
-NAMES = {"rc": "RC", "identity": "identity", "hc": "HC", "mhc": "mHC", "mhc_lite": "mHC-lite", "shc": "sHC"}
+NAMES = {"rc": "RC", "identity": "identity", "hc": "HC", "mhc": "mHC", "mhc_lite": "mHC-lite", "krom": "KromHC", "shc": "sHC"}  # in the order of pictures
 CORPORA = {"openwebtext": "OpenWebText", "fineweb_edu": "FineWeb-Edu"}
 DEVICES = {"a6000": 8, "rx7900xtx": 1, "h100": 1}  # of data sheets, and how many of each
-COSTED = [("M", variant) for variant in ANALYSED] + [("L", variant) for variant in ANALYSED if variant != "identity"]
 AVERAGED = 200  # iterations of the training loss that Table 1 has
 MISSING = "not run yet"
 
@@ -25,6 +23,16 @@ def read(path):
 def streams_of(variant):
     """In the paper's tables."""
     return 1 if variant == "rc" else 4
+
+
+def measured(work):
+    """The variants of which H_res is measured."""
+    return [variant for variant in NAMES if variant in work.paper.variants or variant == "identity" and work.paper.baseline]
+
+
+def costed(work):
+    """(model, variant) of all runs."""
+    return [(model, variant) for model in work.paper.models for variant in measured(work) if variant != "identity" or model == work.paper.baseline]
 
 
 def paper():
@@ -122,6 +130,20 @@ def table1(work, theirs):
             both = all(isinstance(loss, float) for loss in pair)
             row.append(beside(theirs[variant][place] - theirs["rc"][place], pair[0] - pair[1] if both else MISSING, sign="+"))
     return [theirs["source"] + ". Each cell: the paper's / ours (difference).\n", table(heads, rows), "The same as difference from RC:\n", table(heads, against)]
+
+
+def losses_alone(work):
+    """Of the paper's second version, whose numbers are not here."""
+    runs = {(model, corpus, variant): losses(work.out / "runs" / f"{model}-{corpus}" / variant, work.iterations[model])
+            for model in work.paper.models for corpus in work.paper.corpora for variant in work.paper.variants}
+    rows = []
+    for (model, corpus, variant), ours in runs.items():
+        plain = runs[model, corpus, "rc"]
+        both = variant != "rc" and all(isinstance(loss, float) for loss in (*ours.values(), *plain.values()))
+        against = [f"{ours[what] - plain[what]:+.3f}" if both else "" for what in ours]
+        rows.append([NAMES[variant], *(loss if isinstance(loss, str) else f"{loss:.3f}" for loss in ours.values()), *against])
+    return [f"Loss at the end of training, of {', '.join(work.paper.models)}; training loss as the mean of the last {AVERAGED} iterations.\n",
+            table(["", "training", "validation", "training, to RC", "validation, to RC"], rows)]
 
 
 # ---- Table 2
@@ -258,10 +280,31 @@ def observed(theirs, ours):
     return f"{theirs or '-'} / {MISSING if ours is None else ' to '.join(f'{number:.3f}' for number in ours)}"
 
 
+def page_of(work, model, corpus):
+    """The beginning of a line with a link to hc_analyze's page."""
+    page = work.out / "analysis" / f"{model}-{corpus}" / "report.html"
+    link = f": [pictures and all numbers]({os.path.relpath(page, work.out)})" if page.exists() else ""
+    return f"Model {model}, {CORPORA[corpus]}{link}"
+
+
+def h_res_alone(work):
+    lines = []
+    for model in work.paper.models:
+        for corpus in work.paper.corpora:
+            rows = []
+            for variant, run in analysed(work, model, corpus).items():
+                h = of_checkpoint(run)
+                if h:
+                    rows.append([NAMES[variant], f"{least_median(run, None):.3f}", f"{h['identity_distance']:.3f}", f"{h['negative_fraction']:.3f}"])
+            lines += [page_of(work, model, corpus) + "\n",
+                      table(["", "least median of row maxima in training", "distance from the identity", "negative entries"], rows) if rows else MISSING]
+    return lines
+
+
 def h_res(work, theirs):
     lines = []
     for model in ("M", "L"):
-        for corpus, corpus_name in CORPORA.items():
+        for corpus in CORPORA:
             runs = analysed(work, model, corpus)
             variants = ("rc", "hc", "mhc", "mhc_lite", "shc") if model == "L" else ("mhc", "mhc_lite", "shc")
             rows = []
@@ -275,9 +318,7 @@ def h_res(work, theirs):
                     ours = globals()[row["measure"]](run, runs) if run else None
                     cells.append(observed(row["paper"][variant], ours) if variant in row["paper"] else "")
                 rows.append([f"{row['what']} ({row['source']})", *cells])
-            page = work.out / "analysis" / f"{model}-{corpus}" / "report.html"
-            link = f": [pictures and all numbers]({os.path.relpath(page, work.out)})" if page.exists() else ""
-            lines.append(f"Model {model}, {corpus_name}{link}\n")
+            lines.append(page_of(work, model, corpus) + "\n")
             lines.append(table(["", *(NAMES[variant] for variant in variants)], rows))
     return lines
 
@@ -291,17 +332,18 @@ def hours(facts, iterations):
 def costs(work):
     settings = work.paper_settings()
     rows, totals = [], dict.fromkeys(DEVICES, 0.0)
-    for model, variant in COSTED:
+    for model, variant in costed(work):
         row = [f"{model} {NAMES[variant]}"]
         for device in DEVICES:
             path = work.out / "costs" / f"{device}-{model}-{variant}-{streams_of(variant)}.json"
             facts = read(path)
             took = hours(facts, int(settings[model]["max_iters"])) if facts else math.nan
-            totals[device] += took if variant == "identity" else len(CORPORA) * took
+            totals[device] += took if variant == "identity" else len(work.paper.corpora) * took
             small = f" (micro-batch {facts['batch_size']})" if facts and facts["batch_size"] != 8 else ""
             row.append(f"{took:.1f}{small}" if facts else refusal(path) or MISSING)
         rows.append(row)
-    rows.append(["20 runs and the identity baseline of M"] + [f"{total:.0f}" if math.isfinite(total) else MISSING for total in totals.values()])
+    count = len(work.paper.models) * len(work.paper.corpora) * len(work.paper.variants)
+    rows.append([f"{count} runs" + (f" and the identity baseline of {work.paper.baseline}" if work.paper.baseline else "")] + [f"{total:.0f}" if math.isfinite(total) else MISSING for total in totals.values()])
     heads = ["hours of a run"] + [f"{count} x {device}" for device, count in DEVICES.items()]
     return ["Training of the paper's models by the roofline of data sheets (hc_bench --roofline), in bf16 and four streams. They are predictions "
             "(docs/notes/gpu.md), and leave out evaluations and what several devices say to each other.\n", table(heads, rows)]
@@ -316,22 +358,29 @@ def open_points(theirs):
 def first_line(work):
     if work.options.scale == "tiny":
         return ("**These losses cannot be compared with the paper's: they are of tiny models that saw tiny Shakespeare for "
-                f"{work.iterations['M']} iterations. This run shows that everything works, and nothing else.**")
-    return f"**The paper's runs by hctrain, with seed {work.options.seed} and one run for each number, as in the paper.**"
+                f"{next(iter(work.iterations.values()))} iterations. This run shows that everything works, and nothing else.**")
+    runs = "The paper's runs" if work.options.paper == "first" else "What s2HC's public code trains,"
+    return f"**{runs} by hctrain, with seed {work.options.seed} and one run for each number, as in the paper.**"
 
 
 def write(work):
     """Writes OUT/report.md, whole or not at all."""
     theirs = paper()
-    sections = [first_line(work), "# The paper's runs, and ours",
-                part(work, "table1", "Losses (Table 1)", table1(work, theirs["table1"])),
-                part(work, "table2", "Perplexities of other corpora (Table 2)", table2(work, theirs["table2"])),
-                part(work, "throughput", "Throughput against the number of streams", throughput(work, theirs["throughput"])),
-                part(work, "h_res", "Residual matrices", h_res(work, theirs["h_res"])),
-                part(work, "costs", "What the paper's runs cost", costs(work)),
-                "## What the paper leaves open\n\n" + open_points(theirs["open"])]
+    if work.options.paper == "first":
+        sections = ["# The paper's runs, and ours",
+                    part(work, "table1", "Losses (Table 1)", table1(work, theirs["table1"])),
+                    part(work, "table2", "Perplexities of other corpora (Table 2)", table2(work, theirs["table2"])),
+                    part(work, "throughput", "Throughput against the number of streams", throughput(work, theirs["throughput"])),
+                    part(work, "h_res", "Residual matrices", h_res(work, theirs["h_res"])),
+                    part(work, "costs", "What the paper's runs cost", costs(work)),
+                    "## What the paper leaves open\n\n" + open_points(theirs["open"])]
+    else:
+        sections = ["# The runs of s2HC's public code",
+                    part(work, "table1", "Losses", losses_alone(work)),
+                    part(work, "h_res", "Residual matrices", h_res_alone(work)),
+                    part(work, "costs", "What the runs cost", costs(work))]
     work.out.mkdir(parents=True, exist_ok=True)
     path = work.out / "report.md"
     new = path.with_suffix(f".{os.getpid()}")  # others may write it, too
-    new.write_text("\n\n".join(section.rstrip() for section in sections) + "\n", encoding="utf-8")
+    new.write_text("\n\n".join(section.rstrip() for section in (first_line(work), *sections)) + "\n", encoding="utf-8")
     new.rename(path)
