@@ -6,7 +6,7 @@
   bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
   bench/tables.py variants               docs/variants.md: cost, exactness, speed and losses of each residual variant. Needs ci/study.sh's
                                          runs (--study, out/study)
-  bench/tables.py fair                   docs/study.md: what ci/study.sh --budget fair has found (out/fair); also nanogpt and modern
+  bench/tables.py fair                   docs/study.md: what ci/study.sh --budget fair has found (out/fair); also nanogpt, modern and s2hc
   bench/tables.py variants --measure     also measures the speeds (speed.json in --study), some minutes on an idle machine
 
 Prints the tables; with --write puts them into the document. BUILD (build) in the environment names the folder with the programs.
@@ -20,11 +20,14 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src" / "sweep"))
+import paired
 from family import FAMILY
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 END = "<!-- to here -->\n"
 
@@ -287,9 +290,41 @@ def sweep(name):
     return text + "\n![Differences to rc and identity with their intervals](images/fair.svg)\n" * (name == "fair")
 
 
+# ---- the settings of s2HC's text and code
+
+SETTINGS = {"": "the text's", "hc_start=layer": "`hc_start layer`", "hc_init=litgpt": "`hc_init litgpt`", "hc_norm_eps=0": "`hc_norm_eps 0`",
+            "decay_all=true+decay_hc_gain=one": "`decay_all`, `decay_hc_gain one`", "stream_reduce=sum_norm": "`stream_reduce sum_norm`",
+            "freeze_gamma=false": "gamma trained", "init=litgpt": "`init litgpt`", "h_res_transposed=true": "`h_res_transposed`"}
+
+
+def interval(values, base):
+    """The mean difference of numbers by seeds, with its 95 % interval."""
+    found = paired.difference(values, base)
+    return f"{found.mean:+.4f} ± {found.half_width(1):.4f}" if found else ""
+
+
+def s2hc():
+    """Losses of bench/s2hc.tsv, and H_res at the end of each run (out/s2hc), over its last micro-batch and all sublayers."""
+    losses, medians, distances = {}, {}, {}
+    for line in (ROOT / "bench" / "s2hc.tsv").read_text().splitlines():
+        if line.count("\t") == 4 and not line.startswith(("#", "residual\t")):
+            choice, seed, loss = line.split("\t")[:3]
+            last = json.loads((ROOT / "out" / "s2hc" / f"residual={choice},seed={seed}" / "h_statistics.jsonl").read_text().splitlines()[-1])
+            for values, value in ((losses, float(loss)), (medians, last["row_max_median"]), (distances, statistics.fmean(last["identity_distance"]))):
+                values.setdefault(choice, {})[seed] = value
+    rows = []
+    for choice in losses:
+        residual, _, changed = choice.partition("+")
+        against = [interval(values[choice], values[residual]) if changed else "" for values in (losses, distances)]
+        means = [statistics.fmean(values[choice].values()) for values in (losses, medians, distances)]
+        rows.append([f"`{residual}`", SETTINGS.get(changed, "the code's"), len(losses[choice]), f"{means[0]:.4f}", against[0], f"{means[1]:.3f}", f"{means[2]:.3f}",
+                     against[1]])
+    return table(["connection", "setting", "seeds", "loss", "to the text's", "median row maximum", "distance from the identity", "to the text's"], rows, "---:", 2)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["roofline", "memory", "family", "variants", *SWEEPS])
+    parser.add_argument("table", choices=["roofline", "memory", "family", "variants", "s2hc", *SWEEPS])
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
     parser.add_argument("--measure", action="store_true", help="measure speeds first")
     parser.add_argument("--write", action="store_true", help="write the tables into the document")
@@ -300,6 +335,8 @@ def main():
         document, text = ROOT / "docs" / "notes" / "memory.md", memory()
     elif arguments.table == "family":
         document, text = ROOT / "docs" / "variants.md", family()
+    elif arguments.table == "s2hc":
+        document, text = ROOT / "docs" / "study.md", s2hc()
     elif arguments.table in SWEEPS:
         document, text = ROOT / "docs" / "study.md", sweep(arguments.table)
     else:

@@ -2,7 +2,7 @@
 # Trains every variant on the dictionary GCIDE with several seeds, and writes hc_analyze's report:
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
-#   ci/study.sh --budget fair          hc_sweep with configs/fair.sweep, and the losses of its runs in bench/fair.tsv; also nanogpt and modern.
+#   ci/study.sh --budget fair          hc_sweep with configs/fair.sweep, and the losses of its runs in bench/fair.tsv; also nanogpt, modern and s2hc.
 #                                      Other options go to hc_sweep (--jobs, --seeds, --table); bench/tables.py fair --write puts the
 #                                      table into docs/study.md
 #
@@ -24,9 +24,9 @@ fail() {
 if [ "${1:-}" = --budget ]; then
     budget=${2:-}
     case $budget in
-    nanogpt | modern) corpus=shakespeare ;;
+    nanogpt | modern | s2hc) corpus=shakespeare ;;
     fair) corpus=gcide ;;
-    *) fail "--budget needs nanogpt, modern or fair" ;;
+    *) fail "--budget needs nanogpt, modern, s2hc or fair" ;;
     esac
     shift 2
     sh "data/$corpus/prepare.sh" "data/corpus/$corpus" build/hc_prepare

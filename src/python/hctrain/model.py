@@ -648,14 +648,21 @@ class Head(nn.Module):
         return functional.linear(x, embedding if self.weight is None else self.weight, self.bias)
 
 
+# Of settings that older files do not have.
+DEFAULTS: Config = {
+    "bias": False, "dropout": 0.0, "norm": "layernorm", "position": "learned", "mlp": "gelu", "activation": "gelu", "tie_embeddings": True,
+    "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
+    "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "sinkhorn_iters": 20, "circulant_beta": 4.0,
+    "gated_rank": 0, "attnres_block": 1, "mudd_round": 64}
+
+
 class GPT(nn.Module):
     """The language model; config is the content of config.json. A new one has PyTorch's initial weights, which are not those of
     hc_train: see load."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-                       "norm": "layernorm", "position": "learned", "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "tie_embeddings": True, "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "mlp": "gelu", "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, "gated_rank": 0, "attnres_block": 1, "mudd_round": 64, **config}
+        self.config = {**DEFAULTS, **config}
         self.config.setdefault("stream_reduce", "last_pre" if self.config["read_delay"] else "read" if config["residual"] == "wide" else "norm_sum")
         self.transformer = Transformer(self.config)
         self.lm_head = Head(self.config)
