@@ -17,16 +17,15 @@
 struct profiler; /* runtime/device/profiler.h */
 
 struct compute_options {
-    const char *device;             /* as device_choose takes it; NULL is "auto" */
-    const char *gemm;               /* backend for gemm_compute_open, "auto" or one of gemm.h; NULL: auto */
-    enum element_type operands;     /* of most GEMMs, which "auto" depends on */
-    unsigned local_rank;            /* picks the GPU */
-    bool profile;                   /* measure the time of every launch */
-    const char *cache_dir;          /* for compiled programs, as program_cache_locate takes it; "": none */
-    const char *clblast_parameters; /* file or folder for clblast_parameters_read; NULL or "" is none */
-    const struct gpu_model *model;  /* take the shape of this device (gpu_model.h); NULL: the device's own */
-    bool verify;                    /* compare attention with sums on the host before it is used */
-    bool log_launches;              /* keep a launch log */
+    const char *device;            /* as device_choose takes it; NULL is "auto" */
+    const char *gemm;              /* backend for gemm_compute_open, "auto" or one of gemm.h; NULL: auto */
+    enum element_type operands;    /* of most GEMMs, which "auto" depends on */
+    unsigned local_rank;           /* picks the GPU */
+    bool profile;                  /* measure the time of every launch */
+    const char *cache_dir;         /* for compiled programs, as program_cache_locate takes it; "": none */
+    const struct gpu_model *model; /* take the shape of this device (gpu_model.h); NULL: the device's own */
+    bool verify;                   /* compare attention with sums on the host before it is used */
+    bool log_launches;             /* keep a launch log */
     bool dry; /* open no device, run nothing, only log launches; needs a model. Reads give zeros */
 };
 

@@ -29,9 +29,8 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
         return -1;
     }
     state->backend = backend;
-    snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s%s%s", backend->name,
+    snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s%s", backend->name,
              *state->runs_on ? " on " : "", state->runs_on,
-             backend == &gemm_backend_clblast && state->clblast_parameters ? ", with given parameters" : "",
              !*state->refusal         ? ""
              : compute->device.is_gpu ? "; no matrix cores: "
                                       : "; 16 bits in fp32: ",
@@ -101,12 +100,10 @@ void gemm_close(struct compute *compute) {
     compute->close_attached = NULL;
 }
 
-int gemm_open(struct compute *compute, const char *name, enum element_type operands,
-              const char *clblast_parameters) {
+int gemm_open(struct compute *compute, const char *name, enum element_type operands) {
     struct gemm_state *state = memory_zeroed(1, sizeof(*state));
     compute->attached = state;
     compute->close_attached = gemm_close;
-    state->clblast_parameters = clblast_parameters && *clblast_parameters ? clblast_parameters : NULL;
     state->operands = operands;
     state->automatic = !strcmp(name, "auto");
     if (state->automatic) {
@@ -124,8 +121,7 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
     if (compute_open(opened, options)) {
         return -1;
     }
-    if (gemm_open(*opened, options->gemm ? options->gemm : "auto", options->operands,
-                  options->clblast_parameters)) {
+    if (gemm_open(*opened, options->gemm ? options->gemm : "auto", options->operands)) {
         error_prefix("cannot open device %s", (*opened)->device.name);
         compute_close(*opened);
         *opened = NULL;

@@ -17,10 +17,8 @@
 
 /* Chooses the backend by name (the option --gemm). "auto" takes the first that opens: onednn on Intel's GPUs; if
  * `operands`, the type of most matrices, has 16 bits, mma on GPUs, or onednn on CPUs that have instructions for the
- * type; cblas; at last clblast, or on Vulkan portable. `clblast_parameters` is a file or folder for
- * clblast_parameters_read; NULL or "" is none. */
-int gemm_open(struct compute *compute, const char *name, enum element_type operands,
-              const char *clblast_parameters);
+ * type; cblas; at last clblast, or on Vulkan portable. */
+int gemm_open(struct compute *compute, const char *name, enum element_type operands);
 
 /* Releases what gemm_open made; compute_close does it, too. */
 void gemm_close(struct compute *compute);

@@ -42,7 +42,6 @@ struct gemm_state {
         *fp32;                  /* runs the fp32 calls that this one does not take: itself, or set by its open */
     enum element_type operands; /* what most GEMMs read */
     bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
-    const char *clblast_parameters; /* while opening: file or folder for clblast_parameters_read; NULL: none */
 
     /* what the backends keep */
     struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */

@@ -1,6 +1,5 @@
-/* CLBlast, with the parameters that --clblast-parameters names. Its kernels for large GEMMs want scratch memory;
- * without a buffer of ours it would allocate some at every call. */
-#include "runtime/gemm/clblast_parameters.h"
+/* CLBlast. Its kernels for large GEMMs want scratch memory; without a buffer of ours it would allocate some at
+ * every call. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "runtime/system/library.h"
@@ -39,16 +38,7 @@ static int identify_library(struct gemm_state *state) {
 }
 
 static int clblast_open(struct compute *compute) {
-    struct gemm_state *gemm = gemm_state(compute);
-    struct clblast_parameters parameters;
-    if (gemm->clblast_parameters) {
-        if (clblast_parameters_read(gemm->clblast_parameters, &parameters) ||
-            clblast_parameters_apply(&parameters, &compute->device) ||
-            gemm_identify(gemm, &parameters, sizeof parameters)) {
-            return -1;
-        }
-    }
-    return identify_library(gemm);
+    return identify_library(gemm_state(compute));
 }
 
 static void clblast_close(struct compute *compute) {
@@ -141,15 +131,20 @@ static size_t find_bound(struct compute *compute) {
     return large;
 }
 
-/* CLBlast compiles its kernels again after each change of the bound. */
+/* Sets the edge of squares from which on CLBlast takes its kernels for large GEMMs on this device, in this process.
+ * It compiles its kernels again after each change. */
+static bool set_bound(struct compute *compute, size_t bound) {
+    const char *name = "XGEMM_MIN_INDIRECT_SIZE";
+    return CLBlastOverrideParameters(compute->device.id, "GemmRoutine", CLBlastPrecisionSingle, 1, &name, &bound) ==
+           CLBlastSuccess;
+}
+
 static size_t clblast_take_large(struct compute *compute, bool forced) {
     struct gemm_state *gemm = gemm_state(compute);
     if (forced) {
         gemm->direct_below = find_bound(compute);
     }
-    const bool changed = gemm->direct_below &&
-                         clblast_parameters_apply_bound(forced ? 1 : gemm->direct_below, &compute->device) == 0;
-    return changed ? 72 : 0;
+    return gemm->direct_below && set_bound(compute, forced ? 1 : gemm->direct_below) ? 72 : 0;
 }
 
 const struct gemm_backend gemm_backend_clblast = {.name = "clblast",

@@ -13,7 +13,6 @@ int settings_open_unverified(const struct device_settings *settings, enum elemen
         .device = settings->device,
         .gemm = options_word(GEMM_WORDS, settings->gemm, gemm, sizeof gemm),
         .operands = type,
-        .clblast_parameters = settings->clblast_parameters,
         .local_rank = local_rank,
         .profile = settings->profile,
         .verify = !settings->unverified && !settings->model && !settings->record && !settings->dry,

@@ -22,7 +22,6 @@ struct compile_ahead;
 struct device_settings {
     char *device;
     int gemm; /* enum gemm_word */
-    char *clblast_parameters;
     bool profile;
     struct compile_ahead *ahead; /* what to start when the device is open; NULL: nothing */
     bool unverified;             /* skip the comparison of the device's results with the host's; no option */
@@ -61,10 +60,7 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
                "what computes GEMMs. auto: the fastest that works; clblast: any device; cblas: the host's BLAS, "  \
                "on CPUs; mma: a GPU's matrix cores, 16-bit types; portable: our own kernels, any device; onednn: " \
-               "Intel's GPUs, and CPUs, best where they have bf16 instructions"),                                  \
-        TEXT("clblast_parameters", &(settings)->clblast_parameters, "",                                            \
-             "file that a tuner of CLBlast wrote (clblast_tuner_xgemm), or a folder of such files: fast "          \
-             "parameters of CLBlast for this device")
+               "Intel's GPUs, and CPUs, best where they have bf16 instructions")
 #define COMPILE_ONLY_OPTION(variable)                                                                              \
     PROCESS_BOOL("compile_only", variable,                                                                         \
                  "compile the kernels that these settings need, so that a later start is quick, and stop")

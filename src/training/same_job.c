@@ -25,7 +25,7 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 
 /* Whether the line sets what may differ from rank to rank. */
 static bool is_local(const char *line) {
-    static const char *const names[] = {"data_dir", "init_from", "device", "gemm", "clblast_parameters"};
+    static const char *const names[] = {"data_dir", "init_from", "device", "gemm"};
     for (size_t i = 0; i < COUNT(names); i++) {
         const size_t length = strlen(names[i]);
         if (strncmp(line, names[i], length) == 0 && strncmp(line + length, " = ", 3) == 0) {

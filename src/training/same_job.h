@@ -15,7 +15,7 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 /* Fails unless all have the same settings, but for paths, devices and what is of one process only. */
 int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
 
-/* Fails unless all have the same settings, also after what files have added to them, the same tokens (sizes, and the
- * content of up to 64 MiB of each file), and the same checkpoint or weights to begin with, if any; sets
+/* Fails unless all have the same settings, also after what files have added to them, the same tokens (sizes, and
+ * the content of up to 64 MiB of each file), and the same checkpoint or weights to begin with, if any; sets
  * settings->init_checksum. Also checks that the tokens looked at are in the vocabulary. */
 int same_job_check(struct trainer *trainer);

@@ -1,12 +1,10 @@
-/* Any bytes as a compiled program in the cache folder or PoCL's, and as files of CLBlast's tuners. */
+/* Any bytes as a compiled program in the cache folder or PoCL's. */
 #include "runtime/device/pocl_cache.h"
 #include "runtime/device/programs.h"
 #include "runtime/files/files.h"
-#include "runtime/gemm/clblast_parameters.h"
 #include "runtime/system/error.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,23 +60,8 @@ static void read_program(const char *folder) {
     }
 }
 
-/* Parameters that are taken are numbers that CLBlast can be given. */
-static void read_parameters(const char *path) {
-    struct clblast_parameters parameters;
-    error_clear();
-    if (clblast_parameters_read(path, &parameters)) {
-        fuzz_require(*error_text() != '\0', "a failure without a reason");
-        return;
-    }
-    for (size_t i = 0; i < CLBLAST_KERNELS; i++) {
-        for (size_t j = 0; j < CLBLAST_MOST_PARAMETERS && isfinite(parameters.kernels[i].milliseconds); j++) {
-            fuzz_require(parameters.kernels[i].values[j] <= 65536, "a parameter out of range");
-        }
-    }
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static const char *const names[] = {KEY ".bin", "clblast.json", "second.json", NULL};
+    static const char *const names[] = {KEY ".bin", NULL};
     const char *folder = fuzz_folder(data, bytes, names);
     error_clear();
     locate_all(folder);
@@ -86,7 +69,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     read_program(folder);
     pocl_cache_is_whole(data, bytes, "kernel.so");
     pocl_cache_is_whole(data, bytes, "program.bc");
-    read_parameters(folder);
-    read_parameters(path_of("%s/clblast.json", folder).text);
     return 0;
 }

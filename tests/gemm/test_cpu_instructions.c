@@ -60,7 +60,7 @@ static struct compute *open_told(const char *gemm, const char *bf16) {
     assert_int_equal(compute_open(&compute, &options), 0);
     memset(&compute->device.matrix_cores, 0, sizeof compute->device.matrix_cores);
     snprintf(compute->device.matrix_cores.names[ELEMENT_BF16], CPU_INSTRUCTIONS_NAME, "%s", bf16);
-    require(gemm_open(compute, gemm, ELEMENT_BF16, NULL));
+    require(gemm_open(compute, gemm, ELEMENT_BF16));
     return compute;
 }
 

@@ -145,36 +145,6 @@ UNIT_TEST(test_clblast) {
     check_backend("clblast");
 }
 
-/* With parameters from a file, which has CLBlast take its kernel for large GEMMs always. */
-UNIT_TEST(test_clblast_parameters) {
-    static const char *const files[][2] = {
-        {"tuned/clblast_xgemm_2_32.json", "{\"kernel_family\": \"xgemm_2\", \"precision\": \"32\", \"best_time\": "
-                                          "\"4.01\", \"best_parameters\": \"GEMMK=0 KREG=1 "
-                                          "KWG=8 KWI=2 MDIMA=2 MDIMC=4 MWG=32 NDIMB=2 NDIMC=2 NWG=12 PRECISION=32 "
-                                          "SA=0 SB=1 STRM=1 STRN=0 VWM=4 VWN=2\"}"},
-        {"tuned/clblast_routine_gemm_32.json",
-         "{\"kernel_family\": \"gemm_routine\", \"precision\": \"32\", \"best_time\": \"1\", \"best_parameters\": "
-         "\"XGEMM_MIN_INDIRECT_SIZE=1\"}"}};
-    struct compute *compute;
-    const struct compute_options options = {.device = "0",
-                                            .gemm = "clblast",
-                                            .clblast_parameters = scratch_path("tuned"),
-                                            .cache_dir = ""};
-    assert_int_equal(files_make_folder(scratch_path("tuned")), 0);
-    assert_int_equal(gemm_compute_open(&compute, &options), -1); /* an empty folder */
-    assert_non_null(strstr(error_text(), "tuned has no JSON file"));
-    for (size_t i = 0; i < COUNT(files); i++) {
-        scratch_write(files[i][0], files[i][1], strlen(files[i][1]));
-    }
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_string_equal(gemm_description(compute), "clblast, with given parameters");
-    check_shapes(compute, shapes, COUNT(shapes));
-    if (is_fast(&compute->device)) {
-        check_shapes(compute, large_shapes, 1);
-    }
-    compute_close(compute);
-}
-
 UNIT_TEST(test_own_plain) {
     check_backend("portable");
 }
