@@ -48,7 +48,7 @@ for seed in $seeds; do
             rm -rf "$run"
             build/hc_train --config configs/tiny.conf --residual "$variant" --seed "$seed" --max-iters "$iterations" \
                 --eval-interval 500 --statistics-interval 50 --device "$device" \
-                --data-dir data/corpus/gcide --out-dir "$run" --no-tensorboard
+                --data-dir data/corpus/gcide --out-dir "$run"
         fi
         [ -d "$run/ckpt-$iterations" ] || fail "$run was interrupted; run this again to go on"
     done

@@ -19,7 +19,7 @@ LIMIT = 1e-5
 STREAMS = {"ohc": 4, "krom": 4, "shc": 4}  # others have 3
 WITHOUT_MATRICES = {"rc", "gated", "attnres", "mudd"}
 SETTINGS = {"n_layer": 3, "n_head": 2, "n_embd": 32, "block_size": 32, "batch_size": 4, "gradient_accumulation_steps": 1, "max_iters": 60, "warmup_iters": 1,
-            "learning_rate": 0.05, "eval_iters": 0, "tensorboard": False, "device": "pocl", "dtype": "fp32"}
+            "learning_rate": 0.05, "eval_iters": 0, "device": "pocl", "dtype": "fp32"}
 
 
 @torch.no_grad()

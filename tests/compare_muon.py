@@ -33,7 +33,7 @@ class Bench(Programs):
         options = [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in (SHAPE | {"mlp_width": mlp_width}).items()]
         out = self.path("run")
         self.run("hc_train", "--data-dir", self.data(VOCABULARY, "byte"), "--out-dir", out, "--device", self.device, "--max-iters", 0, "--eval-iters", 0,
-                 "--no-tensorboard", "--seed", 1, *options)
+                 "--seed", 1, *options)
         return os.path.join(out, "ckpt-0")
 
     def steps(self, folder, tokens, targets, count, options):

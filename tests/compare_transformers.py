@@ -49,7 +49,7 @@ class Bench(Programs):
         """The folder of the last checkpoint."""
         out = self.path("run")
         self.run("hc_train", "--data-dir", data, "--out-dir", out, "--device", self.device, "--batch-size", 2, "--eval-iters", 0,
-                 "--no-tensorboard", "--warmup-iters", 1, *options)
+                 "--warmup-iters", 1, *options)
         return os.path.join(out, max(os.listdir(out), key=lambda name: name.startswith("ckpt-")))
 
 

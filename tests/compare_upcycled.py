@@ -39,7 +39,7 @@ class Bench(Programs):
         """hc_train's arguments, and the checkpoint that it makes."""
         out = self.path("run")
         words = ("--init-from", folder, "--residual", residual, "--max-iters", steps, "--data-dir", data, "--out-dir", out, "--device", self.device,
-                 "--batch-size", 2, "--eval-iters", 0, "--no-tensorboard", "--dtype", "fp32", "--warmup-iters", 1, "--learning-rate", 1e-3, *options)
+                 "--batch-size", 2, "--eval-iters", 0, "--dtype", "fp32", "--warmup-iters", 1, "--learning-rate", 1e-3, *options)
         return words, os.path.join(out, "ckpt-%d" % steps)
 
     def train(self, *arguments):

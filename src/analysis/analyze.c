@@ -287,8 +287,7 @@ static int add_input(const struct job *job, const char *path, json_t *runs) {
  * does. */
 static json_t *settings_of_kind(const json_t *run) {
     static const char *const others[] = {"seed",          "log_interval",        "statistics_interval",
-                                         "eval_interval", "checkpoint_interval", "keep_checkpoints",
-                                         "tensorboard"};
+                                         "eval_interval", "checkpoint_interval", "keep_checkpoints"};
     json_t *settings = json_copy((json_t *)run_member(run, "record.settings"));
     for (size_t i = 0; i < COUNT(others); i++) {
         json_object_del(settings, others[i]);

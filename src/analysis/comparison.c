@@ -140,21 +140,10 @@ static bool is_listed(const char *name, const char *const *names, size_t count) 
  * NOTED: a reader has to know of it, since variants need learning rates of their own, and others change losses by
  * rounding. BARRING: all others, which forbid a comparison. */
 static enum difference kind_of(const char *name) {
-    static const char *const unimportant[] = {"seed",
-                                              "residual",
-                                              "n_streams",
-                                              "stream_expand",
-                                              "stream_reduce",
-                                              "read_delay",
-                                              "log_interval",
-                                              "tensorboard",
-                                              "statistics_interval",
-                                              "rank_timeout",
-                                              "checkpoint_interval",
-                                              "recompute",
-                                              "shard_optimizer",
-                                              "keep_checkpoints",
-                                              "allreduce_bucket"};
+    static const char *const unimportant[] = {
+        "seed",       "residual",        "n_streams",           "stream_expand",   "stream_reduce",
+        "read_delay", "log_interval",    "statistics_interval", "rank_timeout",    "checkpoint_interval",
+        "recompute",  "shard_optimizer", "keep_checkpoints",    "allreduce_bucket"};
     static const char *const noted[] = {"learning_rate", "min_lr",          "dtype",        "device",
                                         "gemm",          "allreduce_dtype", "eval_interval"};
     return is_listed(name, unimportant, COUNT(unimportant)) ||

@@ -10,7 +10,7 @@ static struct program program = {
     .info.name = "hc_train",
     .info.summary =
         "Trains a GPT with plain residual connections or hyper-connections (--residual; --list-residuals describes "
-        "them) on token files, on any OpenCL device. Checkpoints, metrics.jsonl and TensorBoard events go to "
+        "them) on token files, on any OpenCL device. Checkpoints and metrics.jsonl go to "
         "--out-dir; Ctrl-C saves a checkpoint and stops. Under mpirun the ranks share every batch.",
     .info.usage = "--data-dir DIR --out-dir DIR [--config FILE]... [OPTIONS]",
     .info.examples =

@@ -18,7 +18,7 @@ from plan import fail, meaning, number_text, printable, read_file, read_lines, w
 LOG = "train.log"  # what hc_train prints, in the folder of its run
 RECORD = "sweep.conf"  # the settings that hc_sweep gave it
 REFUSED = 2  # hc_train's exit status for a value outside its option's range
-FREE = {"log_interval", "keep_checkpoints", "tensorboard"}  # settings that may change between runs of a table
+FREE = {"log_interval", "keep_checkpoints"}  # settings that may change between runs of a table
 
 
 class Run(NamedTuple):

@@ -1,5 +1,4 @@
 #include "src/training/run_folder.h"
-#include "runtime/files/event_file.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/training/run_log.h"
@@ -65,7 +64,7 @@ static struct path entry(const void *folder, const char *name) {
     return path_of("%s/%s", (const char *)folder, name);
 }
 
-/* Settings and event files alone make no run; settings.conf is written anew anyway. */
+/* Settings alone make no run; settings.conf is written anew anyway. */
 static int refuse_run(void *folder, const char *name) {
     const struct path path = entry(folder, name);
     struct stat status;
@@ -86,7 +85,7 @@ static int refuse_run(void *folder, const char *name) {
 /* Refuses links that a run would write to or replace. */
 static int refuse_link(void *folder, const char *name) {
     const bool written = is_record(name) || strcmp(name, RUN_SETTINGS) == 0 || strcmp(name, RUN_TRACE) == 0 ||
-                         strcmp(name, CHECKPOINT_BEST) == 0 || strcmp(name, RUN_VALIDATION) == 0;
+                         strcmp(name, CHECKPOINT_BEST) == 0;
     return written && files_is_link(entry(folder, name).text)
                ? error_set("%s/%s is a symbolic link, and what it leads to would be written over: put the file or "
                            "folder itself there, or remove the link",
@@ -106,22 +105,12 @@ static int remove_file(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
 }
 
-static int remove_events(void *folder, const char *name) {
-    return event_file_is_name(name) ? remove_file(entry(folder, name).text) : 0;
-}
-
-/* Links go, what they lead to stays. The folder of validation's events goes unless something else is in it. */
+/* Links go, what they lead to stays. */
 static int remove_entry(void *folder, const char *name) {
     struct path path = entry(folder, name);
     struct stat status;
     const bool is_folder = lstat(path.text, &status) == 0 && S_ISDIR(status.st_mode);
-    if (is_folder && strcmp(name, RUN_VALIDATION) == 0) {
-        const int result = files_each(path.text, remove_events, path.text);
-        return result || rmdir(path.text) == 0 || errno == ENOTEMPTY || errno == EEXIST
-                   ? result
-                   : error_set_errno("cannot remove %s", path.text);
-    }
-    if (!is_checkpoint(name) && !is_record(name) && !event_file_is_name(name)) {
+    if (!is_checkpoint(name) && !is_record(name)) {
         return 0;
     }
     return is_folder ? checkpoint_remove(path.text) : remove_file(path.text);

@@ -3,10 +3,8 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MOST_LOG_BYTES ((size_t)1 << 36) /* of an earlier process: far more than a run writes */
 
@@ -86,30 +84,11 @@ static int open_lines(const char *out_dir, const char *name, bool makes, const s
     return status;
 }
 
-/* TensorBoard draws a chart for each tag, with a line for each folder: validation's losses have the tag of
- * training's, "loss", in a folder of their own. */
-static int open_events(struct run_log *log, const char *out_dir, const struct train_settings *settings,
-                       const struct training_state *state) {
-    const struct path folder = path_of("%s/" RUN_VALIDATION, out_dir);
-    char *lines = options_text(settings->specs, settings->spec_count);
-    const bool goes_on = settings->resumes;
-    const int result = files_make_folder(folder.text) || event_file_create(out_dir, &log->events) ||
-                               event_file_create(folder.text, &log->validation) ||
-                               (goes_on && (event_file_restart(log->events, state->iteration) ||
-                                            event_file_restart(log->validation, state->evaluated_at + 1))) ||
-                               event_file_add_settings(log->events, state->iteration, lines)
-                           ? -1
-                           : 0;
-    free(lines);
-    return result;
-}
-
 int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
                  const struct training_state *state) {
     memset(log, 0, sizeof *log);
     if (open_lines(out_dir, RUN_LOG_METRICS, true, state, &log->metrics) ||
-        open_lines(out_dir, RUN_LOG_STATISTICS, settings->statistics_interval > 0, state, &log->statistics) ||
-        (settings->tensorboard && open_events(log, out_dir, settings, state))) {
+        open_lines(out_dir, RUN_LOG_STATISTICS, settings->statistics_interval > 0, state, &log->statistics)) {
         run_log_close(log);
         return -1;
     }
@@ -119,8 +98,6 @@ int run_log_open(struct run_log *log, const char *out_dir, const struct train_se
 int run_log_close(struct run_log *log) {
     int failed = log->metrics && fclose(log->metrics) != 0;
     failed |= log->statistics && fclose(log->statistics) != 0;
-    failed |= event_file_close(log->events) != 0;
-    failed |= event_file_close(log->validation) != 0;
     memset(log, 0, sizeof *log);
     return failed ? error_set("cannot finish the run's log files") : 0;
 }
@@ -137,16 +114,6 @@ static int write_line(FILE *file, json_t *json) {
     return files_flush(file, "to the run's metrics file") || status ? -1 : 0;
 }
 
-/* To one of the log's two event files, which is NULL without TensorBoard. */
-static int add_events(struct event_file *events, int64_t iteration, const struct event_scalar *scalars,
-                      size_t count) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return events
-               ? event_file_add(events, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, iteration, scalars, count)
-               : 0;
-}
-
 int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
     json_t *json =
         json_pack("{s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "iter", (json_int_t)metrics->iteration, "loss",
@@ -158,52 +125,21 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
         json_object_set_new(json, "loss_scale", json_integer((json_int_t)metrics->loss_scale)); /* a power of 2 */
         json_object_set_new(json, "skipped", json_integer((json_int_t)metrics->skipped));
     }
-    const struct event_scalar scalars[] = {
-        {"loss", (float)metrics->loss},
-        {"train/learning_rate", (float)metrics->rate},
-        {"train/gradient_norm", (float)metrics->gradient_norm},
-        {"speed/tokens_per_second", (float)metrics->tokens_per_second},
-        {"speed/mfu", (float)metrics->utilisation},
-    };
-    const size_t first = isfinite(metrics->loss) ? 0 : 1;
-    return write_line(log->metrics, json) ||
-                   add_events(log->events, metrics->iteration, scalars + first, COUNT(scalars) - first)
-               ? -1
-               : 0;
+    return write_line(log->metrics, json);
 }
 
 int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics) {
     json_t *json = json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)metrics->iteration, "train_loss",
                              json_file_real(metrics->train_loss), "val_loss", json_file_real(metrics->val_loss),
                              "time", json_file_real(metrics->seconds));
-    const struct event_scalar scalars[] = {{"loss", (float)metrics->val_loss},
-                                           {"evaluation/train_loss", (float)metrics->train_loss}};
     for (size_t i = 0; i < metrics->parts; i++) {
         char name[40];
         snprintf(name, sizeof name, "val_loss_%zu", i + 1);
         json_object_set_new(json, name, json_file_real(metrics->part_losses[i]));
     }
-    return write_line(log->metrics, json) || add_events(log->validation, metrics->iteration, scalars, 2) ? -1 : 0;
+    return write_line(log->metrics, json);
 }
 
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration) {
-    const struct h_tally *each = &statistics->each, *product = &statistics->tallies[statistics->sublayers];
-    const struct event_scalar scalars[] = {
-        {"h_res/row_maximum_median", (float)statistics->row_maximum_median},
-        {"h_res/row_maximum_p10", (float)statistics->row_maximum_p10},
-        {"h_res/row_maximum_p90", (float)statistics->row_maximum_p90},
-        {"h_res/diagonal_fraction", (float)(each->diagonal / each->matrices)},
-        {"h_res/smallest_entry", (float)each->entry.minimum},
-        {"h_res/spectral_norm_maximum", (float)each->norm.maximum},
-        {"h_res/composite_norm_maximum", (float)product->norm.maximum},
-        {"h_res/identity_distance", (float)h_tally_mean(each, H_DISTANCE)},
-        {"h_res/composite_second_singular_value", (float)h_tally_mean(product, H_PRODUCT_SECOND)},
-        {"streams/cosine", (float)h_tally_mean(each, H_COSINE)},
-        {"streams/largest_share", (float)h_tally_mean(each, H_LARGEST_SHARE)},
-        {"streams/effective_rank", (float)h_tally_mean(each, H_EFFECTIVE_RANK)},
-    };
-    return write_line(log->statistics, h_measurement_line(statistics, iteration)) ||
-                   add_events(log->events, iteration, scalars, COUNT(scalars))
-               ? -1
-               : 0;
+    return write_line(log->statistics, h_measurement_line(statistics, iteration));
 }

@@ -1,7 +1,6 @@
-/* What a run leaves beside its checkpoints: metrics.jsonl, h_statistics.jsonl, TensorBoard events. */
+/* What a run leaves beside its checkpoints: metrics.jsonl and h_statistics.jsonl. */
 #pragma once
 
-#include "runtime/files/event_file.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/measuring/h_measurement.h"
 #include "src/training/train.h"
@@ -13,14 +12,12 @@
 #define RUN_LOG_STATISTICS "h_statistics.jsonl"
 #define RUN_SETTINGS       "settings.conf"
 #define RUN_TRACE          "trace.json"
-#define RUN_VALIDATION     "val" /* folder of validation's events */
 
 /* How the line of settings.conf begins that has the device's name. */
 #define RUN_DEVICE_COMMENT "# device: "
 
 struct run_log {
-    FILE *metrics, *statistics;             /* statistics: NULL without */
-    struct event_file *events, *validation; /* TensorBoard's, of the run and of its validation; NULL without */
+    FILE *metrics, *statistics; /* statistics: NULL without */
 };
 
 struct step_metrics {

@@ -35,7 +35,7 @@ struct train_settings {
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;
     char *fit; /* memory for which plan_only chooses settings; NULL: those that are given */
-    bool tensorboard, plan_only, compile_only, list_residuals, start_over, accept_new_data;
+    bool plan_only, compile_only, list_residuals, start_over, accept_new_data;
     char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
     int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
     bool extended;                   /* a resumed run is given more max_iters than it had */

@@ -22,8 +22,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
              "folder with train.bin, val.bin and meta.json (hc_prepare), or with llm.c's token shards; or a "
              "mixture of folders of one vocabulary, FOLDER:WEIGHT,FOLDER:WEIGHT,..., of which each sequence "
              "takes one by the weights"),
-        PROCESS_TEXT("out_dir", &settings->out_dir, "out",
-                     "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
+        PROCESS_TEXT("out_dir", &settings->out_dir, "out", "run directory: checkpoints and metrics.jsonl"),
         TEXT("init_from", &settings->init_from, "scratch",
              "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a "
              "GPT-2, Llama, Qwen2 or Qwen3 as Hugging Face's transformers saves it. A plain model (rc) goes on "
@@ -78,7 +77,6 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("statistics_interval", &settings->statistics_interval, "0", 0, 1e12,
             "iterations between lines of h_statistics.jsonl, the observations of H_res, and at the last; 0 for "
             "none"),
-        BOOL("tensorboard", &settings->tensorboard, "true", "write TensorBoard event files"),
         PROCESS_BOOL("plan_only", &settings->plan_only, "print parameters and memory, and stop"),
         PROCESS_TEXT(
             "fit", &settings->fit, NULL,

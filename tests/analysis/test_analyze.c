@@ -99,7 +99,7 @@ UNIT_TEST_BETWEEN(NULL, repeats_are_of_one_kind, clean) {
     static const struct {
         const char *name, *settings;
         int kind;
-    } runs[] = {{"a", "# Data\nseed = 1\nresidual = \"shc\"\neval_interval = 100\ntensorboard = true\n", 0},
+    } runs[] = {{"a", "# Data\nseed = 1\nresidual = \"shc\"\neval_interval = 100\n", 0},
                 {"b", "# Data\nseed = 1\nresidual = \"rc\"\n", 1},
                 {"c", "seed = 2\nresidual = \"shc\"\neval_interval = 50\nstatistics_interval = 10\nbroken line\n",
                  0},

@@ -9,7 +9,7 @@ from pathlib import Path
 import hctrain
 
 SETTINGS = {"residual": "mhc", "n_streams": 2, "n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 48, "batch_size": 4, "gradient_accumulation_steps": 2,
-            "max_iters": 12, "warmup_iters": 2, "learning_rate": 3e-2, "eval_interval": 5, "eval_iters": 2, "tensorboard": False, "device": "pocl"}
+            "max_iters": 12, "warmup_iters": 2, "learning_rate": 3e-2, "eval_interval": 5, "eval_iters": 2, "device": "pocl"}
 TIMEOUT = 120  # seconds until something counts as hung, also on a busy machine
 ODD_NAME = os.fsdecode(b'da"ta \\ \xff #')  # of the folder of token files
 # for mpirun as root and with more ranks than cores

@@ -22,8 +22,7 @@ static const char tiny[] = "device = pocl\n"
                            "warmup_iters = 2\n"
                            "lr_decay_iters = 20\n"
                            "eval_iters = 0\n"
-                           "checkpoint_interval = 10\n"
-                           "tensorboard = false\n";
+                           "checkpoint_interval = 10\n";
 
 int corpus_make(const char *programs) {
     static const char *const words[8] = {"the", "cat", "sat", "on", "a", "mat", "and", "ran"};

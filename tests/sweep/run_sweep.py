@@ -22,7 +22,7 @@ def main():
         command = [build / "hc_sweep", "--data-dir", folder / "data", "--out", folder / "out", "--vary", "learning_rate=1e-2,10", "--weight-decay", "10", "--seeds", "1,2",
                    "--jobs", "2", "--device", "pocl", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "48", "--batch-size", "4",
                    "--gradient-accumulation-steps", "1", "--max-iters", "400", "--eval-interval", "400", "--eval-iters", "1", "--eval-batches", "sampled",
-                   "--residual", "rc", "--no-tensorboard"]
+                   "--residual", "rc"]
         log = folder / "out" / "learning_rate=1e-2,seed=1" / "metrics.jsonl"
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         until = time.monotonic() + 600

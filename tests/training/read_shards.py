@@ -79,7 +79,7 @@ def main():
         def train(out, *more, ranks=1):
             launcher = [*mpirun, "-np", ranks] if ranks > 1 else []
             return run([*launcher, build / "hc_train"], *SHAPE, *OPTIMIZER, "--data-dir", folder / "data", "--out-dir", folder / out, "--batch-size", ROWS,
-                       "--gradient-accumulation-steps", MICRO, "--train-batches", "sequential", "--eval-iters", 0, "--no-tensorboard", *more)
+                       "--gradient-accumulation-steps", MICRO, "--train-batches", "sequential", "--eval-iters", 0, *more)
 
         train("start", "--max-iters", "0")
         run([build / "hc_probe"], "--train", "--checkpoint", folder / "start/ckpt-0", "--batch", folder / "batches", "--out", folder / "probe", "--device",

@@ -18,7 +18,7 @@ BUILD, MPIRUN = sys.argv[1], sys.argv[2:]
 PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "python")
 CONTEXT = 32
 MODEL = ["--device", "pocl", "--residual", "rc", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", str(CONTEXT), "--dtype", "fp32",
-         "--eval-iters", "3", "--warmup-iters", "2", "--no-tensorboard", "--train-batches", "documents"]
+         "--eval-iters", "3", "--warmup-iters", "2", "--train-batches", "documents"]
 
 
 def call(*command, fails=None):

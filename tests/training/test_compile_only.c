@@ -52,8 +52,7 @@ RUN_TEST(nothing_is_left_to_compile) {
 /* hc_train without a config file, so that all settings of the model are the folder's or these. */
 #define TRAIN_FROM(folder, run, ...)                                                                               \
     CHILD_RUN(TRAIN_PROGRAM, "--data-dir", scratch_path("data"), "--init-from", scratch_path(folder), "--out-dir", \
-              scratch_path(run), "--max-iters", "1", "--batch-size", "4", "--eval-iters", "1", "--no-tensorboard", \
-              ##__VA_ARGS__)
+              scratch_path(run), "--max-iters", "1", "--batch-size", "4", "--eval-iters", "1", ##__VA_ARGS__)
 
 /* A run that begins with the checkpoint of another one has that one's model, also with another connection. */
 RUN_TEST(model_is_that_of_the_folder) {

@@ -516,7 +516,7 @@ UNIT_TEST(settings_that_contradict_the_checkpoint_are_refused) {
 /* Every interval, and at the last iteration, where a run is looked at first. */
 UNIT_TEST(statistics_are_a_line_each) {
     static const json_int_t iterations[] = {0, 3, 6, 7};
-    assert_done(TRAIN("observed", "--max-iters", "8", "--statistics-interval", "3", "--tensorboard"));
+    assert_done(TRAIN("observed", "--max-iters", "8", "--statistics-interval", "3"));
     json_error_t error;
     FILE *file = fopen(scratch_path("observed/h_statistics.jsonl"), "r");
     assert_non_null(file);
@@ -527,8 +527,7 @@ UNIT_TEST(statistics_are_a_line_each) {
         json_decref(line);
     }
     fclose(file);
-    assert_int_equal(scratch_entries(scratch_path("observed")),
-                     6); /* two are of TensorBoard: its file, and a folder */
+    assert_int_equal(scratch_entries(scratch_path("observed")), 4);
 }
 
 /* The device of the run above, for reports; a resumed run writes it anew. */

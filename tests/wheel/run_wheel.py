@@ -21,7 +21,7 @@ import small_runs  # noqa: E402
 SKIPPED = 77
 TOOLS = [folder for folder in (Path("/usr/local/lib/wheel-tools"), Path.home() / ".local/lib/wheel-tools") if (folder / "bin/auditwheel").exists()]
 SMALL = ["--config", "configs/tiny.conf", "--data-dir", "data", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "48", "--batch-size", "4",
-         "--gradient-accumulation-steps", "2", "--max-iters", "4", "--eval-iters", "1", "--no-tensorboard", "--device", "pocl"]
+         "--gradient-accumulation-steps", "2", "--max-iters", "4", "--eval-iters", "1", "--device", "pocl"]
 
 
 def output(command: list, **more) -> str:
