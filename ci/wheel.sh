@@ -54,10 +54,8 @@ for library in hctrain.libs/*.so*; do
     [ -f "/usr/share/doc/$debian/copyright" ] || fail "which licence has $name? No package of Debian has it"
     cp "/usr/share/doc/$debian/copyright" "$licences/$debian.txt"
 done
-# Manual pages and completion go where man and bash look for those of an environment's programs.
-shared=$(echo hctrain-*.dist-info | sed 's/dist-info$/data/')/data/share
-mkdir -p "$shared" "$output"
-mv hctrain/share/man hctrain/share/bash-completion "$shared"
+rm -rf hctrain/share/man
+mkdir -p "$output"
 rm -f "$output"/hctrain-*.whl
 cd "$work"
 wheel pack -d "$work" "$work/unpacked"/hctrain-* >"$work/log"

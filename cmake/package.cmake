@@ -1,22 +1,20 @@
-# What `cmake --install` and `cpack` put beside the programs: manual pages and completion, which the programs write themselves, configs,
-# scripts for data, documents. Needs the list `programs`.
+# What `cmake --install` and `cpack` put beside the programs: configs, scripts for data, documents, and manual pages if help2man is there to
+# make them of --help. Needs the list `programs`.
 
-# They run on the machine that builds, so not where that builds for another.
-if(NOT CMAKE_CROSSCOMPILING)
+find_program(HELP2MAN help2man)
+if(HELP2MAN AND NOT CMAKE_CROSSCOMPILING) # it runs the programs
   set(pages ${PROJECT_BINARY_DIR}/pages)
+  file(MAKE_DIRECTORY ${pages})
   foreach(name IN LISTS programs)
     add_custom_command(
-      OUTPUT ${pages}/${name}.1 ${pages}/${name}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
-      COMMAND ${name} --help=man > ${pages}/${name}.1
-      COMMAND ${name} --help=bash > ${pages}/${name}
+      OUTPUT ${pages}/${name}.1
+      COMMAND ${HELP2MAN} --no-info --no-discard-stderr --source=hctrain --output=${pages}/${name}.1 $<TARGET_FILE:${name}>
       DEPENDS ${name}
       VERBATIM)
     list(APPEND page_files ${pages}/${name}.1)
-    install(FILES ${pages}/${name}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-    install(FILES ${pages}/${name} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
   endforeach()
   add_custom_target(pages ALL DEPENDS ${page_files})
+  install(FILES ${page_files} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
 set(shared ${CMAKE_INSTALL_DATADIR}/hctrain)

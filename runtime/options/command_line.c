@@ -66,9 +66,6 @@ static enum options_result take_option(struct options_given *line, char *const *
     if (spec == NULL && !config && !asks) {
         return refuse_name(line, argument, length);
     }
-    if (help && value != NULL && (strcmp(value, "man") == 0 || strcmp(value, "bash") == 0)) {
-        return *value == 'm' ? OPTIONS_MAN : OPTIONS_BASH;
-    }
     if (value != NULL && (asks || negated)) {
         return error_set("%.*s takes no value", (int)length + 2, argument);
     }

@@ -75,9 +75,7 @@ struct options_given;
 enum options_result {
     OPTIONS_OK,
     OPTIONS_HELP,       /* --help and */
-    OPTIONS_VERSION,    /* --version are for options_answer, and so are */
-    OPTIONS_MAN,        /* --help=man, */
-    OPTIONS_BASH,       /* and --help=bash */
+    OPTIONS_VERSION,    /* --version are for options_answer */
     OPTIONS_WRONG = -1, /* the error text is set: print it and exit 2 */
 };
 
@@ -100,8 +98,7 @@ int options_apply_given(const struct options_given *given);
  * which \" \\ \n \r \t \xHH have their meaning in C and # begins no comment. */
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes);
 
-/* Prints to stdout the answer to OPTIONS_HELP, OPTIONS_VERSION and the others; --help=man is a manual page,
- * --help=bash a completion file for bash. */
+/* Prints to stdout the answer to OPTIONS_HELP or OPTIONS_VERSION. */
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program);
 

@@ -50,7 +50,6 @@ def check_libraries(venv: Path) -> None:
     (package / "scipy_openblas32").symlink_to(blas)
     text = output([venv / "bin/hc_train", "--version"])
     assert f": {blas.resolve()}/lib/libscipy_openblas.so\n" in text, text
-    assert (venv / "share/man/man1/hc_train.1").is_file()
     licences = {path.name for path in package.glob("hctrain-*.dist-info/licenses/*")}
     bundled = [path.name for path in (package / "hctrain.libs").iterdir()]
     assert "LICENSE" in licences and len(licences) == len(bundled) + 1, (licences, bundled)
