@@ -315,11 +315,11 @@ def s2hc():
     rows = []
     for choice in losses:
         residual, _, changed = choice.partition("+")
-        against = [interval(values[choice], values[residual]) if changed else "" for values in (losses, distances)]
+        against = [interval(values[choice], values.get(residual, {})) if changed else "" for values in (losses, distances)]
         means = [statistics.fmean(values[choice].values()) for values in (losses, medians, distances)]
         rows.append([f"`{residual}`", SETTINGS.get(changed, "the code's"), len(losses[choice]), f"{means[0]:.4f}", against[0], f"{means[1]:.3f}", f"{means[2]:.3f}",
                      against[1]])
-    return table(["connection", "setting", "seeds", "loss", "to the text's", "median row maximum", "distance from the identity", "to the text's"], rows, "---:", 2)
+    return table(["connection", "setting", "seeds", "loss", "loss, to the text's", "median row maximum", "distance from the identity", "distance, to the text's"], rows, "---:", 2)
 
 
 def main():

@@ -29,7 +29,7 @@ package=$work/source/src/python/hctrain
 cd "$root"
 mkdir -p "${package%/*}"
 cp -r src/python/hctrain "$package"
-rm -rf "$package/__pycache__"
+find "$package" -name __pycache__ -prune -exec rm -rf {} +
 cp pyproject.toml CMakeLists.txt README.md LICENSE "$work/source"
 cmake --install "$build" --prefix "$package" --strip >"$work/log" || fail "build/ is not complete; ci/build.sh builds it: $(tail -n 3 "$work/log")"
 python -m pip wheel -q --no-deps --no-index --no-build-isolation -C wheel.cmake=false -C wheel.platlib=true -w "$work/plain" "$work/source"

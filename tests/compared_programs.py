@@ -18,6 +18,7 @@ def load_file_as(name, path):
 
 
 def off_by(ours, theirs):
+    assert ours.isfinite().all() and theirs.isfinite().all()
     return (ours - theirs).abs().max().item() / theirs.abs().max().item()
 
 
@@ -25,6 +26,7 @@ def gradients_off_by(ours, theirs):
     """Some are small differences of large numbers, or zero in exact arithmetic: a hundredth of the norm of all is the least that differences
     are compared with."""
     assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
+    assert all(tensor.isfinite().all() for tensor in (*ours.values(), *theirs.values()))
     whole = torch.stack([tensor.norm() for tensor in theirs.values()]).norm()
     return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-2 * whole)).item() for name in ours)
 

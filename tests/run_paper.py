@@ -262,6 +262,17 @@ def tiny_s2hc(build, folder):
     expect(len(list(out.glob("runs/*/*/ckpt-30"))), 6)
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     expect([line for line in done.stdout.splitlines() if line.startswith("$ ")], [])
+    text = folder / "web"
+    text.mkdir()
+    for name in ("a.jsonl", "tokenizer.json"):
+        (text / name).touch()
+    words = [sys.executable, PAPER, "--paper", "s2hc", "--scale", "paper", "--dry-run", "--programs", build, "--data", f"fineweb_edu={text}"]
+    done = subprocess.run([*words, "--only", "table1"], check=True, stdout=subprocess.PIPE, text=True)
+    prepare = next(line for line in done.stdout.splitlines() if "/hc_prepare" in line)
+    expect(prepare.endswith(f"--out {shlex.quote(str(Path('out/s2hc-paper').resolve() / 'data/fineweb_edu'))} {shlex.quote(str(text / 'a.jsonl'))}"), True)
+    expect_in("--no-h-res-transposed --seed 42 ", done.stdout)
+    (text / "tokenizer.json").unlink()
+    expect_in("has no tokenizer.json: put Qwen3's beside the JSON lines", subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
     done = subprocess.run([*words, "--models", "M"], capture_output=True, text=True)
     expect((done.returncode, "M is not among Qwen3-0.6B" in done.stderr), (2, True))
 

@@ -46,12 +46,13 @@ class Paper(NamedTuple):
     corpora: dict  # name: its folder in data/corpus/
     variants: tuple
     baseline: str  # the model of which the identity is trained, too
+    seed: int
 
 
 PAPERS = {"first": Paper(PARTS, {"M": "M.conf", "L": "L.conf"}, {"openwebtext": "openwebtext", "fineweb_edu": "fineweb_edu"},
-                         ("rc", "hc", "mhc", "mhc_lite", "shc"), "M"),
+                         ("rc", "hc", "mhc", "mhc_lite", "shc"), "M", 1337),
           "s2hc": Paper(("costs", "table1", "h_res"), {"Qwen3-0.6B": "s2hc_qwen3_0.6B.conf"}, {"fineweb_edu": "fineweb_edu_qwen3"},
-                        ("rc", "hc", "mhc", "mhc_lite", "krom", "shc"), "")}
+                        ("rc", "hc", "mhc", "mhc_lite", "krom", "shc"), "", 42)}
 
 
 class Scale(NamedTuple):
@@ -183,7 +184,7 @@ class Work:
     def texts(self, corpus):
         if self.options.scale == "tiny":
             return [self.source(corpus) / "text.txt"]
-        return sorted(path for path in self.source(corpus).glob("*") if path.name.endswith(TEXTS))
+        return sorted(path for path in self.source(corpus).glob("*") if path.name.endswith(TEXTS) and path.name != "tokenizer.json")
 
     def documents(self, name):
         """The files of one of the five corpora that perplexity is of."""
@@ -198,8 +199,11 @@ class Work:
         needs = {"table1", "h_res"} & set(self.options.only)
         for corpus in self.options.corpora if needs else []:
             if not (self.data(corpus) / "train.bin").exists() and not self.texts(corpus):
-                made = f"data/{corpus}/prepare.sh makes it, or give" if self.options.paper == "first" else "prepare it with Qwen3's tokenizer.json, or give"
-                lines.append(f"{self.source(corpus)} has neither train.bin nor JSON lines: {made} --data {corpus}=DIR")
+                made = f"data/{corpus}/prepare.sh makes it" if self.options.paper == "first" else "docs/reproduce.md has the commands that make it"
+                lines.append(f"{self.source(corpus)} has neither train.bin nor JSON lines: {made}, or give --data {corpus}=DIR")
+            elif self.texts(corpus) and self.options.paper == "s2hc" and not (self.source(corpus) / "tokenizer.json").exists() \
+                    and not (self.data(corpus) / "train.bin").exists():
+                lines.append(f"{self.source(corpus)} has no tokenizer.json: put Qwen3's beside the JSON lines")
         if "table2" in self.options.only:
             lines += [f"{self.options.paloma}/{PALOMA[name]}/test has no JSON lines: give --paloma DIR" for name in PALOMA if not self.documents(name)]
         return lines
@@ -376,9 +380,6 @@ def several(choices):
 class Data(argparse.Action):
     def __call__(self, parser, options, text, name=None):
         corpus, _, folder = text.partition("=")
-        corpora = PAPERS[options.paper].corpora
-        if corpus not in corpora or not folder:
-            parser.error(f"--data {text}: give {' or '.join(f'{corpus}=DIR' for corpus in corpora)}")
         options.data = {**options.data, corpus: folder}
 
 
@@ -386,7 +387,7 @@ def parse(arguments):
     which = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     which.add_argument("--paper", choices=PAPERS, default="first", help="its first version, or what s2HC's public code trains (first)")
     paper = PAPERS[which.parse_known_args(arguments)[0].paper]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[which])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[which], allow_abbrev=False)
     parser.add_argument("--scale", choices=("tiny", "paper"), required=True)
     parser.add_argument("--out", type=Path, help="folder of runs, results and report.md (out/paper-SCALE, out/s2hc-SCALE)")
     for name, choices in (("only", paper.parts), ("models", tuple(paper.models)), ("corpora", tuple(paper.corpora)), ("variants", paper.variants)):
@@ -395,12 +396,12 @@ def parse(arguments):
     parser.add_argument("--launcher", type=shlex.split, default=[], metavar="WORDS",
                         help='what starts the processes instead, e.g. "srun -n 16" or "mpirun --host a:8,b:8 -np 16"')
     parser.add_argument("--device", default="auto", help="as hc_train's --device (auto)")
-    parser.add_argument("--seed", type=int, default=1337, help="of every run (1337)")
+    parser.add_argument("--seed", type=int, default=paper.seed, help=f"of every run ({paper.seed})")
     parser.add_argument("--micro-batch", type=int, default=0, metavar="N", help="sequences at a time on each device, where memory is short: iterations "
                         "keep their number of sequences")
     parser.add_argument("--data", action=Data, default={}, metavar="CORPUS=DIR",
                         help="its token files, or JSON lines that hc_prepare makes them of, with --paper s2hc beside Qwen3's tokenizer.json "
-                        "(data/corpus/CORPUS)")
+                        "(data/corpus/CORPUS, or data/corpus/fineweb_edu_qwen3)")
     parser.add_argument("--paloma", type=Path, default=Path("data/corpus/paloma"), metavar="DIR", help="Paloma's data (data/corpus/paloma)")
     parser.add_argument("--programs", type=Path, metavar="DIR", help="folder of hc_train and the others (build/, or where the PATH has them)")
     parser.add_argument("--keep-going", action="store_true", help="go on with other runs when one fails")
@@ -410,6 +411,9 @@ def parse(arguments):
     options = parser.parse_args(arguments[:end])
     if options.ranks < 1 or options.micro_batch < 0:
         parser.error("--ranks and --micro-batch are numbers of at least 1")
+    for corpus, folder in options.data.items():
+        if corpus not in paper.corpora or not folder:
+            parser.error(f"--data {corpus}={folder}: give {' or '.join(f'{name}=DIR' for name in paper.corpora)}")
     not_of_parts = ("scale", "out", "only", "report", "dry_run")  # what report.command() adds itself, and what would keep it from running
     changed = {name: value for name, value in vars(options).items() if name not in not_of_parts and value != parser.get_default(name)}
     options.out = options.out or Path(f"out/{'paper' if options.paper == 'first' else options.paper}-{options.scale}")

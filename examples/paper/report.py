@@ -295,7 +295,8 @@ def h_res_alone(work):
             for variant, run in analysed(work, model, corpus).items():
                 h = of_checkpoint(run)
                 if h:
-                    rows.append([NAMES[variant], f"{least_median(run, None):.3f}", f"{h['identity_distance']:.3f}", f"{h['negative_fraction']:.3f}"])
+                    median = least_median(run, None)  # None: the run has no statistics
+                    rows.append([NAMES[variant], "" if median is None else f"{median:.3f}", f"{h['identity_distance']:.3f}", f"{h['negative_fraction']:.3f}"])
             lines += [page_of(work, model, corpus) + "\n",
                       table(["", "least median of row maxima in training", "distance from the identity", "negative entries"], rows) if rows else MISSING]
     return lines
@@ -345,7 +346,7 @@ def costs(work):
     count = len(work.paper.models) * len(work.paper.corpora) * len(work.paper.variants)
     rows.append([f"{count} runs" + (f" and the identity baseline of {work.paper.baseline}" if work.paper.baseline else "")] + [f"{total:.0f}" if math.isfinite(total) else MISSING for total in totals.values()])
     heads = ["hours of a run"] + [f"{count} x {device}" for device, count in DEVICES.items()]
-    return ["Training of the paper's models by the roofline of data sheets (hc_bench --roofline), in bf16 and four streams. They are predictions "
+    return ["Training of these models by the roofline of data sheets (hc_bench --roofline), in bf16 and four streams. They are predictions "
             "(docs/notes/gpu.md), and leave out evaluations and what several devices say to each other.\n", table(heads, rows)]
 
 
@@ -359,8 +360,9 @@ def first_line(work):
     if work.options.scale == "tiny":
         return ("**These losses cannot be compared with the paper's: they are of tiny models that saw tiny Shakespeare for "
                 f"{next(iter(work.iterations.values()))} iterations. This run shows that everything works, and nothing else.**")
-    runs = "The paper's runs" if work.options.paper == "first" else "What s2HC's public code trains,"
-    return f"**{runs} by hctrain, with seed {work.options.seed} and one run for each number, as in the paper.**"
+    if work.options.paper == "s2hc":
+        return f"**The runs of s2HC's public code by hctrain, with seed {work.options.seed} and one run for each number.**"
+    return f"**The paper's runs by hctrain, with seed {work.options.seed} and one run for each number, as in the paper.**"
 
 
 def write(work):

@@ -21,7 +21,8 @@ BLANKS = " \t\r\v\f"
 
 def printable(text):
     """The text with control characters as \\xHH, so that no name or log writes to the terminal as it likes."""
-    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in one.encode(errors="surrogateescape")) for one in str(text))
+    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in one.encode(errors="surrogateescape" if "\udc80" <= one <= "\udcff" else "surrogatepass"))
+                   for one in str(text))
 
 
 def fail(text, status=1):

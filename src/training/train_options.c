@@ -123,17 +123,19 @@ enum { MOST_SETTINGS_BYTES = 1 << 20 };
 static int apply_state(struct option_table *table, const char *folder, bool has_file) {
     struct training_state state;
     char *text = NULL;
-    int result = checkpoint_read_state(folder, &state, &text);
-    if (result == 0) {
-        result = *text || has_file
-                     ? options_apply_text(table->rows, table->count,
-                                          path_of("%s/state.json: settings", folder).text, text, strlen(text))
-                     : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
+    if (checkpoint_read_state(folder, &state, &text)) {
+        free(text);
+        return error_prefix(
+            "cannot resume from %s (the checkpoint before it is resumed when that folder is removed)", folder);
     }
+    const int result = *text || has_file
+                           ? options_apply_text(table->rows, table->count,
+                                                path_of("%s/state.json: settings", folder).text, text, strlen(text))
+                           : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
     free(text);
-    return result ? error_prefix(
-                        "cannot resume from %s (the checkpoint before it is resumed when that folder is removed)",
-                        folder)
+    return result ? error_prefix("cannot resume from %s, which another version of hctrain has saved (--init-from "
+                                 "with that folder begins a new run with its weights)",
+                                 folder)
                   : 0;
 }
 

@@ -61,20 +61,26 @@ def rotation(angles):
     return basis @ np.linalg.solve(np.eye(N - 1) + skew, np.eye(N - 1) - skew)
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
 def mixes(kind, p, streams):
-    """What the branch reads with, and the matrix that mixes the streams [B, T, n, C], by the formulas of the public code, in double."""
+    """What the branch reads with, the matrix that mixes the streams [B, T, n, C], and what writes to them, by the formulas of the public code, in
+    double."""
     p = {name: array.astype(float) for name, array in p.items()}
     x = streams.astype(float) if kind == "hc" else streams.astype(float).reshape(*streams.shape[:2], ROW)
     z = x / np.linalg.norm(x, axis=-1, keepdims=True) * np.sqrt(x.shape[-1]) * (p["norm.gamma"] + 1)
     if kind == "hc":
         alpha = np.tanh(z @ p["dynamic_alpha_fn"]) * p["dynamic_alpha_scale"] + p["static_alpha"]
-        return alpha[..., 0], alpha[..., 1:].swapaxes(-1, -2)
+        return alpha[..., 0], alpha[..., 1:].swapaxes(-1, -2), np.tanh(z @ p["dynamic_beta_fn"]) * p["dynamic_beta_scale"] + p["static_beta"]
+    post = 2 * sigmoid(p["h_post_scale"] * (z @ (p["to_beta.weight"].T if kind == "shc" else p["dynamic_beta_fn"])) + p["static_beta"])
     if kind == "shc":
         pre = p["pre_branch_scale"] * (z @ p["to_alpha_pre.weight"].T) + p["static_alpha_pre"][:, 0]
         dynamic, fixed = np.split(z @ p["to_alpha_residual.weight"].T, (3, 6), -1), np.split(p["static_alpha_residual"], (3, 6))
         u, v = (rotation(p[f"gamma_{side}"] * np.tanh(p[f"residual_rot_scale_{side}"] * dynamic[i] + fixed[i])) for i, side in enumerate("uv"))
         matrix = 1 / N + (u * np.tanh(p["residual_val_scale"] * dynamic[2] + fixed[2])[..., None, :]) @ v.swapaxes(-1, -2)
-        return 1 / (1 + np.exp(-pre)), matrix.swapaxes(-1, -2)
+        return sigmoid(pre), matrix.swapaxes(-1, -2), post
     wide = z @ p["dynamic_alpha_fn"]
     if kind == "mhc":
         wide = wide.reshape(*z.shape[:2], N, N + 1)
@@ -92,7 +98,7 @@ def mixes(kind, p, streams):
     else:
         first, second = (np.stack((np.stack((a, 1 - a), -1), np.stack((1 - a, a), -1)), -2) for a in np.moveaxis(softmax(logits.reshape(*z.shape[:2], 2, 2))[..., 0], -1, 0))
         matrix = np.einsum("...ac,...bd->...abcd", first, second).reshape(*z.shape[:2], N, N)
-    return 1 / (1 + np.exp(-pre)), matrix.swapaxes(-1, -2)
+    return sigmoid(pre), matrix.swapaxes(-1, -2), post
 
 
 def with_connections(weights, kind, copies):
@@ -173,7 +179,7 @@ class Case(unittest.TestCase):
         for sublayer in range(2 * LAYERS if kind != "none" else 0):
             base = f"transformer.h.{sublayer // 2}.{('hc_attn', 'hc_mlp')[sublayer % 2]}."
             leaves = {name[len(base):]: array for name, array in theirs.items() if name.startswith(base)}
-            for matrix, wanted in zip((f"h_pre.{sublayer}", f"h_res.{sublayer}"), mixes(kind, leaves, found[f"streams.{sublayer}"])):
+            for matrix, wanted in zip((f"h_pre.{sublayer}", f"h_res.{sublayer}", f"h_post.{sublayer}"), mixes(kind, leaves, found[f"streams.{sublayer}"])):
                 np.testing.assert_allclose(found[matrix], wanted, atol=2e-6, err_msg=f"{kind} {matrix}")
 
 
@@ -190,6 +196,17 @@ class MhcLite(Case):
                 for name in ("ours", f"back-{kind}"):
                     os.rename(self.folder / name, self.folder / f"{name}-{kind}-done")
 
+    def test_transposed(self):
+        """mhc_lite's layout does not depend on which of the two models a checkpoint has."""
+        config, weights = mhc_lite("mhc_lite")
+        ours = self.convert("mhc_lite", self.write("theirs", weights, config))
+        leaves = self.read("ours")
+        for name, leaf in leaves.items():
+            if name.endswith("_res") and leaf.shape:
+                leaves[name] = leaf[..., [list(itertools.permutations(range(N))).index(tuple(np.argsort(order))) for order in itertools.permutations(range(N))]]
+        convert.convert_to("mhc_lite", self.write("turned", leaves, {**ours, "h_res_transposed": True}), self.folder / "back")
+        self.same(self.read("back"), weights)
+
     def test_refused(self):
         config, weights = mhc_lite("mhc")
         written = itertools.count()
@@ -200,7 +217,7 @@ class MhcLite(Case):
         branch, alpha = "transformer.h.1.hc_mlp.branch.1.c_fc.weight", "transformer.h.0.hc_attn.static_alpha"
         refused(r'hyper_conn_type is "m\\u001bhc", none of none, hc, mhc, mhc_lite', hyper_conn_type="m\x1bhc")
         refused("hyper_conn_type is 3", hyper_conn_type=3)
-        refused("mhc_gate_fn is no setting of mHC-lite's", mhc_gate_fn="tanh")
+        refused("'mhc_gate_fn' is no setting of mHC-lite's", mhc_gate_fn="tanh")
         refused("n_layer is true, not a whole number", n_layer=True)
         refused("n_embd 16 is not a multiple of n_head 3", n_head=3)
         refused("mhc of 9 streams; hctrain's has 2 to 8", hyper_conn_n=9)
@@ -208,20 +225,29 @@ class MhcLite(Case):
         refused("dropout is 1", dropout=1)
         refused(r"'transformer.h.1.branch_mlp.1.c_fc.weight' and '.*branch.*' differ, which are one in the model", {branch: weights[branch] + 1})
         refused("'lm_head.weight' and 'transformer.wte.weight' differ", {"lm_head.weight": weights["lm_head.weight"] * 2})
-        refused(r"'transformer.h.0.hc_attn.dynamic_alpha_fn' has shape \[64, 20\], and the other settings need \[64, 28\]", hyper_conn_type="mhc_lite")
-        refused(r"has shape \[5, 4\], and the other settings need \[4, 5\]", {alpha: weights[alpha].T.copy()})
+        refused(r"'transformer.h.0.hc_attn.dynamic_alpha_fn' has shape \[64, 20\], not \[64, 28\]", hyper_conn_type="mhc_lite")
+        refused(r"has shape \[5, 4\], not \[4, 5\]", {alpha: weights[alpha].T.copy()})
         refused("has no tensor 'transformer.h.2.branch_attn.0.weight'", n_layer=3)
         refused("'transformer.h.1.branch_attn.0.bias' has no place in the model, nor have", n_layer=1)
         refused("'x' has no place in the model$", {"x": np.zeros(1, np.float32)})
         self.refused("cannot open .*config.json", "mhc_lite", self.write("no-config", weights))
         (self.folder / "no-config/config.json").write_text('{"n_layer": ')
         self.refused("this is not JSON", "mhc_lite", self.folder / "no-config")
+        nan = weights["transformer.wte.weight"].copy()
+        nan[3, 3] = np.nan
+        refused("'transformer.wte.weight' has numbers that are infinite or nan", {"transformer.wte.weight": nan, "lm_head.weight": nan})
+        refused("'transformer.ln_f.weight' has numbers of type int32", {"transformer.ln_f.weight": np.ones(CHANNELS, np.int32)})
+        refused(r"'\\xed\\xa0\\x80' is no setting", **{"\ud800": 1})
         self.refused("only with it", "mhc_lite", self.folder / "no-config", into=small.run().checkpoints[-1])
         self.write("taken", weights, config)
         with self.assertRaisesRegex(hctrain.Error, "taken exists: choose another --out"):
             self.convert("mhc_lite", self.folder / "taken", "taken")
-        with self.assertRaisesRegex(hctrain.Error, "cannot write .*nowhere/out: No such file"):
-            self.convert("mhc_lite", self.folder / "taken", "nowhere/out")
+        for out, words in (("nowhere/out", "No such file"), ("n" * 300, "File name too long"), ("n\0", "null")):
+            with self.assertRaisesRegex(hctrain.Error, f"cannot write .*: .*{words}"):
+                self.convert("mhc_lite", self.folder / "taken", out)
+        for layout in ("bogus", "gpt2\x1b"):
+            with self.assertRaisesRegex(hctrain.Error, "there is no layout .* here, but mhc_lite, s2hc, deepseek_v4"):
+                self.convert(layout, self.folder / "taken", "out")
 
     def test_models_that_have_no_such_layout(self):
         def refused(words, checkpoint):
@@ -232,7 +258,8 @@ class MhcLite(Case):
         config, weights = mhc_lite("hc")
         ours = self.convert("mhc_lite", self.write("theirs", weights, config))
         leaves = self.read("ours")
-        for name, change, words in (("shc", {"residual": "shc"}, 'residual is "shc", and mHC-lite has rc, hc, mhc, mhc_lite'), ("turned", {"h_res_transposed": True}, "h_res_transposed is true"),
+        for name, change, words in (("list", {"residual": []}, "residual is a list, and mHC-lite has"), ("text", {"h_res_transposed": "false"}, 'h_res_transposed is "false", not true or false'),
+                                    ("shc", {"residual": "shc"}, 'residual is "shc", and mHC-lite has rc, hc, mhc, mhc_lite'), ("turned", {"h_res_transposed": True}, "h_res_transposed is true"),
                                     ("rope", {"position": "rope"}, 'position is "rope"'), ("heads", {"n_kv_head": 1}, "n_kv_head is 1, and 2")):
             refused(words, self.write(name, leaves, {**ours, **change}))
         leaves["transformer.h.1.hc_mlp.alpha_res"] = leaves["transformer.h.1.hc_mlp.alpha_res"] + 1
@@ -250,8 +277,11 @@ class S2hc(Case):
                 plain = {name[len("_orig_mod."):]: array for name, array in theirs.items()}
                 self.mixes_as_theirs(kind, plain)
                 ours = self.read("ours")
-                for name, wanted in {"mlp.c_gate": "mlp.fc_1", "mlp.c_fc": "mlp.fc_2", "attn.c_attn": "attn.qkv", "attn.k_norm": "attn.norm_k", "ln_2": "norm_2"}.items():
-                    np.testing.assert_array_equal(ours[f"transformer.h.1.{name}.weight"], plain[f"transformer.h.1.{wanted}.weight"])
+                names = {f"transformer.h.{layer}.{name}": f"transformer.h.{layer}.{wanted}" for layer in range(LAYERS) for name, wanted in {
+                    "ln_1": "norm_1", "attn.c_attn": "attn.qkv", "attn.q_norm": "attn.norm_q", "attn.k_norm": "attn.norm_k", "attn.c_proj": "attn.proj", "ln_2": "norm_2",
+                    "mlp.c_gate": "mlp.fc_1", "mlp.c_fc": "mlp.fc_2", "mlp.c_proj": "mlp.proj"}.items()}
+                for name, wanted in {**names, **{same: same for same in ("transformer.wte", "lm_head", "transformer.ln_f")}}.items():
+                    np.testing.assert_array_equal(ours[f"{name}.weight"], plain[f"{wanted}.weight"])
                 os.rename(self.folder / "ours", self.folder / f"ours-{kind}")
 
     def test_refused(self):
@@ -269,12 +299,12 @@ class S2hc(Case):
         refused("'transformer.h.0.post_norm.weight' has no place", {"_orig_mod.transformer.h.0.post_norm.weight": np.zeros(1, np.float32)})
         lite = {**s2hc("mhc_lite"), "_orig_mod.transformer.h.0.hc_attn.static_alpha": np.zeros(7, np.float32)}
         self.refused("as no connection of s2HC's of 4 streams", "s2hc", self.write("lite", lite))
-        self.refused("cannot open", "s2hc", self.folder)
+        self.refused("has neither lit_model.pth nor model.safetensors", "s2hc", self.folder)
 
     def test_pickle(self):
         """A file of torch.save is for PyTorch to read, which refuses what is more than tensors."""
         (self.folder / "lit_model.pth").write_bytes(b"cos\nsystem\n(S'touch " + os.fsencode(self.folder) + b"/touched'\ntR.")
-        words = "cannot be read as a file of torch.save that holds tensors alone" if importlib.util.find_spec("torch") else "only PyTorch reads: pip install torch"
+        words = "is no file of torch.save with tensors and plain containers alone" if importlib.util.find_spec("torch") else "only PyTorch reads: pip install torch"
         self.refused(words, "s2hc", self.folder)
         self.refused(words, "s2hc", self.folder / "lit_model.pth")
         self.assertFalse((self.folder / "touched").exists())
@@ -286,10 +316,27 @@ class S2hc(Case):
         settings.write_text("block_size: 64\nrope_base: 500\nnorm_eps: 1.0e-3\nnorm_qk: true\n")
         config = self.convert("s2hc", folder)
         self.assertEqual([config[name] for name in ("block_size", "rope_theta", "norm_eps")], [64, 500, 1e-3])
-        for text, words in (("sliding_window_size: 512\n", "sliding_window_size is 512, and hctrain's model of this layout has None"), ("rope_base: no\n", "rope_base is False, not a number"),
-                            ("a: [\n", "cannot read .*model_config.yaml"), ("- 1\n", "has no settings"), ("rope_base: 1\n", "block_size is null"), ("a: !!python/object:os.system {}\n", "cannot read")):
+        for text, words in (("sliding_window_size: 512\n", "sliding_window_size is 512, and null in hctrain's model"), ("rope_base: no\n", "rope_base is false, not a number"),
+                            ("a: [\n", "model_config.yaml is not YAML"), ("- 1\n", "has no settings"), ("block_size: 64\nn_layer: 9\n", "n_layer is 9, and 2 by the tensors"), ("name: Gemma3-1B\n", "Gemma3-1B has a block"),
+                            ("block_size: 2001-01-01\n", "block_size is"), ("block_size: !!int ''\n", "is not YAML"), ("norm_qk: [1]\n", "norm_qk is a list"), ("rope_base: 1\n", "block_size is null"), ("a: !!python/object:os.system {}\n", "is not YAML")):
             settings.write_text(text)
             self.refused(words, "s2hc", folder)
+        settings.unlink()
+        os.mkfifo(settings)
+        self.refused("model_config.yaml is not a file", "s2hc", folder)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
+    def test_state_dict(self):
+        """Parameters, bfloat16 and an optimizer beside the model, as LitGPT saves them."""
+        import torch
+        theirs = {name: torch.nn.Parameter(torch.from_numpy(array.copy())) for name, array in s2hc("shc").items()}
+        theirs["_orig_mod.lm_head.weight"] = theirs["_orig_mod.lm_head.weight"].bfloat16()
+        torch.save({"model": theirs, "step_count": 3}, self.folder / "lit_model.pth")
+        self.convert("s2hc", self.folder)
+        wanted = theirs["_orig_mod.lm_head.weight"].float().detach().numpy()
+        np.testing.assert_array_equal(self.read("ours")["lm_head.weight"], wanted)
+        torch.save({"model": {"x": torch.zeros(3, dtype=torch.int32)}}, self.folder / "lit_model.pth")
+        self.refused("holds no weights", "s2hc", self.folder)
 
 
 class DeepSeekV4(Case):
@@ -323,10 +370,14 @@ class DeepSeekV4(Case):
         content[at:at + 32] = b'{"dtype":"F8_E4M3","shape":[4,4]'  # as large, and of a type that is left unread
         (quantized / "model.safetensors").write_bytes(bytes(content))
         into = hctrain.read_checkpoint(self.base)
+        (self.base / "tokenizer.json").write_text("{}")
+        self.addCleanup((self.base / "tokenizer.json").unlink)
         for name, source in (("usual", self.folder / "theirs"), ("names", quantized / "model.safetensors")):
             self.convert("deepseek_v4", source, name, self.base)
             begun = self.read(name)
+            self.assertEqual((self.folder / name / "tokenizer.json").read_text(), "{}")
             self.same(begun, {name: ours[name] if ".hc_" in name else into.weights[name] for name in into.weights})
+        (self.folder / "usual/tokenizer.json").unlink()
         run = hctrain.train(small.SETTINGS, data_dir=small.data(), out_dir=self.folder / "run", **{**V4, "max_iters": 1}, init_from=self.folder / "usual")
         self.assertEqual(run.checkpoints[-1].name, "ckpt-1")
 
@@ -352,16 +403,22 @@ class DeepSeekV4(Case):
         config = hctrain.read_checkpoint(random).config
         convert.convert_to("deepseek_v4", random, self.folder / "theirs")
         theirs, ours = self.read("theirs"), self.read("random")
-        self.refused("goes with --from deepseek_v4", "deepseek_v4", self.folder / "theirs")
+        self.write("alone", theirs)  # without a config.json, which says the same first
+        self.refused("goes with deepseek_v4, and only with it", "deepseek_v4", self.folder / "theirs")
+        both = {**theirs, "layers.0.hc_attn_fn": theirs["model.layers.0.attn_hc.fn"] + 1}
+        self.refused("'layers.0.hc_attn_fn' and 'model.layers.0.attn_hc.fn' differ", "deepseek_v4", self.write("both", both), random)
+        beside = {"hc_eps": 0.5}
+        self.refused("hc_eps is 1e-06, and hc_eps is 0.5 in", "deepseek_v4", self.write("beside", theirs, beside), random)
         for name, change, words in (("shc", {"residual": "shc"}, 'residual is "shc": DeepSeek-V4\'s hyper-connections are mhc'), ("gain", {"hc_norm_gain": True}, "hc_norm_gain is true"),
-                                    ("turned", {"h_res_transposed": True}, "h_res_transposed is true"), ("scaled", {"stream_expand": "scaled"}, 'stream_expand is "scaled"')):
+                                    ("turned", {"h_res_transposed": True}, "h_res_transposed is true"), ("scaled", {"stream_expand": "scaled"}, 'stream_expand is "scaled"'), ("late", {"read_delay": True}, "read_delay is true"),
+                                    ("endless", {"n_layer": 1 << 31}, "n_layer is 2147483648")):
             folder = self.write(name, ours, {**config, **change})
             self.refused(words, "deepseek_v4", self.folder / "theirs", folder)
             with self.assertRaisesRegex(hctrain.Error, words):
                 convert.convert_to("deepseek_v4", folder, self.folder / "back")
-        for name, change, words in (("deep", {"n_layer": 3}, "has no tensor 'layers.2.attn_hc.fn'"), ("flat", {"n_layer": 1}, "of more layers than the 1 there"),
-                                    ("wide", {"n_embd": 32}, r"has shape \[8, 32\], and the other settings need \[8, 64\]"), ("sum", {"stream_reduce": "norm_sum"}, "give --stream-reduce head")):
-            self.refused(words, "deepseek_v4", self.folder / "theirs", self.write(name, ours, {**config, **change}))
+        for name, change, words in (("deep", {"n_layer": 3}, "has no tensor 'layers.2.attn_hc.fn', nor one of the release's name: .* has 3 layers"), ("flat", {"n_layer": 1}, "of more layers than the 1 of"),
+                                    ("wide", {"n_embd": 32}, r"has shape \[8, 32\], not \[8, 64\]: .* has 2 layers, 2 streams and 32 channels"), ("sum", {"stream_reduce": "norm_sum"}, "give --stream-reduce head")):
+            self.refused(words, "deepseek_v4", self.folder / "alone", self.write(name, ours, {**config, **change}))
         (self.folder / "damaged").write_bytes(b"\xff" * 8 + b"{}")
         self.refused("is not a safetensors file", "deepseek_v4", self.folder / "damaged", random)
         del theirs["model.layers.1.attn_hc.base"]
@@ -381,7 +438,8 @@ class CommandLine(Case):
         self.assertEqual((done.returncode, done.stdout), (0, f"{self.folder}/back: mhc_lite's layout\n"))
         done = self.run_it("--to", "mhc_lite", self.folder / "nothing", "--out", self.folder / "other")
         self.assertEqual((done.returncode, done.stderr), (1, f"hctrain.convert: there is no folder {self.folder}/nothing\n"))
-        for words in ((), ("x", "--out", "y"), ("--from", "gpt", "x", "--out", "y"), ("--to", "s2hc", "x", "--out", "y"), ("--to", "mhc_lite", "x", "--into", "z", "--out", "y")):
+        for words in ((), ("x", "--out", "y"), ("--from", "gpt", "x", "--out", "y"), ("--to", "s2hc", "x", "--out", "y"), ("--to", "mhc_lite", "x", "--into", "z", "--out", "y"), ("--from", "s2hc", "", "--out", "y"),
+                      ("--from", "deepseek_v4", "x", "--out", "y")):
             self.assertEqual(self.run_it(*words).returncode, 2)
         self.assertIn("DeepSeek-V4", self.run_it("--help").stdout)
 

@@ -157,6 +157,8 @@ def write_tensors(path: Folder, tensors: Mapping[str, NDArray[Any]]) -> None:
     types = {"float32": "F32", "int32": "I32"}
     header, at = {}, 0
     for name, array in tensors.items():
+        if array.dtype.name not in types:
+            raise Error(f"'{shown(name)}' has numbers of type {array.dtype.name}, not float32 or int32")
         header[name] = {"dtype": types[array.dtype.name], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
     text = json.dumps(header).encode()

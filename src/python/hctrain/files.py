@@ -15,9 +15,14 @@ class Error(Exception):
     """What failed, with the file and line, or with the words of the program that failed."""
 
 
+def _bytes(one: str) -> bytes:
+    """Of a character; of what stands for a byte that is not UTF-8, that byte."""
+    return one.encode(errors="surrogateescape" if "\udc80" <= one <= "\udcff" else "surrogatepass")
+
+
 def printable(text: object) -> str:
     """The text with control characters as \\xHH, so that no name or file writes to the terminal as it likes."""
-    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in one.encode(errors="surrogateescape")) for one in str(text))
+    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in _bytes(one)) for one in str(text))
 
 
 def shown(text: object, most: int = 100) -> str:

@@ -13,7 +13,7 @@ MODULES = ("hc_attn", "hc_mlp")  # of a layer, there and here
 
 # Their code mixes the streams with the transpose of H_res. Of these connections the transpose is a matrix of the same connection, so that
 # ours need no h_res_transposed; hc's form is ours already, and mhc's needs the setting: its rows and columns are normalised in turn.
-TURNED = ("shc", "mhc_lite", "krom")
+TRANSPOSED_ALIKE = ("shc", "mhc_lite", "krom")
 # What their models are, whatever the config says.
 COMMON = {"embed_norm": False, "stream_expand": "copy", "read_delay": False, "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 0.0, "rope_fraction": 1.0,
           "attn_scale": 0.0, "head_bias": False, "logit_softcap": 0.0, "activation": "gelu", "sinkhorn_iters": 20}
@@ -47,7 +47,7 @@ def leaf_shapes(shape: Shape) -> dict[str, Sizes]:
             "alpha_pre": (), "alpha_post": (), "alpha_res": ()}
 
 
-def turn(shape: Shape, leaves: Arrays) -> Arrays:
+def transpose(shape: Shape, leaves: Arrays) -> Arrays:
     """The leaves with which H_res is its transpose. It is its own inverse."""
     if shape.residual == "shc":  # u and v change places
         return {re.sub("_[uv]$", lambda side: "_v" if side.group() == "_u" else "_u", name): leaf for name, leaf in leaves.items()}
@@ -97,7 +97,7 @@ def read(source: Source, base: str, shape: Shape) -> Arrays:
               **read_rest(source, base, shape)}
     if shape.residual != "hc":
         leaves.update(alpha_pre=source.take_scalar(base + "pre_branch_scale"), alpha_post=source.take_scalar(base + "h_post_scale"))
-    return turn(shape, leaves) if shape.residual in TURNED else leaves
+    return transpose(shape, leaves) if shape.residual in TRANSPOSED_ALIKE else leaves
 
 
 def read_layers(source: Source, config: Mapping[str, Any], names: Names) -> Arrays:
@@ -115,7 +115,7 @@ def write(source: Source, base: str, shape: Shape, transposed: bool) -> Arrays:
     import numpy as np
 
     leaves = {name: source.take(base + name, *sizes) for name, sizes in leaf_shapes(shape).items()}
-    leaves = turn(shape, leaves) if shape.residual in TURNED and not transposed else leaves
+    leaves = transpose(shape, leaves) if shape.residual in TRANSPOSED_ALIKE and not transposed else leaves
     n, row = shape.streams, shape.row
     theirs = {"norm.gamma": leaves["norm.weight"] - 1, "static_beta": leaves["b_post"]}
     if shape.residual == "hc":

@@ -4,41 +4,51 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, NamedTuple
 
-from ..checkpoints import Checkpoint
-from ..files import Error
-from .tensors import Arrays, Converted, Source, as_json, check_streams, number, of_checkpoint, open_safetensors
+from ..checkpoints import LARGEST_JSON, Checkpoint
+from ..files import Error, printable, read_object
+from .tensors import Arrays, Converted, as_json, check_streams, number, of_checkpoint, open_safetensors
 
-KINDS = {"fn": "w_", "base": "b_", "scale": "alpha_"}  # of their tensors, and of the leaves whose rows they have
+KINDS = ("fn", "base", "scale")  # of their tensors; they have the rows of the leaves w_*, b_*, alpha_*
 GROUPS = ("pre", "post", "res")
+SHARED = {"num_hidden_layers": ("n_layer", None), "hidden_size": ("n_embd", None), "hc_mult": ("n_streams", None), "hc_sinkhorn_iters": ("sinkhorn_iters", 20),
+          "hc_eps": ("hc_eps", 0.0), "rms_norm_eps": ("hc_norm_eps", 1e-6)}  # their setting: ours, and its value where a config has none
 
 
-class Module:
-    """A module with H_pre, or with all three matrices: the beginnings of our names and theirs, which end in a kind."""
+class Module(NamedTuple):
+    """A module with H_pre, or with all three matrices: the beginnings of our names and of theirs."""
 
-    def __init__(self, ours: str, usual: str, released: str, groups: tuple[str, ...] = GROUPS):
-        self.ours, self.usual, self.released, self.groups = ours, usual, released, groups
+    ours: str
+    theirs: str
+    groups: tuple[str, ...]
 
 
 def _modules(config: Mapping[str, Any]) -> Iterator[Module]:
     for layer in range(config["n_layer"]):
-        for ours, theirs in (("hc_attn", "attn"), ("hc_mlp", "ffn")):
-            yield Module(f"transformer.h.{layer}.{ours}.", f"layers.{layer}.{theirs}_hc.", f"layers.{layer}.hc_{theirs}_")
+        yield Module(f"transformer.h.{layer}.hc_attn.", f"layers.{layer}.attn_hc.", GROUPS)
+        yield Module(f"transformer.h.{layer}.hc_mlp.", f"layers.{layer}.ffn_hc.", GROUPS)
     if config.get("stream_reduce") == "head":
-        yield Module("transformer.hc_head.", "hc_head.hc_", "hc_head_", GROUPS[:1])
+        yield Module("transformer.hc_head.", "hc_head.hc_", GROUPS[:1])
+
+
+def _canonical(name: str) -> str:
+    """transformers' name without "model.", also of the release's names."""
+    name = re.sub(r"^model\.", "", name)
+    return re.sub(r"^(layers\.\d+)\.hc_(attn|ffn)_", r"\1.\2_hc.", re.sub(r"^hc_head_", "hc_head.hc_", name))
 
 
 def _check(config: Mapping[str, Any], place: str) -> tuple[int, int]:
     """Streams and channels of a model whose connections have this form."""
     needed = {"residual": ("mhc", "DeepSeek-V4's hyper-connections are mhc"),
               "hc_norm_gain": (False, "their norm has no gain, so give --no-hc-norm-gain when the run begins"),
-              "h_res_transposed": (False, "their form is that without it"), "stream_expand": ("copy", "their streams have no scales")}
-    values = {"hc_norm_gain": True, "h_res_transposed": False, "stream_expand": "copy", **config}
+              "h_res_transposed": (False, "their form is that without it"), "stream_expand": ("copy", "their streams have no scales"),
+              "read_delay": (False, "their sublayers read with their own H_pre")}
+    values = {"hc_norm_gain": True, "h_res_transposed": False, "stream_expand": "copy", "read_delay": False, **config}
     for name, (value, words) in needed.items():
         if values.get(name) != value:
             raise Error(f"{place}: {name} is {as_json(values.get(name))}: {words}")
-    number(config, "n_layer", place)
+    number(config, "n_layer", place, 1 << 16)
     return check_streams(number(config, "n_streams", place), "mhc", place), number(config, "n_embd", place)
 
 
@@ -57,31 +67,38 @@ def to_theirs(checkpoint: Checkpoint) -> Converted:
             rows["fn"].append(projection.T.reshape(-1, n * channels))  # of w_res they have columns as rows: entry j, i beside i, j
             rows["base"].append(source.take(f"{module.ours}b_{group}", *sizes).T.reshape(-1))
             rows["scale"].append(source.take(f"{module.ours}alpha_{group}").reshape(1))
-        weights.update({f"model.{module.usual}{kind}": np.concatenate(parts) for kind, parts in rows.items()})
-    return {"num_hidden_layers": config["n_layer"], "hidden_size": channels, "hc_mult": n, "hc_sinkhorn_iters": config.get("sinkhorn_iters", 20),
-            "hc_eps": config.get("hc_eps", 0.0), "rms_norm_eps": config.get("hc_norm_eps", 1e-6)}, weights
+        weights.update({f"model.{module.theirs}{kind}": np.concatenate(parts) for kind, parts in rows.items()})
+    return {theirs: config.get(ours, absent) for theirs, (ours, absent) in SHARED.items()}, weights
 
 
-def _find(source: Source, module: Module, kind: str) -> str:
-    return module.usual + kind if module.usual + kind in source.shapes or module.released + kind not in source.shapes else module.released + kind
+def _check_theirs(path: Path, config: Mapping[str, Any], place: str) -> None:
+    """Compares the settings of a config.json that lies beside their tensors."""
+    beside = (path if path.is_dir() else path.parent) / "config.json"
+    theirs = read_object(beside, LARGEST_JSON) if beside.exists() else {}
+    for name, (ours, absent) in SHARED.items():
+        if name in theirs and theirs[name] != config.get(ours, absent):
+            raise Error(f"{place}: {ours} is {as_json(config.get(ours, absent))}, and {name} is {as_json(theirs[name])} in {printable(beside)}")
 
 
 def from_theirs(path: Path, checkpoint: Checkpoint) -> Converted:
     """Config and weights of the checkpoint, with their hyper-connections; other tensors of theirs are left."""
-    config, place = checkpoint.config, of_checkpoint(checkpoint).name
-    n, channels = _check(config, place)
-    source = open_safetensors(path).merge(lambda name: re.sub(r"^model\.", "", name))
-    deeper = {**config, "n_layer": config["n_layer"] + 1, "stream_reduce": "head"}
-    known = {module.ours for module in _modules(config)}
-    for module in _modules(deeper):
-        if module.ours not in known and _find(source, module, "fn") in source.shapes:
-            words = "give --stream-reduce head when the run begins" if module.groups != GROUPS else f"of more layers than the {config['n_layer']} there"
-            raise Error(f"{source.name} has hyper-connections that {place} has not: {words}")
-    weights = dict(checkpoint.weights)
+    config, ours = checkpoint.config, of_checkpoint(checkpoint)
+    n, channels = _check(config, ours.name)
+    _check_theirs(path, config, ours.name)
+    source = open_safetensors(path).merge(_canonical)
+    depth = config["n_layer"]
+    if f"layers.{depth}.attn_hc.fn" in source.shapes:
+        raise Error(f"{source.name} has hyper-connections of more layers than the {depth} of {ours.name}")
+    if config.get("stream_reduce") != "head" and "hc_head.hc_fn" in source.shapes:
+        raise Error(f"{source.name} has hc_head, with which {ours.name} does not end: give --stream-reduce head when the run begins")
+    weights = {name: ours.take(name, *sizes) for name, sizes in ours.shapes.items()}
+    advice = f"{ours.name} has {depth} layers, {n} streams and {channels} channels"
     for module in _modules(config):
         count = sum(n * n if group == "res" else n for group in module.groups)
-        fn, base, scale = (source.take(_find(source, module, kind), *sizes)
-                           for kind, sizes in (("fn", (count, n * channels)), ("base", (count,)), ("scale", (len(module.groups),))))
+        if module.theirs + "fn" not in source.shapes:
+            raise Error(f"{source.name} has no tensor '{module.theirs}fn', nor one of the release's name: {advice}")
+        fn, base, scale = (source.take(module.theirs + kind, *sizes, advice=advice)
+                           for kind, sizes in zip(KINDS, ((count, n * channels), (count,), (len(module.groups),))))
         for i, group in enumerate(module.groups):
             sizes = (n, n) if group == "res" else (n,)
             rows = slice(i * n, i * n + math.prod(sizes))

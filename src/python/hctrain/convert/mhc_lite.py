@@ -22,7 +22,7 @@ def _our_config(theirs: Mapping[str, Any], place: str) -> dict[str, Any]:
     """hctrain's config of a GPTConfig."""
     for name in theirs:
         if name not in KEYS:
-            raise Error(f"{place}: {shown(name)} is no setting of mHC-lite's, and what it changes is not known here")
+            raise Error(f"{place}: '{shown(name)}' is no setting of mHC-lite's, and what it changes is not known here")
     kind, bias, dropout = theirs.get("hyper_conn_type", "none"), theirs.get("bias", True), theirs.get("dropout", 0.0)
     if not isinstance(kind, str) or kind not in KINDS:
         raise Error(f"{place}: hyper_conn_type is {as_json(kind)}, none of {', '.join(KINDS)}")
@@ -80,10 +80,12 @@ def to_theirs(checkpoint: Checkpoint) -> Converted:
     """Config and weights of theirs."""
     config, source = {"hc_norm_eps": 1e-6, "h_res_transposed": False, **checkpoint.config}, of_checkpoint(checkpoint)
     kinds = {ours: theirs for theirs, ours in KINDS.items()}
-    if config.get("residual") not in kinds:
+    if not isinstance(config.get("residual"), str) or config["residual"] not in kinds:
         raise Error(f"{source.name}: residual is {as_json(config.get('residual'))}, and mHC-lite has {', '.join(kinds)}")
     theirs = {**{name: config.get(name) for name in (*SIZES, "dropout", "bias")}, "hyper_conn_n": config.get("n_streams"), "hyper_conn_type": kinds[config["residual"]]}
     wanted = _our_config(theirs, source.name)
+    if not isinstance(config["h_res_transposed"], bool):
+        raise Error(f"{source.name}: h_res_transposed is {as_json(config['h_res_transposed'])}, not true or false")
     free = {"rc": ("stream_reduce", "hc_norm_eps", "hc_norm_gain"), "mhc_lite": ("h_res_transposed",)}.get(config["residual"], ())
     for name, value in wanted.items():
         if name not in ("tokenizer", *free) and config.get(name, value) != value:

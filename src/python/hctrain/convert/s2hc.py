@@ -2,29 +2,33 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any, Mapping
 
-from ..files import Error, printable, shown
+from ..checkpoints import LARGEST_JSON
+from ..files import Error, printable, read_file, shown
 from . import connection
-from .tensors import Arrays, Converted, Names, Source, check_streams, number, open_pickle, open_safetensors
+from .tensors import Arrays, Converted, Names, Source, as_json, check_streams, number, open_pickle, open_safetensors
 
 FIXED = {**connection.COMMON, "stream_reduce": "sum_norm", "position": "rope", "qk_norm": True, "norm": "rmsnorm", "mlp": "swiglu", "tie_embeddings": False,
          "bias": False, "qkv_bias": False, "dropout": 0.0, "hc_start": "layer", "hc_init": "litgpt", "init": "litgpt"}
-# Settings of LitGPT's that change what a model computes, with the values that ours has; the first is theirs where the file has none.
+# Settings of LitGPT's that change what a model computes, with the values that ours has. A file that lacks one is taken to have ours.
 NEEDED: dict[str, tuple[Any, ...]] = {
     "bias": (False,), "attn_bias": (False,), "lm_head_bias": (False,), "norm_class_name": ("RMSNorm",), "mlp_class_name": ("LLaMAMLP",), "norm_qk": (True,),
     "norm_qk_type": ("default",), "rotary_percentage": (1,), "rope_condense_ratio": (1,), "rope_adjustments": (None,), "rope_interleave": (False,),
     "parallel_residual": (False,), "scale_embeddings": (False,), "attention_scores_scalar": (None,), "attention_logit_softcapping": (None,),
     "final_logit_softcapping": (None,), "sliding_window_size": (None,), "latent_attention": (None, False), "post_attention_norm": (False,), "post_mlp_norm": (False,)}
+COUNTS = {"n_layer": "n_layer", "n_embd": "n_embd", "n_head": "n_head", "n_query_groups": "n_kv_head", "head_size": "head_dim", "intermediate_size": "mlp_width",
+          "padded_vocab_size": "vocab_size"}  # theirs: ours, which the tensors tell, too
 QWEN3 = {"rope_base": 1000000, "norm_eps": 1e-6, "block_size": 2048}  # as s2HC trains it
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
     """What tensors do not say: model_config.yaml, which LitGPT saves beside them, or the settings of s2HC's Qwen3."""
-    if not path.exists():
+    if not os.path.lexists(path):
         taken = ", ".join(f"{name} {value}" for name, value in QWEN3.items())
         print(f"hctrain.convert: there is no {printable(path)}; taken are s2HC's settings of Qwen3: {taken}", file=sys.stderr)
         return QWEN3
@@ -32,15 +36,19 @@ def _settings(path: Path) -> Mapping[str, Any]:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise Error(f"{printable(path)} is YAML: pip install pyyaml") from None
+    content = read_file(path, LARGEST_JSON)
     try:
-        settings = yaml.safe_load(path.read_bytes())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise Error(f"cannot read {printable(path)}: {shown(error)}") from None
+        settings = yaml.safe_load(content)
+    except Exception as error:  # values of odd types raise anything
+        raise Error(f"{printable(path)} is not YAML: {shown(' '.join(str(error).split()))}") from None
     if not isinstance(settings, dict):
         raise Error(f"{printable(path)} has no settings")
     for name, values in NEEDED.items():
-        if settings.get(name, values[0]) not in values:
-            raise Error(f"{printable(path)}: {name} is {shown(settings[name])}, and hctrain's model of this layout has {values[0]}")
+        value = settings.get(name, values[0])
+        if isinstance(value, (list, dict)) or value not in values:
+            raise Error(f"{printable(path)}: {name} is {as_json(value)}, and {as_json(values[0])} in hctrain's model of this layout")
+    if "gemma" in str(settings.get("name")).lower():
+        raise Error(f"{printable(path)}: {shown(settings['name'])} has a block that hctrain does not have")
     return settings
 
 
@@ -55,7 +63,7 @@ def _connection(source: Source) -> tuple[str, int]:
             return residual, n
     found = {(n, n + 1): "mhc", (n + math.factorial(n),): "mhc_lite"}
     if n & (n - 1) == 0:
-        found[(n + 2 * (n.bit_length() - 1),)] = "krom"
+        found.setdefault((n + 2 * (n.bit_length() - 1),), "krom")  # of two streams both are the same function
     if source.shape(base + "static_alpha") not in found:
         raise Error(f"{source.name}: {base}static_alpha has shape {list(source.shapes[base + 'static_alpha'])}, as no connection of s2HC's of {n} streams")
     return found[source.shapes[base + "static_alpha"]], n
@@ -74,11 +82,15 @@ def _our_config(source: Source, settings: Mapping[str, Any], place: str) -> dict
     rates = {name: settings.get(name, default) for name, default in (("rope_base", 10000), ("norm_eps", 1e-5))}
     for name, value in rates.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
-            raise Error(f"{place}: {name} is {shown(value)}, not a number above 0")
+            raise Error(f"{place}: {name} is {as_json(value)}, not a number above 0 (YAML has 1.0e-6 for what elsewhere is 1e-6)")
     layers = {int(found.group(1)) for found in (re.match(r"transformer\.h\.(\d{1,6})\.", name) for name in source.shapes) if found}
-    return {**FIXED, "residual": residual, "n_streams": streams, "n_layer": max(layers) + 1, "n_embd": channels, "vocab_size": vocabulary, "n_head": width // size,
-            "n_kv_head": keys // size, "head_dim": size, "mlp_width": source.shape(block + "mlp.fc_1.weight", 2)[0], "rope_theta": float(rates["rope_base"]),
-            "norm_eps": float(rates["norm_eps"]), "block_size": number(settings, "block_size", place), "h_res_transposed": residual == "mhc"}
+    config: dict[str, Any] = {**FIXED, "residual": residual, "n_streams": streams, "n_layer": max(layers) + 1, "n_embd": channels, "vocab_size": vocabulary, "n_head": width // size,
+              "n_kv_head": keys // size, "head_dim": size, "mlp_width": source.shape(block + "mlp.fc_1.weight", 2)[0], "rope_theta": float(rates["rope_base"]),
+              "norm_eps": float(rates["norm_eps"]), "block_size": number(settings, "block_size", place), "h_res_transposed": residual == "mhc"}
+    for theirs, ours in COUNTS.items():
+        if config[ours] < 1 or settings.get(theirs, config[ours]) != config[ours]:
+            raise Error(f"{place}: {theirs} is {as_json(settings.get(theirs))}, and {config[ours]} by the tensors of {source.name}")
+    return config
 
 
 def _layer(config: Mapping[str, Any]) -> Names:
@@ -99,7 +111,9 @@ def from_theirs(path: Path) -> Converted:
     """Config and weights of ours."""
     folder = path if path.is_dir() else path.parent
     pickle = folder / "lit_model.pth" if path.is_dir() else path
-    source = (open_safetensors(path) if path.suffix == ".safetensors" or not pickle.is_file() else open_pickle(pickle)).merge(_canonical)
+    if path.is_dir() and not pickle.exists() and not any(path.glob("model.safetensors*")):
+        raise Error(f"{printable(path)} has neither lit_model.pth nor model.safetensors")
+    source = (open_safetensors(path) if path.suffix == ".safetensors" or not pickle.exists() else open_pickle(pickle)).merge(_canonical)
     settings = folder / "model_config.yaml"
     config = _our_config(source, _settings(settings), printable(settings))
     weights = {name: source.take(name, config["vocab_size"], config["n_embd"]) for name in ("transformer.wte.weight", "lm_head.weight")}

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple
 
 from ..checkpoints import LARGEST_JSON, Checkpoint, Tensors
-from ..files import Error, printable, read_object, shown
+from ..files import Error, open_file, printable, read_object, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ Sizes = Tuple[int, ...]
 Names = Dict[str, Tuple[str, Sizes]]  # of a layer's tensors: {ours: (theirs, shape)}
 WEIGHTS = "model.safetensors"
 MOST_STREAMS = 8
+READ_TYPES = ("float64", "float32", "float16")  # bfloat16 has become float32
 
 
 class Source:
@@ -43,13 +45,22 @@ class Source:
             raise Error(f"{self.name}: tensor '{shown(name)}' has {len(self.shapes[name])} dimensions, not {rank}")
         return self.shapes[name]
 
-    def take(self, name: str, *sizes: int) -> Array:
-        """The tensor in float32. It must be there and have this shape."""
+    def take(self, name: str, *sizes: int, advice: str = "it belongs to another config") -> Array:
+        """The tensor in float32. It must be there, have this shape and be of floating-point numbers that float32 has room for."""
+        import numpy as np
+
         found = self.shape(name)
         if found != sizes:
-            raise Error(f"{self.name}: tensor '{shown(name)}' has shape {list(found)}, and the other settings need {list(sizes)}")
+            raise Error(f"{self.name}: tensor '{shown(name)}' has shape {list(found)}, not {list(sizes)}: {advice}")
         self.left.discard(name)
-        return self._read[name]().astype("<f4")
+        stored = self._read[name]()
+        if stored.dtype.name not in READ_TYPES:
+            raise Error(f"{self.name}: tensor '{shown(name)}' has numbers of type {stored.dtype.name}: weights are floating-point numbers")
+        with np.errstate(over="ignore"):
+            taken: Array = stored.astype("<f4")
+        if not np.isfinite(taken).all():
+            raise Error(f"{self.name}: tensor '{shown(name)}' has numbers that are infinite or nan, or too large for float32")
+        return taken
 
     def take_scalar(self, name: str) -> Array:
         """A number, of shape [] or [1]."""
@@ -98,8 +109,14 @@ def open_safetensors(path: Path) -> Source:
 
 
 def _as_float32(tensor: torch.Tensor) -> Array:
-    found: Array = tensor.float().numpy()
+    found: Array = tensor.detach().float().resolve_neg().numpy()
     return found
+
+
+def _is_weight(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout == torch.strided and value.device.type == "cpu"
 
 
 def open_pickle(path: Path) -> Source:
@@ -108,14 +125,15 @@ def open_pickle(path: Path) -> Source:
         import torch
     except ImportError:
         raise Error(f"{printable(path)} is a file of torch.save, which only PyTorch reads: pip install torch") from None
+    os.close(open_file(path))  # in our own words, if it cannot be read
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # PyTorch's readers raise anything
-        words = str(error).strip().split("\n", 1)[0]
-        raise Error(f"{printable(path)} cannot be read as a file of torch.save that holds tensors alone: {shown(words)}") from None
+    except Exception:  # PyTorch's readers raise anything, and advise to read such files without a check
+        raise Error(f"{printable(path)} is no file of torch.save with tensors and plain containers alone; other objects are not read, since they may "
+                    "run any program: save {'model': model.state_dict()} again") from None
     state = found.get("model", found) if isinstance(found, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) and value.is_floating_point() for name, value in state.items()):
-        raise Error(f"{printable(path)} holds no weights: tensors of floating-point numbers by their names, alone or as 'model'")
+    if not isinstance(state, dict) or not all(isinstance(name, str) and _is_weight(value) for name, value in state.items()):
+        raise Error(f"{printable(path)} holds no weights: dense tensors of floating-point numbers by their names, alone or as 'model'")
     return Source(path, {name: functools.partial(_as_float32, value) for name, value in state.items()}, {name: tuple(value.shape) for name, value in state.items()})
 
 
@@ -135,4 +153,6 @@ def check_streams(count: int, residual: str, place: str) -> int:
 
 def as_json(value: object) -> str:
     """A setting for a message."""
-    return shown(json.dumps(value))
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    return shown(json.dumps(value, default=repr))
