@@ -60,7 +60,6 @@ struct item {
     bool packed;                /* the device rounds the range to bfloat16, in which it then travels */
     enum stage stage;
     cl_event event; /* of the marker or copy that it waits for */
-    double ready;   /* time at which the marker was found to be reached */
 };
 
 struct collective {
@@ -589,16 +588,15 @@ static uint64_t reached(const struct collective *collective, enum stage stage) {
     return collective->before + index;
 }
 
-/* Records when items became ready, which may be before they get a slot. */
+/* Finds items that are ready, which may be before they get a slot, and records when the last one is. */
 static void see_marks(struct collective *collective) {
     while (collective->seen < collective->marked) {
-        struct item *item = &collective->items[collective->seen];
+        const struct item *item = &collective->items[collective->seen];
         if (item->stage == STAGE_MARKED && !event_is_done(collective, item)) {
             return;
         }
-        item->ready = progress_clock();
         if (++collective->seen == collective->count) {
-            collective->device_done = item->ready;
+            collective->device_done = progress_clock();
         }
     }
 }
@@ -704,16 +702,6 @@ static void pause_polling(const struct collective *collective, unsigned *turns) 
 static bool waits_for_device(struct collective *collective) {
     const struct item *oldest = &collective->items[collective->done];
     return collective->under_way == 0 && oldest->stage == STAGE_MARKED && !event_is_done(collective, oldest);
-}
-
-bool collective_poll(struct collective *collective, bool *done) {
-    const bool moved = progress(collective);
-    *done = collective->done == collective->count;
-    return moved;
-}
-
-double collective_lead(const struct collective *collective, size_t index) {
-    return collective->items[collective->count - 1].ready - collective->items[index].ready;
 }
 
 int collective_finish(struct collective *collective, struct collective_times *times) {

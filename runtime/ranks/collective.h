@@ -78,11 +78,3 @@ uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest
 void collective_begin(struct collective *collective, const struct collective_item *items, size_t count);
 void collective_ready(struct collective *collective, size_t count);
 int collective_finish(struct collective *collective, struct collective_times *times);
-
-/* Advances everything under way once, as collective_finish does repeatedly, for a caller with a clock of its own
- * (the simulation of bench/scaling). *done returns whether the round is over. Returns whether something
- * advanced. */
-bool collective_poll(struct collective *collective, bool *done);
-
-/* Returns, after a round, how many seconds item `index` was ready before the last one. */
-double collective_lead(const struct collective *collective, size_t index);

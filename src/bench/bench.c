@@ -18,7 +18,6 @@ struct bench_state {
     struct bench_model model;
     double *seconds; /* [BENCH_KINDS, steps] */
     struct progress progress;
-    json_t *schedule; /* of the last step; NULL: alone */
     /* results: of a step; under several ranks the slowest one's whole step, and the mean of the parts */
     struct timing timings[BENCH_KINDS];
     double exchange_alone;         /* seconds for the same sums with an idle device, median */
@@ -28,22 +27,6 @@ struct bench_state {
 };
 
 /* ---- steps */
-
-/* When the gradients of the last step were complete. */
-static json_t *make_schedule(const struct data_parallel *parallel) {
-    const struct model_config *config = &parallel->gpt->config;
-    const uint64_t tokens = parallel->gpt->parameters.token_embedding,
-                   tokens_end = tokens + (uint64_t)(config->vocab_size * config->n_embd);
-    json_t *schedule = json_array();
-    for (size_t i = 0; i < parallel->item_count; i++) {
-        const struct collective_item *item = &parallel->items[i];
-        if (item->buffer == parallel->gpt->parameters.gradients) {
-            bench_schedule_add(schedule, item->range.count, collective_lead(parallel->collective, i),
-                               item->range.offset >= tokens && item->range.offset < tokens_end);
-        }
-    }
-    return schedule;
-}
 
 static int run_steps(struct bench_state *bench) {
     const struct bench_settings *settings = bench->settings;
@@ -63,7 +46,6 @@ static int run_steps(struct bench_state *bench) {
         progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
     }
     progress_end(&bench->progress);
-    bench->schedule = bench->model.parallel.collective ? make_schedule(&bench->model.parallel) : NULL;
     return 0;
 }
 
@@ -235,15 +217,15 @@ static json_t *seconds_json(const struct bench_state *bench) {
 
 static int write_json(struct bench_state *bench) {
     const struct bench_model *model = &bench->model;
-    json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:I, s:O*}", "ranks",
-                             model->ranks->count, "hosts", model->ranks->hosts, "near", model->ranks->node.count,
-                             "across", model->ranks->cross_node.count, "tokens_per_second",
-                             bench_model_tokens(model) / bench->timings[BENCH_STEP].median, "gradient_bytes",
-                             (json_int_t)(model->gpt.parameters.trained * sizeof(float)), "buckets",
-                             (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
-                             bench->alone.sent, "bytes_moved_alone", bench->alone.moved, "memory_rate",
-                             bench->memory_rate, "seconds", seconds_json(bench), "profiled_steps",
-                             (json_int_t)bench->settings->steps, "schedule", bench->schedule);
+    json_t *more =
+        json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:I}", "ranks", model->ranks->count,
+                  "hosts", model->ranks->hosts, "near", model->ranks->node.count, "across",
+                  model->ranks->cross_node.count, "tokens_per_second",
+                  bench_model_tokens(model) / bench->timings[BENCH_STEP].median, "gradient_bytes",
+                  (json_int_t)(model->gpt.parameters.trained * sizeof(float)), "buckets",
+                  (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
+                  bench->alone.sent, "bytes_moved_alone", bench->alone.moved, "memory_rate", bench->memory_rate,
+                  "seconds", seconds_json(bench), "profiled_steps", (json_int_t)bench->settings->steps);
     return bench_model_write_json(&bench->model, bench->settings->json, more);
 }
 
@@ -296,7 +278,6 @@ enum program_status bench_run(const struct bench_settings *settings, struct rank
     if (status) {
         ranks_end_others(ranks, "hc_bench");
     }
-    json_decref(bench.schedule);
     bench_model_release(&bench.model);
     free(bench.seconds);
     return status ? PROGRAM_FAILED : PROGRAM_DONE;

@@ -196,10 +196,6 @@ int bench_model_write_json(struct bench_model *bench, const char *path, json_t *
     return json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
 }
 
-void bench_schedule_add(json_t *schedule, uint64_t elements, double seconds, bool of_tokens) {
-    json_array_append_new(schedule, json_pack("[I, f, b]", (json_int_t)elements, seconds, of_tokens));
-}
-
 /* ---- timings */
 
 struct timing timing_of(double *values, size_t count) {

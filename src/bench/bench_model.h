@@ -54,11 +54,6 @@ json_t *bench_model_facts(struct bench_model *bench);
 /* Writes these facts and the members of `more`, which it takes, to a file. */
 int bench_model_write_json(struct bench_model *bench, const char *path, json_t *more);
 
-/* Appends [elements, seconds, of tokens] to a schedule, which bench/scaling replays on machines that one does not
- * have: how long before the end of the backward pass a bucket of gradients is complete, and whether it holds the
- * token embedding's. */
-void bench_schedule_add(json_t *schedule, uint64_t elements, double seconds, bool of_tokens);
-
 /* The seconds of several steps. */
 struct timing {
     double minimum, median, maximum;

@@ -44,7 +44,6 @@ struct roofline {
     struct bench_model bench;
     const struct gpu_model *model;
     struct estimate micro_step, optimizer_step;
-    json_t *schedule; /* see bench_schedule_add */
 };
 
 /* ---- adding up */
@@ -111,46 +110,6 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
 
 /* ---- logging a step */
 
-/* How many launches the log had when a sublayer's gradients were in it. */
-struct marks {
-    const struct launch_log *log;
-    size_t *counts; /* [BRANCHES n_layer + 2], by sublayer + 1 */
-};
-
-static void mark(void *context, int64_t sublayer) {
-    struct marks *marks = context;
-    marks->counts[sublayer + 1] = marks->log->count;
-}
-
-static json_t *make_schedule(const struct roofline *roofline, const struct marks *marks) {
-    const struct buckets *buckets = &roofline->bench.parallel.buckets;
-    const int64_t top = BRANCHES * roofline->bench.gpt.config.n_layer;
-    json_t *schedule = json_array();
-    for (size_t i = 0; i < buckets->count; i++) {
-        const struct bucket *bucket = &buckets->table[i];
-        double seconds = 0.0;
-        for (size_t k = marks->counts[(bucket->of_tokens ? top : bucket->complete_after) + 1];
-             k < marks->log->count; k++) {
-            seconds += sum_of(roofline->model, &marks->log->entries[k]).values[SECONDS];
-        }
-        bench_schedule_add(schedule, bucket->range.count, seconds, bucket->of_tokens);
-    }
-    return schedule;
-}
-
-/* The last micro-step of several ranks, with when its gradients are complete. */
-static int log_last(struct roofline *roofline) {
-    struct bench_model *bench = &roofline->bench;
-    struct marks marks = {bench->compute->launch_log,
-                          memory_zeroed((size_t)(BRANCHES * bench->gpt.config.n_layer + 2), sizeof *marks.counts)};
-    bench->parallel.watcher = (struct gpt_listener){mark, &marks};
-    const int status = bench_model_micro_step(bench, 0, bench->micro_steps - 1);
-    bench->parallel.watcher = (struct gpt_listener){0};
-    roofline->schedule = make_schedule(roofline, &marks);
-    free(marks.counts);
-    return status;
-}
-
 /* A later micro-step, since the first one writes gradients and the others add to them, and what comes between it
  * and the next step. */
 static int log_step(struct roofline *roofline) {
@@ -167,7 +126,7 @@ static int log_step(struct roofline *roofline) {
     }
     estimate_make(&roofline->micro_step, roofline->model, log);
     log->count = 0;
-    if (log_last(roofline)) {
+    if (bench_model_micro_step(bench, 0, bench->micro_steps - 1)) {
         return -1;
     }
     log->count = 0;
@@ -291,14 +250,12 @@ static int write_json(const char *path, struct roofline *roofline) {
     append_rows(kernels, &roofline->optimizer_step.kernels, "optimiser_step", true);
     append_rows(modules, &roofline->micro_step.modules, "micro_step", false);
     append_rows(modules, &roofline->optimizer_step.modules, "optimiser_step", false);
-    return bench_model_write_json(&roofline->bench, path,
-                                  json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:O}", "as",
-                                            roofline->model->name, "title", roofline->model->title, "cores",
-                                            (json_int_t)roofline->model->cores, "ran",
-                                            !roofline->bench.compute->dry, "micro_step",
-                                            totals_json(&roofline->micro_step), "optimiser_step",
-                                            totals_json(&roofline->optimizer_step), "parts", modules, "kernels",
-                                            kernels, "schedule", roofline->schedule));
+    return bench_model_write_json(
+        &roofline->bench, path,
+        json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", roofline->model->name, "title",
+                  roofline->model->title, "cores", (json_int_t)roofline->model->cores, "ran",
+                  !roofline->bench.compute->dry, "micro_step", totals_json(&roofline->micro_step), "optimiser_step",
+                  totals_json(&roofline->optimizer_step), "parts", modules, "kernels", kernels));
 }
 
 /* ---- all of it */
@@ -330,7 +287,6 @@ enum program_status bench_roofline_run(const struct bench_settings *settings, st
         print(&roofline);
         status = *settings->json ? write_json(settings->json, &roofline) : 0;
     }
-    json_decref(roofline.schedule);
     free(roofline.micro_step.kernels.rows);
     free(roofline.micro_step.modules.rows);
     free(roofline.optimizer_step.kernels.rows);

@@ -219,7 +219,7 @@ static int separate_rows(struct data_parallel *parallel) {
 int data_parallel_backward(struct data_parallel *parallel, bool last) {
     const struct gpt_listener listener = {send_complete, parallel};
     if (!parallel->collective || !last) {
-        gpt_backward(parallel->gpt, last && parallel->watcher.gradients_launched ? &parallel->watcher : NULL);
+        gpt_backward(parallel->gpt, NULL);
         return compute_check(parallel->gpt->compute);
     }
     if (separate_rows(parallel)) {

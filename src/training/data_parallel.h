@@ -20,9 +20,8 @@ struct data_parallel {
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
-    struct gpt_listener watcher; /* alone: is called in each step's last backward pass, for measurements */
-    struct buffer squares;       /* [buckets] sums of squares of own shards, if it shards states */
-    float *host_squares;         /* [buckets] */
+    struct buffer squares;                  /* [buckets] sums of squares of own shards, if it shards states */
+    float *host_squares;                    /* [buckets] */
 };
 
 /* Micro-batches of each rank, of `steps` over all ranks; an error unless they can be shared equally. */

@@ -40,17 +40,6 @@ UNIT_TEST(test_alone) {
     json_decref(json);
 }
 
-/* Elements that the schedule says are of the token embedding. */
-static double scheduled_tokens(const json_t *json) {
-    const json_t *bucket;
-    double elements = 0.0;
-    size_t i;
-    json_array_foreach(json_object_get(json, "schedule"), i, bucket) {
-        elements += json_is_true(json_array_get(bucket, 2)) ? json_number_value(json_array_get(bucket, 0)) : 0.0;
-    }
-    return elements;
-}
-
 /* With one step measured, the parts of the mean rank add up to no more than the step of the slowest one, and to
  * much of it, since all wait for the sums. What is frozen has no gradients to exchange. */
 static json_t *run_three_ranks(const char *per_host) {
@@ -65,7 +54,6 @@ static json_t *run_three_ranks(const char *per_host) {
     assert_float_equal(number_in(json, "micro_steps"), 2, 0);
     assert_float_equal(number_in(json, "tokens"), 6 * 2 * 16, 0);
     assert_true(number_in(json, "buckets") > 2);
-    assert_float_equal(scheduled_tokens(json), 300 * 16, 0);
     assert_true(parts <= 1.001 * step && parts >= 0.5 * step);
     assert_true(median(json, "active") > 0.0 &&
                 number_in(json_object_get(json, "seconds"), "exchange_alone") > 0.0);
