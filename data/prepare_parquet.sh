@@ -60,8 +60,8 @@ get(sys.argv[1], repo_type="dataset", allow_patterns=sys.argv[2], local_dir=sys.
         fail "cannot download $set_name; run this again to resume"
 fi
 
-# GPT-2's vocabulary: HCTRAIN_VOCAB_FILE (or its older name) of the environment, or downloaded
-vocabulary=${HCTRAIN_VOCAB_FILE:-${HCTRAIN_RANKS:-$root/data/corpus/gpt2.tiktoken}}
+# GPT-2's vocabulary: HCTRAIN_VOCAB_FILE of the environment, or downloaded
+vocabulary=${HCTRAIN_VOCAB_FILE:-$root/data/corpus/gpt2.tiktoken}
 [ -r "$vocabulary" ] || sh "$root/data/gpt2/vocabulary.sh" "$vocabulary" || fail "cannot get GPT-2's vocabulary"
 
 mkdir -p "$output/lines"

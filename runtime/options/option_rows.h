@@ -7,7 +7,7 @@
  *
  * `variable` points to what the option sets, and the compiler checks its type. `initial` is the default as text,
  * `low` and `high` are limits (equal: none), `words` those of a choice ("off|layer"), `text` is what --help says.
- * BOOL and TEXT take `.former = "old_name"` behind it, and TEXT `.may_be_empty = true`. _FOLLOWING is for options
+ * TEXT takes `.may_be_empty = true` behind it. _FOLLOWING is for options
  * whose default the program works out from others by a `rule` that --help shows; `initial` holds until then.
  * PROCESS_ is for options of one process, not of the run: they are not among the settings that a resumed run goes
  * on with. */

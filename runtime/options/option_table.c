@@ -24,8 +24,7 @@ void options_append(struct option_table *table, const struct option_spec *rows, 
 
 struct option_spec *option_find(struct option_spec *specs, size_t count, const char *name) {
     for (size_t i = 0; i < count; i++) {
-        if (specs[i].type != OPTION_HEADING &&
-            (strcmp(specs[i].name, name) == 0 || (specs[i].former && strcmp(specs[i].former, name) == 0))) {
+        if (specs[i].type != OPTION_HEADING && strcmp(specs[i].name, name) == 0) {
             return &specs[i];
         }
     }
@@ -281,8 +280,7 @@ int options_set_defaults(struct option_spec *specs, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct option_spec *spec = &specs[i];
         spec->given = 0;
-        if (spec->type != OPTION_HEADING &&
-            (option_find(specs, i, spec->name) || (spec->former && option_find(specs, i, spec->former)))) {
+        if (spec->type != OPTION_HEADING && option_find(specs, i, spec->name)) {
             return error_set("the table of options has '%s' twice", spec->name);
         }
         if (spec->type != OPTION_HEADING && strchr(spec->name, '-') != NULL) {

@@ -36,7 +36,6 @@ struct option_spec {
     bool may_be_empty;         /* TEXT: "" is a value, as it always is where it is the default */
     bool transient;            /* of one process only: options_text leaves it out */
     const char *follows;       /* --help's text for a default that depends on other options, or NULL */
-    const char *former;        /* an older name, accepted but not shown, or NULL */
     unsigned given; /* out: which source set it, 0 for none. A later one, which wins, has a larger number: config
                                 * files in their order, then the command line */
 };

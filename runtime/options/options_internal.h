@@ -8,7 +8,7 @@ enum {
     MOST_NAME_BYTES = 64, /* longer names are none */
 };
 
-/* The row with this name or former name, spelled as in the table; NULL if there is none. */
+/* The row with this name, spelled as in the table; NULL if there is none. */
 struct option_spec *option_find(struct option_spec *specs, size_t count, const char *name);
 
 /* Whether it is typed as an option of yes or no: --x, --no-x, or with a value --x=VALUE. */

@@ -38,18 +38,15 @@ static void bench_options(struct bench_settings *settings, struct option_table *
              "process of its own, which all take a step in turn (a round). The column 'to rc' is a step's time "
              "divided by rc's in the same round, median of the rounds: not the quotient of two medians"),
         BOOL("step_on_demand", &settings->step_on_demand, "false",
-             "measure a step for each line of stdin and answer with a line of JSON: for programs that compare",
-             .former = "turns"),
+             "measure a step for each line of stdin and answer with a line of JSON: for programs that compare"),
         BOOL("roofline", &settings->roofline, "false",
              "count the launches, bytes and FLOPs of a step and estimate its time from a GPU's data sheet: no GPU "
-             "is needed",
-             .former = "ledger"),
+             "is needed"),
         TEXT("as", &settings->as, "",
              "for --roofline: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl; default: that of --device, if "
              "it is one of these"),
         BOOL("roofline_run", &settings->roofline_runs, "false",
-             "for --roofline: run the step, too, on --device, with kernels in the shape for that GPU",
-             .former = "ledger_run"),
+             "for --roofline: run the step, too, on --device, with kernels in the shape for that GPU"),
     };
     options_append(table, own, COUNT(own));
     train_options(&settings->train, table);

@@ -19,8 +19,7 @@ enum special_tokens { SPECIAL_TEXT, SPECIAL_PARSE };
               "byte-level BPE (SmolLM2, Llama 3, Qwen)"),                                                          \
         TEXT("vocab_file", &(settings)->vocabulary, NULL,                                                          \
              "GPT-2's vocabulary, a file like gpt2.tiktoken or vocab.bpe; default: HCTRAIN_VOCAB_FILE of the "     \
-             "environment, else data/corpus/gpt2.tiktoken, where data/gpt2/vocabulary.sh puts it",                 \
-             .former = "ranks"),                                                                                   \
+             "environment, else data/corpus/gpt2.tiktoken, where data/gpt2/vocabulary.sh puts it"),                \
         TEXT(                                                                                                      \
             "end_of_text", &(settings)->end_of_text, NULL,                                                         \
             "the token of a tokenizer.json that ends documents; default: <|endoftext|>, <|end_of_text|> or </s>, " \

@@ -128,7 +128,6 @@ int tokenizer_copy(const char *from, const char *to) {
 
 const char *tokenizer_find_vocabulary(const char *given) {
     const char *named = getenv("HCTRAIN_VOCAB_FILE");
-    named = named && *named ? named : getenv("HCTRAIN_RANKS"); /* its older name */
     const char *path = given && *given ? given : named && *named ? named : "data/corpus/gpt2.tiktoken";
     if (access(path, F_OK) == 0) {
         return path;

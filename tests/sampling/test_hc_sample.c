@@ -234,7 +234,7 @@ UNIT_TEST(an_interrupted_text_is_ended) {
 /* ---- GPT-2's tokens */
 
 UNIT_TEST(text_is_utf8) {
-    char *text = SAMPLE("gpt2", "--ranks", scratch_path("ranks"), "--prompt", "\xc3\xa9 w", "--max-new-tokens",
+    char *text = SAMPLE("gpt2", "--vocab-file", scratch_path("ranks"), "--prompt", "\xc3\xa9 w", "--max-new-tokens",
                         "200", "--temperature", "3");
     assert_memory_equal(text, "\xc3\xa9 w", 4);
     assert_int_equal(utf8_prefix(text, printed_bytes), printed_bytes);

@@ -415,10 +415,6 @@ UNIT_TEST(test_wrong_tables) {
     assert_error_text("'tune-minutes' where names have underscores");
     assert_int_equal(parse_table(twice, 2, 1, arguments, &first_free), OPTIONS_WRONG);
     assert_error_text("the table of options has 'beta' twice");
-    twice[1].name = "other";
-    twice[1].former = "beta";
-    assert_int_equal(parse_table(twice, 2, 1, arguments, &first_free), OPTIONS_WRONG);
-    assert_error_text("the table of options has 'other' twice");
 }
 
 /* A choice that begins with false and true is typed as an option of yes or no, and has more words. */
