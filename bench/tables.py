@@ -312,8 +312,8 @@ def s2hc():
             last = json.loads((ROOT / "out" / "s2hc" / f"residual={choice},seed={seed}" / "h_statistics.jsonl").read_text().splitlines()[-1])
             for values, value in ((losses, float(loss)), (medians, last["row_max_median"]), (distances, statistics.fmean(last["identity_distance"]))):
                 values.setdefault(choice, {})[seed] = value
-    rows = []
-    for choice in losses:
+    rows, order = [], list(SETTINGS)
+    for choice in sorted(losses, key=lambda one: (one[:3] != "shc", order.index(one[4:]) if one[4:] in order else len(order))):
         residual, _, changed = choice.partition("+")
         against = [interval(values[choice], values.get(residual, {})) if changed else "" for values in (losses, distances)]
         means = [statistics.fmean(values[choice].values()) for values in (losses, medians, distances)]
