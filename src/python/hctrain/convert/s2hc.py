@@ -64,9 +64,10 @@ def _connection(source: Source) -> tuple[str, int]:
     found = {(n, n + 1): "mhc", (n + math.factorial(n),): "mhc_lite"}
     if n & (n - 1) == 0:
         found.setdefault((n + 2 * (n.bit_length() - 1),), "krom")  # of two streams both are the same function
-    if source.shape(base + "static_alpha") not in found:
-        raise Error(f"{source.name}: {base}static_alpha has shape {list(source.shapes[base + 'static_alpha'])}, as no connection of s2HC's of {n} streams")
-    return found[source.shapes[base + "static_alpha"]], n
+    fixed = source.shape(base + "static_alpha")
+    if fixed not in found:
+        raise Error(f"{source.name}: {base}static_alpha has shape {list(fixed)}, as no connection of s2HC's of {n} streams")
+    return found[fixed], n
 
 
 def _our_config(source: Source, settings: Mapping[str, Any], place: str) -> dict[str, Any]:
