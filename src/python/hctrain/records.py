@@ -108,6 +108,14 @@ class Lines:
             yield line
 
 
+def reopen(lines: Lines | None, path: Path) -> Lines | None:
+    """The lines of the file that the path leads to now: `lines`, unless another file has its name, and then it is closed. None: there is no file."""
+    if lines and lines.was_replaced():
+        lines.close()
+        lines = None
+    return lines or (Lines(path) if path.exists() else None)
+
+
 class Rows:
     """Rows of numbers by name, and by iteration: of repeated iterations, which a run computed again, the last ones stay."""
 
@@ -170,10 +178,9 @@ class Follower:
             self._lines, self._passes_over = Lines(self.path), True
 
     def _open(self) -> Lines | None:
-        if self._lines and self._lines.was_replaced():
-            self.close()
-        if not self._lines and self.path.exists():
-            self._lines, self._passes_over = Lines(self.path), False
+        lines = reopen(self._lines, self.path)
+        if lines is not self._lines:
+            self._lines, self._passes_over = lines, False
         return None if self._passes_over else self._lines
 
     def records(self) -> Iterator[Record]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 from .files import Error, printable, reading
-from .records import STATISTICS, Lines, parse_statistics
+from .records import STATISTICS, Lines, parse_statistics, reopen
 from .runs import read_run
 
 VALIDATION = {"val_loss": "loss", "train_loss": "evaluation/train_loss"}  # names of evaluations: tags; others keep their names
@@ -30,10 +30,7 @@ class _Statistics:
         self._lines: Lines | None = None
 
     def read(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        if self._lines and self._lines.was_replaced():
-            self.close()
-        if not self._lines and self.path.exists():
-            self._lines = Lines(self.path)
+        self._lines = reopen(self._lines, self.path)
         for line in self._lines.read() if self._lines else ():
             assert self._lines
             yield parse_statistics(line, self._lines.place)
