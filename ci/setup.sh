@@ -13,7 +13,7 @@ ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd
 libclblast-dev libopenblas-dev liblapacke-dev
 libjansson-dev libssl-dev libpcre2-dev libunistring-dev zlib1g-dev libzstd-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
-dict-gcide clang python3-numpy gnuplot-nox file"
+dict-gcide clang python3-numpy python3-matplotlib file"
 
 fail() {
     echo "ci/setup.sh: $*" >&2

@@ -54,7 +54,7 @@ for library in hctrain.libs/*.so*; do
     [ -f "/usr/share/doc/$debian/copyright" ] || fail "which licence has $name? No package of Debian has it"
     cp "/usr/share/doc/$debian/copyright" "$licences/$debian.txt"
 done
-rm -rf hctrain/share/man
+rm -rf hctrain/share/man hctrain/share/hctrain/python # the package itself
 mkdir -p "$output"
 rm -f "$output"/hctrain-*.whl
 cd "$work"

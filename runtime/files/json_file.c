@@ -247,17 +247,3 @@ json_t *json_file_name(const char *path) {
     }
     return name;
 }
-
-json_t *json_file_settings(const char *lines) {
-    json_t *settings = json_object();
-    char *copy = memory_string(lines), *rest = NULL;
-    for (char *line = strtok_r(copy, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
-        char *equals = *line != '#' ? strstr(line, " = ") : NULL;
-        if (equals != NULL) {
-            *equals = '\0';
-            json_object_set_new(settings, line, json_loads(equals + 3, JSON_DECODE_ANY, NULL));
-        }
-    }
-    free(copy);
-    return settings;
-}

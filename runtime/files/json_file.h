@@ -51,6 +51,3 @@ int json_file_fail(const char *key, const json_t *value, const char *help);
 
 /* A path as a JSON string. If it is not UTF-8, its bytes from 0x80 on are written as \xHH. */
 json_t *json_file_name(const char *path);
-
-/* The settings of lines "name = value" as an object; values are JSON. Comments and other lines are skipped. */
-json_t *json_file_settings(const char *lines);

@@ -1,5 +1,5 @@
-/* Quantiles and mean of numbers in an array, and of numbers that come one by one, in memory that does not grow with
- * their count. */
+/* Quantiles of numbers in an array, and quantiles and moments of numbers that come one by one, in memory that does
+ * not grow with their count. */
 #pragma once
 
 #include <stddef.h>
@@ -10,14 +10,6 @@ void percentile_sort(double *values, size_t count);
 
 /* Linear interpolation between order statistics, as numpy's default; fraction 0.5 is the median. count > 0. */
 double percentile(const double *sorted, size_t count, double fraction);
-
-/* The mean of a sample and its confidence interval. */
-struct mean_interval {
-    double mean;       /* NaN without values */
-    double deviation;  /* standard deviation of a sample; NaN below two values */
-    double half_width; /* the 95 % interval by Student's t is mean +- half_width; NaN below two values */
-};
-struct mean_interval mean_interval_of(const double *values, size_t count);
 
 /* ---- of numbers that come one by one: extremes and moments exactly, quantiles from a histogram whose bins are as
  * fine as a float of 17 bits after its first one */

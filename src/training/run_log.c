@@ -20,24 +20,6 @@ static json_t *parse(const char *text, size_t bytes) {
     return object;
 }
 
-int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context) {
-    struct record_line line = {0};
-    char *text = NULL;
-    size_t capacity = 0;
-    ssize_t bytes;
-    while ((bytes = getline(&text, &capacity, file)) > 0 && text[bytes - 1] == '\n') {
-        line.number++;
-        line.object = parse(text, (size_t)bytes);
-        take(context, &line);
-        json_decref(line.object);
-    }
-    free(text);
-    if (bytes < 0 && !feof(file) && !ferror(file)) {
-        memory_refused(0);
-    }
-    return ferror(file) ? error_set_errno("cannot read") : 0;
-}
-
 /* Returns in *kept the bytes of a log up to the last line that the run has got to: of its steps before
  * state->iteration, and of its evaluations. A text that has no line of a run is refused, unless it begins as one: a
  * full disk may have left that of the first. */

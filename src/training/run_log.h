@@ -51,14 +51,3 @@ struct evaluation_metrics {
 
 int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics);
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration);
-
-/* ---- reading metrics.jsonl and h_statistics.jsonl, which may be of any size and have damaged lines */
-
-struct record_line {
-    uint64_t number; /* from 1 */
-    json_t *object;  /* NULL: the line is no object with an "iter" that can be an iteration */
-};
-
-/* Reads an open file from where it stands and calls `take` with each line; a last one without a newline, which is
- * still being written or was torn, is left out. 0, or -1 with an error text that has no path. */
-int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context);

@@ -2,7 +2,7 @@
  * table in residual.c. One that mixes streams by matrices has leaves in its row and a kernel file cl/hc_<name>.cl,
  * whose functions the top of cl/hc_gates.cl describes; one that works in another way names a frame of its own
  * (src/model/frame.h). src/python/hctrain/model.py has a class for each, and tests/support/reference_residual.c a
- * reference. Options, --help, checks, plots, build constants and scripts (hc_train --list-residuals) follow from
+ * reference. Options, --help, checks, build constants and scripts (hc_train --list-residuals) follow from
  * the rows. */
 #pragma once
 
@@ -95,7 +95,6 @@ struct residual_variant {
     const char *name;
     const char *summary;     /* what it is, for --list-residuals: a line without a full stop */
     const char *source;      /* who described it and where; NULL: nobody else */
-    const char *colour;      /* in pictures: "#1f77b4" */
     const char *frame;       /* its row in src/model/frame.h; NULL: "mixed", by H_pre, H_post and H_res */
     unsigned streams;        /* bit n is set when it takes n streams; see residual_takes */
     unsigned promises;       /* of enum residual_promise */

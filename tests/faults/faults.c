@@ -142,7 +142,7 @@ static void read_fault(const char *text) {
 
 static void __attribute__((constructor)) begin(void) {
     if (strncmp(program_invocation_short_name, "hc_", 3) != 0) {
-        return; /* mpirun, a compiler, gnuplot: their ranges stay empty */
+        return; /* mpirun, a compiler: their ranges stay empty */
     }
     dl_iterate_phdr(note_range, NULL);
     counts = getenv("HC_FAULT_LOG") != NULL;

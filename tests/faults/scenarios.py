@@ -263,11 +263,6 @@ def make_model(tools, folder):
 BENCH = ("--config", "model.conf", "--data-dir", "data", "--compare", "rc,mhc:2", "--steps", "1", "--warmup", "1", "--json", "bench.json")
 
 
-def make_run_and_bench(tools, folder):
-    make_model(tools, folder)
-    tools.run("hc_bench", *BENCH)
-
-
 def again(name, *arguments):
     """The recovery of what a user just starts once more."""
     return lambda tools, folder: tools.run(name, *arguments).stdout
@@ -319,10 +314,9 @@ def make_export(tools, folder):
     tools.run("hc_export", "--format", "torch", "--checkpoint", "run/ckpt-4", "--out", "export")
 
 
-def analyzed(folder, _stdout=""):
-    out = folder / "report"
-    path = out / "analysis.json"
-    return {"names": sorted(str(path.relative_to(out)) for path in out.glob("**/*")), "analysis": json.loads(path.read_text()) if path.is_file() else None}
+def measured(folder, _stdout=""):
+    path = folder / "measured.json"
+    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def benched(folder, _stdout=""):
@@ -357,8 +351,8 @@ SCENARIOS = [
     plain_scenario("export", make_model, exported, "hc_export", "--format", "torch", "--checkpoint", "run/ckpt-12", "--out", "export", broken=half_exported, seconds=0.1),
     plain_scenario("export_over_other", make_export, exported, "hc_export", "--format", "torch", "--checkpoint", "run/ckpt-12", "--out", "export",
                    broken=half_exported, seconds=0.1),
-    plain_scenario("analyze", make_run_and_bench, analyzed, "hc_analyze", "--device", "pocl", "--data-dir", "data", "--samples", "2", "--all-checkpoints",
-                   "--bench", "bench.json", "--out", "report", "run"),
+    plain_scenario("measure", make_model, measured, "hc_probe", "--measure", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--data-dir", "data",
+                   "--samples", "2", "--out", "measured.json", broken=half_written("measured.json")),
     plain_scenario("bench", make_data, benched, "hc_bench", *BENCH, broken=half_written("bench.json"),
                    messages=3),  # a process for each variant says what failed, and then the one that waits for it which it was
 ]

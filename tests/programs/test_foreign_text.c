@@ -162,7 +162,7 @@ UNIT_TEST(names_of_results) {
 }
 
 UNIT_TEST(reports) {
-    static const char *const files[] = {"report.html", "figures/loss.csv", "figures/loss.gp"};
+    static const char *const files[] = {"report.html", "figures/loss.csv", "figures/loss.svg"};
     for (size_t i = 0; i < COUNT(files); i++) {
         size_t bytes;
         const char *text = scratch_text(scratch_path(run_path("report-" NAME, files[i])), &bytes);

@@ -151,7 +151,6 @@ UNIT_TEST(exported_models) {
 
 UNIT_TEST(files_that_are_named) {
     static const struct command commands[] = {
-        {{"analyze", "--bench", "@pipe", "--out", "@report", "@run"}},
         {{"prepare", "--vocab-file", "@pipe", "--tokenizer", "gpt2", "--out", "@ordered", "@text.txt"}},
         {{"prepare", "--documents", "files", "--order", "@pipe", "--out", "@ordered", "@text.txt"}},
         {{"probe", DEVICE, "--batch", "@pipe", "--out", "@probed", "--checkpoint", "@run/ckpt-2"}},

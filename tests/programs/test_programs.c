@@ -10,8 +10,8 @@
 
 enum { DONE = 0, WRONG_USAGE = 2 };
 
-static const char *const programs[] = {"hc_train",  "hc_bench",   "hc_eval",    "hc_probe",  "hc_sample",
-                                       "hc_export", "hc_prepare", "hc_analyze", "hc_devices"};
+static const char *const programs[] = {"hc_train",  "hc_bench",  "hc_eval",    "hc_probe",
+                                       "hc_sample", "hc_export", "hc_prepare", "hc_devices"};
 
 /* Runs a program with one argument (NULL: none), where its caches would go to the scratch folder "cache". */
 static int run_alone(const char *name, const char *argument) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""src/sweep/paired.py beside examples: by hand, and by scipy 1.17 where a comment says so."""
+"""hctrain.paired beside examples: by hand, and by scipy 1.17 where a comment says so."""
 import math
 import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src" / "sweep"))
-import paired  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src" / "python"))
+from hctrain import paired  # noqa: E402
 
 
 class Student(unittest.TestCase):

@@ -78,7 +78,7 @@ class Sweeps(unittest.TestCase):
         self.folder = Path(scratch.name)
         (self.folder / "hc_train").write_text(MOCK)
         (self.folder / "hc_train").chmod(0o755)
-        (self.folder / "hc_sweep").symlink_to(ROOT / "src" / "sweep" / "hc_sweep.py")
+        (self.folder / "hc_sweep").symlink_to(ROOT / "src" / "programs" / "python_program.py")
         self.out = self.folder / "out"
 
     def start(self, *words, residual="rc,shc,mhc", device=("mock", "--jobs=2"), before=None, **environment):
@@ -369,8 +369,10 @@ class Committed(unittest.TestCase):
     def test_studies(self):
         """The runs that are committed are complete and belong to the configs of today."""
         with tempfile.TemporaryDirectory() as out:
+            program = Path(out, "hc_sweep")
+            program.symlink_to(ROOT / "src/programs/python_program.py")
             for name, corpus in (("nanogpt", "shakespeare"), ("modern", "shakespeare"), ("fair", "gcide")):
-                done = subprocess.run([sys.executable, ROOT / "src/sweep/hc_sweep.py", "--sweep", f"configs/{name}.sweep", "--data-dir", f"data/corpus/{corpus}",
+                done = subprocess.run([program, "--sweep", f"configs/{name}.sweep", "--data-dir", f"data/corpus/{corpus}",
                                        "--out", out, "--runs", f"bench/{name}.tsv", "--table"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
                 self.assertNotIn("missing", done.stdout)
 

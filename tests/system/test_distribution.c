@@ -1,4 +1,4 @@
-/* Distributions, means and their 95 % intervals, and work on several cores. */
+/* Distributions, and work on several cores. */
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "runtime/system/parallel.h"
@@ -106,40 +106,6 @@ UNIT_TEST(test_parallel) {
     }
     assert_int_equal(parallel_run(1000, fail_at_7, NULL), -1);
     assert_string_equal(error_text(), "piece 7 is broken");
-}
-
-static void assert_near(double actual, double expected, double tolerance) {
-    if (!(fabs(actual - expected) <= tolerance)) {
-        fail_msg("%.9g instead of %.9g", actual, expected);
-    }
-}
-
-/* Of n values whose deviation is d the half width is t(n - 1) d / sqrt(n). */
-UNIT_TEST(half_widths_are_those_of_tables) {
-    static const struct {
-        size_t degrees;
-        double quantile;
-    } rows[] = {{1, 12.7062}, {2, 4.3027}, {3, 3.1824}, {4, 2.7764}, {9, 2.2622}, {30, 2.0423}, {120, 1.9799}};
-    double sample[121];
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        const size_t count = rows[i].degrees + 1;
-        for (size_t k = 0; k < count; k++) {
-            sample[k] = 3.0 + 0.25 * (double)(k * k % 7);
-        }
-        const struct mean_interval interval = mean_interval_of(sample, count);
-        assert_near(interval.half_width * sqrt((double)count) / interval.deviation, rows[i].quantile, 5e-5);
-    }
-}
-
-UNIT_TEST(means_and_deviations) {
-    const double numbers[] = {0.01, 0.02, 0.03, 0.04, 0.05};
-    const struct mean_interval five = mean_interval_of(numbers, 5), one = mean_interval_of(numbers, 1),
-                               none = mean_interval_of(numbers, 0);
-    assert_near(five.mean, 0.03, 1e-12);
-    assert_near(five.deviation, 0.0158113883, 1e-9);
-    assert_near(five.half_width, 0.0196324, 1e-6);
-    assert_near(one.mean, 0.01, 0.0);
-    assert_true(isnan(one.deviation) && isnan(one.half_width) && isnan(none.mean));
 }
 
 UNIT_TEST_MAIN(NULL, NULL)

@@ -26,11 +26,6 @@ UNIT_TEST(rows_are_whole) {
                     variant->name[strcspn(variant->name, "|,: ")] == '\0');
         assert_true(residual_find(variant->name) == variant && residual_number(variant) == i);
         assert_true(variant->summary && *variant->summary && variant->summary[strlen(variant->summary) - 1] != '.');
-        assert_int_equal(strlen(variant->colour), 7);
-        assert_int_equal(strspn(variant->colour + 1, "0123456789abcdef"), 6);
-        for (size_t k = 0; k < i; k++) {
-            assert_string_not_equal(variant->colour, residual_at(k)->colour);
-        }
         assert_true(variant->streams != 0 && variant->streams < 2u << RESIDUAL_MAX_STREAMS &&
                     !(variant->streams & 1));
         assert_int_equal(has_kernel_file(variant->name), residual_has_matrices(variant));

@@ -8,6 +8,7 @@ from pathlib import Path
 
 
 PACKAGE = Path(__file__).resolve().parent
+IN_PYTHON = ("hc_analyze", "hc_sweep")
 
 
 def folder() -> Path:
@@ -26,7 +27,7 @@ def path(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment. That of an installed package has PREFIX/bin first on PATH: there is what pip installed, such as mpirun and gnuplot."""
+    """This process's environment. That of an installed package has PREFIX/bin first on PATH: there is what pip installed, such as mpirun."""
     commands = PACKAGE.parents[3] / "bin"  # PACKAGE is PREFIX/lib/python3.N/site-packages/hctrain
     if not (PACKAGE / "bin").is_dir() or not commands.is_dir():
         return dict(os.environ)
@@ -38,7 +39,7 @@ def main() -> None:
     name = Path(sys.argv[0]).name
     try:
         program = str(path(name))
-        start = [sys.executable, program] if name == "hc_sweep" else [program]
+        start = [sys.executable, program] if name in IN_PYTHON else [program]
         os.execve(start[0], [*start, *sys.argv[1:]], environment())
     except OSError as error:
         sys.exit(f"{name}: {error}")

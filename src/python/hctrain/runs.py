@@ -32,6 +32,15 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Damage:
+    """Lines of a file that are no records, as a crash of the machine may leave them."""
+
+    path: Path
+    lines: int  # how many
+    first: int  # the number of the first of them
+
+
+@dataclass(frozen=True)
 class Run:
     """What read_run found. Tables are {name: numpy array}, with the iterations as "iter"; pandas.DataFrame(run.metrics) works."""
 
@@ -41,6 +50,7 @@ class Run:
     metrics: Table  # a row for each step: loss, lr, grad_norm, tokens, tokens_per_sec, mfu, time, ... [steps]
     evaluations: Table  # train_loss, val_loss, time [evaluations]
     statistics: Table  # of H_res, with --statistics-interval: [rows], or [rows, sublayers]; docs/running.md explains the names
+    damage: tuple[Damage, ...]  # what skip_damaged left out
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -111,22 +121,19 @@ def _settings(folder: Path) -> tuple[Settings, str]:
     return parse_settings(content, printable(path)), device_of(content)
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, str]]:
-    """Each whole line with its place; none of a file that is not there."""
+def _take(add: Callable[[bytes, str], None], path: Path, skip_damaged: bool) -> tuple[Damage, ...]:
+    """Hands over all whole lines of a file, with their places; those that `add` refuses. A file that is not there has none."""
+    damaged = []
     if path.exists():
         with Lines(path) as lines:
             for line in lines.read():
-                yield line, lines.place
-
-
-def _take(add: Callable[[bytes, str], None], path: Path, skip_damaged: bool) -> None:
-    """Hands over all lines of a file."""
-    for line, place in _lines(path):
-        try:
-            add(line, place)
-        except Error:
-            if not skip_damaged:
-                raise
+                try:
+                    add(line, lines.place)
+                except Error:
+                    if not skip_damaged:
+                        raise
+                    damaged.append(lines.number)
+    return (Damage(path, len(damaged), damaged[0]),) if damaged else ()
 
 
 def read_run(folder: Folder, skip_damaged: bool = False) -> Run:
@@ -150,7 +157,6 @@ def _read_run(path: Path, skip_damaged: bool) -> Run:
     def add_statistics(line: bytes, place: str) -> None:
         statistics.add(*parse_statistics(line, place), place)
 
-    _take(add_metrics, path / METRICS, skip_damaged)
-    _take(add_statistics, path / STATISTICS, skip_damaged)
+    damage = _take(add_metrics, path / METRICS, skip_damaged) + _take(add_statistics, path / STATISTICS, skip_damaged)
     name = printable(path / METRICS)
-    return Run(path, *_settings(path), steps.table(name, STEP), evaluations.table(name, EVALUATED), statistics.table(printable(path / STATISTICS)))
+    return Run(path, *_settings(path), steps.table(name, STEP), evaluations.table(name, EVALUATED), statistics.table(printable(path / STATISTICS)), damage)

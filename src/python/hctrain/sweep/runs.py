@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from plan import fail, meaning, number_text, printable, read_file, read_lines, write_file
+from ..files import printable
+from .plan import fail, meaning, number_text, read_file, read_lines, write_file
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
 RECORD = "sweep.conf"  # the settings that hc_sweep gave it

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from ..files import printable
+
 LARGEST_FILE = 16 << 20  # bytes of a config, a sweep file or a table of runs
 MOST_SETTINGS, MOST_RUNS = 1000, 10000  # of a sweep: the time of comparisons grows with the square of the settings
 SET_HERE = ("seed", "out_dir", "device", "start_over")  # options of hc_train that users cannot pass on
@@ -17,12 +19,6 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 QUOTED = re.compile(r'"((?:[^"\\]|\\["\\nrt]|\\x[0-9a-fA-F]{2})*)"\s*(?:#.*)?')
 ESCAPES = {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 BLANKS = " \t\r\v\f"
-
-
-def printable(text):
-    """The text with control characters as \\xHH, so that no name or log writes to the terminal as it likes."""
-    return "".join(one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in one.encode(errors="surrogateescape" if "\udc80" <= one <= "\udcff" else "surrogatepass"))
-                   for one in str(text))
 
 
 def fail(text, status=1):

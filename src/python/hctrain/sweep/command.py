@@ -4,9 +4,10 @@ import signal
 import subprocess
 import sys
 
-from plan import fail, find_programs, printable, read_arguments
-from report import Report, foreign_file
-from runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
+from ..files import printable
+from .plan import fail, find_programs, read_arguments
+from .report import Report, foreign_file
+from .runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
 
 DONE, FAILED = 0, 1
 

@@ -3,9 +3,10 @@ import math
 import os
 import statistics
 
-import intervals
-import paired
-from plan import number_text, printable, short, write_file
+from .. import paired
+from ..files import printable
+from . import intervals
+from .plan import number_text, short, write_file
 
 FILES = {"table.md": "| seeds | mean | deviation |", "table.tsv": "\tseeds\tmean\tdeviation", "pairs.tsv": "better\tworse\tpairs\t",
          "differences.svg": intervals.STYLE[:40]}  # what they contain, and other files of these names do not
