@@ -32,7 +32,7 @@ cp -r src/python/hctrain "$package"
 find "$package" -name __pycache__ -prune -exec rm -rf {} +
 cp pyproject.toml CMakeLists.txt README.md LICENSE "$work/source"
 cmake --install "$build" --prefix "$package" --strip >"$work/log" || fail "build/ is not complete; ci/build.sh builds it: $(tail -n 3 "$work/log")"
-python -m pip wheel -q --no-deps --no-index --no-build-isolation -C wheel.cmake=false -C wheel.platlib=true -w "$work/plain" "$work/source"
+python -m pip wheel -q --no-deps --no-index --no-build-isolation --config-settings=wheel.cmake=false --config-settings=wheel.platlib=true -w "$work/plain" "$work/source"
 auditwheel repair --exclude libmpi.so.40 --exclude libvulkan.so.1 -w "$work/repaired" "$work/plain"/*.whl >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 wheel unpack -d "$work/unpacked" "$work/repaired"/*.whl >"$work/log"
 cd "$work/unpacked"/hctrain-*
