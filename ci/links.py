@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = "src|runtime|cl|ci|bench|tests|docs|configs|data|examples|cmake"
 MADE = ("data/corpus",)  # paths that commands of the documents make
-FOREIGN = {"standalone", "nproc_per_node", "shm_size", "hostfile"}  # options of other programs
+FOREIGN = {"standalone", "nproc_per_node", "shm_size", "hostfile", "output_path", "num_fewshot", "model_args"}  # options of other programs
 
 
 def slug(heading):

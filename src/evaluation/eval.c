@@ -12,7 +12,6 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
-#include "src/evaluation/score_questions.h"
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
 #include "src/training/batch_sampler.h"
@@ -31,26 +30,21 @@ struct evaluation {
     struct token_file *file;     /* of --data */
     struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
     struct documents *documents;
-    struct documents_settings document_settings, example_settings;
+    struct documents_settings document_settings;
     struct compute *compute;
     struct type_choice choice; /* of the type of activations */
     struct gpt gpt;
     struct output_file json, per_document; /* rank 0's */
     struct progress progress;
-    uint64_t document_count;       /* scored so far */
-    struct perplexity_sums total;  /* the results: of documents; of a split and of questions the tokens only */
-    struct question_scores scores; /* of questions */
-    double loss;                   /* of a split */
+    uint64_t document_count;      /* scored so far */
+    struct perplexity_sums total; /* the results: of documents and requests; of a split the tokens only */
+    double loss;                  /* of a split */
     double seconds;
 };
 
-/* Documents, or questions in them. */
+/* Documents, or requests. */
 static bool scores_documents(const struct evaluation *evaluation) {
     return evaluation->settings->data == NULL;
-}
-
-static bool scores_questions(const struct evaluation *evaluation) {
-    return evaluation->settings->task != TASK_NONE;
 }
 
 /* ---- before there is a device */
@@ -59,21 +53,16 @@ static bool is_standard_output(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-static int check_task_usage(const struct eval_settings *settings) {
-    if (settings->task == TASK_NONE) {
-        return settings->shots > 0 || settings->shots_file
-                   ? error_set("--shots and --shots-file are for questions: give --task, too")
-                   : 0;
+static int check_score_usage(const struct eval_settings *settings) {
+    if (!settings->score) {
+        return 0;
     }
-    if (settings->data || settings->documents.count != 1) {
-        return error_set("--task needs one file of questions; see hc_eval --help");
+    if (settings->data || !settings->per_document) {
+        return error_set("--score needs files of requests, and --per-document FILE for their results");
     }
     if (settings->documents.count_field || settings->documents.word == DOCUMENTS_FILES) {
-        return error_set("--task reads JSON lines with the fields of its data set: leave out %s",
+        return error_set("--score reads JSON lines with context and continuation: leave out %s",
                          settings->documents.count_field ? "--count-field" : "--documents");
-    }
-    if (settings->shots == 0 && settings->shots_file) {
-        return error_set("--shots-file needs --shots, the number of its examples before each question");
     }
     return 0;
 }
@@ -97,41 +86,20 @@ static int check_usage(const struct eval_settings *settings) {
     }
     if (settings->data && settings->score_padding == SCORE_PADDING_NO) {
         return error_set(
-            "--score-padding no is for documents and questions: in the loss of token files all tokens of "
+            "--score-padding no is for documents and requests: in the loss of token files all tokens of "
             "the model count, as in training");
     }
-    return check_task_usage(settings);
-}
-
-/* Sets what documents are read by, and examples before questions, which need a file that can be read twice, or one
- * of their own. */
-static int set_sources(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    struct documents_settings *documents = &evaluation->document_settings,
-                              *examples = &evaluation->example_settings;
-    struct input_status status;
-    *documents = settings->documents;
-    if (!scores_questions(evaluation)) {
-        return 0;
-    }
-    documents->word = DOCUMENTS_JSONL;
-    documents->field = NULL;
-    *examples = *documents;
-    examples->limit = 0;
-    if (settings->shots_file) {
-        examples->names = (const char *const *)&settings->shots_file;
-    } else if (settings->shots > 0) {
-        return input_examine(documents->names[0], &status) ? -1
-               : status.regular                            ? 0
-                                : error_set("%s can be read once only: give examples with --shots-file",
-                                            input_name(documents->names[0]));
-    }
-    return 0;
+    return check_score_usage(settings);
 }
 
 static int open_documents(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    return set_sources(evaluation) || documents_open(&evaluation->document_settings, &evaluation->documents) ||
+    evaluation->document_settings = settings->documents;
+    if (settings->score) {
+        evaluation->document_settings.word = DOCUMENTS_JSONL;
+        evaluation->document_settings.field = NULL;
+    }
+    return documents_open(&evaluation->document_settings, &evaluation->documents) ||
                    tokenizer_open_for(&evaluation->config, settings->checkpoint, &settings->tokenizer,
                                       &evaluation->tokenizer)
                ? -1
@@ -145,9 +113,6 @@ static int open_result(const struct eval_settings *settings, const char *path, s
                                               token_shards_refuse_output(settings->data, path))));
     for (size_t i = 0; path && status == 0 && i < settings->documents.count; i++) {
         status = files_refuse_same(path, settings->documents.names[i]);
-    }
-    if (path && status == 0 && settings->shots_file) {
-        status = files_refuse_same(path, settings->shots_file);
     }
     return status || (path && output_file_open(file, path)) ? -1 : 0;
 }
@@ -416,125 +381,46 @@ static int report_documents(struct evaluation *evaluation) {
     return status;
 }
 
-/* ---- questions */
+/* ---- requests */
 
-static int write_answer(void *context, const struct answered_question *answer) {
-    struct evaluation *evaluation = context;
-    const enum task task = (enum task)evaluation->settings->task;
-    json_t *results = json_object(), *likelihoods = json_array();
-    for (size_t i = 0; i < answer->count; i++) {
-        json_array_append_new(likelihoods, json_real(answer->log_likelihoods[i]));
-    }
-    json_object_set_new(results, "log_likelihoods", likelihoods);
-    if (task_is_greedy(task)) {
-        json_object_set_new(results, "greedy", json_boolean(answer->greedy));
-    } else {
-        json_object_set_new(results, "label", json_integer((json_int_t)answer->label));
-        json_object_set_new(results, "pick", json_integer((json_int_t)answer->pick));
-    }
-    if (task_has_norm(task)) {
-        json_object_set_new(results, "pick_norm", json_integer((json_int_t)answer->pick_norm));
-    }
-    return write_line(evaluation, answer->source, answer->line, results);
+static int write_request(void *context, const struct scored_document *request) {
+    return write_line(context, request->source, request->line,
+                      json_pack("{s:f, s:b, s:I, s:I}", "log_likelihood", request->sums.log_likelihood, "greedy",
+                                request->greedy, "tokens", (json_int_t)request->sums.tokens, "context_tokens",
+                                (json_int_t)request->context_tokens));
 }
 
-struct task_metric {
-    const char *name, *error_name;
-    struct estimate estimate;
-};
-enum { TASK_METRICS = 2 };
-
-/* Returns how many metrics the task has. */
-static size_t task_metrics(const struct evaluation *evaluation, struct task_metric metrics[TASK_METRICS]) {
-    const enum task task = (enum task)evaluation->settings->task;
-    const struct question_scores *scores = &evaluation->scores;
-    const double perplexity = exp(-scores->log_likelihood.mean);
-    metrics[0] = (struct task_metric){"acc", "acc_stderr", scores->accuracy};
-    metrics[1] = (struct task_metric){"acc_norm", "acc_norm_stderr", scores->accuracy_norm};
-    if (task_is_greedy(task)) {
-        metrics[1] =
-            (struct task_metric){"perplexity", "perplexity_stderr", {perplexity, scores->perplexity_error}};
-    }
-    return task_is_greedy(task) || task_has_norm(task) ? 2 : 1;
-}
-
-static void print_questions(const struct evaluation *evaluation) {
-    struct task_metric metrics[TASK_METRICS];
-    const size_t count = task_metrics(evaluation, metrics);
-    message_print(stdout, "%-18s%s, %s\n", "task", task_name((enum task)evaluation->settings->task),
-                  message_count(evaluation->settings->shots, "shot").text);
-    message_print(stdout, "%-18s%" PRIu64 "\n", "questions", evaluation->scores.questions);
-    for (size_t i = 0; i < count; i++) {
-        message_print(stdout, "%-18s%.4f", metrics[i].name, metrics[i].estimate.mean);
-        if (isnan(metrics[i].estimate.error)) {
-            message_print(stdout, "\n");
-        } else {
-            message_print(stdout, " ± %.4f\n", metrics[i].estimate.error);
-        }
-    }
-    print_rate(evaluation);
-}
-
-static int report_questions(struct evaluation *evaluation) {
-    struct task_metric metrics[TASK_METRICS];
-    const size_t count = task_metrics(evaluation, metrics);
-    if (evaluation->scores.questions == 0) {
-        return fail_empty(evaluation, "questions");
-    }
-    json_t *results =
-        json_pack("{s:s, s:I, s:I, s:I}", "task", task_name((enum task)evaluation->settings->task), "shots",
-                  (json_int_t)evaluation->settings->shots, "questions", (json_int_t)evaluation->scores.questions,
-                  "tokens", (json_int_t)evaluation->total.tokens);
-    for (size_t i = 0; i < count; i++) {
-        json_object_set_new(results, metrics[i].name, json_file_real(metrics[i].estimate.mean));
-        json_object_set_new(results, metrics[i].error_name, json_file_real(metrics[i].estimate.error));
+static int report_requests(struct evaluation *evaluation) {
+    if (evaluation->document_count == 0) {
+        return fail_empty(evaluation, "requests");
     }
     if (output_file_end(&evaluation->per_document, 0)) {
-        json_decref(results);
         return -1;
     }
-    const int status = write_json(evaluation, results);
+    const int status =
+        write_json(evaluation, json_pack("{s:I, s:I, s:f}", "requests", (json_int_t)evaluation->document_count,
+                                         "tokens", (json_int_t)evaluation->total.tokens, "log_likelihood",
+                                         evaluation->total.log_likelihood));
     if (status == 0 && prints(evaluation)) {
-        print_questions(evaluation);
+        message_print(stdout, "%-18s%" PRIu64 "\n", "requests", evaluation->document_count);
+        print_rate(evaluation);
     }
     return status;
 }
 
 /* ---- all of it */
 
-static int answer(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    const struct question_scoring scoring = {
-        .gpt = &evaluation->gpt,
-        .ranks = evaluation->ranks,
-        .progress = &evaluation->progress,
-        .task = (enum task)settings->task,
-        .examples = &evaluation->example_settings,
-        .shots = settings->shots,
-        .same = settings->shots_file == NULL,
-        .documents = evaluation->documents,
-        .tokenizer = evaluation->tokenizer,
-        .answered = write_answer,
-        .context = evaluation,
-    };
-    const int status = score_questions(&scoring, &evaluation->scores);
-    evaluation->total.tokens = evaluation->scores.tokens;
-    return status;
-}
-
 static int score(struct evaluation *evaluation) {
     const struct document_scoring documents = {
         .gpt = &evaluation->gpt,
         .ranks = evaluation->ranks,
         .progress = &evaluation->progress,
+        .requests = evaluation->settings->score,
         .documents = evaluation->documents,
         .tokenizer = evaluation->tokenizer,
-        .scored = write_document,
+        .scored = evaluation->settings->score ? write_request : write_document,
         .context = evaluation,
     };
-    if (scores_questions(evaluation)) {
-        return answer(evaluation);
-    }
     if (scores_documents(evaluation)) {
         return score_documents(&documents, &evaluation->total);
     }
@@ -544,6 +430,13 @@ static int score(struct evaluation *evaluation) {
                              &evaluation->total.tokens, &evaluation->loss);
 }
 
+static int report(struct evaluation *evaluation) {
+    if (evaluation->settings->score) {
+        return report_requests(evaluation);
+    }
+    return scores_documents(evaluation) ? report_documents(evaluation) : report_split(evaluation);
+}
+
 static int run(struct evaluation *evaluation) {
     const int status = score(evaluation) || perplexity_check_loss(evaluation->loss) ? -1 : 0;
     progress_end(&evaluation->progress);
@@ -551,9 +444,6 @@ static int run(struct evaluation *evaluation) {
     if (status) {
         return -1;
     }
-    int (*const report)(struct evaluation *) = scores_questions(evaluation)   ? report_questions
-                                               : scores_documents(evaluation) ? report_documents
-                                                                              : report_split;
     return ranks_agree(evaluation->ranks, evaluation->is_first ? report(evaluation) : 0);
 }
 

@@ -1,10 +1,9 @@
-/* What hc_eval does: metrics of a checkpoint, on token files, documents, or the questions of downstream tasks. */
+/* What hc_eval does: metrics of a checkpoint, on token files or documents, and log-likelihoods of continuations. */
 #pragma once
 
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "src/evaluation/documents.h"
-#include "src/evaluation/questions.h"
 #include "src/text/model_tokenizer.h"
 
 enum score_padding { SCORE_PADDING_AUTO, SCORE_PADDING_NO, SCORE_PADDING_YES };
@@ -18,9 +17,7 @@ struct eval_settings {
     int64_t eval_iters;                  /* batches of the split; 0: all of it */
     int64_t seed;                        /* of the batches; -1: the batches of runs with any seed */
     struct documents_settings documents; /* names NULL: none */
-    int task;                            /* enum task: the documents are its questions, in one file of JSON lines */
-    int64_t shots;                       /* examples before each question */
-    char *shots_file;                    /* where they are from; NULL: the questions */
+    bool score;                          /* the documents are lines with requests, see score_documents.h */
     struct tokenizer_settings tokenizer;
     int score_padding; /* enum score_padding: whether rows of the vocabulary without a token are in the softmax */
     char *json, *per_document;

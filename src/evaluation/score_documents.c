@@ -1,8 +1,10 @@
 #include "src/evaluation/score_documents.h"
+#include "runtime/files/input.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "src/measuring/score_windows.h"
+#include "src/text/json_lines.h"
 #include "src/text/text_buffer.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,17 +12,25 @@
 /* A round ends with the document that reaches one of these. They must not depend on the number of ranks. */
 enum { ROUND_TOKENS = 1 << 21, ROUND_DOCUMENTS = 1 << 16 };
 
+/* The tokens of a document without its prefix, or of a request without the first one. */
+struct length {
+    uint64_t tokens;
+    uint64_t scored; /* so many at the end are predicted: all, or those of a continuation */
+};
+
 /* Documents that are scored together, and what they are read with. */
 struct batch {
     const struct document_scoring *scoring;
     uint64_t documents, tokens; /* in the arrays below */
     size_t token_capacity;
-    uint64_t *lengths;               /* [ROUND_DOCUMENTS] tokens of each, without its prefix */
+    struct length *lengths;          /* [ROUND_DOCUMENTS] */
     int32_t *ids;                    /* [tokens] each document behind its prefix */
     struct scored_document *results; /* [ROUND_DOCUMENTS] */
     struct loss_window *windows;
     size_t window_count;
-    struct token_list list;
+    struct token_list list, context_list;
+    struct text_buffer text, continuation;
+    uint32_t prefix; /* of a request; UINT32_MAX: none */
 };
 
 size_t rolling_windows_count(size_t tokens, size_t context) {
@@ -44,6 +54,13 @@ static void reserve_tokens(struct batch *batch, uint64_t more) {
 
 /* ---- rank 0 reads */
 
+static void add_tokens(struct batch *batch, const uint32_t *tokens, size_t count) {
+    reserve_tokens(batch, count);
+    for (size_t i = 0; i < count; i++) {
+        batch->ids[batch->tokens++] = (int32_t)tokens[i];
+    }
+}
+
 static int add_document(struct batch *batch, const struct document *document) {
     const struct tokenizer *tokenizer = batch->scoring->tokenizer;
     struct token_list *list = &batch->list;
@@ -51,20 +68,76 @@ static int add_document(struct batch *batch, const struct document *document) {
     if (tokenizer_encode(tokenizer, document->text, document->bytes, list)) {
         return error_prefix("%s", document->source);
     }
-    reserve_tokens(batch, list->count + 1);
-    batch->ids[batch->tokens++] = (int32_t)tokenizer_prefix(tokenizer);
-    for (size_t i = 0; i < list->count; i++) {
-        batch->ids[batch->tokens++] = list->tokens[i];
-    }
+    const uint32_t prefix = tokenizer_prefix(tokenizer);
+    add_tokens(batch, &prefix, 1);
+    add_tokens(batch, list->tokens, list->count);
     batch->results[batch->documents] = (struct scored_document){
-        document->source,
-        document->line,
-        {.tokens = list->count,
-         .words = perplexity_words(document->counted, document->counted_bytes),
-         .bytes = document->counted_bytes},
+        .source = document->source,
+        .line = document->line,
+        .sums = {.tokens = list->count,
+                 .words = perplexity_words(document->counted, document->counted_bytes),
+                 .bytes = document->counted_bytes},
     };
-    batch->lengths[batch->documents++] = list->count;
+    batch->lengths[batch->documents++] = (struct length){list->count, list->count};
     return 0;
+}
+
+/* Encodes the context, which may be empty, and both texts together: batch->context_list and batch->list. */
+static int encode_request(struct batch *batch, const struct document *document) {
+    const struct tokenizer *tokenizer = batch->scoring->tokenizer;
+    const char *context = document->text, *continuation = document->text;
+    size_t bytes = document->bytes, more = document->bytes;
+    if (json_lines_field(&context, &bytes, "context", NULL, false, &batch->text) ||
+        json_lines_field(&continuation, &more, "continuation", NULL, false, &batch->continuation)) {
+        return -1;
+    }
+    batch->context_list.count = batch->list.count = 0;
+    if (tokenizer_encode(tokenizer, context, text_rstrip(context, bytes), &batch->context_list)) {
+        return -1;
+    }
+    const bool is_empty = bytes == 0;
+    text_append(&batch->text, continuation, more);
+    batch->prefix = is_empty ? tokenizer_prefix(tokenizer) : tokenizer_beginning(tokenizer);
+    return tokenizer_encode(tokenizer, batch->text.bytes, batch->text.size, &batch->list);
+}
+
+static int add_request(struct batch *batch, const struct document *document) {
+    if (encode_request(batch, document)) {
+        return -1;
+    }
+    const struct token_list *before = &batch->context_list, *all = &batch->list;
+    const size_t most = context_of(batch) + 1, begins = batch->prefix != UINT32_MAX;
+    const size_t context = begins + before->count,
+                 scored = all->count > before->count ? all->count - before->count : 0;
+    if (scored == 0) {
+        return error_set("the continuation has no tokens: it is empty, or encoded together with the context's end");
+    }
+    if (context == 0) {
+        return error_set("the context has white space only, which belongs to the continuation");
+    }
+    if (scored >= most) {
+        return error_set("the continuation has %zu tokens, and the model a context of %zu: leave out this request",
+                         scored, most - 1);
+    }
+    const size_t kept = context + scored > most ? most - scored : context; /* of the context */
+    add_tokens(batch, &batch->prefix, begins && kept == context ? 1 : 0);
+    add_tokens(batch, before->tokens + before->count - (kept < before->count ? kept : before->count),
+               kept < before->count ? kept : before->count);
+    add_tokens(batch, all->tokens + before->count, scored);
+    batch->results[batch->documents] = (struct scored_document){.source = document->source,
+                                                                .line = document->line,
+                                                                .sums = {.tokens = scored},
+                                                                .context_tokens = kept};
+    batch->lengths[batch->documents++] = (struct length){kept + scored - 1, scored};
+    return 0;
+}
+
+static int add(struct batch *batch, const struct document *document) {
+    if (!batch->scoring->requests) {
+        return add_document(batch, document);
+    }
+    return add_request(batch, document) ? error_prefix("%s:%" PRIu64, input_name(document->source), document->line)
+                                        : 0;
 }
 
 static int read_documents(struct batch *batch) {
@@ -72,7 +145,7 @@ static int read_documents(struct batch *batch) {
     while (found == 1 && batch->tokens < ROUND_TOKENS && batch->documents < ROUND_DOCUMENTS) {
         struct document document;
         found = interrupt_requested() ? -1 : documents_next(batch->scoring->documents, &document);
-        if (found == 1 && add_document(batch, &document)) {
+        if (found == 1 && add(batch, &document)) {
             found = -1;
         }
     }
@@ -111,14 +184,17 @@ static void make_windows(struct batch *batch) {
     batch->windows = memory_resize(batch->windows, most, sizeof *batch->windows);
     batch->window_count = 0;
     for (uint64_t i = 0; i < batch->documents; i++) {
-        const size_t length = batch->lengths[i], windows = rolling_windows_count(length, context);
+        const struct length *length = &batch->lengths[i];
+        const size_t windows = rolling_windows_count(length->tokens, context);
         for (size_t k = 0; k < windows; k++) {
-            const struct rolling_window window = rolling_windows_at(length, context, k);
-            batch->windows[batch->window_count++] = (struct loss_window){.tokens = ids + window.first,
-                                                                         .length = window.length,
-                                                                         .scored = window.scored};
+            const struct rolling_window window = rolling_windows_at(length->tokens, context, k);
+            batch->windows[batch->window_count++] =
+                (struct loss_window){.tokens = ids + window.first,
+                                     .length = window.length,
+                                     .scored = window.scored < length->scored ? window.scored : length->scored,
+                                     .looks_for_miss = batch->scoring->requests};
         }
-        ids += length + 1;
+        ids += length->tokens + 1;
     }
 }
 
@@ -128,8 +204,10 @@ static int report(const struct batch *batch, struct perplexity_sums *total) {
     const struct loss_window *window = batch->windows;
     for (uint64_t i = 0; i < batch->documents; i++) {
         struct scored_document *document = &batch->results[i];
-        for (size_t left = rolling_windows_count(batch->lengths[i], context_of(batch)); left > 0; left--) {
-            document->sums.log_likelihood -= window++->loss;
+        document->greedy = true;
+        for (size_t left = rolling_windows_count(batch->lengths[i].tokens, context_of(batch)); left > 0; left--) {
+            document->sums.log_likelihood -= window->loss;
+            document->greedy &= !window++->missed;
         }
         perplexity_add(total, &document->sums);
         if (scoring->scored(scoring->context, document)) {
@@ -183,6 +261,9 @@ int score_documents(const struct document_scoring *scoring, struct perplexity_su
     *total = (struct perplexity_sums){0};
     const int status = score_all(&batch, total);
     token_list_free(&batch.list);
+    token_list_free(&batch.context_list);
+    text_free(&batch.text);
+    text_free(&batch.continuation);
     free(batch.lengths);
     free(batch.ids);
     free(batch.results);

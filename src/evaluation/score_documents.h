@@ -1,6 +1,11 @@
-/* The log-likelihood of documents under a model, as EleutherAI's lm-evaluation-harness computes rolling ones: each
- * document is encoded by itself, follows a prefix token (tokenizer_prefix), and is divided into windows, each token
- * being predicted once.
+/* The log-likelihood of texts under a model, as EleutherAI's lm-evaluation-harness computes it.
+ *
+ * A document's is a rolling one: it is encoded by itself, follows a prefix token (tokenizer_prefix), and is divided
+ * into windows, each token being predicted once. A request is a line of JSON with "context" and "continuation", of
+ * which the continuation is predicted behind the context: white space at the context's end belongs to the
+ * continuation, the context's tokens are those of the context alone, and the continuation's are what is left of the
+ * tokens of both together. Before the context stands the tokenizer's own beginning; an empty one is a prefix token.
+ * If both are longer than the model's context, the first tokens are left out.
  *
  * Rank 0 reads and encodes, all ranks score. Memory is bounded by the longest document, not by their number. */
 #pragma once
@@ -10,17 +15,21 @@
 #include "src/evaluation/perplexity.h"
 #include "src/model/gpt.h"
 #include "src/text/tokenizer.h"
+#include <stdbool.h>
 
 struct scored_document {
-    const char *source; /* the name of its file */
-    uint64_t line;      /* of JSON lines; 0 for a text file */
-    struct perplexity_sums sums;
+    const char *source;          /* the name of its file */
+    uint64_t line;               /* of JSON lines; 0 for a text file */
+    struct perplexity_sums sums; /* of a request, tokens are the continuation's, and nothing else is counted */
+    uint64_t context_tokens;     /* of a request: those that were read before the continuation */
+    bool greedy;                 /* of a request: each token of its continuation has the largest logit */
 };
 
 struct document_scoring {
     struct gpt *gpt; /* planned with the ranks, and the tokens that the softmax is over */
     struct ranks *ranks;
     struct progress *progress;
+    bool requests;                     /* the documents are lines with requests */
     struct documents *documents;       /* rank 0's, as all below */
     const struct tokenizer *tokenizer; /* the model's */
     /* Told of the documents in their order; -1 with an error text ends it. */

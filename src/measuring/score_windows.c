@@ -14,7 +14,7 @@ struct work {
     int32_t *x, *y; /* [batch, sequence] */
     float *losses;  /* [batch, sequence] */
     float *logits;  /* [V] */
-    double *sums;   /* [2 count + 1] losses of this rank's windows, 0 for others; misses; the last: interrupted */
+    double *sums;   /* [2 count + 1] losses of this rank's windows, 0 for others; missed; the last: interrupted */
 };
 
 /* Longer ones first, then earlier ones, so that the order is total. */
@@ -43,9 +43,9 @@ static size_t batch_rows(const struct work *work, size_t first, size_t count) {
     return count - first < most ? count - first : most;
 }
 
-/* Adds the misses of a window in a row of the batch that begins with token `first`. */
-static int add_misses(struct work *work, const struct loss_window *window, size_t first, double *misses) {
-    for (size_t i = window->length - window->scored; i < window->length; i++) {
+/* Sets *missed to 1 if there is a miss in the window, in a row of the batch that begins with token `first`. */
+static int find_miss(struct work *work, const struct loss_window *window, size_t first, double *missed) {
+    for (size_t i = window->length - window->scored; i < window->length && *missed == 0.0; i++) {
         if (gpt_read_logits(work->gpt, first + i, 1, work->logits)) {
             return -1;
         }
@@ -53,7 +53,7 @@ static int add_misses(struct work *work, const struct loss_window *window, size_
         for (size_t k = 1; k < work->gpt->vocabulary; k++) {
             best = work->logits[k] > work->logits[best] ? k : best;
         }
-        *misses += (int32_t)best != window->tokens[i + 1];
+        *missed = (int32_t)best != window->tokens[i + 1];
     }
     return 0;
 }
@@ -79,7 +79,7 @@ static int run_batch(struct work *work, const size_t *order, size_t rows, size_t
             *sum += (double)work->losses[row * sequence + i];
         }
         const struct loss_window *window = &work->windows[order[row]];
-        if (window->counts_misses && add_misses(work, window, row * sequence, sum + count)) {
+        if (window->looks_for_miss && find_miss(work, window, row * sequence, sum + count)) {
             return -1;
         }
     }
@@ -142,7 +142,7 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
     }
     for (size_t i = 0; status == 0 && i < count; i++) {
         windows[i].loss = work.sums[i];
-        windows[i].misses = work.sums[count + i];
+        windows[i].missed = work.sums[count + i] > 0.0;
     }
     free(work.order);
     free(work.x);

@@ -13,8 +13,8 @@ struct loss_window {
     const int32_t *targets; /* [length + 1]: tokens, or -1 in place of those whose prediction does not count; NULL:
                              * all count */
     double loss;            /* out: the sum of their -log p, natural */
-    bool counts_misses;     /* whether misses are wanted: each prediction costs a pass of the output layer */
-    double misses;          /* out: how many of the scored predictions do not have the largest logit */
+    bool looks_for_miss; /* whether `missed` is wanted: each prediction up to it costs a pass of the output layer */
+    bool missed;         /* out: one of the scored predictions has not the largest logit, the first of equal ones */
 };
 
 /* Who scores, and where the windows of a round stand in all that is scored, for the progress line. */

@@ -21,18 +21,17 @@ static struct program program = {
         "reaches back for context. Text files are one document each; files named .jsonl, .ndjson or .json "
         "are JSON lines, with a document in --field of each line; all may be gzip or zstd, and - is standard "
         "input.\n"
-        "With --task NAME FILE: accuracy in a downstream task, whose questions are JSON lines with the fields of "
-        "its data set on Hugging Face. The answer is the choice with the largest log-likelihood (acc), or the "
-        "largest per character (acc_norm). For lambada: accuracy and perplexity of the last word. Prompts are "
-        "those of lm-evaluation-harness.\n"
+        "With --score FILE...: for each line of JSON with context and continuation, the continuation's "
+        "log-likelihood, and whether the model would write it; results go to --per-document. The Python module "
+        "hctrain.lm_eval runs lm-evaluation-harness's tasks on it.\n"
         "Under mpirun the ranks share the work, with the same results.",
-    .info.usage = "--checkpoint DIR (--data DIR | FILE... | --task NAME FILE) [OPTIONS]",
+    .info.usage = "--checkpoint DIR (--data DIR | FILE... | --score FILE...) [OPTIONS]",
     .info.examples =
         "hc_eval --checkpoint out/shc/ckpt-best --data data/mine --split val\n"
         "hc_eval --checkpoint out/shc/ckpt-500 --data data/mine --eval-iters 200 --batch-size 12\n"
         "hc_eval --checkpoint out/M/ckpt-best wikitext.txt\n"
         "hc_eval --checkpoint out/M/ckpt-best --json c4.json --per-document c4-documents.jsonl c4/val.jsonl.gz\n"
-        "hc_eval --checkpoint out/M/ckpt-best --json out/M/eval-hellaswag.json --task hellaswag hellaswag.jsonl\n"
+        "hc_eval --checkpoint out/M/ckpt-best --score --per-document scores.jsonl requests.jsonl\n"
         "mpirun -np 8 hc_eval --checkpoint out/M/ckpt-best --device gpu --batch-size 32 c4/val.jsonl.gz",
     .computes = true,
     .is_job = true,
@@ -81,22 +80,18 @@ int main(int argc, char **argv) {
              "JSON lines: the field whose words and bytes are counted, if that is not the text that is scored"),
         CHOICE("invalid", &settings.documents.invalid, "error", INVALID_WORDS,
                "text that is not UTF-8: an error, or replaced by U+FFFD as in Python"),
+        BOOL("score", &settings.score, "false",
+             "the files are JSON lines, each with a context and its continuation, which is scored"),
         INT("limit", &settings.documents.limit, "0", 0, 9e15,
-            "score the first N documents or questions only; 0: all"),
+            "score the first N documents or requests only; 0: all"),
         TEXT("per_document", &settings.per_document, NULL,
-             "write a line of JSON for each document or question to this file"),
+             "write a line of JSON for each document or request to this file"),
         TOKENIZER_OPTIONS(&settings.tokenizer, "auto", "the model's tokenizer; auto: as the checkpoint says; "),
         CHOICE(
             "score_padding", &settings.score_padding, "auto", SCORE_PADDING_WORDS,
-            "whether the softmax for documents and questions is also over tokens that the model has and the "
+            "whether the softmax for documents and requests is also over tokens that the model has and the "
             "tokenizer lacks; auto: as lm-evaluation-harness on the folder or its export, so yes for models from "
             "Hugging Face or with a tokenizer.json, and no for bytes and GPT-2's tokens"),
-        HEADING("Questions"),
-        CHOICE("task", &settings.task, "none", TASK_WORDS, "the documents are the questions of this task"),
-        INT("shots", &settings.shots, "0", 0, 1000,
-            "put this many questions with their answers before each question, the first of --shots-file"),
-        TEXT("shots_file", &settings.shots_file, NULL,
-             "JSON lines, such as the training split; default: the questions, none of which is its own example"),
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype, "auto"),
         MASTER_OPTION(&settings.master),

@@ -91,7 +91,9 @@ static int read_field(json_t *object, const char *field, const char *option, str
     if (!value) {
         char fields[MOST_FIELDS_SHOWN];
         list_fields(object, fields, sizeof fields);
-        return error_set("no field '%s'; there is %s (choose with %s)", field, *fields ? fields : "none", option);
+        return option ? error_set("no field '%s'; there is %s (choose with %s)", field, *fields ? fields : "none",
+                                  option)
+                      : error_set("no field '%s'; there is %s", field, *fields ? fields : "none");
     }
     if (!json_is_string(value)) {
         return error_set("field '%s' is not a string", field);

@@ -22,8 +22,8 @@ int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes);
 void json_lines_free(struct json_lines *lines);
 
 /* Replaces *text [*bytes], a line, by the string in `field` of its object, which is in `buffer`. Fails if the line
- * is not JSON, not an object, or has no such string. The error text names the option that chooses the field, but
- * not file and line. replace: half a surrogate pair becomes U+FFFD. */
+ * is not JSON, not an object, or has no such string. The error text names the option that chooses the field
+ * (NULL: none does), but not file and line. replace: half a surrogate pair becomes U+FFFD. */
 int json_lines_field(const char **text, size_t *bytes, const char *field, const char *option, bool replace,
                      struct text_buffer *buffer);
 

@@ -90,16 +90,6 @@ bool text_is_space(uint32_t character) {
     return utf8_is_space(character) || (character >= 0x1c && character <= 0x1f);
 }
 
-size_t text_lstrip(const char *text, size_t bytes) {
-    size_t at = 0, length = 0;
-    uint32_t character;
-    while (at < bytes && (length = utf8_decode(text + at, bytes - at, &character)) > 0 &&
-           text_is_space(character)) {
-        at += length;
-    }
-    return at;
-}
-
 size_t text_rstrip(const char *text, size_t bytes) {
     uint32_t character;
     while (bytes > 0) {

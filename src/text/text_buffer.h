@@ -40,6 +40,5 @@ int text_require_utf8(const char **text, size_t *bytes, const char *source, uint
 /* Whether Python counts the character as white space: Unicode's, and the separators U+001C to U+001F. */
 bool text_is_space(uint32_t character);
 
-/* Where UTF-8 text [bytes] begins behind its leading white space, and ends before its trailing white space. */
-size_t text_lstrip(const char *text, size_t bytes);
+/* Where UTF-8 text [bytes] ends before its trailing white space. */
 size_t text_rstrip(const char *text, size_t bytes);

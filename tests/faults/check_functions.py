@@ -14,7 +14,7 @@ NO_FAILURE = r"""
     |pthread_(once|join|mutex_(lock|unlock|destroy)|cond_(broadcast|destroy|signal|wait))|sem_(destroy|init|post|wait)|posix_spawn_file_actions_destroy
     |json_\w+|_ZGV\w+
     |EVP_(EncodeBlock|MD_CTX_free|sha256)|ZSTD_(freeDStream|getErrorCode|getErrorName|isError)|inflateEnd|crc32_z
-    |u8_casing_prefix_context|uc_(canonical_decomposition|combining_class|composition|is_general_category_withtable)
+    |uc_(canonical_decomposition|combining_class|composition|is_general_category_withtable)
     |pcre2_(code_free|get_error_message|get_ovector_pointer|match_context_free|match_data_free|set_match_limit)_8
     |cl(Release(CommandQueue|Context|Event|Kernel|MemObject|Program))|MPI_(Abort|Error_string|Finalized|Initialized)|ompi_.*
     |__(asan|ubsan)_.*"""

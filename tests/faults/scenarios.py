@@ -263,6 +263,11 @@ def make_model(tools, folder):
 BENCH = ("--config", "model.conf", "--data-dir", "data", "--compare", "rc,mhc:2", "--steps", "1", "--warmup", "1", "--json", "bench.json")
 
 
+def make_requests(tools, folder):
+    make_model(tools, folder)
+    (folder / "requests.jsonl").write_text(2 * '{"context": "the cat", "continuation": " sat"}\n')
+
+
 def again(name, *arguments):
     """The recovery of what a user just starts once more."""
     return lambda tools, folder: tools.run(name, *arguments).stdout
@@ -344,8 +349,8 @@ SCENARIOS = [
                    broken=half_written("eval.json")),
     plain_scenario("eval_documents", make_model, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--json", "eval.json",
                    "--per-document", "documents.jsonl", "lines.jsonl", broken=half_written("eval.json", "documents.jsonl")),
-    plain_scenario("eval_task", make_model, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--json", "eval.json", "--per-document",
-                   "documents.jsonl", "--task", "lambada", "--shots", "1", "lines.jsonl", broken=half_written("eval.json", "documents.jsonl")),
+    plain_scenario("eval_score", make_requests, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--json", "eval.json", "--per-document",
+                   "documents.jsonl", "--score", "requests.jsonl", broken=half_written("eval.json", "documents.jsonl")),
     plain_scenario("sample", make_model, sampled, "hc_sample", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--max-new-tokens", "24", "--num-samples", "3",
                    "--prompt", "the cat"),
     plain_scenario("export", make_model, exported, "hc_export", "--format", "torch", "--checkpoint", "run/ckpt-12", "--out", "export", broken=half_exported, seconds=0.1),

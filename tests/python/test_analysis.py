@@ -107,7 +107,7 @@ class Records(Case):
     def test_numbers_that_are_none(self):
         """Of a hostile file no number is infinite, and none ends the program."""
         self.write("odd/metrics.jsonl", '{"iter":0,"loss":1e999}\n{"iter":0,"loss":NaN}\n{"iter":1,"loss":1e308}\n{"iter":2,"loss":2}\n{"iter":3,"val_loss":3}\n')
-        self.write("odd/eval-a.json", '{"word_perplexity": 1e999, "bits_per_byte": true, "task": 3}')
+        self.write("odd/eval-a.json", '{"word_perplexity": 1e999, "bits_per_byte": true, "results": 3}')
         self.assertIn("left out: 2", self.call(self.folder / "odd"))
         json.loads((self.out / "analysis.json").read_text())
 
@@ -149,10 +149,10 @@ class Folders(Case):
 
     def test_tasks_have_a_table(self):
         """Columns are those that some run has numbers for, in the order of names."""
-        for name in ("tasks/run-10/eval-ptb.json", "tasks/run-2/eval-wiki-9.json", "tasks/run-10/eval-wiki-10.json"):
-            self.write(name, '{"task": "piqa", "acc": 0.5}')
-        self.write("tasks/run-2/eval-PIQA.json", '{"task": "piqa", "acc": 0.625, "acc_stderr": 0.03125, "acc_norm": 0.75}')
-        self.write("tasks/run-10/eval-words.json", '{"task": "lambada", "acc": 0.5, "perplexity": 12.25}')
+        for run, name in (("run-10", "ptb"), ("run-2", "wiki-9"), ("run-10", "wiki-10")):
+            self.write(f"tasks/{run}/eval-{name}_2026-11-28T16-35-12.5.json", json.dumps({"results": {name: {"alias": name, "acc,none": 0.5}}}))
+        self.write("tasks/run-2/eval-some.json", '{"results": {"PIQA": {"acc,none": 0.625, "acc_stderr,none": 0.03125, "acc_norm,none": 0.75}, "odd": 1}}')
+        self.write("tasks/run-10/eval-words.json", '{"results": {"words": {"acc,none": 0.5, "perplexity,none": 12.25, "perplexity_stderr,none": "N/A"}}}')
         text = self.read("tasks")[1]
         heads = re.findall(r">([^<>]+)</button>", text[text.index("<h2>Downstream tasks</h2>"):])
         self.assertEqual(heads, ["run", "variant", "PIQA", "&plusmn;", "acc_norm", "ptb", "wiki-9", "wiki-10", "words", "perplexity"])

@@ -108,7 +108,11 @@ def _record(folder: Path) -> Json:
     for path in sorted(folder.iterdir()):
         if name := EVALUATION.fullmatch(path.name):
             found = _finite(read_object(path, LARGEST_EVALUATION))
-            record["tasks" if isinstance(found.get("task"), str) else "documents"][name[1]] = found
+            if isinstance(found.get("results"), dict):  # of lm-evaluation-harness: {task: {"acc,none": ...}}
+                record["tasks"].update({task: {metric.partition(",")[0]: value for metric, value in values.items()}
+                                        for task, values in found["results"].items() if isinstance(values, dict)})
+            else:
+                record["documents"][name[1]] = found
     return record
 
 

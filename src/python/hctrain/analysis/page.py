@@ -152,7 +152,7 @@ def tables(analysis: Json) -> str:
     return "".join([
         _variant_table(runs, analysis["comparison"]), _run_table(runs),
         _evaluation_table(runs, "documents", "Perplexity of documents", "Per word, as hc_eval and lm-evaluation-harness compute it; beside it bits per byte.", DOCUMENTS),
-        _evaluation_table(runs, "tasks", "Downstream tasks", "Accuracy (acc) of answers to the questions of a task, as hc_eval and lm-evaluation-harness compute it, with its "
+        _evaluation_table(runs, "tasks", "Downstream tasks", "Accuracy (acc) of answers to the questions of a task, as lm-evaluation-harness computes it, with its "
                           "standard error; beside it the accuracy by log-likelihoods per character (acc_norm), or the perplexity of the last word.", TASKS),
         _matrix_table(runs)])
 
