@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src" / "python"))
 from hctrain.checkpoints import write_tensors  # noqa: E402
 
-LEFT_OUT = ("sh ci/setup.sh", "sh ci/build.sh", "hf download")
+LEFT_OUT = ("sh ci/setup.sh", "sh ci/build.sh", "hf download", "PYTHONPATH=src/python python3 -m hctrain.lm_eval")
 NEEDED = {"tutorial": {"hc_prepare", "hc_train", "hc_sample", "hc_eval", "hc_analyze", "hc_export"},
           "pretrained": {"hc_prepare", "hc_train", "hc_sample", "hc_eval", "hc_analyze", "hc_export"}}
 SHORT = ["--lr-decay-iters", "20", "--warmup-iters", "2", "--eval-interval", "10", "--eval-iters", "1", "--statistics-interval", "5", "--checkpoint-interval", "10"]

@@ -14,7 +14,7 @@ struct measure_settings {
 };
 
 /* Writes {"samples", "value_means": see value_means.h, "h": of a connection with matrices, see h_measurement.h} to
- * the file `out`. The forward pass is in fp32. -1 with an error: also for a model with one plain stream, which has
- * nothing to measure, and "interrupted" when the process was. */
+ * the file `out`; an empty object of a model with one plain stream, where there is nothing to measure. The forward
+ * pass is in fp32. -1 with an error; "interrupted" when the process was. */
 int measure_checkpoint(struct compute *compute, const char *checkpoint, const struct measure_settings *settings,
                        const char *out);

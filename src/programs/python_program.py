@@ -17,6 +17,9 @@ try:  # from here on Ctrl-C says a word
 
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path.insert(0, next(folder for folder in (os.path.join(here, place) for place in PLACES) if os.path.isfile(os.path.join(folder, "hctrain/__init__.py"))))
+    beside = os.path.dirname(os.path.abspath(sys.argv[0]))
+    if os.access(os.path.join(beside, "hc_probe"), os.X_OK):
+        os.environ.setdefault("HCTRAIN_PROGRAMS", beside)
     status = import_module(MODULES[name]).main(sys.argv[1:])
 except KeyboardInterrupt:
     print(f"{name}: interrupted{'; the same command goes on' if name == 'hc_sweep' else ''}", file=sys.stderr)

@@ -262,7 +262,7 @@ class MhcLite(Case):
                                     ("shc", {"residual": "shc"}, 'residual is "shc", and mHC-lite has rc, hc, mhc, mhc_lite'), ("turned", {"h_res_transposed": True}, "h_res_transposed is true"),
                                     ("rope", {"position": "rope"}, 'position is "rope"'), ("heads", {"n_kv_head": 1}, "n_kv_head is 1, and 2")):
             refused(words, self.write(name, leaves, {**ours, **change}))
-        leaves["transformer.h.1.hc_mlp.alpha_res"] = leaves["transformer.h.1.hc_mlp.alpha_res"] + 1
+        leaves["transformer.h.1.hc_mlp.alpha_res"] = np.asarray(leaves["transformer.h.1.hc_mlp.alpha_res"] + 1, np.float32)
         refused(r"h\.1\.hc_mlp\.alpha_pre is .* and hc has one number for both there", self.write("two", leaves, ours))
 
 

@@ -44,7 +44,7 @@ def reading(path: Folder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Error(f"cannot read {printable(path)}: {error.strerror}") from None
+        raise Error(f"cannot read {printable(path)}: {error.strerror or error}") from None
 
 
 def open_file(path: Folder, folder: int | None = None) -> int:

@@ -121,5 +121,5 @@ def main(words: list[str]) -> int:
     except ImportError as error:
         print(f"hc_analyze: {error}; it needs numpy, and for plots matplotlib (Debian: python3-numpy, python3-matplotlib; PyPI: numpy, matplotlib)", file=sys.stderr)
     except OSError as error:
-        print(f"hc_analyze: {printable(error.filename or 'an operation')}: {error.strerror}", file=sys.stderr)
+        print(f"hc_analyze: {printable(f'{error.filename}: {error.strerror}' if error.filename else error)}", file=sys.stderr)
     return 1

@@ -137,8 +137,8 @@ def _read(path: Path, measuring: Measuring) -> Json:
     for checkpoint, iteration in checkpoints:
         run["config"] = _finite(read_object(checkpoint / "config.json", LARGEST_JSON))
         run["parameters"] = _parameters(checkpoint)
-        if measuring.data_dir and run["config"].get("residual") != "rc":
-            run["checkpoints"].append({"path": printable(checkpoint), "iter": iteration, **measuring.measure(checkpoint, iteration)})
+        if measuring.data_dir and (measured := measuring.measure(checkpoint, iteration)):
+            run["checkpoints"].append({"path": printable(checkpoint), "iter": iteration, **measured})
     return run
 
 
