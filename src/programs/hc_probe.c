@@ -42,9 +42,10 @@ struct settings {
 
 static int check_arguments(const struct settings *settings) {
     const struct probe_settings *probe = &settings->probe;
-    if (!probe->checkpoint || !probe->out || !(settings->measures ? settings->measure.data_dir : probe->batch)) {
-        return error_set("--checkpoint, --out, and --batch or with --measure --data-dir are needed; see hc_probe "
-                         "--help");
+    const char *input = settings->measures ? settings->measure.data_dir : probe->batch;
+    if (!probe->checkpoint || !input || !probe->out) {
+        return error_set("--checkpoint, %s and --out are all needed; see hc_probe --help",
+                         settings->measures ? "--data-dir" : "--batch");
     }
     if (settings->measures && (probe->train || probe->batch || settings->dtype != ELEMENT_FP32)) {
         return error_set(
