@@ -9,7 +9,7 @@
  * norm that is not finite leaves everything as it was, so that the host, which reads the norm later, can stop with
  * sound weights.
  * With MOMENTS m and v are rounded as they are stored (rounding.cl); the step's own update is of what they were
- * before. With MASTER weights from `narrow_from` on are in weights_lowp alone, in bf16, and rounded in this way,
+ * before. With MASTER weights from `lowp_only_from` on are in weights_lowp alone, in bf16, and rounded in this way,
  * too. */
 
 /* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `first_at` on of the first
@@ -18,7 +18,7 @@
  * bits, for MOMENTS and MASTER. Without ACT weights_lowp is not touched. */
 __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __global const float *gradients,
                     __global moment_t *first_moments, __global moment_t *second_moments, ulong first,
-                    ulong first_at, ulong second_at, ulong count, ulong decayed_from, ulong narrow_from,
+                    ulong first_at, ulong second_at, ulong count, ulong decayed_from, ulong lowp_only_from,
                     float4 settings, float4 corrections, float4 constants, ulong key, __global const float *norm) {
     const float clip = corrections.z, unscale = corrections.w, epsilon = constants.x, centre = constants.y;
     const float rate = settings.x, beta1 = settings.y, beta2 = settings.z, decay = settings.w;
@@ -33,20 +33,20 @@ __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __glo
     const vec_t v = beta2 * MOMENT_LOAD(second_moments + v_at) + (1.0f - beta2) * g * g;
     const bool decays = i >= decayed_from;
     const float keep = decays ? 1.0f - rate * decay : 1.0f, pull = decays ? rate * decay * centre : 0.0f;
-    const bool narrow = MASTER && i >= narrow_from;
-    const vec_t w = keep * (narrow ? ACT_LOAD(weights_lowp + i) : VEC_LOAD(weights + i));
+    const bool lowp_only = MASTER && i >= lowp_only_from;
+    const vec_t w = keep * (lowp_only ? ACT_LOAD(weights_lowp + i) : VEC_LOAD(weights + i));
     bits_t random = (bits_t)(0u), others = (bits_t)(0u);
-    if (MOMENTS || narrow) {
+    if (MOMENTS || lowp_only) {
         rounding_bits(key, i, &random, &others);
     }
     MOMENT_STORE(MOMENT_ROUND(m, random), first_moments + m_at);
     MOMENT_STORE(MOMENT_ROUND(v, random >> 16), second_moments + v_at);
     const vec_t updated = w - rate * corrections.x * m / (sqrt(v) * corrections.y + epsilon) + pull;
-    if (!narrow) {
+    if (!lowp_only) {
         VEC_STORE(updated, weights + i);
     }
     if (ACT) {
-        ACT_STORE(narrow ? round_randomly(updated, others) : updated, weights_lowp + i);
+        ACT_STORE(lowp_only ? round_randomly(updated, others) : updated, weights_lowp + i);
     } else {
         UNUSED_POINTER(weights_lowp);
     }

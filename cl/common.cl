@@ -4,7 +4,7 @@
  *   LANES    work-items that share one row (a work-group): 1 on CPUs, where a row is one work-item's vector loop
  *   VEC      floats per vector; divides every row length that it is used on
  *   VEC_MAX  the widest vector that suits the device
- *   ACT      how activations are stored: 0 fp32, 1 bf16, 2 fp16; what is not told is fp32
+ *   ACT      how activations are stored: 0 fp32, 1 bf16, 2 fp16 (default: fp32)
  *
  * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC),  or by LANE_STEPS,
  * so that one source serves both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on
@@ -47,8 +47,8 @@
 /* For a private array that whole vectors are kept in: one that crosses a line of the cache costs twice. */
 #define ALIGNED __attribute__((aligned(64)))
 
-/* Stores a vector of this type to private memory on a CPU, at any place. PoCL moves by vstore 16 bytes at a time,
- * and who loads the whole soon has to wait for all parts. */
+/* Stores a vector of this type to private memory on a CPU, at any place. PoCL's vstore writes pieces of 16
+ * bytes; a load of the whole vector soon after stalls until all of them have arrived. */
 #define STORE_PRIVATE(type, v, p)                                                                                  \
     do {                                                                                                           \
         typedef type kept_t __attribute__((aligned(2)));                                                           \
@@ -61,8 +61,8 @@ static inline float clip_factor(float norm, float clip) {
 }
 
 /* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get
- * local memory: where all calls of a function pass the same array, LLVM writes its address into the function, and
- * there PoCL 3.1 does not find it: all threads share it then. */
+ * local memory: where all calls of a function pass the same array, LLVM puts the array's address into the
+ * function as a constant; PoCL 3.1 then gives all threads the same array. */
 #define INLINED static inline __attribute__((always_inline))
 
 /* For what a kernel gets and, as it is built, does not use: where clspv has addresses of buffers, it crashes on a

@@ -142,30 +142,30 @@ INLINED void source_advance(struct source *source, bool below) {
     }
 }
 
-INLINED fragment_a tile_fragment_a(struct work_item me, __local const ushort *tile, uint row, uint k) {
-    return A_ALONG ? fragment_load_a(me, tile, A_WIDTH, row, k)
-                   : fragment_load_a_transposed(me, tile, A_WIDTH, k, row);
+INLINED fragment_a tile_fragment_a(struct work_item item, __local const ushort *tile, uint row, uint k) {
+    return A_ALONG ? fragment_load_a(item, tile, A_WIDTH, row, k)
+                   : fragment_load_a_transposed(item, tile, A_WIDTH, k, row);
 }
 
-INLINED fragment_b tile_fragment_b(struct work_item me, __local const ushort *tile, uint k, uint column) {
-    return B_ALONG ? fragment_load_b_transposed(me, tile, B_WIDTH, column, k)
-                   : fragment_load_b(me, tile, B_WIDTH, k, column);
+INLINED fragment_b tile_fragment_b(struct work_item item, __local const ushort *tile, uint k, uint column) {
+    return B_ALONG ? fragment_load_b_transposed(item, tile, B_WIDTH, column, k)
+                   : fragment_load_b(item, tile, B_WIDTH, k, column);
 }
 
 /* sum += the warp's share of the matrix product of two tiles */
-INLINED void tiles_multiply(struct work_item me, __local const ushort *tile_a, __local const ushort *tile_b,
+INLINED void tiles_multiply(struct work_item item, __local const ushort *tile_a, __local const ushort *tile_b,
                             fragment_c sum[DOWN][ACROSS]) {
-    const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;
+    const uint row = item.warp / WARPS_ACROSS * WARP_M, column = item.warp % WARPS_ACROSS * WARP_N;
     EACH_BY(k, BLOCK_K, FRAGMENT_K) {
         fragment_a a[DOWN];
         fragment_b b[ACROSS];
         EACH(i, DOWN)
-            a[i] = tile_fragment_a(me, tile_a, row + i * FRAGMENT_M, k);
+            a[i] = tile_fragment_a(item, tile_a, row + i * FRAGMENT_M, k);
         EACH(j, ACROSS)
-            b[j] = tile_fragment_b(me, tile_b, k, column + j * FRAGMENT_N);
+            b[j] = tile_fragment_b(item, tile_b, k, column + j * FRAGMENT_N);
         EACH(i, DOWN) {
             EACH(j, ACROSS)
-                fragment_multiply(me, &sum[i][j], a[i], b[j]);
+                fragment_multiply(item, &sum[i][j], a[i], b[j]);
         }
     }
 }
@@ -189,7 +189,7 @@ INLINED void stage_stream(__local ushort (*tiles_a)[A_SIZE], __local ushort (*ti
 }
 
 /* sum += the warp's part of the group's block */
-INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZE],
+INLINED void block_multiply(struct work_item item, __local ushort (*tiles_a)[A_SIZE],
                             __local ushort (*tiles_b)[B_SIZE], struct sources sources, uint steps,
                             fragment_c sum[DOWN][ACROSS]) {
     for (uint stage = 0; stage < STAGES - 1; stage++) {
@@ -204,7 +204,7 @@ INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZ
         if (step + STAGES - 1 < steps)
             stage_stream(tiles_a, tiles_b, next, &sources);
         copy_commit();
-        tiles_multiply(me, tiles_a[present], tiles_b[present], sum);
+        tiles_multiply(item, tiles_a[present], tiles_b[present], sum);
         present = present + 1 < STAGES ? present + 1 : 0;
         next = next + 1 < STAGES ? next + 1 : 0;
     }
@@ -212,7 +212,7 @@ INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZ
 
 #else
 
-INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZE],
+INLINED void block_multiply(struct work_item item, __local ushort (*tiles_a)[A_SIZE],
                             __local ushort (*tiles_b)[B_SIZE], struct sources sources, uint steps,
                             fragment_c sum[DOWN][ACROSS]) {
     uint4 chunks_a[A_CHUNKS], chunks_b[B_CHUNKS];
@@ -228,7 +228,7 @@ INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZ
             tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
             tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
         }
-        tiles_multiply(me, tiles_a[present], tiles_b[present], sum);
+        tiles_multiply(item, tiles_a[present], tiles_b[present], sum);
         if (step + 1 < steps) {
             tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
             tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
@@ -254,11 +254,11 @@ INLINED uint strip_at(uint row, uint column) {
     return row * WARP_N + ((column / 4 ^ turn) * 4 | column % 4);
 }
 
-INLINED void strip_put(struct work_item me, __local float *strip, uint row, const fragment_c *sum) {
+INLINED void strip_put(struct work_item item, __local float *strip, uint row, const fragment_c *sum) {
     EACH(j, ACROSS) {
         EACH_BY(e, FRAGMENT_ELEMENTS, FRAGMENT_PAIRS + 1) {
             __local float *to =
-                strip + strip_at(row + fragment_row(me, e), j * FRAGMENT_N + fragment_column(me, e));
+                strip + strip_at(row + fragment_row(item, e), j * FRAGMENT_N + fragment_column(item, e));
             if (FRAGMENT_PAIRS)
                 *(__local float2 *)to = (float2)(sum[j].v[e], sum[j].v[e + FRAGMENT_PAIRS]);
             else
@@ -296,11 +296,11 @@ INLINED struct source source_of(__global const ushort *matrix, uint stride, bool
 }
 
 /* Rows of the block from (row, column) on. */
-INLINED void strip_finish(struct work_item me, __local const float *strip, struct target target, struct task task,
+INLINED void strip_finish(struct work_item item, __local const float *strip, struct target target, struct task task,
                           uint row, uint column) {
     const uint across = WARP_N / RUN;
     NOT_UNROLLED
-    for (uint run = me.lane; run < STRIP_SIZE / RUN; run += WARP_SIZE) {
+    for (uint run = item.lane; run < STRIP_SIZE / RUN; run += WARP_SIZE) {
         const uint below = run / across, beside = run % across * RUN;
         float y[RUN];
         run_from_local(y, strip + strip_at(below, beside));
@@ -315,18 +315,18 @@ INLINED void strip_finish(struct work_item me, __local const float *strip, struc
 }
 
 /* `memory` may still be read as tiles. */
-INLINED void block_finish(struct work_item me, __local uint4 *memory, fragment_c sum[DOWN][ACROSS],
+INLINED void block_finish(struct work_item item, __local uint4 *memory, fragment_c sum[DOWN][ACROSS],
                           struct target target, struct task task) {
-    __local float *strip = (__local float *)memory + me.warp * STRIP_SIZE;
-    const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;
+    __local float *strip = (__local float *)memory + item.warp * STRIP_SIZE;
+    const uint row = item.warp / WARPS_ACROSS * WARP_M, column = item.warp % WARPS_ACROSS * WARP_N;
     barrier(CLK_LOCAL_MEM_FENCE);
     EACH_BY(i, DOWN, STRIP_DOWN) {
         if (i > 0)
             WARP_FENCE();
         EACH(down, STRIP_DOWN)
-            strip_put(me, strip, down * FRAGMENT_M, sum[i + down]);
+            strip_put(item, strip, down * FRAGMENT_M, sum[i + down]);
         WARP_FENCE();
-        strip_finish(me, strip, target, task, row + i * FRAGMENT_M, column);
+        strip_finish(item, strip, target, task, row + i * FRAGMENT_M, column);
     }
 }
 
@@ -339,7 +339,7 @@ void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __glob
     __local ushort *tiles = (__local ushort *)memory;
     __local ushort(*tiles_a)[A_SIZE] = (__local ushort(*)[A_SIZE])tiles;
     __local ushort(*tiles_b)[B_SIZE] = (__local ushort(*)[B_SIZE])(tiles + STAGES * A_SIZE);
-    MATRIX_BEGIN(me, WARPS);
+    MATRIX_BEGIN(item, WARPS);
     const struct target target = TARGET(m, n);
     const struct task task = task_of(m, n, k, whole, parts, depth, partial);
     const struct sources sources = {source_of(a + a_at, a_stride, TRANSPOSE_A, task.row, m, task),
@@ -347,6 +347,6 @@ void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __glob
     fragment_c sum[DOWN][ACROSS];
     EACH(i, DOWN)
         FRAGMENTS_CLEAR(sum[i], ACROSS);
-    block_multiply(me, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
-    block_finish(me, memory, sum, target, task);
+    block_multiply(item, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
+    block_finish(item, memory, sum, target, task);
 }

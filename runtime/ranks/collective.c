@@ -286,7 +286,7 @@ static struct element_range shard_in_node(const struct ranks *ranks, const struc
 }
 
 static struct element_range own_shard(const struct ranks *ranks, const struct collective_item *what) {
-    return what->kind == COLLECTIVE_BROADCAST ? range_of_root(what->range, what->root, ranks_place(ranks))
+    return what->kind == COLLECTIVE_BROADCAST ? range_of_root(what->range, what->root, ranks_index(ranks))
                                               : ranks_own_shard(ranks, what->range);
 }
 

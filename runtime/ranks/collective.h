@@ -30,7 +30,7 @@ struct collective_item {
     enum collective_kind kind;
     const struct buffer *buffer;
     struct element_range range;
-    int root; /* of a broadcast: its place, see ranks_place */
+    int root; /* of a broadcast: its place, see ranks_index */
 };
 
 struct collective_settings {

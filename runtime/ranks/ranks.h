@@ -111,7 +111,7 @@ static inline struct element_range range_of_root(struct element_range range, int
 }
 
 /* Returns this rank's place in the table of nodes, 0 .. count - 1: row by row, each row a node. */
-static inline int ranks_place(const struct ranks *ranks) {
+static inline int ranks_index(const struct ranks *ranks) {
     return ranks->cross_node.index * ranks->node.count + ranks->node.index;
 }
 

@@ -46,22 +46,22 @@ static int redirect(posix_spawn_file_actions_t *actions, int from, int to) {
                                   : 0;
 }
 
-static int arrange(posix_spawn_file_actions_t *actions, const struct spawn_place *place) {
-    int code = place->in >= 0 ? redirect(actions, place->in, STDIN_FILENO)
+static int arrange(posix_spawn_file_actions_t *actions, const struct spawn_files *files) {
+    int code = files->in >= 0 ? redirect(actions, files->in, STDIN_FILENO)
                               : posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    code = code ? code : redirect(actions, place->out, STDOUT_FILENO);
-    code = code ? code : redirect(actions, place->err, STDERR_FILENO);
-    return code || !place->folder ? code : posix_spawn_file_actions_addchdir_np(actions, place->folder);
+    code = code ? code : redirect(actions, files->out, STDOUT_FILENO);
+    code = code ? code : redirect(actions, files->err, STDERR_FILENO);
+    return code || !files->folder ? code : posix_spawn_file_actions_addchdir_np(actions, files->folder);
 }
 
-int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_place *place) {
+int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_files *files) {
     posix_spawn_file_actions_t actions;
     int code = posix_spawn_file_actions_init(&actions);
     if (code) {
         return code;
     }
     char **lines = list_environment();
-    code = arrange(&actions, place);
+    code = arrange(&actions, files);
     code = code ? code : posix_spawnp(child, program, &actions, NULL, arguments, lines);
     free(lines);
     posix_spawn_file_actions_destroy(&actions);

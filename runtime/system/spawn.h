@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-struct spawn_place {
+struct spawn_files {
     const char *folder; /* that it runs in; NULL: ours */
     int in, out, err;   /* file descriptors; -1: `in` is empty, `out` and `err` are ours; SPAWN_SILENT: lost */
 };
@@ -21,4 +21,4 @@ extern const char *const spawn_size_variables[];
  * caller's to wait for. Its environment is ours without either kind of variables: otherwise it would join the job
  * as the rank that we are, and the launcher would wait for both. 0, or an error number: then nothing was
  * started. */
-int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_place *place);
+int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_files *files);

@@ -70,7 +70,7 @@ static int run(const char *const *arguments, const char *output, int seconds) {
         return RUN_FAILED;
     }
     const int problem = spawn_program(&child, arguments[0], (char *const *)arguments,
-                                      &(struct spawn_place){.in = -1, .out = log, .err = log});
+                                      &(struct spawn_files){.in = -1, .out = log, .err = log});
     close(log);
     errno = problem;
     return problem ? RUN_FAILED : wait_for(child, seconds);

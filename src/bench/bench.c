@@ -163,8 +163,9 @@ static void print_exchange(const struct bench_state *bench) {
     message_print(stdout,
                   "exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
                   "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
-                  (double)model->gpt.parameters.trained * sizeof(float) * mebibyte, model->parallel.buckets.count,
-                  model->ranks->node.count, model->ranks->cross_node.count, 1e3 * active, 100.0 * hidden);
+                  (double)model->gpt.parameters.gradients_end * sizeof(float) * mebibyte,
+                  model->parallel.buckets.count, model->ranks->node.count, model->ranks->cross_node.count,
+                  1e3 * active, 100.0 * hidden);
     message_print(stdout,
                   "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, "
                   "%.2f GB/s: %.0f %% of the %.2f GB/s that it has\n",
@@ -222,7 +223,7 @@ static int write_json(struct bench_state *bench) {
                   "hosts", model->ranks->hosts, "near", model->ranks->node.count, "across",
                   model->ranks->cross_node.count, "tokens_per_second",
                   bench_model_tokens(model) / bench->timings[BENCH_STEP].median, "gradient_bytes",
-                  (json_int_t)(model->gpt.parameters.trained * sizeof(float)), "buckets",
+                  (json_int_t)(model->gpt.parameters.gradients_end * sizeof(float)), "buckets",
                   (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
                   bench->alone.sent, "bytes_moved_alone", bench->alone.moved, "memory_rate", bench->memory_rate,
                   "seconds", seconds_json(bench), "profiled_steps", (json_int_t)bench->settings->steps);

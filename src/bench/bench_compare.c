@@ -98,7 +98,7 @@ static int start(struct bench_case *one, const char *type, int argc, char **argv
     memcpy(arguments, argv, (size_t)argc * sizeof *argv);
     memcpy(arguments + argc, more, sizeof more);
     errno = spawn_program(&one->process, "/proc/self/exe", arguments,
-                          &(struct spawn_place){.in = ends[1], .out = ends[1], .err = -1});
+                          &(struct spawn_files){.in = ends[1], .out = ends[1], .err = -1});
     free(arguments);
     if (errno) {
         one->process = 0;

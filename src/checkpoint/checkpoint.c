@@ -32,7 +32,7 @@ struct arena_tensors {
 };
 
 /* Of the optimizer's states only those that are trained, or also those that another run may have trained. */
-static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer, bool untrained) {
+static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer, bool without_gradient) {
     const struct parameters *parameters = &gpt->parameters;
     const size_t most = (of_optimizer ? OPTIMIZER_MOST_STATES : 1) * parameters->count;
     struct arena_tensors tensors = {.gpt = gpt, .of_optimizer = of_optimizer};
@@ -42,7 +42,7 @@ static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer, bool un
         const struct tensor_place place = {i % parameters->count, i / parameters->count};
         const struct parameter *parameter = &parameters->table[place.parameter];
         const char *state = of_optimizer ? optimizer_state(gpt->options.optimizer, parameter, place.state) : "";
-        if (state && (!of_optimizer || untrained || !parameter->untrained)) {
+        if (state && (!of_optimizer || without_gradient || !parameter->without_gradient)) {
             tensors.places[tensors.count] = place;
             tensors.infos[tensors.count] = weights_tensor(parameter);
             tensors.infos[tensors.count].type =
@@ -96,7 +96,7 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
         return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
                          : share->read(share, compute, parameters, place.state, in_arena, count, values);
     }
-    const uint64_t at = optimizer_state_place(options->optimizer, parameters, place.state, in_arena);
+    const uint64_t at = optimizer_state_offset(options->optimizer, parameters, place.state, in_arena);
     return to_device ? buffer_write_floats(compute, states, at, values, count)
                      : buffer_read_floats(compute, states, at, values, count);
 }
@@ -189,12 +189,12 @@ static int choose_stored(struct arena_tensors *tensors, const char *path) {
     for (size_t i = 0; status == 0 && i < tensors->count; i++) {
         const struct parameter *parameter = &tensors->gpt->parameters.table[tensors->places[i].parameter];
         const bool may_lack =
-            parameter->narrow && parameter->steps == 0 && stored[tensors->places[i].parameter] == 0;
+            parameter->lowp_only && parameter->steps == 0 && stored[tensors->places[i].parameter] == 0;
         if (!wanted[i] && !may_lack) {
             status = error_set("%s: tensor '%s' is missing, which %" PRId64 " steps have changed", path,
                                tensors->infos[i].name, parameter->steps);
         }
-        wanted[i] &= !parameter->untrained;
+        wanted[i] &= !parameter->without_gradient;
     }
     choose(tensors, wanted);
     free(wanted);

@@ -24,9 +24,9 @@ struct upcycling {
 };
 
 /* The plain model's parameter at this place of its arena. */
-static const struct parameter *plain_at(const struct upcycling *all, const uint64_t *home) {
+static const struct parameter *plain_at(const struct upcycling *all, const uint64_t *offset_copy) {
     for (size_t i = 0; i < all->plain.count; i++) {
-        if (all->plain.table[i].home == home) {
+        if (all->plain.table[i].offset_copy == offset_copy) {
             return &all->plain.table[i];
         }
     }
@@ -53,14 +53,14 @@ static int read_norm(struct upcycling *all, int64_t sublayer) {
 static int new_values(struct upcycling *all, const struct parameter *parameter, uint64_t first, uint64_t count,
                       float *values) {
     const struct model_config *config = &all->gpt->config;
-    const struct residual_place place = {.streams = config->n_streams,
-                                         .sublayer = parameter->sublayer,
-                                         .stream = model_config_first_stream(config, parameter->sublayer),
-                                         .settings = &config->settings,
-                                         .hc_eps = config->hc_eps,
-                                         .gain = all->gain,
-                                         .bias = all->bias,
-                                         .channels = config->n_embd};
+    const struct residual_init init = {.streams = config->n_streams,
+                                       .sublayer = parameter->sublayer,
+                                       .stream = model_config_first_stream(config, parameter->sublayer),
+                                       .settings = &config->settings,
+                                       .hc_eps = config->hc_eps,
+                                       .gain = all->gain,
+                                       .bias = all->bias,
+                                       .channels = config->n_embd};
     if (!parameter->upcycled) {
         parameter_first_values(parameter, config, all->seed, first, count, values);
         return 0;
@@ -69,7 +69,7 @@ static int new_values(struct upcycling *all, const struct parameter *parameter, 
         return -1;
     }
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = parameter->upcycled((int64_t)(first + i), &place);
+        values[i] = parameter->upcycled((int64_t)(first + i), &init);
     }
     return 0;
 }

@@ -178,7 +178,7 @@ static int run_loss(struct gpt *gpt, bool gradients, float *loss) {
         gpt_loss(gpt, 1.0f, gradients);
         if (gradients) {
             gpt_backward(gpt, NULL);
-            norm_total(&gpt->operations, parameters->gradients, parameters->trained, 1.0f,
+            norm_total(&gpt->operations, parameters->gradients, parameters->gradients_end, 1.0f,
                        (struct span){gpt->gradient_norm, 0});
         }
         if (gpt_read_results(gpt, loss, gradients ? &norm : NULL)) {

@@ -244,12 +244,13 @@ static void detail_merge(struct h_detail *detail, const struct h_detail *other) 
 /* ---- all sublayers */
 
 void h_measurement_begin(struct h_measurement *measurement, const struct model_config *config, bool in_detail) {
-    *measurement = (struct h_measurement){.streams = (size_t)config->n_streams,
-                                          .sublayers = (size_t)(2 * config->n_layer),
-                                          .promises = residual_promises(config->residual, config->h_res_transposed),
-                                          .hc_eps = config->hc_eps,
-                                          .transposed = config->h_res_transposed,
-                                          .each = h_tally_empty};
+    *measurement =
+        (struct h_measurement){.streams = (size_t)config->n_streams,
+                               .sublayers = (size_t)(2 * config->n_layer),
+                               .invariants = residual_invariants(config->residual, config->h_res_transposed),
+                               .hc_eps = config->hc_eps,
+                               .transposed = config->h_res_transposed,
+                               .each = h_tally_empty};
     measurement->tallies = memory_allocate(measurement->sublayers + 1, sizeof *measurement->tallies);
     measurement->details =
         in_detail ? memory_allocate(measurement->sublayers + 1, sizeof *measurement->details) : NULL;
@@ -369,46 +370,46 @@ int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, co
     return 0;
 }
 
-/* ---- what is promised */
+/* ---- invariants */
 
 /* Of a range of sums, norms or singular values, the end that is farther from one. */
 static double farthest(struct range range) {
     return fabs(range.minimum - 1.0) > fabs(range.maximum - 1.0) ? range.minimum : range.maximum;
 }
 
-/* What a promise is about in a sublayer, and how far that is from what it should be: NaN, as of a promise that is
- * not measured here, is as far as can be. */
-static double value_of(const struct h_tally *tally, enum residual_promise promise, double *deviation) {
-    const double value = promise == PROMISE_ROW_SUMS        ? farthest(tally->row_sum)
-                         : promise == PROMISE_COLUMN_SUMS   ? farthest(tally->column_sum)
-                         : promise == PROMISE_SPECTRAL_NORM ? farthest(tally->norm)
-                         : promise == PROMISE_SIGN          ? tally->entry.minimum
-                         : promise == PROMISE_ORTHOGONAL    ? farthest(tally->singular)
-                         : promise == PROMISE_CONTRACTION   ? tally->norm.maximum
-                                                            : (double)NAN;
-    *deviation = promise == PROMISE_SIGN          ? -value
-                 : promise == PROMISE_CONTRACTION ? value - 1.0
-                                                  : fabs(value - 1.0);
+/* The value that an invariant is about in a sublayer, and how far that is from what it should be. Both are NaN of
+ * an invariant that is not measured here; NaN is as far as can be. */
+static double value_of(const struct h_tally *tally, enum residual_invariant invariant, double *deviation) {
+    const double value = invariant == INVARIANT_ROW_SUMS        ? farthest(tally->row_sum)
+                         : invariant == INVARIANT_COLUMN_SUMS   ? farthest(tally->column_sum)
+                         : invariant == INVARIANT_SPECTRAL_NORM ? farthest(tally->norm)
+                         : invariant == INVARIANT_SIGN          ? tally->entry.minimum
+                         : invariant == INVARIANT_ORTHOGONAL    ? farthest(tally->singular)
+                         : invariant == INVARIANT_CONTRACTION   ? tally->norm.maximum
+                                                                : (double)NAN;
+    *deviation = invariant == INVARIANT_SIGN          ? -value
+                 : invariant == INVARIANT_CONTRACTION ? value - 1.0
+                                                      : fabs(value - 1.0);
     *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;
     return value;
 }
 
-struct h_breach h_measurement_check(const struct h_measurement *measurement, unsigned looked_for) {
-    const unsigned shifted = measurement->transposed ? PROMISE_COLUMN_SUMS : PROMISE_ROW_SUMS;
-    struct h_breach breach = {.promise = 0};
-    enum residual_promise promise;
+struct h_violation h_measurement_check(const struct h_measurement *measurement, unsigned looked_for) {
+    const unsigned shifted = measurement->transposed ? INVARIANT_COLUMN_SUMS : INVARIANT_ROW_SUMS;
+    struct h_violation violation = {.invariant = 0};
+    enum residual_invariant invariant;
     const char *name;
-    for (size_t i = 0; (promise = residual_promise_at(i, &name)) && !breach.promise; i++) {
-        double most = RESIDUAL_TOLERANCE + (promise == shifted ? measurement->hc_eps : 0.0), deviation;
-        for (size_t k = 0; measurement->promises & looked_for & promise && k < measurement->sublayers; k++) {
-            const double value = value_of(&measurement->tallies[k], promise, &deviation);
+    for (size_t i = 0; (invariant = residual_invariant_at(i, &name)) && !violation.invariant; i++) {
+        double most = RESIDUAL_TOLERANCE + (invariant == shifted ? measurement->hc_eps : 0.0), deviation;
+        for (size_t k = 0; measurement->invariants & looked_for & invariant && k < measurement->sublayers; k++) {
+            const double value = value_of(&measurement->tallies[k], invariant, &deviation);
             if (deviation > most) {
                 most = deviation;
-                breach = (struct h_breach){promise, name, k, value};
+                violation = (struct h_violation){invariant, name, k, value};
             }
         }
     }
-    return breach;
+    return violation;
 }
 
 /* ---- as JSON */

@@ -67,8 +67,8 @@ struct h_detail {
 
 struct h_measurement {
     size_t streams, sublayers;
-    unsigned promises; /* of the matrices that are measured */
-    double hc_eps;     /* by which sums of rows, or of a transpose's columns, may be off */
+    unsigned invariants; /* of the matrices that are measured */
+    double hc_eps;       /* by which sums of rows, or of a transpose's columns, may be off */
     bool transposed;
     struct h_tally *tallies;       /* [sublayers + 1], owned: of each sublayer, and of the product of all */
     struct h_detail *details;      /* the same of checkpoints; NULL in training */
@@ -98,16 +98,16 @@ json_t *h_measurement_json(const struct h_measurement *measurement);
  * pass. Collective; waits. The caller ends it, unless it fails. */
 int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, const struct ranks *ranks);
 
-/* What the variant promises of its matrices and a sublayer's have not kept. */
-struct h_breach {
-    enum residual_promise promise; /* 0: all is kept */
-    const char *name;              /* of the promise, human-readable */
-    size_t sublayer;               /* where it is broken most */
-    double value;                  /* a sum, a norm, an entry or a singular value there */
+/* An invariant of the variant that the matrices of a sublayer violate. */
+struct h_violation {
+    enum residual_invariant invariant; /* 0: none is violated */
+    const char *name;                  /* of the invariant, human-readable */
+    size_t sublayer;                   /* where it is violated most */
+    double value;                      /* a sum, a norm, an entry or a singular value there */
 };
 
-/* The first promise, in the order of residual_promise_at, that is in `looked_for` and broken. */
-struct h_breach h_measurement_check(const struct h_measurement *measurement, unsigned looked_for);
+/* The first invariant, in the order of residual_invariant_at, that is in `looked_for` and violated. */
+struct h_violation h_measurement_check(const struct h_measurement *measurement, unsigned looked_for);
 
 /* A line of h_statistics.jsonl, with the iteration. The caller's; NULL where a number is not finite. */
 json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iteration);

@@ -80,7 +80,7 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
         .first_moments = parameters->states[0],
         .second_moments = parameters->states[1],
         .decayed_from = settings->decay_all ? 0 : parameters->decayed_from,
-        .narrow_from = parameters->narrow_from,
+        .lowp_only_from = parameters->lowp_only_from,
     };
     if (part.count > 0) {
         adamw_step(&gpt->operations, &arenas, part, &step, gpt->gradient_norm);

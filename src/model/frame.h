@@ -39,9 +39,10 @@ enum { FRAME_MOST_VALUES = 4 }; /* of a sublayer */
 
 struct frame {
     const char *name;
-    bool reads_output;   /* its backward pass reads mix.output: training keeps that of every sublayer */
-    bool completes_next; /* leave_backward completes the gradients of the next sublayer's parameters; else its own
-                            enter_backward does, as in any case that of the first */
+    bool reads_output; /* its backward pass reads mix.output: training keeps that of every sublayer */
+    /* The gradients of sublayer i + 1 are complete after leave_backward of sublayer i; else after enter_backward of
+     * i + 1. Those of sublayer 0 are complete after its enter_backward in either case. */
+    bool completes_next;
 
     /* These two add the parameters of a sublayer, or of the top, to the table: the norm before the branch or the
      * output layer, and what is in hc_attn, hc_mlp or hc_head. builder->prefix and builder->sublayer are set. */
@@ -76,8 +77,8 @@ struct frame {
     /* Backward pass of enter, and the rest of that of leave: scratch.d_normed and scratch.d_streams of the next
      * sublayer become scratch.d_streams of this one, in place; adds the gradients of parameters. */
     void (*enter_backward)(struct gpt *gpt, const struct sublayer *sublayer);
-    /* Completes the gradients of a sublayer's parameters that enter_backward has left apart; with NULL those of all
-     * sublayers in one launch, after the last enter_backward. */
+    /* Completes the gradients of a sublayer's parameters that enter_backward has not summed yet; with NULL those of
+     * all sublayers in one launch, after the last enter_backward. */
     void (*finish_backward)(struct gpt *gpt, const struct sublayer *sublayer);
 
     /* Describes what the last forward pass has computed in a sublayer, or at the top, where the mode keeps it

@@ -1,7 +1,6 @@
-/* Hyper-connections that know with which weights streams will be read before they know the streams. Those of wide
- * do not depend on the token. With read_delay a sublayer reads with the H_pre that the sublayer before has
- * computed, the first one reads stream 0, and with stream_reduce = last_pre the top reads with that of the last
- * sublayer:
+/* Hyper-connections whose H_pre of the next sublayer is known before its streams are. In the variant `wide` it is a
+ * constant. With read_delay it comes from the sublayer before: the first sublayer reads stream 0, and with
+ * stream_reduce = last_pre the top reads with the H_pre of the last sublayer:
  *
  *     enter    u = sum_s read[s] x_s, normed = LN(u), H = map(X)
  *     leave    x'_i = sum_j H_res[i, j] x_j + H_post[i] output, and the next sublayer reads with H_pre

@@ -45,12 +45,12 @@ static int64_t count_of(const struct gpt *gpt, int64_t index) {
 
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     const uint64_t width = (uint64_t)builder->config->n_embd;
-    uint64_t *home = &builder->parameters->sublayers[sublayer].theta;
+    uint64_t *offset_copy = &builder->parameters->sublayers[sublayer].theta;
     const bool has_gain = builder->config->hc_norm_gain;
     if (has_gain) {
-        parameters_add_gain(builder, "norm", width, home);
+        parameters_add_gain(builder, "norm", width, offset_copy);
     }
-    struct parameter *query = parameters_add(builder, "query", 1, &width, has_gain ? NULL : home);
+    struct parameter *query = parameters_add(builder, "query", 1, &width, has_gain ? NULL : offset_copy);
     query->joined = has_gain;
 }
 

@@ -46,9 +46,9 @@ static int64_t top_of(const struct model_config *config) {
 /* ---- parameters */
 
 /* The plain norm's gain where gates are 1/2. */
-static float upcycled_gain(int64_t index, const struct residual_place *place) {
-    const float share = residual_share(index / place->channels, place);
-    return 2.0f * (float)place->streams * share * place->gain[index % place->channels] - 1.0f;
+static float upcycled_gain(int64_t index, const struct residual_init *init) {
+    const float share = residual_share(index / init->channels, init);
+    return 2.0f * (float)init->streams * share * init->gain[index % init->channels] - 1.0f;
 }
 
 /* A branch reads norms of the streams without subtracting a mean, with gains. */

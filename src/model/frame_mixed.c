@@ -32,15 +32,15 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
         uint64_t shape[2];
         const unsigned rank = residual_leaf_shape(leaf, streams, row, shape);
-        uint64_t *home = leaf->kind == LEAF_NORM         ? &at->rms_gain
-                         : leaf->kind == LEAF_PROJECTION ? projection++
-                                                         : theta;
+        uint64_t *offset_copy = leaf->kind == LEAF_NORM         ? &at->rms_gain
+                                : leaf->kind == LEAF_PROJECTION ? projection++
+                                                                : theta;
         if (shape[0] * shape[1] == 0 || !residual_leaf_exists(config->residual, leaf, &config->settings) ||
             (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
             continue;
         }
-        theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
-        struct parameter *parameter = parameters_add(builder, leaf->name, rank, shape, home);
+        theta = offset_copy == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
+        struct parameter *parameter = parameters_add(builder, leaf->name, rank, shape, offset_copy);
         parameter->leaf = leaf;
         parameter->upcycled = leaf->upcycled;
         parameter->decayed = leaf->kind == LEAF_PROJECTION;

@@ -55,12 +55,12 @@ static struct layer *layer_before(const struct gpt *gpt, int64_t sublayer) {
 
 /* ---- parameters */
 
-static float plain_gain(int64_t index, const struct residual_place *place) {
-    return place->gain[index];
+static float plain_gain(int64_t index, const struct residual_init *init) {
+    return init->gain[index];
 }
 
-static float plain_bias(int64_t index, const struct residual_place *place) {
-    return place->bias[index];
+static float plain_bias(int64_t index, const struct residual_init *init) {
+    return init->bias[index];
 }
 
 /* One of three norms where a plain model has one. */
@@ -84,8 +84,8 @@ static void add_norm(struct parameter_builder *builder, int64_t sublayer) {
 }
 
 /* Every mixture begins as the newest state alone. */
-static float newest_alone(int64_t index, const struct residual_place *place) {
-    const int64_t states = place->sublayer / BRANCHES + 2;
+static float newest_alone(int64_t index, const struct residual_init *init) {
+    const int64_t states = init->sublayer / BRANCHES + 2;
     return index % states == states - 1 ? 1.0f : 0.0f;
 }
 

@@ -61,25 +61,25 @@ static int matches(const struct matcher *matcher, const char *pattern, const cha
 }
 
 /* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. Its
- * weights are untrained then. */
+ * weights have no gradient then. */
 static void mark_linear(struct parameters *parameters, struct linear *linear) {
     struct parameter *end = parameters->table + parameters->count, *first = parameters->table, *next;
-    while (first->home != &linear->weight_at) {
+    while (first->offset_copy != &linear->weight_at) {
         first++;
     }
     linear->frozen = first->frozen;
-    for (next = first + 1; next < end && (next->home == &linear->bias_at || next->joined); next++) {
+    for (next = first + 1; next < end && (next->offset_copy == &linear->bias_at || next->joined); next++) {
         linear->frozen &= next->frozen;
     }
     for (; first < next; first++) {
-        first->untrained = linear->frozen && first->narrow;
+        first->without_gradient = linear->frozen && first->lowp_only;
     }
 }
 
 /* Embeddings, and the head's weights. */
 static bool is_table(const struct parameters *parameters, const struct parameter *parameter) {
-    return parameter->home == &parameters->token_embedding || parameter->home == &parameters->position_embedding ||
-           parameter->home == &parameters->head;
+    return parameter->offset_copy == &parameters->token_embedding ||
+           parameter->offset_copy == &parameters->position_embedding || parameter->offset_copy == &parameters->head;
 }
 
 /* How many parameters the pattern matches, which become frozen; -1 with an error. */
@@ -95,7 +95,7 @@ static int64_t mark_matches(struct parameters *parameters, const char *pattern) 
         found = matches(&matcher, pattern, parameter->name);
         parameter->frozen = found > 0;
         frozen += parameter->frozen;
-        parameter->untrained = parameter->frozen && is_table(parameters, parameter);
+        parameter->without_gradient = parameter->frozen && is_table(parameters, parameter);
     }
     matcher_release(&matcher);
     return found < 0 ? -1 : frozen;
@@ -119,7 +119,7 @@ int frozen_mark(struct parameters *parameters, const char *pattern) {
         mark_linear(parameters, &parameters->sublayers[i].in);
         mark_linear(parameters, &parameters->sublayers[i].out);
     }
-    parameters_place(parameters);
+    parameters_lay_out(parameters);
     return 0;
 }
 
@@ -144,7 +144,7 @@ void frozen_clear(struct compute *compute, const struct parameters *parameters, 
     for (size_t i = 0; i <= parameters->count; i++) {
         const struct parameter *parameter =
             i < parameters->count ? &parameters->table[parameters->in_arena[i]] : NULL;
-        const bool is_cleared = parameter && parameter->frozen && !parameter->untrained &&
+        const bool is_cleared = parameter && parameter->frozen && !parameter->without_gradient &&
                                 (sublayer == FROZEN_ALL || parameter->sublayer == sublayer);
         if (!is_cleared && end > first) {
             buffer_zero(compute, parameters->gradients, first * sizeof(float), (end - first) * sizeof(float));

@@ -1,6 +1,6 @@
 /* Parameters that training leaves as they are (--freeze): those whose names match a pattern. They are not in the
  * gradient's norm, and optimizers skip them. Embeddings and weights of whole Linear layers have no gradient
- * (parameter.untrained); gradients of the others are set to 0. */
+ * (parameter.without_gradient); gradients of the others are set to 0. */
 #pragma once
 
 #include "src/model/parameters.h"

@@ -42,7 +42,7 @@ static struct embedding embedding_of(const struct gpt *gpt, const struct buffer 
 }
 
 static struct embedding embedding_weights(const struct gpt *gpt) {
-    return embedding_of(gpt, parameters_narrow(&gpt->parameters), gpt->parameters.weights);
+    return embedding_of(gpt, parameters_gemm_weights(&gpt->parameters), gpt->parameters.weights);
 }
 
 static struct embedding_input embedding_input_of(const struct gpt *gpt) {

@@ -66,7 +66,7 @@ int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses);
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 
 /* Returns the FLOPs of training on one token, forward and backward: 6 for each weight in a GEMM, or 4 if it has no
- * gradient (parameter.untrained), and 12 n_layer C T for attention. */
+ * gradient (parameter.without_gradient), and 12 n_layer C T for attention. */
 double gpt_flops_per_token(const struct gpt *gpt);
 
 /* ---- generation with a cache of keys and values on the device

@@ -55,22 +55,23 @@ static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements;
-    parameters->wide = gpt->options.master == ELEMENT_FP32 ? elements : parameters->narrow_from;
-    struct buffer *weights = memory_plan_add(plan, "weights", parameters->wide, ELEMENT_FP32);
+    parameters->fp32_elements = gpt->options.master == ELEMENT_FP32 ? elements : parameters->lowp_only_from;
+    struct buffer *weights = memory_plan_add(plan, "weights", parameters->fp32_elements, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.state_share; /* else nobody else wants them */
     parameters->weights = weights;
     parameters->weights_lowp = gpt->options.type == ELEMENT_FP32
                                    ? parameters->weights
                                    : memory_plan_add(plan, "low-precision weights", elements, gpt->options.type);
     if (is_training(gpt)) {
-        struct buffer *gradients = memory_plan_add(plan, "gradients", parameters->trained, ELEMENT_FP32);
+        struct buffer *gradients = memory_plan_add(plan, "gradients", parameters->gradients_end, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
         const struct optimizer *optimizer = gpt->options.optimizer;
         const struct state_share *share = gpt->options.state_share;
         for (size_t i = 0; i < OPTIMIZER_MOST_STATES && optimizer->states[i]; i++) {
-            const uint64_t kept =
-                share ? share->elements[i] : optimizer_state_place(optimizer, parameters, i, parameters->trained);
+            const uint64_t kept = share
+                                      ? share->elements[i]
+                                      : optimizer_state_offset(optimizer, parameters, i, parameters->gradients_end);
             parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, gpt->options.moments);
         }
     }
@@ -391,8 +392,8 @@ void gpt_release(struct gpt *gpt) {
 
 /* Whether rows of it are looked up, and no GEMM reads it. */
 static bool is_looked_up(const struct parameters *parameters, const struct parameter *parameter) {
-    return parameter->home == &parameters->position_embedding ||
-           (parameter->home == &parameters->token_embedding && !parameters->head_is_embedding);
+    return parameter->offset_copy == &parameters->position_embedding ||
+           (parameter->offset_copy == &parameters->token_embedding && !parameters->head_is_embedding);
 }
 
 double gpt_flops_per_token(const struct gpt *gpt) {
@@ -401,7 +402,7 @@ double gpt_flops_per_token(const struct gpt *gpt) {
         (double)model_config_heads(&gpt->config).y_row * (double)gpt->shape.sequence; /* of a token and layer */
     double flops = 12.0 * (double)gpt->config.n_layer * scores;
     for (const struct parameter *next = parameters->table; next < parameters->table + parameters->count; next++) {
-        const double each = is_looked_up(parameters, next) ? 0.0 : next->untrained ? 4.0 : 6.0;
+        const double each = is_looked_up(parameters, next) ? 0.0 : next->without_gradient ? 4.0 : 6.0;
         flops += each * (double)next->elements;
     }
     return flops;

@@ -49,7 +49,7 @@ struct gpt_options {
     bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
     int muon_dtype;        /* enum muon_dtype, of an optimizer that iterates on matrices */
     enum element_type moments; /* type of the optimizer's states: ELEMENT_FP32 or ELEMENT_BF16 */
-    enum element_type master;  /* type in which weights are kept; ELEMENT_BF16: of `narrow` parameters there is no
+    enum element_type master;  /* type in which weights are kept; ELEMENT_BF16: of lowp_only parameters there is no
                                   fp32, which needs bf16 for `type` as well */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;
@@ -63,7 +63,7 @@ struct sublayer {
     const struct branch *branch;
     const struct sublayer_offsets *at; /* offsets of its parameters */
     struct stream_mix mix;             /* input streams [N, S, C], H, the branch's input and output */
-    /* [N, C] what keys and values are made of, where that is not mix.normed, as of queries; else NULL */
+    /* [N, C] inputs of the projections of keys and values; NULL: mix.normed, the input of that of queries */
     const struct buffer *key_input, *value_input;
     const struct buffer *in_proj_out;    /* [N, (H + 2 K) D] q, k, v; or [N, M], gated [N, 2 M], before f */
     const struct buffer *out_proj_in;    /* [N, H D] output of attention; or [N, M] after the activation f */

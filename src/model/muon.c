@@ -183,21 +183,21 @@ static void step_batch(struct gpt *gpt, struct muon_step *step, const struct muo
 
 /* ---- batches */
 
-struct place {
+struct matrix_ref {
     uint64_t rows, columns, first;
 };
 
 static int by_shape(const void *a, const void *b) {
-    const struct place *one = a, *other = b;
+    const struct matrix_ref *one = a, *other = b;
     return one->rows != other->rows         ? (one->rows > other->rows) - (one->rows < other->rows)
            : one->columns != other->columns ? (one->columns > other->columns) - (one->columns < other->columns)
                                             : (one->first > other->first) - (one->first < other->first);
 }
 
 /* The matrices in the range, those of one shape together; the caller frees them. */
-static struct place *list_matrices(const struct parameters *parameters, struct optimizer_range range,
-                                   size_t *count) {
-    struct place *places = memory_zeroed(parameters->count * PARAMETER_MOST_MATRICES, sizeof *places);
+static struct matrix_ref *list_matrices(const struct parameters *parameters, struct optimizer_range range,
+                                        size_t *count) {
+    struct matrix_ref *matrices = memory_zeroed(parameters->count * PARAMETER_MOST_MATRICES, sizeof *matrices);
     *count = 0;
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
@@ -206,17 +206,17 @@ static struct place *list_matrices(const struct parameters *parameters, struct o
             continue;
         }
         for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {
-            places[(*count)++] = (struct place){parameter->matrices[k], parameter->shape[1], first};
+            matrices[(*count)++] = (struct matrix_ref){parameter->matrices[k], parameter->shape[1], first};
             first += parameter->matrices[k] * parameter->shape[1];
         }
     }
-    qsort(places, *count, sizeof *places, by_shape);
-    return places;
+    qsort(matrices, *count, sizeof *matrices, by_shape);
+    return matrices;
 }
 
 /* How many matrices of this shape a batch takes. */
-static size_t batch_capacity(const struct place *place) {
-    const uint64_t elements = place->rows * place->columns;
+static size_t batch_capacity(const struct matrix_ref *matrix) {
+    const uint64_t elements = matrix->rows * matrix->columns;
     const size_t most = size_smaller(BATCH_ELEMENTS / elements, MUON_MOST_MATRICES);
     return elements % 64 || most < 1 ? 1 : most;
 }
@@ -226,17 +226,17 @@ void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t it
     const struct parameters *parameters = &gpt->parameters;
     struct muon_step step = make_step(gpt, settings, iteration);
     size_t count;
-    struct place *places = list_matrices(parameters, range, &count);
+    struct matrix_ref *matrices = list_matrices(parameters, range, &count);
     adamw_others(gpt, settings, iteration, range);
     for (size_t i = 0; i < count;) {
-        struct muon_batch batch = {places[i].rows, places[i].columns,
+        struct muon_batch batch = {matrices[i].rows, matrices[i].columns,
                                    .state_shift = range.states_first[0] - range.first};
-        const size_t most = batch_capacity(&places[i]);
-        while (i < count && batch.count < most && places[i].rows == batch.rows &&
-               places[i].columns == batch.columns) {
-            batch.first[batch.count++] = places[i++].first;
+        const size_t most = batch_capacity(&matrices[i]);
+        while (i < count && batch.count < most && matrices[i].rows == batch.rows &&
+               matrices[i].columns == batch.columns) {
+            batch.first[batch.count++] = matrices[i++].first;
         }
         step_batch(gpt, &step, &batch);
     }
-    free(places);
+    free(matrices);
 }

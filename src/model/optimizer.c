@@ -40,13 +40,13 @@ const char *optimizer_state(const struct optimizer *optimizer, const struct para
                                           : NULL;
 }
 
-uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct parameters *parameters, size_t state,
-                               uint64_t place) {
-    return optimizer->matrices && state > 0 ? parameters_outside_matrices(parameters, place) : place;
+uint64_t optimizer_state_offset(const struct optimizer *optimizer, const struct parameters *parameters,
+                                size_t state, uint64_t offset) {
+    return optimizer->matrices && state > 0 ? parameters_outside_matrices(parameters, offset) : offset;
 }
 
 int64_t optimizer_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
-    if (parameter->untrained || (gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter))) {
+    if (parameter->without_gradient || (gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter))) {
         return 0;
     }
     return parameter->frozen ? parameter->steps : adamw_steps(gpt, parameter, iteration);
@@ -99,7 +99,7 @@ void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
     compute_set_module(gpt->compute, "optimizer");
-    norm_total(&gpt->operations, parameters->gradients, parameters->trained, 1.0f / gpt->loss_scale.scale,
+    norm_total(&gpt->operations, parameters->gradients, parameters->gradients_end, 1.0f / gpt->loss_scale.scale,
                (struct span){gpt->gradient_norm, 0});
-    optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->trained, {0}});
+    optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->gradients_end, {0}});
 }

@@ -41,8 +41,8 @@ const char *optimizer_names(void);
 const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state);
 
 /* Where the state has what belongs to this place of the arena. A state that matrices lack has no place for them. */
-uint64_t optimizer_state_place(const struct optimizer *optimizer, const struct parameters *parameters, size_t state,
-                               uint64_t place);
+uint64_t optimizer_state_offset(const struct optimizer *optimizer, const struct parameters *parameters,
+                                size_t state, uint64_t offset);
 
 /* How many steps have changed the parameter's states by the end of `iteration` iterations of the run: all that were
  * not skipped, but for those in which it was frozen. What is frozen and has lost its states has 0. */

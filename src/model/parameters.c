@@ -19,8 +19,8 @@
 /* ---- the table, in file order */
 
 /* A row called <prefix><name><kind>. */
-static struct parameter *add(struct parameter_builder *builder, uint64_t *home, const char *name, const char *kind,
-                             unsigned rank, const uint64_t *shape) {
+static struct parameter *add(struct parameter_builder *builder, uint64_t *offset_copy, const char *name,
+                             const char *kind, unsigned rank, const uint64_t *shape) {
     struct parameters *parameters = builder->parameters;
     if (parameters->count % 64 == 0) {
         parameters->table = memory_resize(parameters->table, parameters->count + 64, sizeof *parameters->table);
@@ -33,33 +33,34 @@ static struct parameter *add(struct parameter_builder *builder, uint64_t *home, 
     parameter->shape[1] = rank > 1 ? shape[1] : 1;
     parameter->elements = parameter->shape[0] * parameter->shape[1];
     parameter->sublayer = builder->sublayer;
-    parameter->home = home;
+    parameter->offset_copy = offset_copy;
     parameters->total += parameter->elements;
     return parameter;
 }
 
 /* These return the parameter, or NULL if there is none, until the next one is added. */
-static struct parameter *add_weight(struct parameter_builder *builder, uint64_t *home, const char *name,
+static struct parameter *add_weight(struct parameter_builder *builder, uint64_t *offset_copy, const char *name,
                                     size_t rows, size_t columns, double deviation) {
-    struct parameter *parameter = add(builder, home, name, ".weight", 2, (uint64_t[]){rows, columns});
+    struct parameter *parameter = add(builder, offset_copy, name, ".weight", 2, (uint64_t[]){rows, columns});
     parameter->decayed = true;
-    parameter->narrow = true;
+    parameter->lowp_only = true;
     parameter->deviation = deviation;
     return parameter;
 }
 
-static struct parameter *add_bias(struct parameter_builder *builder, uint64_t *home, const char *name,
+static struct parameter *add_bias(struct parameter_builder *builder, uint64_t *offset_copy, const char *name,
                                   uint64_t elements, bool has_bias) {
-    return has_bias ? add(builder, home, name, ".bias", 1, &elements) : NULL;
+    return has_bias ? add(builder, offset_copy, name, ".bias", 1, &elements) : NULL;
 }
 
 struct parameter *parameters_add(struct parameter_builder *builder, const char *name, unsigned rank,
-                                 const uint64_t *shape, uint64_t *home) {
-    return add(builder, home, name, "", rank, shape);
+                                 const uint64_t *shape, uint64_t *offset_copy) {
+    return add(builder, offset_copy, name, "", rank, shape);
 }
 
-void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements, uint64_t *home) {
-    add(builder, home, name, ".weight", 1, &(uint64_t){elements})->constant = 1.0f;
+void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
+                         uint64_t *offset_copy) {
+    add(builder, offset_copy, name, ".weight", 1, &(uint64_t){elements})->constant = 1.0f;
 }
 
 void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm) {
@@ -100,7 +101,7 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
 void parameters_divide_linear(struct parameter_builder *builder, const struct linear *linear,
                               const uint64_t rows[PARAMETER_MOST_MATRICES]) {
     struct parameter *weight = &builder->parameters->table[builder->parameters->count - 1];
-    while (weight->home != &linear->weight_at) {
+    while (weight->offset_copy != &linear->weight_at) {
         weight--;
     }
     memcpy(weight->matrices, rows, sizeof weight->matrices);
@@ -205,13 +206,13 @@ static void fill_table(struct parameters *parameters, const struct model_config 
  * lack the last parts end before them. In all parts the parameters of a sublayer are adjacent, since a backward
  * pass completes their gradients together */
 
-enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_NARROW, PART_UNTRAINED, ARENA_PARTS };
+enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_LOWP_ONLY, PART_WITHOUT_GRADIENT, ARENA_PARTS };
 
 static enum arena_part part_of(const struct parameter *parameter) {
-    return parameter->untrained ? PART_UNTRAINED
-           : parameter->narrow  ? PART_NARROW
-           : parameter->decayed ? PART_DECAYED
-                                : PART_UNDECAYED;
+    return parameter->without_gradient ? PART_WITHOUT_GRADIENT
+           : parameter->lowp_only      ? PART_LOWP_ONLY
+           : parameter->decayed        ? PART_DECAYED
+                                       : PART_UNDECAYED;
 }
 
 /* Places the parameters of one sublayer from offset `next` on, and returns the offset behind them. Small leaves
@@ -230,8 +231,8 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
         }
         parameters->in_arena[(*placed)++] = i;
         parameter->offset = next;
-        if (parameter->home) {
-            *parameter->home = next;
+        if (parameter->offset_copy) {
+            *parameter->offset_copy = next;
         }
         next += parameter->elements;
         after_small = small;
@@ -252,27 +253,27 @@ static void place_all(struct parameters *parameters) {
         }
     }
     parameters->decayed_from = firsts[PART_DECAYED];
-    parameters->narrow_from = firsts[PART_NARROW];
-    parameters->trained = firsts[PART_UNTRAINED];
+    parameters->lowp_only_from = firsts[PART_LOWP_ONLY];
+    parameters->gradients_end = firsts[PART_WITHOUT_GRADIENT];
     parameters->elements = next;
 }
 
 static void fill_places(struct parameters *parameters) {
     uint64_t outside = 0;
-    parameters->places = memory_allocate(parameters->count, sizeof *parameters->places);
+    parameters->offsets = memory_allocate(parameters->count, sizeof *parameters->offsets);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
         const bool is_last = i + 1 == parameters->count;
         const uint64_t first = i > 0 ? parameter->offset : 0;
         const uint64_t end = is_last ? parameters->elements : parameters->table[parameters->in_arena[i + 1]].offset;
-        parameters->places[i] = (struct arena_place){first, outside};
+        parameters->offsets[i] = (struct arena_offset){first, outside};
         outside += parameter->matrices[0] ? 0 : end - first;
     }
 }
 
-void parameters_place(struct parameters *parameters) {
+void parameters_lay_out(struct parameters *parameters) {
     free(parameters->in_arena);
-    free(parameters->places);
+    free(parameters->offsets);
     place_all(parameters);
     fill_places(parameters);
     if (parameters->head_is_embedding) {
@@ -281,7 +282,7 @@ void parameters_place(struct parameters *parameters) {
 }
 
 bool parameters_train(const struct parameters *parameters, uint64_t offset) {
-    return offset < parameters->trained;
+    return offset < parameters->gradients_end;
 }
 
 void parameters_create(const struct model_config *config, struct parameters *parameters) {
@@ -289,23 +290,23 @@ void parameters_create(const struct model_config *config, struct parameters *par
     parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     parameters->head_is_embedding = config->tie_embeddings;
-    parameters_place(parameters);
+    parameters_lay_out(parameters);
 }
 
 void parameters_release(struct parameters *parameters) {
     free(parameters->table);
     free(parameters->in_arena);
-    free(parameters->places);
+    free(parameters->offsets);
     free(parameters->sublayers);
     memset(parameters, 0, sizeof *parameters);
 }
 
-uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t place) {
+uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t offset) {
     const size_t index =
-        search_range(&parameters->places->first, sizeof *parameters->places, parameters->count, place);
-    const struct arena_place *found = &parameters->places[index];
+        search_range(&parameters->offsets->first, sizeof *parameters->offsets, parameters->count, offset);
+    const struct arena_offset *found = &parameters->offsets[index];
     const bool is_inside = parameters->table[parameters->in_arena[index]].matrices[0];
-    return found->outside + (is_inside ? 0 : place - found->first);
+    return found->outside + (is_inside ? 0 : offset - found->first);
 }
 
 bool parameter_is_alpha_res(const struct parameter *parameter) {
@@ -323,31 +324,31 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
 
 /* ---- weights */
 
-const struct buffer *parameters_narrow(const struct parameters *parameters) {
-    return parameters->wide < parameters->elements ? parameters->weights_lowp : parameters->weights;
+const struct buffer *parameters_gemm_weights(const struct parameters *parameters) {
+    return parameters->fp32_elements < parameters->elements ? parameters->weights_lowp : parameters->weights;
 }
 
 /* How many of `count` weights from `first` on have fp32. */
-static uint64_t wide_of(const struct parameters *parameters, uint64_t first, uint64_t count) {
-    return first < parameters->wide ? size_smaller(count, parameters->wide - first) : 0;
+static uint64_t count_in_fp32(const struct parameters *parameters, uint64_t first, uint64_t count) {
+    return first < parameters->fp32_elements ? size_smaller(count, parameters->fp32_elements - first) : 0;
 }
 
 int parameters_read(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
                     float *values) {
-    const uint64_t wide = wide_of(parameters, first, count);
-    return (wide && buffer_read_floats(compute, parameters->weights, first, values, wide)) ||
-                   (wide < count && buffer_read_floats(compute, parameters->weights_lowp, first + wide,
-                                                       values + wide, count - wide))
+    const uint64_t in_fp32 = count_in_fp32(parameters, first, count);
+    return (in_fp32 && buffer_read_floats(compute, parameters->weights, first, values, in_fp32)) ||
+                   (in_fp32 < count && buffer_read_floats(compute, parameters->weights_lowp, first + in_fp32,
+                                                          values + in_fp32, count - in_fp32))
                ? -1
                : 0;
 }
 
 int parameters_write(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
                      const float *values) {
-    const uint64_t wide = wide_of(parameters, first, count);
-    return (wide && buffer_write_floats(compute, parameters->weights, first, values, wide)) ||
-                   (wide < count && buffer_write_floats(compute, parameters->weights_lowp, first + wide,
-                                                        values + wide, count - wide))
+    const uint64_t in_fp32 = count_in_fp32(parameters, first, count);
+    return (in_fp32 && buffer_write_floats(compute, parameters->weights, first, values, in_fp32)) ||
+                   (in_fp32 < count && buffer_write_floats(compute, parameters->weights_lowp, first + in_fp32,
+                                                           values + in_fp32, count - in_fp32))
                ? -1
                : 0;
 }
@@ -355,7 +356,7 @@ int parameters_write(struct compute *compute, const struct parameters *parameter
 void parameters_round(struct compute *compute, const struct parameters *parameters) {
     if (parameters->weights_lowp != parameters->weights) {
         convert_elements(compute, (struct span){parameters->weights, 0}, (struct span){parameters->weights_lowp, 0},
-                         parameters->wide);
+                         parameters->fp32_elements);
     }
 }
 
@@ -374,17 +375,17 @@ enum { PIECE = 1 << 14 };
 /* Random values depend on seed, name and place only, so not on what is computed together. */
 void parameter_first_values(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
                             uint64_t first, uint64_t count, float *values) {
-    const struct residual_place place = {.streams = config->n_streams,
-                                         .sublayer = parameter->sublayer,
-                                         .stream = model_config_first_stream(config, parameter->sublayer),
-                                         .settings = &config->settings};
+    const struct residual_init init = {.streams = config->n_streams,
+                                       .sublayer = parameter->sublayer,
+                                       .stream = model_config_first_stream(config, parameter->sublayer),
+                                       .settings = &config->settings};
     const uint64_t key = random_key(seed, parameter->name);
     if (parameter->deviation > 0.0) {
         random_normal(key, first, count, 0.0, parameter->deviation, values);
         return;
     }
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)(first + i), &place) : parameter->constant;
+        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)(first + i), &init) : parameter->constant;
         if (parameter->spread > 0.0) {
             values[i] += (float)(parameter->spread * (2.0 * random_uniform(key, first + i) - 1.0));
         }

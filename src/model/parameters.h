@@ -1,6 +1,7 @@
 /* The table of parameters and the arenas: weights, gradients and the states of the optimizer are one buffer each,
  * all with the same layout, in four parts: parameters without weight decay; matrices that a residual connection
- * adds; narrow ones; and untrained ones. Some arenas end before the last part, or the last two. */
+ * adds; those without an fp32 copy (lowp_only); and those without a gradient. Some arenas end before the last
+ * part, or the last two. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -17,10 +18,10 @@ struct parameter {
     uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
     bool joined;     /* follows the parameter before it without a gap */
     bool frozen;     /* training leaves it as it is: see frozen.h */
-    bool untrained;  /* frozen, and backward passes compute no gradient of it: it has neither that nor states */
-    bool auxiliary;  /* of the residual connection: a plain model has none of this name */
-    bool decayed;    /* takes weight decay */
-    bool narrow;     /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
+    bool without_gradient; /* frozen, and backward passes compute no gradient of it: it has no states either */
+    bool auxiliary;        /* of the residual connection: a plain model has none of this name */
+    bool decayed;          /* takes weight decay */
+    bool lowp_only;        /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
      * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
     uint64_t matrices[PARAMETER_MOST_MATRICES];
@@ -29,8 +30,8 @@ struct parameter {
     float constant;
     residual_first_value *upcycled; /* other first values if the weights around it are a plain model's; or NULL */
     int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm, lm_head and hc_head */
-    uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
-    int64_t steps;    /* of the optimizer on it, in the run before this process: see optimizer_steps */
+    uint64_t *offset_copy; /* parameters_create stores the offset there as well; or NULL */
+    int64_t steps;         /* of the optimizer on it, in the run before this process: see optimizer_steps */
 };
 
 /* Offsets in the arena, in elements. Offsets of biases are set only where there are biases. */
@@ -58,20 +59,20 @@ struct sublayer_offsets {
 };
 
 /* Where a parameter begins in the arena. */
-struct arena_place {
-    uint64_t first;   /* 0 of the first one, before which there may be a gap */
+struct arena_offset {
+    uint64_t first;   /* offset; 0 for the very first parameter, even if a gap precedes it */
     uint64_t outside; /* elements before it that are of no matrix */
 };
 
 struct parameters {
     struct parameter *table; /* in the order of checkpoint files */
     size_t count;
-    size_t *in_arena;                             /* [count] places in the table, by offset */
-    struct arena_place *places;                   /* [count] for each of in_arena */
+    size_t *in_arena;                             /* [count] indices in the table, by offset */
+    struct arena_offset *offsets;                 /* [count] for each of in_arena */
     uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
     uint64_t decayed_from;                        /* elements from this on take weight decay */
-    uint64_t narrow_from;                         /* elements from this on are of narrow parameters */
-    uint64_t trained;                             /* elements before this have gradients and states */
+    uint64_t lowp_only_from;                      /* elements from this on are of lowp_only parameters */
+    uint64_t gradients_end;                       /* gradients and states end here */
     uint64_t total;                               /* parameters, without gaps */
     uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
@@ -81,12 +82,13 @@ struct parameters {
     bool head_is_embedding;
     uint64_t head_bias;                 /* offset of lm_head.bias [V], with head_bias */
     struct sublayer_offsets *sublayers; /* 2 n_layer + 1: the last is the top's */
-    /* The arenas; the model owns them. Gaps are zero in all: nothing writes there. weights [wide] float; gradients
-     * [trained] float; states: what the optimizer keeps, NULL if it has fewer, see optimizer_state_place */
+    /* The arenas, which the memory plan owns (gpt->plan). Gaps between parameters stay zero in every arena. weights
+     * [fp32_elements] float; gradients [gradients_end] float; states: what the optimizer keeps, NULL if it has
+     * fewer, see optimizer_state_offset */
     const struct buffer *weights, *gradients, *states[2];
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
-    uint64_t wide;                     /* elements that have fp32 weights: all, or with --master bf16 narrow_from */
+    uint64_t fp32_elements; /* elements that have fp32 weights: all, or with --master bf16 lowp_only_from */
 };
 
 /* What rows are added to the table with: branches and frames add their own. */
@@ -98,9 +100,9 @@ struct parameter_builder {
 };
 
 /* Adds a parameter called builder->prefix and `name`, zero at first and without weight decay, for the caller to
- * change that; *home (or NULL) gets its offset. The pointer holds until the next one is added. */
+ * change that; *offset_copy (or NULL) gets its offset. The pointer holds until the next one is added. */
 struct parameter *parameters_add(struct parameter_builder *builder, const char *name, unsigned rank,
-                                 const uint64_t *shape, uint64_t *home);
+                                 const uint64_t *shape, uint64_t *offset_copy);
 
 /* Adds the gain [C] of one of the model's norms, and its bias if it has one. */
 void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm);
@@ -126,20 +128,21 @@ void parameters_join_linear(struct parameter_builder *builder, const char *name,
                             struct linear *linear);
 
 /* Adds gains [elements], which begin as 1: <name>.weight. */
-void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements, uint64_t *home);
+void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
+                         uint64_t *offset_copy);
 
 /* Builds the table; the model sets the buffers. */
 void parameters_create(const struct model_config *config, struct parameters *parameters);
 void parameters_release(struct parameters *parameters);
 
-/* Gives all parameters their offsets, as parameters_create does; those that have become untrained get others. */
-void parameters_place(struct parameters *parameters);
+/* Gives all parameters their offsets, as parameters_create does; those without a gradient come last. */
+void parameters_lay_out(struct parameters *parameters);
 
 /* Whether the parameter at this offset has a gradient and states. */
 bool parameters_train(const struct parameters *parameters, uint64_t offset);
 
 /* Where embeddings and weights of GEMMs are kept: `weights`, or if there is no fp32 of them weights_lowp. */
-const struct buffer *parameters_narrow(const struct parameters *parameters);
+const struct buffer *parameters_gemm_weights(const struct parameters *parameters);
 
 /* Read or write weights [first, first + count) of the arena as floats, which are rounded to nearest where there is
  * no fp32. parameters_round must follow what was written. Wait. */
@@ -161,7 +164,7 @@ void parameter_first_values(const struct parameter *parameter, const struct mode
                             uint64_t first, uint64_t count, float *values);
 
 /* Elements of the arena before this place, without those of matrices (parameter.matrices). */
-uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t place);
+uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t offset);
 
 /* Whether it is a leaf alpha_res of a hyper-connection. */
 bool parameter_is_alpha_res(const struct parameter *parameter);

@@ -39,9 +39,9 @@ static const struct kernel *any_place_kernel(struct operations *operations) {
 }
 
 /* Elements of the range that have no fp32. */
-static size_t narrow_of(const struct operations *operations, const struct adamw_arenas *arenas,
-                        struct optimizer_range range) {
-    const uint64_t end = range.first + range.count, first = size_larger(range.first, arenas->narrow_from);
+static size_t lowp_only_of(const struct operations *operations, const struct adamw_arenas *arenas,
+                           struct optimizer_range range) {
+    const uint64_t end = range.first + range.count, first = size_larger(range.first, arenas->lowp_only_from);
     return operations->shape.master && end > first ? end - first : 0;
 }
 
@@ -50,16 +50,16 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
     const size_t count = range.count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
-    const size_t narrow = narrow_of(operations, arenas, range);
+    const size_t lowp_only = lowp_only_of(operations, arenas, range);
     const bool aligned = (range.first | range.count | range.states_first[0] | range.states_first[1]) % 64 == 0;
     const size_t vector = aligned ? operations->policy.arena_vector : 1;
     const struct kernel *kernel = aligned ? &operations->kernels->adamw : any_place_kernel(operations);
     KERNEL_RUN(operations->compute, kernel, groups_for(count / vector, ELEMENT_GROUP), ELEMENT_GROUP,
-               ARG_IN_OUT(arenas->weights, count - narrow),
-               ARG_MEMORY_(arenas->weights_lowp, 0, rounded, narrow > 0, 1), ARG_IN(arenas->gradients, count),
+               ARG_IN_OUT(arenas->weights, count - lowp_only),
+               ARG_MEMORY_(arenas->weights_lowp, 0, rounded, lowp_only > 0, 1), ARG_IN(arenas->gradients, count),
                ARG_IN_OUT(arenas->first_moments, count), ARG_IN_OUT(arenas->second_moments, count),
                ARG_U64(range.first), ARG_U64(range.states_first[0]), ARG_U64(range.states_first[1]), ARG_U64(count),
-               ARG_U64(arenas->decayed_from), ARG_U64(arenas->narrow_from),
+               ARG_U64(arenas->decayed_from), ARG_U64(arenas->lowp_only_from),
                ARG_F32X4(settings->rate, settings->beta1, settings->beta2, settings->decay),
                ARG_F32X4((float)correction1, (float)correction2, settings->clip, settings->unscale),
                ARG_F32X4(settings->epsilon, settings->centre, 0.0f, 0.0f), ARG_U64(settings->key), ARG_IN(norm, 1));

@@ -15,7 +15,7 @@ size_t operations_scratch_bytes(const struct operations *operations) {
                               : 4; /* 4: c_fc's bias */
     const size_t hidden = (size_t)shape->hidden * (mlp_is_gated(shape->mlp) ? 2 : 1);
     const size_t linear = size_larger(hidden, (size_t)head_shape(shape).qkv_row);
-    const size_t ways = residual_has_ways(shape->residual) ? 2 * (size_t)shape->sublayers + 32 : 0; /* of b */
+    const size_t ways = residual_mixes_layers(shape->residual) ? 2 * (size_t)shape->sublayers + 32 : 0; /* of b */
     const size_t rows =
         policy->row_chunks * size_larger(size_larger(widest * (size_t)shape->channels, linear), ways);
     const size_t theta = policy->map_chunks * operations->theta;
@@ -484,7 +484,7 @@ static bool is_needed(const struct operations *operations, const struct program 
         [COLLAPSE] = operations->shape.collapsed,
         [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
         [DEPTH] = residual_reads_depth(operations->shape.residual),
-        [MULTIWAY] = residual_has_ways(operations->shape.residual),
+        [MULTIWAY] = residual_mixes_layers(operations->shape.residual),
         [MUON] = operations->shape.muon,
         [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
         [EMBED_NORM] = operations->shape.embed_norm,

@@ -66,14 +66,14 @@ void muon_begin(struct operations *operations, const struct muon_arenas *arenas,
 void muon_end(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
               const struct muon_settings *settings, const struct buffer *x, const struct buffer *norm) {
     const size_t count = batch->rows * batch->columns;
-    const bool narrow = operations->shape.master;
-    const size_t wide = narrow ? 0 : count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
+    const bool lowp_only = operations->shape.master;
+    const size_t in_fp32 = lowp_only ? 0 : count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
     for (size_t begin = 0; begin < batch->count;) {
         const struct run run = run_from(batch, begin);
         const struct span from = {x, begin * count};
         RUN_ELEMENTS(muon_update, items_for(operations, run.count, count), 1,
-                     ARG_IN_OUT(arenas->weights, run.count * wide),
-                     ARG_MEMORY_(arenas->weights_lowp, 0, run.count * rounded, narrow, 1),
+                     ARG_IN_OUT(arenas->weights, run.count * in_fp32),
+                     ARG_MEMORY_(arenas->weights_lowp, 0, run.count * rounded, lowp_only, 1),
                      ARG_U64(batch->first[begin]), ARG_U64(run.apart), ARG_U64(count),
                      ARG_SPAN_IN(from, run.count * count), ARG_F32(1.0f - settings->rate * settings->decay),
                      ARG_F32(settings->rate * settings->scale), ARG_U64(settings->key), ARG_IN(norm, 1));

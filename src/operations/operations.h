@@ -537,7 +537,7 @@ struct adamw_arenas {
     const struct buffer *weights_lowp;
     const struct buffer *first_moments, *second_moments; /* of shape.moments: of all weights or a rank's shard */
     size_t decayed_from;                                 /* weights from this one on take weight decay */
-    size_t narrow_from; /* with shape.master in bf16 weights from this one on are in weights_lowp alone */
+    size_t lowp_only_from; /* with shape.master in bf16 weights from this one on are in weights_lowp alone */
 };
 
 /* Elements [first, first + count) of weights and gradients; their states begin at these places. */

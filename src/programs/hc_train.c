@@ -1,7 +1,7 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/system/message.h"
 #include "src/programs/program.h"
-#include "src/training/rehearsal.h"
+#include "src/training/compile_only.h"
 #include "src/training/same_job.h"
 #include "src/training/train.h"
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static int run(struct train_settings *settings, const struct option_table *table
         return PROGRAM_FAILED;
     }
     const enum program_status result =
-        settings->compile_only ? rehearsal_run(settings, &program.ranks) : train_run(settings, &program.ranks);
+        settings->compile_only ? compile_only_run(settings, &program.ranks) : train_run(settings, &program.ranks);
     if (result == PROGRAM_INTERRUPTED && program.ranks.index == 0) {
         message_print(stderr, "interrupted; go on with --init-from resume\n");
     }

@@ -19,7 +19,7 @@
 
 enum {
     CONTEXT = 64, /* more rows than the kernels for few rows take */
-    LAYERS = 2,   /* what reads earlier layers does not in the first */
+    LAYERS = 2,   /* a variant that reads earlier layers has none in layer 0 */
     LOOKS = 5,    /* for an idle core */
 };
 
@@ -33,7 +33,7 @@ void compile_ahead_reduce(struct model_config *model) {
     model->block_size = model->block_size < CONTEXT ? model->block_size : CONTEXT;
 }
 
-/* Whether another process finds a core for itself. The driver's threads, which have just started, run for a moment.
+/* Whether a core is idle. The driver's threads, which have just started, run for a moment.
  */
 static bool has_idle_core(void) {
     const struct timespec pause = {0, 1000000};
@@ -89,8 +89,8 @@ void compile_ahead_start(struct compile_ahead *ahead, const struct compute *comp
     }
     char *text = options_text(ahead->specs, ahead->spec_count);
     const int settings = text_file(text);
-    const struct spawn_place place = {.in = settings, .out = SPAWN_SILENT, .err = SPAWN_SILENT};
-    if (settings >= 0 && spawn_program(&ahead->child, program, arguments, &place)) {
+    const struct spawn_files files = {.in = settings, .out = SPAWN_SILENT, .err = SPAWN_SILENT};
+    if (settings >= 0 && spawn_program(&ahead->child, program, arguments, &files)) {
         ahead->child = 0;
     }
     if (settings >= 0) {

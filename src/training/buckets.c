@@ -39,7 +39,7 @@ static enum tensor_kind kind_of(const struct parameter *parameter, const struct 
            : parameter->offset == parameters->token_embedding ? KIND_TOKENS
            : parameter->sublayer < 0                          ? KIND_EMBEDDINGS
            : parameter->sublayer == 0                         ? KIND_FIRST_SUBLAYER
-           : parameter->narrow                                ? KIND_WEIGHTS
+           : parameter->lowp_only                             ? KIND_WEIGHTS
                                                               : KIND_PROJECTIONS;
 }
 
@@ -69,8 +69,8 @@ static void add(struct cut *cut, uint64_t first, uint64_t end, const struct para
         buckets->table = memory_resize(buckets->table, buckets->count + 1, sizeof *buckets->table);
         buckets->table[buckets->count++] = (struct bucket){.range = {end, count},
                                                            .complete_after = lowest->sublayer,
-                                                           .of_matrices = is_apart(cut, lowest),
-                                                           .of_tokens = kind == KIND_TOKENS};
+                                                           .is_matrices = is_apart(cut, lowest),
+                                                           .is_embedding = kind == KIND_TOKENS};
     }
     if (is_apart(cut, lowest)) {
         cut->tensors = memory_resize(cut->tensors, cut->tensor_count + 1, sizeof *cut->tensors);
@@ -83,11 +83,11 @@ static void add(struct cut *cut, uint64_t first, uint64_t end, const struct para
  * first. A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay
  * together. */
 static void cut_arena(const struct parameters *parameters, struct cut *cut) {
-    uint64_t end = parameters->trained; /* of the next bucket */
+    uint64_t end = parameters->gradients_end; /* of the next bucket */
     double cost = 0.0;
     for (size_t i = parameters->count; i-- > 0;) {
         const struct parameter *first = &parameters->table[parameters->in_arena[i]];
-        if (first->untrained) {
+        if (first->without_gradient) {
             continue;
         }
         const struct parameter *below = i > 0 ? &parameters->table[parameters->in_arena[i - 1]] : NULL;
@@ -137,7 +137,7 @@ static uint64_t choose_owners(const struct cut *cut, const struct ranks *ranks) 
             least = loads[rank].cost < loads[least].cost ? rank : least;
         }
         for (size_t k = 0; k < tensor->buckets; k++) {
-            cut->buckets->table[tensor->bucket + k].owner = least;
+            cut->buckets->table[tensor->bucket + k].owner_rank = least;
         }
         loads[least].cost += tensor->cost;
         loads[least].elements += tensor->elements;
@@ -152,13 +152,13 @@ static void share(struct buckets *buckets, uint64_t most_matrices, const struct 
     uint64_t next[2] = {0}, matrices = 0;
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
-        bucket->own = bucket->of_matrices ? range_of_root(bucket->range, bucket->owner, ranks_place(ranks))
-                                          : ranks_own_shard(ranks, bucket->range);
-        const uint64_t kept = bucket->of_matrices ? bucket->own.count : ranks_largest_shard(ranks, bucket->range);
-        matrices += bucket->of_matrices ? kept : 0;
+        bucket->shard = bucket->is_matrices ? range_of_root(bucket->range, bucket->owner_rank, ranks_index(ranks))
+                                            : ranks_own_shard(ranks, bucket->range);
+        const uint64_t kept = bucket->is_matrices ? bucket->shard.count : ranks_largest_shard(ranks, bucket->range);
+        matrices += bucket->is_matrices ? kept : 0;
         for (size_t state = 0; state < COUNT(next); state++) {
             bucket->states_first[state] = next[state];
-            next[state] += bucket->of_matrices && state > 0 ? 0 : kept;
+            next[state] += bucket->is_matrices && state > 0 ? 0 : kept;
         }
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
@@ -171,7 +171,7 @@ static void order_steps(struct buckets *buckets) {
     buckets->steps = memory_allocate(buckets->count, sizeof(const struct bucket *));
     for (int matrices = 0; matrices < 2; matrices++) {
         for (const struct bucket *bucket = buckets->table; bucket < buckets->table + buckets->count; bucket++) {
-            if (bucket->of_matrices == (matrices != 0)) {
+            if (bucket->is_matrices == (matrices != 0)) {
                 buckets->steps[next++] = bucket;
             }
         }
@@ -182,8 +182,8 @@ static void order_steps(struct buckets *buckets) {
 
 /* The range of [first, first + count) in this rank's shard of a bucket; count 0: none. */
 static struct element_range owned_shard(const struct bucket *bucket, uint64_t first, uint64_t count) {
-    const uint64_t low = bucket->own.offset > first ? bucket->own.offset : first;
-    const uint64_t own_end = bucket->own.offset + bucket->own.count, end = first + count;
+    const uint64_t low = bucket->shard.offset > first ? bucket->shard.offset : first;
+    const uint64_t own_end = bucket->shard.offset + bucket->shard.count, end = first + count;
     const uint64_t high = own_end < end ? own_end : end;
     return (struct element_range){low, high > low ? high - low : 0};
 }
@@ -197,7 +197,7 @@ static int move(const struct buckets *buckets, struct compute *compute, const st
     for (size_t i = 0; i < buckets->count && status == 0; i++) {
         const struct bucket *bucket = &buckets->table[i];
         const struct element_range part = owned_shard(bucket, range.offset, range.count);
-        const uint64_t place = bucket->states_first[state] + part.offset - bucket->own.offset;
+        const uint64_t place = bucket->states_first[state] + part.offset - bucket->shard.offset;
         const size_t at = part.offset - range.offset;
         if (part.count && into) {
             status = buffer_read_floats(compute, buffer, place, into + at, part.count);

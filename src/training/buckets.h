@@ -10,12 +10,12 @@ struct bucket {
     struct element_range range; /* of the arena */
     int64_t
         complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
-    struct element_range own; /* this rank's shard of it */
+    struct element_range shard; /* this rank's part of it */
     /* It has matrices that the optimizer updates whole, and nothing else: the owner keeps their states and updates
-     * them, so `own` is the whole range there and empty elsewhere */
-    bool of_matrices;
-    int owner;                /* of matrices: its place, see ranks_place */
-    bool of_tokens;           /* it is of the token embedding, and has nothing else */
+     * them, so `shard` is the whole range there and empty elsewhere. */
+    bool is_matrices;
+    int owner_rank;           /* of matrices, see ranks_index */
+    bool is_embedding;        /* it has the token embedding and nothing else */
     uint64_t states_first[2]; /* where the shard's states begin in buffers that hold only own ones */
 };
 
@@ -32,7 +32,7 @@ struct buckets {
 /* Buckets of whole tensors with at most `elements` together (rounded up to a multiple of 64; 0: no limit but that
  * of collective_create), and of pieces of larger tensors. `sharing`: the settings of the optimizer whose states the
  * ranks share, or NULL. If it updates matrices whole, each tensor of matrices inside the model (parameter.matrices)
- * has buckets of its own, of_matrices, and the ranks own tensors of about the same cost. */
+ * has buckets of its own (is_matrices), and the ranks own tensors of about the same cost. */
 void buckets_create(const struct parameters *parameters, uint64_t elements,
                     const struct optimizer_settings *sharing, const struct ranks *ranks, struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

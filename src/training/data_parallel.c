@@ -43,8 +43,8 @@ static void begin_sums(struct data_parallel *parallel, bool shards, bool rows_ap
     for (int pass = rows_apart ? 0 : 1; pass < 2; pass++) {
         for (size_t i = 0; i < parallel->buckets.count; i++) {
             const struct bucket *bucket = &parallel->buckets.table[i];
-            const bool is_first = rows_apart && bucket->of_tokens;
-            const struct collective_item item = {shards && !bucket->of_matrices ? COLLECTIVE_REDUCE_SCATTER
+            const bool is_first = rows_apart && bucket->is_embedding;
+            const struct collective_item item = {shards && !bucket->is_matrices ? COLLECTIVE_REDUCE_SCATTER
                                                                                 : COLLECTIVE_ALL_REDUCE,
                                                  gradients, bucket->range, 0};
             if (is_first == (pass == 0)) {
@@ -260,8 +260,8 @@ static void begin_weights(struct data_parallel *parallel) {
     for (size_t i = 0; i < parallel->buckets.count; i++) {
         const struct bucket *bucket = parallel->buckets.steps[i];
         add_item(parallel,
-                 (struct collective_item){bucket->of_matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER,
-                                          weights, bucket->range, bucket->owner},
+                 (struct collective_item){bucket->is_matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER,
+                                          weights, bucket->range, bucket->owner_rank},
                  bucket->complete_after);
     }
     collective_begin(parallel->collective, parallel->items, parallel->item_count);
@@ -280,7 +280,9 @@ static int step_shards(struct data_parallel *parallel, const struct optimizer_se
         const struct bucket *bucket = parallel->buckets.steps[i];
         const uint64_t *states = bucket->states_first;
         optimizer_update(gpt, settings, iteration,
-                         (struct optimizer_range){bucket->own.offset, bucket->own.count, {states[0], states[1]}});
+                         (struct optimizer_range){bucket->shard.offset,
+                                                  bucket->shard.count,
+                                                  {states[0], states[1]}});
         collective_ready(parallel->collective, i + 1);
     }
     const int status = collective_finish(parallel->collective, &parallel->times);

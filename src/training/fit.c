@@ -39,7 +39,7 @@ int fit_read(const char *text, struct fit *fit) {
     return name && !(fit->model = gpu_model_find(name + 1, NULL)) ? -1 : 0;
 }
 
-void fit_limit(const struct fit *fit, struct compute *compute) {
+void fit_pretend_memory(const struct fit *fit, struct compute *compute) {
     struct device *device = &compute->device;
     const double share = fit->model
                              ? (double)fit->model->device.max_buffer_bytes / (double)fit->model->device.memory_bytes
@@ -94,8 +94,8 @@ static bool try_sequences(struct search *search, int64_t sequences) {
     return fits(search);
 }
 
-/* Micro-batches, the largest first: up to MOST_TOKENS or the size that is given, and no smaller than least_tokens
- * unless they are as large as given. */
+/* Micro-batches, the largest first: of at most MOST_TOKENS or the given size, and of at least least_tokens or
+ * the given size. */
 static bool try_micro_batches(struct search *search, int64_t least_tokens) {
     const int64_t sequence = search->given->model.block_size, given = search->given->batch_size;
     int64_t sequences = given > MOST_TOKENS / sequence ? given : MOST_TOKENS / sequence;

@@ -16,7 +16,7 @@ struct fit {
 int fit_read(const char *text, struct fit *fit);
 
 /* Gives the open device the memory of *fit, and of it the share for the largest buffer that it had. */
-void fit_limit(const struct fit *fit, struct compute *compute);
+void fit_pretend_memory(const struct fit *fit, struct compute *compute);
 
 /* Changes batch_size, gradient_accumulation_steps, recompute, moments and master in *settings to the first of
  * these that fit, with as many sequences in an optimizer step as before:

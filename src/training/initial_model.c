@@ -47,8 +47,8 @@ static int check_same_model(const char *folder, const struct train_settings *set
 }
 
 /* A plain model goes on with the residual connection that is given, if one is. */
-static int take_connection(struct initial_model *initial, const struct train_settings *settings,
-                           struct model_config *saved) {
+static int adopt_connection(struct initial_model *initial, const struct train_settings *settings,
+                            struct model_config *saved) {
     initial->plain = *saved;
     if (!residual_is_plain(saved->residual) || !train_settings_given(settings, "residual") ||
         residual_is_plain(settings->model.residual) || settings->resumes) {
@@ -61,7 +61,7 @@ static int take_connection(struct initial_model *initial, const struct train_set
                                 : 0;
 }
 
-static int take_model(struct initial_model *initial, struct train_settings *settings) {
+static int adopt_model(struct initial_model *initial, struct train_settings *settings) {
     struct model_config saved;
     const struct residual_setting *setting;
     if (config_file_read(initial->folder, &saved)) {
@@ -75,7 +75,7 @@ static int take_model(struct initial_model *initial, struct train_settings *sett
         settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
         saved.block_size = settings->model.block_size;
     }
-    if (take_connection(initial, settings, &saved) || check_same_model(initial->folder, settings, &saved)) {
+    if (adopt_connection(initial, settings, &saved) || check_same_model(initial->folder, settings, &saved)) {
         return -1;
     }
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
@@ -90,7 +90,7 @@ static int take_model(struct initial_model *initial, struct train_settings *sett
 }
 
 int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
-    return find_folder(settings, &initial->folder) || (initial->folder && take_model(initial, settings)) ? -1 : 0;
+    return find_folder(settings, &initial->folder) || (initial->folder && adopt_model(initial, settings)) ? -1 : 0;
 }
 
 /* ---- its weights */

@@ -5,6 +5,7 @@
 #include "src/measuring/depth_check.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/batch_sampler.h"
+#include "src/training/best_checkpoint.h"
 #include "src/training/train.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
@@ -19,7 +20,7 @@ static double seconds_trained(const struct trainer *trainer) {
 }
 
 /* As ranks_agree, where ranks may have to wait for one that is silent: not for ever. Collective. */
-static int agree(struct trainer *trainer, int status) {
+static int any_rank_failed(struct trainer *trainer, int status) {
     double failures = status != 0;
     return ranks_sum(trainer->ranks, &failures, 1) || (failures > 0.0 && ranks_agree(trainer->ranks, status)) ? -1
                                                                                                               : 0;
@@ -135,7 +136,7 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
         *val_loss += data->parts[i].share * trainer->validations[i].loss;
     }
     progress_end(&progress);
-    return status || agree(trainer, mixture_check(data)) ? -1 : 0;
+    return status || any_rank_failed(trainer, mixture_check(data)) ? -1 : 0;
 }
 
 /* Prints the losses of an evaluation and writes them to the logs. */
@@ -171,9 +172,7 @@ static int evaluate(struct trainer *trainer) {
     const struct training_state before = trainer->state;
     trainer->state.evaluated_at = iteration;
     int status = report_losses(trainer, train_loss, val_loss);
-    if (status == 0 && val_loss < trainer->state.best_val_loss) {
-        trainer->state.best_val_loss = val_loss;
-        trainer->state.best_iteration = iteration;
+    if (status == 0 && best_improves(&trainer->state, val_loss)) {
         status = write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
     }
     if (status) {
@@ -204,7 +203,8 @@ static int read_batch(struct trainer *trainer, int64_t micro) {
     int status = batch_sampler_read(&trainer->train, iteration, first_row(trainer, micro));
     if (status || micro + 1 == trainer->micro_steps) {
         status = mixture_check(&trainer->data) || status;
-        status = agree(trainer, status ? error_prefix("training stops before iteration %" PRId64, iteration) : 0);
+        status = any_rank_failed(trainer,
+                                 status ? error_prefix("training stops before iteration %" PRId64, iteration) : 0);
     }
     return status;
 }
@@ -229,10 +229,10 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
  * hear of it with the results of the next step, and all stop where they then stand. */
 static void note_trouble(struct trainer *trainer, int status) {
-    if (status && !*trainer->trouble) {
-        snprintf(trainer->trouble, sizeof trainer->trouble, "%s", error_text());
+    if (status && !*trainer->failure) {
+        snprintf(trainer->failure, sizeof trainer->failure, "%s", error_text());
     }
-    trainer->in_trouble |= status && trainer->ranks->count == 1;
+    trainer->some_rank_failed |= status && trainer->ranks->count == 1;
 }
 
 /* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
@@ -253,8 +253,8 @@ static int diverged(struct trainer *trainer, const struct step_metrics *metrics)
 }
 
 /* Collective: whether all ranks can go on. */
-static int check_trouble(struct trainer *trainer) {
-    return ranks_agree(trainer->ranks, *trainer->trouble ? error_set("%s", trainer->trouble) : 0);
+static int check_failure(struct trainer *trainer) {
+    return ranks_agree(trainer->ranks, *trainer->failure ? error_set("%s", trainer->failure) : 0);
 }
 
 /* The loss of the whole batch, whether a rank was asked to stop, and whether one cannot go on. Waits for the step.
@@ -264,14 +264,14 @@ static int read_results(struct trainer *trainer, struct step_metrics *metrics) {
     if (gpt_read_results(&trainer->gpt, &loss, &norm)) {
         return -1;
     }
-    double sums[3] = {(double)loss, interrupt_requested(), *trainer->trouble != '\0'};
+    double sums[3] = {(double)loss, interrupt_requested(), *trainer->failure != '\0'};
     if (ranks_sum(trainer->ranks, sums, 3)) {
         return -1;
     }
     metrics->loss = sums[0];
     metrics->gradient_norm = (double)norm;
     trainer->stopping = sums[1] > 0.0;
-    trainer->in_trouble = sums[2] > 0.0;
+    trainer->some_rank_failed = sums[2] > 0.0;
     return 0;
 }
 
@@ -319,33 +319,35 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
     return 0;
 }
 
-/* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine:
+/* An invariant of the variant that H_res violates is a defect of the program or the machine:
  * reported once, with the place where it is worst. */
-static void check_promises(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
+static void check_invariants(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
     const struct residual_variant *residual = trainer->settings->model.residual;
-    struct h_breach breach;
-    while ((breach = h_measurement_check(statistics, ~trainer->broken)).promise) {
-        trainer->broken |= breach.promise;
+    struct h_violation violation;
+    while ((violation = h_measurement_check(statistics, ~trainer->reported_violations)).invariant) {
+        trainer->reported_violations |= violation.invariant;
         progress_end(&trainer->progress);
         PRINT(trainer,
               "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
               "%" PRId64 "\n",
-              breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
-              branches[breach.sublayer % BRANCHES]->hyper_connection, iteration);
+              violation.name, residual->name, violation.value, violation.sublayer / BRANCHES,
+              branches[violation.sublayer % BRANCHES]->hyper_connection, iteration);
     }
 }
 
 /* The same of weights over depth, where the variant has these and no H_res: those of this rank's tokens. */
 static int check_depth(struct trainer *trainer, int64_t iteration) {
-    struct h_breach breach;
+    struct h_violation violation;
     int status;
-    while ((status = depth_check(&breach, &trainer->gpt, ~trainer->broken)) == 0 && breach.promise) {
-        trainer->broken |= breach.promise;
+    while ((status = depth_check(&violation, &trainer->gpt, ~trainer->reported_violations)) == 0 &&
+           violation.invariant) {
+        trainer->reported_violations |= violation.invariant;
         progress_end(&trainer->progress);
         PRINT(trainer,
               "warning  %s of weights over depth are exact with '%s', but one is %.9g in sublayer %zu at iteration "
               "%" PRId64 "\n",
-              breach.name, trainer->settings->model.residual->name, breach.value, breach.sublayer, iteration);
+              violation.name, trainer->settings->model.residual->name, violation.value, violation.sublayer,
+              iteration);
     }
     return status;
 }
@@ -363,7 +365,7 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     }
     if (trainer_is_first(trainer)) {
         note_trouble(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
-        check_promises(trainer, &statistics, iteration);
+        check_invariants(trainer, &statistics, iteration);
     }
     h_measurement_end(&statistics);
     return 0;
@@ -429,7 +431,7 @@ static int go_on(struct trainer *trainer) {
         trainer->cannot_save = true;
         return -1;
     }
-    return report(trainer, &metrics) || (trainer->in_trouble && check_trouble(trainer)) ? -1 : 0;
+    return report(trainer, &metrics) || (trainer->some_rank_failed && check_failure(trainer)) ? -1 : 0;
 }
 
 static int loop(struct trainer *trainer) {
@@ -438,7 +440,7 @@ static int loop(struct trainer *trainer) {
             return -1;
         }
     }
-    return (!trainer->stopping && (evaluate(trainer) || save_periodic(trainer))) || check_trouble(trainer) ? -1 : 0;
+    return (!trainer->stopping && (evaluate(trainer) || save_periodic(trainer))) || check_failure(trainer) ? -1 : 0;
 }
 
 /* How much of the collectives the device did not wait for. */

@@ -9,6 +9,7 @@
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
 #include "src/settings/unused_options.h"
+#include "src/training/best_checkpoint.h"
 #include "src/training/same_job.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
@@ -194,7 +195,7 @@ static int open_device(struct trainer *trainer) {
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     if (settings->fit) {
-        fit_limit(&trainer->fit, trainer->compute);
+        fit_pretend_memory(&trainer->fit, trainer->compute);
     }
     if ((settings->fit &&
          fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) ||
@@ -208,11 +209,6 @@ static int plan_model(struct trainer *trainer) {
 }
 
 /* ---- where the run stands */
-
-static void forget_best(struct training_state *state) {
-    state->best_val_loss = HUGE_VAL;
-    state->best_iteration = -1;
-}
 
 /* Prints what goes on otherwise than it was planned. */
 static void print_resumed(const struct trainer *trainer, const char *folder) {
@@ -260,7 +256,7 @@ static int initialise(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct initial_model *initial = &trainer->initial;
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
-    forget_best(&trainer->state);
+    best_forget(&trainer->state);
     if (settings->resumes) {
         return resume(trainer, initial->folder);
     }
@@ -280,8 +276,8 @@ static bool is_another(const char *before, const char *now) {
 
 /* One file of the data, whose digest is `now`: it must be what the run was trained on, wherever it lies. Without a
  * file the digest is "". */
-static int take_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
-                     char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
+static int check_same_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
+                           char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
     const struct train_settings *settings = trainer->settings;
     const bool is_mixture = trainer->data.count > 1;
     const char *name = is_mixture ? settings->data_dir : file ? token_file_name(file) : "";
@@ -307,43 +303,16 @@ static int take_file(const struct trainer *trainer, const char *folder, const st
     return 0;
 }
 
-static int take_data(struct trainer *trainer, const char *folder) {
+static int check_same_data(struct trainer *trainer, const char *folder) {
     struct training_state *state = &trainer->state;
     if (trainer->settings->resumes && !*state->train_digest) {
         PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
     }
-    if (is_another(state->val_digest, trainer->val_digest)) {
-        forget_best(state);
-    }
     const struct data_set *data = &trainer->data.parts->data;
-    return take_file(trainer, folder, data->train, state->train_digest, trainer->train_digest) ||
-                   take_file(trainer, folder, data->val, state->val_digest, trainer->val_digest)
+    return check_same_file(trainer, folder, data->train, state->train_digest, trainer->train_digest) ||
+                   check_same_file(trainer, folder, data->val, state->val_digest, trainer->val_digest)
                ? -1
                : 0;
-}
-
-/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are
- * to take their place must be better still, on the same tokens. Where they are gone the next ones take it. Rank 0's
- * folder counts, since all ranks must do the same. */
-static int take_best(struct trainer *trainer) {
-    struct training_state *state = &trainer->state, best = {.best_iteration = -1};
-    if (trainer_is_first(trainer) && trainer->settings->resumes) {
-        const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path.text);
-        if (!files_exist(path.text)) {
-            forget_best(state);
-        } else if (checkpoint_read_state(path.text, &best, NULL)) {
-            error_clear(); /* it cannot be read, which costs the run nothing */
-            best.best_iteration = -1;
-        }
-    }
-    /* older versions did not write which tokens the loss is of */
-    const bool comparable = strcmp(best.val_digest, state->val_digest) == 0 &&
-                            (!*best.evaluation || strcmp(best.evaluation, state->evaluation) == 0);
-    if (comparable && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
-        state->best_iteration = best.best_iteration;
-        state->best_val_loss = best.best_val_loss;
-    }
-    return ranks_broadcast(trainer->ranks, state, sizeof *state);
 }
 
 /* ---- batches */
@@ -421,18 +390,6 @@ static void describe_evaluation(const struct trainer *trainer, char *text, size_
              settings->batch_size, settings->eval_batches == EVAL_BATCHES_BY_SEED ? " by seed" : "", whole);
 }
 
-/* Losses on other tokens do not compare with the best one so far. */
-static void compare_evaluation(struct trainer *trainer) {
-    struct training_state *state = &trainer->state;
-    char now[sizeof state->evaluation];
-    describe_evaluation(trainer, now, sizeof now);
-    if (state->best_iteration >= 0 && *state->evaluation && strcmp(state->evaluation, now) != 0) {
-        forget_best(state);
-        PRINT(trainer, "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
-    }
-    memcpy(state->evaluation, now, sizeof now);
-}
-
 static int open_evaluation(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
@@ -448,7 +405,7 @@ static int open_evaluation(struct trainer *trainer) {
             return -1;
         }
     }
-    compare_evaluation(trainer);
+    describe_evaluation(trainer, trainer->state.evaluation, sizeof trainer->state.evaluation);
     return 0;
 }
 
@@ -550,7 +507,7 @@ static int open_samplers(struct trainer *trainer) {
 /* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would
  * remove checkpoints. It holds one run: starting another in it would mix their checkpoints and records. What it
  * holds is looked at when it is this process's, so that nothing comes between. */
-static int take_out_dir(struct trainer *trainer) {
+static int lock_out_dir(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
         (!settings->resumes && !files_exist(settings->out_dir))) {
@@ -582,7 +539,7 @@ static int open_run_directory(struct trainer *trainer) {
     if (!trainer_is_first(trainer)) {
         return 0;
     }
-    if (files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
+    if (files_make_folder(settings->out_dir) || lock_out_dir(trainer) ||
         write_settings(trainer, trainer->folder.path.text) ||
         (settings->start_over && run_folder_clear(trainer->folder.path.text)) ||
         run_log_open(&trainer->log, trainer->folder.path.text, settings, &trainer->state)) {
@@ -609,7 +566,7 @@ static int read_inputs(struct trainer *trainer) {
             return fail_usage(trainer);
         }
     }
-    if (take_out_dir(trainer) || initial_model_read(&trainer->initial, settings)) {
+    if (lock_out_dir(trainer) || initial_model_read(&trainer->initial, settings)) {
         return -1;
     }
     unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer, resumes,
@@ -636,9 +593,11 @@ static int prepare_run(struct trainer *trainer) {
     if (opened || same_job_check(trainer) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    const int status = initialise(trainer) || take_data(trainer, folder) || open_samplers(trainer);
-    return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) || take_best(trainer) ||
-                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
+    int status = initialise(trainer);
+    const struct training_state before = trainer->state;
+    status = status || check_same_data(trainer, folder) || open_samplers(trainer);
+    return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) ||
+                   best_resume(trainer, &before) || data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;

@@ -50,10 +50,11 @@ struct trainer {
     double tokens_per_second;                                    /* smoothed, for the progress line */
     bool wrong_usage;                                            /* the failure is one of the command line */
     bool stopping;                                               /* some rank was asked to stop */
-    char trouble[2048]; /* what keeps this rank from going on; "": nothing */
-    bool in_trouble;    /* some rank cannot go on, as all know */
-    bool cannot_save;   /* the last checkpoint has failed */
-    unsigned broken;    /* promises of the residual variant that H_res has not kept, and that were reported */
+    char failure[2048];                                          /* why this rank cannot go on; "": it can */
+    bool some_rank_failed;                                       /* some rank cannot go on; the same on all ranks */
+    bool cannot_save;                                            /* the last checkpoint has failed */
+    unsigned
+        reported_violations; /* invariants of the residual variant that H_res violated, and that were reported */
 };
 
 /* What the folders of data have in common: the vocabulary. */

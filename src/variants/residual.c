@@ -63,9 +63,9 @@ static int64_t singular_values(int64_t streams) {
 /* ---- initial values */
 
 #define CONSTANT(name, value)                                                                                      \
-    static float name(int64_t index, const struct residual_place *place) {                                         \
+    static float name(int64_t index, const struct residual_init *init) {                                           \
         (void)index;                                                                                               \
-        (void)place;                                                                                               \
+        (void)init;                                                                                                \
         return value;                                                                                              \
     }
 
@@ -75,51 +75,51 @@ CONSTANT(hundredth, 0.01f)
 CONSTANT(saturating, 4.0f)
 
 /* A sublayer starts by reading and writing mostly one stream: sigmoid(1) against sigmoid(-1). */
-static float gate_bias(int64_t index, const struct residual_place *place) {
-    return index == place->stream ? 1.0f : -1.0f;
+static float gate_bias(int64_t index, const struct residual_init *init) {
+    return index == init->stream ? 1.0f : -1.0f;
 }
 
 /* hc: a sublayer starts by reading only one stream. */
-static float one_hot(int64_t index, const struct residual_place *place) {
-    return index == place->stream ? 1.0f : 0.0f;
+static float one_hot(int64_t index, const struct residual_init *init) {
+    return index == init->stream ? 1.0f : 0.0f;
 }
 
-static float identity_matrix(int64_t index, const struct residual_place *place) {
-    return index / place->streams == index % place->streams ? 1.0f : 0.0f;
+static float identity_matrix(int64_t index, const struct residual_init *init) {
+    return index / init->streams == index % init->streams ? 1.0f : 0.0f;
 }
 
 /* mhc: H_res starts near the identity, since its entries are exp(0) against exp(-8) before they are normalised. */
-static float identity_logits(int64_t index, const struct residual_place *place) {
-    return index / place->streams == index % place->streams ? 0.0f : -8.0f;
+static float identity_logits(int64_t index, const struct residual_init *init) {
+    return index / init->streams == index % init->streams ? 0.0f : -8.0f;
 }
 
 /* mhc_lite: a softmax gives nearly all weight to the first permutation, the identity. */
-static float first_logit(int64_t index, const struct residual_place *place) {
-    (void)place;
+static float first_logit(int64_t index, const struct residual_init *init) {
+    (void)init;
     return index == 0 ? 0.0f : -8.0f;
 }
 
 /* krom: a softmax of each factor's two logits gives nearly all weight to the first, the identity. */
-static float second_logits(int64_t index, const struct residual_place *place) {
-    (void)place;
+static float second_logits(int64_t index, const struct residual_init *init) {
+    (void)init;
     return index % 2 == 0 ? 0.0f : -8.0f;
 }
 
 /* go_mhc: not zero, since all gradients of the angles vanish there. */
-static float small_angles(int64_t index, const struct residual_place *place) {
+static float small_angles(int64_t index, const struct residual_init *init) {
     (void)index;
-    return 0.4f / (float)(2 * place->streams);
+    return 0.4f / (float)(2 * init->streams);
 }
 
 /* wide: the sigmoid of this is 1 / streams, so that the weights of a read sum to 1. */
-static float equal_parts(int64_t index, const struct residual_place *place) {
+static float equal_parts(int64_t index, const struct residual_init *init) {
     (void)index;
-    return (float)-log((double)(place->streams - 1));
+    return (float)-log((double)(init->streams - 1));
 }
 
 /* wide: -0.01 to 0.01 in equal steps, so that streams differ from the start. */
-static float nearly_equal(int64_t index, const struct residual_place *place) {
-    return 0.01f * (2.0f * (float)index / (float)(place->streams - 1) - 1.0f);
+static float nearly_equal(int64_t index, const struct residual_init *init) {
+    return 0.01f * (2.0f * (float)index / (float)(init->streams - 1) - 1.0f);
 }
 
 /* wide: a stream keeps 0.999 of itself, 1 - 0.1 sigmoid(-log 99). */
@@ -127,27 +127,27 @@ CONSTANT(nearly_kept, 4.5951199f)
 
 /* ---- values with which a plain model goes on */
 
-float residual_share(int64_t index, const struct residual_place *place) {
-    const bool is_main = index == place->stream;
-    const double most = place->streams > 2 ? 0.5 : 2.0 / 3.0; /* of two streams one has to differ, too */
-    return (float)(is_main ? most : (1.0 - most) / (double)(place->streams - 1));
+float residual_share(int64_t index, const struct residual_init *init) {
+    const bool is_main = index == init->stream;
+    const double most = init->streams > 2 ? 0.5 : 2.0 / 3.0; /* of two streams one has to differ, too */
+    return (float)(is_main ? most : (1.0 - most) / (double)(init->streams - 1));
 }
 
 static float logit(double share) {
     return (float)log(share / (1.0 - share));
 }
 
-float residual_share_logit(int64_t index, const struct residual_place *place) {
-    return logit((double)residual_share(index, place) - place->hc_eps);
+float residual_share_logit(int64_t index, const struct residual_init *init) {
+    return logit((double)residual_share(index, init) - init->hc_eps);
 }
 
-float residual_equal_logit(int64_t index, const struct residual_place *place) {
+float residual_equal_logit(int64_t index, const struct residual_init *init) {
     (void)index;
-    return logit(1.0 / (double)place->streams - place->hc_eps);
+    return logit(1.0 / (double)init->streams - init->hc_eps);
 }
 
-float residual_zero(int64_t index, const struct residual_place *place) {
-    return zeros(index, place);
+float residual_zero(int64_t index, const struct residual_init *init) {
+    return zeros(index, init);
 }
 
 /* ---- leaves */
@@ -289,7 +289,7 @@ static const struct residual_variant variants[] = {
      .summary = "streams that only the branches mix: H_res is the identity",
      .source = "Identity HC (iHC), arXiv 2607.28611",
      .streams = STREAMS(2, 8),
-     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .leaves = identity_leaves},
     {.name = "hc",
      .summary = "dynamic hyper-connections, unconstrained",
@@ -301,7 +301,7 @@ static const struct residual_variant variants[] = {
      .summary = "nearly doubly stochastic by Sinkhorn's iterations",
      .source = "Xie et al. 2025, arXiv 2512.24880",
      .streams = STREAMS(2, 8),
-     .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
+     .invariants = INVARIANT_ROW_SUMS | INVARIANT_SIGN,
      .eps_in_rows = true,
      .leaves = mhc_leaves,
      .settings = mhc_settings},
@@ -309,13 +309,13 @@ static const struct residual_variant variants[] = {
      .summary = "doubly stochastic: a mixture of all permutations",
      .source = "Yang and Gao 2026, arXiv 2601.05732",
      .streams = STREAMS(2, 8),
-     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .leaves = mhc_lite_leaves},
     {.name = "shc",
      .summary = "on the spectral sphere: norm 1, rows and columns sum to 1 (not Sparse Selective SHC)",
      .source = "Liu, Zhang and Li, Spectral-Sphere-Constrained Hyper-Connections (s2HC), NeurIPS 2026",
      .streams = STREAMS(2, 8),
-     .promises = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM,
+     .invariants = INVARIANT_ROW_SUMS | INVARIANT_COLUMN_SUMS | INVARIANT_SPECTRAL_NORM,
      .litgpt_projections = true,
      .leaves = shc_leaves,
      .settings = shc_settings},
@@ -323,13 +323,13 @@ static const struct residual_variant variants[] = {
      .summary = "doubly stochastic: a Kronecker product of 2 x 2 matrices",
      .source = "KromHC, arXiv 2601.21579",
      .streams = STREAMS(2, 2) | STREAMS(4, 4) | STREAMS(8, 8),
-     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .leaves = krom_leaves},
     {.name = "circulant",
      .summary = "doubly stochastic: a mixture of rotations, of which products do not collapse with depth",
      .source = "C-mHC, contactsebi/circulant-hyper-connections",
      .streams = STREAMS(2, 8),
-     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .uses_depth = true,
      .leaves = circulant_leaves,
      .settings = circulant_settings},
@@ -337,13 +337,13 @@ static const struct residual_variant variants[] = {
      .summary = "doubly stochastic: squares of a rotation of twice as many dimensions",
      .source = "go-mHC, arXiv 2604.02309",
      .streams = STREAMS(2, 8),
-     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .leaves = go_mhc_leaves},
     {.name = "ohc",
      .summary = "orthogonal: a rotation of four streams, from two quaternions",
      .source = "oHC, arXiv 2609.02672",
      .streams = STREAMS(4, 4),
-     .promises = PROMISE_SPECTRAL_NORM | PROMISE_ORTHOGONAL,
+     .invariants = INVARIANT_SPECTRAL_NORM | INVARIANT_ORTHOGONAL,
      .leaves = ohc_leaves},
     {.name = "gated",
      .summary = "streams are read through a gate for each channel, which depends on the token",
@@ -356,7 +356,7 @@ static const struct residual_variant variants[] = {
      .source = "Kimi Team, arXiv 2603.15031",
      .frame = "attnres",
      .streams = STREAMS(1, 1),
-     .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
+     .invariants = INVARIANT_ROW_SUMS | INVARIANT_SIGN,
      .settings = attnres_settings},
     {.name = "mudd",
      .summary = "multiway dense connections: queries, keys, values and the stream mix all earlier layers",
@@ -368,7 +368,7 @@ static const struct residual_variant variants[] = {
      .summary = "a wide residual stream: learned weights that no token changes, and no mixing",
      .source = "Megatron-LM, pull request 6716",
      .streams = STREAMS(2, 8),
-     .promises = PROMISE_SIGN | PROMISE_CONTRACTION,
+     .invariants = INVARIANT_SIGN | INVARIANT_CONTRACTION,
      .leaves = wide_leaves,
      .settings = wide_settings,
      .optional_leaf = "b_res",
@@ -407,37 +407,38 @@ const char *residual_names(void) {
     return names;
 }
 
-unsigned residual_promises(const struct residual_variant *variant, bool transposed) {
-    const unsigned sums = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS, rows = variant->promises & PROMISE_ROW_SUMS,
-                   columns = variant->promises & PROMISE_COLUMN_SUMS;
+unsigned residual_invariants(const struct residual_variant *variant, bool transposed) {
+    const unsigned sums = INVARIANT_ROW_SUMS | INVARIANT_COLUMN_SUMS,
+                   rows = variant->invariants & INVARIANT_ROW_SUMS,
+                   columns = variant->invariants & INVARIANT_COLUMN_SUMS;
     if (!transposed) {
-        return variant->promises;
+        return variant->invariants;
     }
-    return (variant->promises & ~sums) | (rows ? PROMISE_COLUMN_SUMS : 0) | (columns ? PROMISE_ROW_SUMS : 0);
+    return (variant->invariants & ~sums) | (rows ? INVARIANT_COLUMN_SUMS : 0) | (columns ? INVARIANT_ROW_SUMS : 0);
 }
 
-enum residual_promise residual_promise_at(size_t number, const char **name) {
+enum residual_invariant residual_invariant_at(size_t number, const char **name) {
     static const struct {
-        enum residual_promise promise;
+        enum residual_invariant invariant;
         const char *name;
-    } all[] = {{PROMISE_ROW_SUMS, "row sums"},
-               {PROMISE_COLUMN_SUMS, "column sums"},
-               {PROMISE_SPECTRAL_NORM, "spectral norms"},
-               {PROMISE_SIGN, "signs"},
-               {PROMISE_ORTHOGONAL, "singular values"},
-               {PROMISE_CONTRACTION, "norms of at most 1"}};
+    } all[] = {{INVARIANT_ROW_SUMS, "row sums"},
+               {INVARIANT_COLUMN_SUMS, "column sums"},
+               {INVARIANT_SPECTRAL_NORM, "spectral norms"},
+               {INVARIANT_SIGN, "signs"},
+               {INVARIANT_ORTHOGONAL, "singular values"},
+               {INVARIANT_CONTRACTION, "norms of at most 1"}};
     if (number >= sizeof all / sizeof *all) {
         return 0;
     }
     *name = all[number].name;
-    return all[number].promise;
+    return all[number].invariant;
 }
 
-static void list_promises(FILE *file, const struct residual_variant *variant) {
-    enum residual_promise promise;
+static void list_invariants(FILE *file, const struct residual_variant *variant) {
+    enum residual_invariant invariant;
     const char *name, *before = "; exact";
-    for (size_t i = 0; (promise = residual_promise_at(i, &name)); i++) {
-        if (variant->promises & promise) {
+    for (size_t i = 0; (invariant = residual_invariant_at(i, &name)); i++) {
+        if (variant->invariants & invariant) {
             fprintf(file, "%s %s", before, name);
             before = ",";
         }
@@ -451,7 +452,7 @@ static void list_one(FILE *file, const struct residual_variant *variant) {
     if (variant->source) {
         fprintf(file, " (%s)", variant->source);
     }
-    list_promises(file, variant);
+    list_invariants(file, variant);
     for (const struct residual_setting *setting = variant->settings; setting && setting->name; setting++) {
         fprintf(file, "%s %s", setting == variant->settings ? "; settings:" : ",", setting->name);
     }
@@ -485,7 +486,7 @@ bool residual_reads_depth(const struct residual_variant *variant) {
     return variant->frame && strcmp(variant->frame, "attnres") == 0;
 }
 
-bool residual_has_ways(const struct residual_variant *variant) {
+bool residual_mixes_layers(const struct residual_variant *variant) {
     return variant->frame && strcmp(variant->frame, "mudd") == 0;
 }
 

@@ -52,7 +52,7 @@ enum leaf_kind {
 };
 
 /* What a first value may depend on beside its index in the leaf. */
-struct residual_place {
+struct residual_init {
     int64_t streams;
     int64_t sublayer; /* 0 .. 2 layers - 1; 2 layers: the top */
     int64_t stream;   /* that is read and written most at first */
@@ -62,7 +62,7 @@ struct residual_place {
     int64_t channels;
 };
 
-typedef float residual_first_value(int64_t index, const struct residual_place *place);
+typedef float residual_first_value(int64_t index, const struct residual_init *init);
 
 struct residual_leaf {
     const char *name; /* as in files: "w_pre" */
@@ -76,19 +76,20 @@ struct residual_leaf {
 /* ---- the rows */
 
 /* What holds of every H_res of a variant, and of every product of them, whatever the parameters are. A new one also
- * needs its name in residual_promise_at, its measurement in value_of (h_measurement.c) and its check in
- * assert_promises (tests/model/test_structure.c). */
-enum residual_promise {
-    PROMISE_ROW_SUMS = 1,      /* rows sum to one */
-    PROMISE_COLUMN_SUMS = 2,   /* columns sum to one */
-    PROMISE_SPECTRAL_NORM = 4, /* the largest singular value is one */
-    PROMISE_SIGN = 8,          /* no entry is negative */
-    PROMISE_ORTHOGONAL = 16,   /* H^T H = I: all singular values are one */
-    PROMISE_CONTRACTION = 32,  /* the largest singular value is one or less */
+ * needs its name in residual_invariant_at, its measurement in value_of (h_measurement.c) and its check in
+ * assert_invariants (tests/model/test_structure.c). */
+enum residual_invariant {
+    INVARIANT_ROW_SUMS = 1,      /* rows sum to one */
+    INVARIANT_COLUMN_SUMS = 2,   /* columns sum to one */
+    INVARIANT_SPECTRAL_NORM = 4, /* the largest singular value is one */
+    INVARIANT_SIGN = 8,          /* no entry is negative */
+    INVARIANT_ORTHOGONAL = 16,   /* H^T H = I: all singular values are one */
+    INVARIANT_CONTRACTION = 32,  /* the largest singular value is one or less */
 };
-#define PROMISES_DOUBLY_STOCHASTIC (PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_SPECTRAL_NORM | PROMISE_SIGN)
+#define INVARIANTS_DOUBLY_STOCHASTIC                                                                               \
+    (INVARIANT_ROW_SUMS | INVARIANT_COLUMN_SUMS | INVARIANT_SPECTRAL_NORM | INVARIANT_SIGN)
 
-/* How far a matrix in floats may be from what is promised of it. */
+/* How far a matrix in floats may be from its invariants. */
 #define RESIDUAL_TOLERANCE 1e-5
 
 struct residual_variant {
@@ -97,7 +98,7 @@ struct residual_variant {
     const char *source;      /* who described it and where; NULL: nobody else */
     const char *frame;       /* its row in src/model/frame.h; NULL: "mixed", by H_pre, H_post and H_res */
     unsigned streams;        /* bit n is set when it takes n streams; see residual_takes */
-    unsigned promises;       /* of enum residual_promise */
+    unsigned invariants;     /* of enum residual_invariant */
     bool norm_per_stream;    /* RMSNorm over each stream (hc) instead of over all together */
     bool uses_depth;         /* its kernel file sees SUBLAYERS, those of the model */
     bool eps_in_rows;        /* with hc_eps, rows of H_res sum to 1 - hc_eps */
@@ -120,16 +121,16 @@ size_t residual_number(const struct residual_variant *variant);
 /* "rc|hc|..." for options and messages. */
 const char *residual_names(void);
 
-/* A line for each variant: its name, its numbers of streams, what it is and whose, what it promises, its settings;
+/* A line for each variant: its name, its numbers of streams, what it is and whose, its invariants, its settings;
  * columns are two spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written
  * (errno). */
 int residual_list(FILE *file);
 
-/* What holds of the matrices by which streams are mixed: the variant's promises, or those of transposes. */
-unsigned residual_promises(const struct residual_variant *variant, bool transposed);
+/* What holds of the matrices by which streams are mixed: the variant's invariants, or those of transposes. */
+unsigned residual_invariants(const struct residual_variant *variant, bool transposed);
 
-/* The promise of this number among all in order, with its human-readable name ("row sums"); 0 beyond the last. */
-enum residual_promise residual_promise_at(size_t number, const char **name);
+/* The invariant of this number among all in order, with its human-readable name ("row sums"); 0 beyond the last. */
+enum residual_invariant residual_invariant_at(size_t number, const char **name);
 
 /* Whether it reads, writes and mixes streams by matrices H_pre, H_post and H_res, for each token. */
 bool residual_has_matrices(const struct residual_variant *variant);
@@ -147,7 +148,7 @@ bool residual_is_plain(const struct residual_variant *variant);
 bool residual_reads_depth(const struct residual_variant *variant);
 
 /* mudd: queries, keys, values and the stream are four mixtures of earlier states (src/operations/ways.h). */
-bool residual_has_ways(const struct residual_variant *variant);
+bool residual_mixes_layers(const struct residual_variant *variant);
 
 /* Whether it has one stream, and takes no other number of them. */
 bool residual_is_single(const struct residual_variant *variant);
@@ -203,14 +204,14 @@ bool residual_leaf_is_small(const struct residual_leaf *leaf);
 
 /* ---- first values of models that go on as a plain one */
 
-/* Weights with which a sublayer reads equal streams as one: 1/2 of place->stream, 2/3 where there
+/* Weights with which a sublayer reads equal streams as one: 1/2 of init->stream, 2/3 where there
  * are two, and equal shares of the others. They sum to 1, and differ by sublayer, so that training parts the
  * streams. */
-float residual_share(int64_t index, const struct residual_place *place);
+float residual_share(int64_t index, const struct residual_init *init);
 
 /* The x of which sigmoid(x) + hc_eps is the share, or is 1 / streams. */
-float residual_share_logit(int64_t index, const struct residual_place *place);
-float residual_equal_logit(int64_t index, const struct residual_place *place);
+float residual_share_logit(int64_t index, const struct residual_init *init);
+float residual_equal_logit(int64_t index, const struct residual_init *init);
 
 /* 0. */
-float residual_zero(int64_t index, const struct residual_place *place);
+float residual_zero(int64_t index, const struct residual_init *init);

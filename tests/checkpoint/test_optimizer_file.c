@@ -91,7 +91,7 @@ static int resume(struct small_model *resumed, const char *frozen, const char *f
 static float second_moment(const struct small_model *model, const char *name) {
     const struct parameter *parameter = parameters_find(&model->gpt.parameters, name);
     float value;
-    assert_false(parameter->untrained);
+    assert_false(parameter->without_gradient);
     require(buffer_read_floats(compute, model->gpt.parameters.states[1], parameter->offset, &value, 1));
     return value;
 }
@@ -210,7 +210,7 @@ static const struct optimizer_settings constant_rate = {.learning_rate = 1e-3,
 static void step_at(struct small_model *model, const float *gradients, uint64_t cut) {
     struct gpt *gpt = &model->gpt;
     const uint64_t elements = gpt->parameters.elements;
-    const uint64_t second = optimizer_state_place(gpt->options.optimizer, &gpt->parameters, 1, cut);
+    const uint64_t second = optimizer_state_offset(gpt->options.optimizer, &gpt->parameters, 1, cut);
     const float norm = 1.0f;
     require(buffer_write_floats(compute, gpt->parameters.gradients, 0, gradients, elements));
     require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));

@@ -1,4 +1,4 @@
-/* Attention residuals: what their weights over depth promise, from the first pass on, and that a pass with
+/* Attention residuals: the invariants of their weights over depth, from the first pass on, and that a pass with
  * recompute has the same gradients. */
 #include "src/measuring/depth_check.h"
 #include "src/model/frame.h"
@@ -45,13 +45,13 @@ UNIT_TEST(sublayers_read_means_at_first) {
 }
 
 static void assert_kept(struct small_model *model) {
-    struct h_breach breach;
+    struct h_violation violation;
     small_model_forward(model, (struct gpt_pass){.dropout = false});
-    require(depth_check(&breach, &model->gpt, ~0u));
-    assert_int_equal(breach.promise, 0);
+    require(depth_check(&violation, &model->gpt, ~0u));
+    assert_int_equal(violation.invariant, 0);
 }
 
-UNIT_TEST(promises_are_kept) {
+UNIT_TEST(invariants_hold) {
     for (int64_t block = 1; block <= 7; block += 3) {
         const struct model_config config = config_of(block);
         struct small_model model;
@@ -66,16 +66,16 @@ UNIT_TEST(promises_are_kept) {
 }
 
 /* A number in the weights of a sublayer becomes another one. */
-static struct h_breach breach_with(struct small_model *model, int64_t sublayer, size_t place, float number,
-                                   unsigned looked_for) {
+static struct h_violation breach_with(struct small_model *model, int64_t sublayer, size_t place, float number,
+                                      unsigned looked_for) {
     const struct frame_value value = weights_of(model, sublayer);
-    struct h_breach breach;
+    struct h_violation violation;
     float before;
     require(buffer_read(compute, value.buffer, place * sizeof before, &before, sizeof before));
     require(buffer_write(compute, value.buffer, place * sizeof number, &number, sizeof number));
-    require(depth_check(&breach, &model->gpt, looked_for));
+    require(depth_check(&violation, &model->gpt, looked_for));
     require(buffer_write(compute, value.buffer, place * sizeof before, &before, sizeof before));
-    return breach;
+    return violation;
 }
 
 UNIT_TEST(broken_promises_are_named) {
@@ -83,13 +83,13 @@ UNIT_TEST(broken_promises_are_named) {
     struct small_model model;
     small_model_create(&model, compute, &config, 3);
     assert_kept(&model);
-    struct h_breach breach = breach_with(&model, 0, 5, 0.75f, ~0u);
-    assert_true(breach.promise == PROMISE_ROW_SUMS && breach.sublayer == 0 && breach.value == 0.75);
-    breach = breach_with(&model, 6, 3, NAN, ~0u);
-    assert_true(breach.promise == PROMISE_ROW_SUMS && breach.sublayer == 6 && isnan(breach.value));
-    breach = breach_with(&model, 4, 9, -0.25f, ~(unsigned)PROMISE_ROW_SUMS);
-    assert_true(breach.promise == PROMISE_SIGN && breach.sublayer == 4 && breach.value == -0.25);
-    assert_int_equal(breach_with(&model, 4, 9, -0.25f, 0).promise, 0);
+    struct h_violation violation = breach_with(&model, 0, 5, 0.75f, ~0u);
+    assert_true(violation.invariant == INVARIANT_ROW_SUMS && violation.sublayer == 0 && violation.value == 0.75);
+    violation = breach_with(&model, 6, 3, NAN, ~0u);
+    assert_true(violation.invariant == INVARIANT_ROW_SUMS && violation.sublayer == 6 && isnan(violation.value));
+    violation = breach_with(&model, 4, 9, -0.25f, ~(unsigned)INVARIANT_ROW_SUMS);
+    assert_true(violation.invariant == INVARIANT_SIGN && violation.sublayer == 4 && violation.value == -0.25);
+    assert_int_equal(breach_with(&model, 4, 9, -0.25f, 0).invariant, 0);
     small_model_release(&model);
 }
 

@@ -225,16 +225,16 @@ UNIT_TEST(frozen_tables_have_neither_gradients_nor_states) {
         for (size_t i = 0; i < parameters->count; i++) {
             const struct parameter *parameter = &parameters->table[i];
             const bool half = strstr(parameter->name, "h.1.mlp.c_gate") != NULL; /* c_fc needs its gradient */
-            assert_int_equal(parameter->untrained, parameter->frozen && parameter->narrow && !half);
-            assert_int_equal(parameter->untrained, parameter->offset >= parameters->trained);
-            untrained += parameter->untrained;
-            others += !parameter->untrained && !parameter->matrices[0] ? parameter->elements : 0;
+            assert_int_equal(parameter->without_gradient, parameter->frozen && parameter->lowp_only && !half);
+            assert_int_equal(parameter->without_gradient, parameter->offset >= parameters->gradients_end);
+            untrained += parameter->without_gradient;
+            others += !parameter->without_gradient && !parameter->matrices[0] ? parameter->elements : 0;
         }
         assert_int_equal(untrained, 6); /* wte, c_attn, attn.c_proj, c_gate, c_fc, mlp.c_proj */
         assert_int_equal(parameters->weights->bytes, parameters->elements * sizeof(float));
-        assert_int_equal(parameters->gradients->bytes, parameters->trained * sizeof(float));
-        assert_int_equal(parameters->states[0]->bytes, parameters->trained * sizeof(float));
-        assert_true(parameters->states[1]->bytes <= parameters->trained * sizeof(float));
+        assert_int_equal(parameters->gradients->bytes, parameters->gradients_end * sizeof(float));
+        assert_int_equal(parameters->states[0]->bytes, parameters->gradients_end * sizeof(float));
+        assert_true(parameters->states[1]->bytes <= parameters->gradients_end * sizeof(float));
         assert_true(parameters->states[1]->bytes >= others * sizeof(float));
         small_model_release(&model);
     }
@@ -263,7 +263,7 @@ UNIT_TEST(frozen_weights_take_fewer_flops) {
     for (size_t i = 0; i < model.gpt.parameters.count; i++) {
         const struct parameter *parameter = &model.gpt.parameters.table[i];
         const bool multiplied = strstr(parameter->name, "attn.c_") || strstr(parameter->name, "lm_head");
-        untrained += parameter->untrained && multiplied ? (double)parameter->elements : 0.0;
+        untrained += parameter->without_gradient && multiplied ? (double)parameter->elements : 0.0;
     }
     assert_true(untrained > 0.0);
     assert_float_equal(gpt_flops_per_token(&whole.gpt) - gpt_flops_per_token(&model.gpt), 2.0 * untrained, 0.5);

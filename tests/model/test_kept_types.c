@@ -285,11 +285,11 @@ static void compare_step(struct pair *pair, int64_t iteration, uint64_t cut) {
     float *wide = small_model_read(&pair->wide, pair->wide.gpt.parameters.weights);
     float *narrow = malloc(elements * sizeof *narrow);
     small_model_require(parameters_read(compute, parameters, 0, elements, narrow));
-    assert_memory_equal(wide, narrow, parameters->narrow_from * sizeof *wide);
+    assert_memory_equal(wide, narrow, parameters->lowp_only_from * sizeof *wide);
     size_t nearest = 0, compared = 0;
     for (size_t k = 0; k < parameters->count; k++) {
         const struct parameter *parameter = &parameters->table[k];
-        for (uint64_t i = parameter->offset; parameter->narrow && i < parameter->offset + parameter->elements;
+        for (uint64_t i = parameter->offset; parameter->lowp_only && i < parameter->offset + parameter->elements;
              i++) {
             const uint16_t bits = expected(&pair->narrow, i, KEPT_WEIGHT, wide[i], iteration);
             if (bits != element_encode(narrow[i], ELEMENT_BF16)) {
@@ -338,10 +338,10 @@ UNIT_TEST(small_steps_are_not_lost) {
     }
     small_model_require(parameters_read(compute, parameters, 0, parameters->elements, values));
     double sum = 0.0;
-    for (uint64_t i = parameters->narrow_from; i < parameters->elements; i++) {
+    for (uint64_t i = parameters->lowp_only_from; i < parameters->elements; i++) {
         sum += (double)values[i] - 1.0;
     }
-    const double count = (double)(parameters->elements - parameters->narrow_from);
+    const double count = (double)(parameters->elements - parameters->lowp_only_from);
     print_message("  8 steps of 1e-3 from 1: mean %.5f, where bf16 has 1 and 1.0078125\n", sum / count);
     assert_true(fabs(sum / count - 8e-3) < 5.0 * 0x1p-7 * sqrt(2.0 / count));
     free(values);
@@ -353,14 +353,14 @@ UNIT_TEST(fp32_weights_are_only_the_small_ones) {
     const struct model_config config = small_model_config("mhc", 4);
     create_pair(&pair, &config, 0, ELEMENT_FP32);
     const struct parameters *parameters = &pair.narrow.gpt.parameters;
-    assert_int_equal(parameters->weights->bytes, parameters->narrow_from * sizeof(float));
+    assert_int_equal(parameters->weights->bytes, parameters->lowp_only_from * sizeof(float));
     assert_int_equal(pair.wide.gpt.parameters.weights->bytes, parameters->elements * sizeof(float));
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         const bool is_narrow =
             strstr(parameter->name, "wte") || strstr(parameter->name, "wpe") || strstr(parameter->name, ".c_");
-        assert_int_equal(parameter->narrow, is_narrow && parameter->rank == 2);
-        assert_int_equal(parameter->narrow, parameter->offset >= parameters->narrow_from);
+        assert_int_equal(parameter->lowp_only, is_narrow && parameter->rank == 2);
+        assert_int_equal(parameter->lowp_only, parameter->offset >= parameters->lowp_only_from);
         assert_int_equal(parameter->decayed, parameter->offset >= parameters->decayed_from);
     }
     release_pair(&pair);

@@ -240,7 +240,7 @@ static void read_kept(struct small_model *model, unsigned char *kept[KEPT], size
     const struct buffer *buffers[KEPT] = {parameters->weights, parameters->weights_lowp, parameters->states[0],
                                           parameters->states[1]};
     const uint64_t elements = parameters->elements;
-    const uint64_t seconds = optimizer_state_place(muon_optimizer(), parameters, 1, elements);
+    const uint64_t seconds = optimizer_state_offset(muon_optimizer(), parameters, 1, elements);
     const size_t sizes[KEPT] = {elements * 4, elements * 2, elements * 4, seconds * 4};
     for (size_t i = 0; i < KEPT; i++) {
         bytes[i] = sizes[i];

@@ -150,35 +150,35 @@ static void assert_within(const char *what, double deviation, double tolerance) 
     }
 }
 
-/* ---- what rows promise, of every matrix and of products over depth */
+/* ---- invariants of each matrix and of products over depth */
 
-static void assert_kept(unsigned promises, const struct deviations *deviations) {
-    if (promises & PROMISE_ROW_SUMS) {
+static void assert_kept(unsigned invariants, const struct deviations *deviations) {
+    if (invariants & INVARIANT_ROW_SUMS) {
         assert_within("rows", deviations->row, RESIDUAL_TOLERANCE);
     }
-    if (promises & PROMISE_COLUMN_SUMS) {
+    if (invariants & INVARIANT_COLUMN_SUMS) {
         assert_within("columns", deviations->column, RESIDUAL_TOLERANCE);
     }
-    if (promises & PROMISE_SPECTRAL_NORM) {
+    if (invariants & INVARIANT_SPECTRAL_NORM) {
         assert_within("spectral norm", deviations->norm, RESIDUAL_TOLERANCE);
     }
-    if (promises & PROMISE_SIGN) {
+    if (invariants & INVARIANT_SIGN) {
         assert_within("entries below zero", -deviations->smallest, 0.0);
     }
-    if (promises & PROMISE_ORTHOGONAL) {
+    if (invariants & INVARIANT_ORTHOGONAL) {
         assert_within("H^T H - I", deviations->orthogonality, RESIDUAL_TOLERANCE);
     }
     assert_within("structure", deviations->structure, RESIDUAL_TOLERANCE);
-    if (promises & PROMISE_CONTRACTION) {
+    if (invariants & INVARIANT_CONTRACTION) {
         assert_within("norm above 1", deviations->above, RESIDUAL_TOLERANCE);
     }
     /* a new one is to be checked, too */
-    const unsigned checked = PROMISES_DOUBLY_STOCHASTIC | PROMISE_ORTHOGONAL | PROMISE_CONTRACTION;
-    assert_int_equal(promises & ~checked, 0);
+    const unsigned checked = INVARIANTS_DOUBLY_STOCHASTIC | INVARIANT_ORTHOGONAL | INVARIANT_CONTRACTION;
+    assert_int_equal(invariants & ~checked, 0);
 }
 
-static void assert_promises(const struct residual_variant *variant, const struct deviations *deviations) {
-    assert_kept(variant->promises, deviations);
+static void assert_invariants(const struct residual_variant *variant, const struct deviations *deviations) {
+    assert_kept(variant->invariants, deviations);
 }
 
 /* Whether variant i is measured with n streams: not with thousands of parameters a sublayer, which have a test of
@@ -196,22 +196,22 @@ static void for_all(enum weights weights) {
         for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
             if (is_measured(i, n) && (weights != TRAINED || n % 4 == 0 || test_is_whole())) {
                 const struct measurement measurement = measured(variant->name, n, weights);
-                assert_promises(variant, &measurement.each);
-                assert_promises(variant, &measurement.product);
+                assert_invariants(variant, &measurement.each);
+                assert_invariants(variant, &measurement.product);
             }
         }
     }
 }
 
-UNIT_TEST(promises_are_kept_at_initialisation) {
+UNIT_TEST(invariants_hold_at_initialisation) {
     for_all(INITIAL);
 }
 
-UNIT_TEST(promises_are_kept_for_random_parameters) {
+UNIT_TEST(invariants_hold_for_random_parameters) {
     for_all(RANDOM);
 }
 
-UNIT_TEST(promises_are_kept_after_training) {
+UNIT_TEST(invariants_hold_after_training) {
     for_all(TRAINED);
 }
 
@@ -219,7 +219,7 @@ static void check_deep(const struct residual_variant *variant, int64_t streams, 
     const struct residual_settings settings = residual_settings_default();
     const struct measurement measurement = measured_deep(variant->name, streams, weights);
     const double least = reference_least_singular(variant, &settings, 2 * DEEP_LAYERS);
-    assert_promises(variant, &measurement.product);
+    assert_invariants(variant, &measurement.product);
     assert_within("smallest singular value", least - measurement.product.singular, RESIDUAL_TOLERANCE);
 }
 
@@ -247,27 +247,27 @@ static void measure_large(const char *residual, double spread, struct measuremen
 }
 
 /* Of 1e30, too, but for go_mhc, whose angles docs/variants.md limits. */
-UNIT_TEST(promises_are_kept_for_large_parameters) {
+UNIT_TEST(invariants_hold_for_large_parameters) {
     static const double spreads[] = {10.0, 300.0, 1e5, 1e30};
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         const size_t count = strcmp(variant->name, "go_mhc") == 0 ? 1 : COUNT(spreads);
-        for (size_t k = 0; k < count && variant->promises && residual_has_matrices(variant); k++) {
+        for (size_t k = 0; k < count && variant->invariants && residual_has_matrices(variant); k++) {
             struct measurement measurement;
             measure_large(variant->name, spreads[k], &measurement);
             print_message("  %-9s %g: rows %.1e, columns %.1e, norm %.1e\n", variant->name, spreads[k],
                           measurement.each.row, measurement.each.column, measurement.each.norm);
-            assert_promises(variant, &measurement.each);
-            assert_promises(variant, &measurement.product);
+            assert_invariants(variant, &measurement.each);
+            assert_invariants(variant, &measurement.product);
         }
     }
 }
 
 /* Products over 48 sublayers keep them, too, and what their singular values cannot be below. */
-UNIT_TEST(products_over_48_sublayers_keep_promises) {
+UNIT_TEST(products_over_48_sublayers_keep_invariants) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        if (!variant->promises || !residual_has_matrices(variant)) {
+        if (!variant->invariants || !residual_has_matrices(variant)) {
             continue;
         }
         for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
@@ -290,35 +290,36 @@ UNIT_TEST(mhc_lite_is_doubly_stochastic_with_many_streams) {
         config.n_embd = 16;
         for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
             measure_model(&config, weights, &measurement);
-            assert_promises(config.residual, &measurement.each);
+            assert_invariants(config.residual, &measurement.each);
         }
     }
 }
 
-/* The check says which promise is broken most, and where. */
+/* The check says which invariant is violated most, and where. */
 UNIT_TEST(broken_promise_is_named) {
     struct h_tally tallies[3] = {h_tally_empty, h_tally_empty, h_tally_empty};
-    const unsigned shc = residual_find("shc")->promises, lite = residual_find("mhc_lite")->promises;
-    struct h_measurement statistics = {.tallies = tallies, .sublayers = 2, .promises = shc};
+    const unsigned shc = residual_find("shc")->invariants, lite = residual_find("mhc_lite")->invariants;
+    struct h_measurement statistics = {.tallies = tallies, .sublayers = 2, .invariants = shc};
     for (size_t i = 0; i < 2; i++) {
         tallies[i].row_sum = tallies[i].column_sum = tallies[i].norm = (struct range){1.0 - 9e-6, 1.0 + 9e-6};
         tallies[i].entry = (struct range){-0.25, 1.0};
     }
-    assert_int_equal(h_measurement_check(&statistics, ~0u).promise, 0);
-    statistics.promises = lite;
-    struct h_breach breach = h_measurement_check(&statistics, ~0u);
-    assert_true(breach.promise == PROMISE_SIGN && breach.sublayer == 0 && breach.value == -0.25);
-    assert_int_equal(h_measurement_check(&statistics, ~(unsigned)PROMISE_SIGN).promise, 0);
-    statistics.promises = shc;
+    assert_int_equal(h_measurement_check(&statistics, ~0u).invariant, 0);
+    statistics.invariants = lite;
+    struct h_violation violation = h_measurement_check(&statistics, ~0u);
+    assert_true(violation.invariant == INVARIANT_SIGN && violation.sublayer == 0 && violation.value == -0.25);
+    assert_int_equal(h_measurement_check(&statistics, ~(unsigned)INVARIANT_SIGN).invariant, 0);
+    statistics.invariants = shc;
     tallies[0].norm.maximum = 1.5;
     tallies[1].norm.minimum = 0.25;
-    breach = h_measurement_check(&statistics, ~0u);
-    assert_true(breach.promise == PROMISE_SPECTRAL_NORM && breach.sublayer == 1 && breach.value == 0.25);
+    violation = h_measurement_check(&statistics, ~0u);
+    assert_true(violation.invariant == INVARIANT_SPECTRAL_NORM && violation.sublayer == 1 &&
+                violation.value == 0.25);
     const struct h_measured damaged = {.row_sums = {1.0, (double)NAN}, .column_sums = {1.0, 1.0}};
     h_tally_add(&tallies[0], &damaged, 2);
     h_tally_add(&tallies[0], &(struct h_measured){.row_sums = {1.0, 1.0}, .column_sums = {1.0, 1.0}}, 2);
-    breach = h_measurement_check(&statistics, ~0u);
-    assert_true(breach.promise == PROMISE_ROW_SUMS && breach.sublayer == 0);
+    violation = h_measurement_check(&statistics, ~0u);
+    assert_true(violation.invariant == INVARIANT_ROW_SUMS && violation.sublayer == 0);
 }
 
 /* A matrix that shrinks one direction has norm 1, and is not orthogonal. */
@@ -326,15 +327,15 @@ UNIT_TEST(broken_orthogonality_is_named) {
     struct h_tally tallies[2] = {h_tally_empty, h_tally_empty};
     const struct h_measurement statistics = {.tallies = tallies,
                                              .sublayers = 1,
-                                             .promises = residual_find("ohc")->promises};
+                                             .invariants = residual_find("ohc")->invariants};
     struct h_measured measured = {.metrics[H_NORM] = 1.0, .smallest_singular = 1.0};
     h_tally_add(&tallies[0], &measured, 4);
-    assert_int_equal(h_measurement_check(&statistics, ~0u).promise, 0);
+    assert_int_equal(h_measurement_check(&statistics, ~0u).invariant, 0);
     measured.smallest_singular = 0.75;
     h_tally_add(&tallies[0], &measured, 4);
-    const struct h_breach breach = h_measurement_check(&statistics, ~0u);
-    assert_true(breach.promise == PROMISE_ORTHOGONAL && breach.sublayer == 0 && breach.value == 0.75);
-    assert_string_equal(breach.name, "singular values");
+    const struct h_violation violation = h_measurement_check(&statistics, ~0u);
+    assert_true(violation.invariant == INVARIANT_ORTHOGONAL && violation.sublayer == 0 && violation.value == 0.75);
+    assert_string_equal(violation.name, "singular values");
 }
 
 /* ---- shc */
@@ -375,7 +376,7 @@ UNIT_TEST(mhc_columns_are_not_exact) {
 }
 
 /* What holds of rows holds of columns then, and the other way round. */
-UNIT_TEST(transposed_matrices_turn_promises) {
+UNIT_TEST(transposed_matrices_turn_invariants) {
     const struct residual_variant *variant;
     struct measurement measurement;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
@@ -383,8 +384,8 @@ UNIT_TEST(transposed_matrices_turn_promises) {
             struct model_config config = small_model_config(variant->name, reference_streams(variant, 4));
             config.h_res_transposed = true;
             measure_model(&config, RANDOM, &measurement);
-            assert_kept(residual_promises(variant, true), &measurement.each);
-            assert_kept(residual_promises(variant, true), &measurement.product);
+            assert_kept(residual_invariants(variant, true), &measurement.each);
+            assert_kept(residual_invariants(variant, true), &measurement.product);
             assert_true(strcmp(variant->name, "mhc") != 0 ||
                         measurement.each.row > 100.0 * measurement.each.column);
         }
@@ -419,8 +420,8 @@ UNIT_TEST(wide_with_retention_shrinks_streams) {
         struct model_config config = small_model_config("wide", 4);
         reference_set(&config.settings, "wide_retention", true);
         measure_model(&config, weights, &measurement);
-        assert_promises(config.residual, &measurement.each);
-        assert_promises(config.residual, &measurement.product);
+        assert_invariants(config.residual, &measurement.each);
+        assert_invariants(config.residual, &measurement.product);
         assert_true(measurement.each.norm > 1e-4 && measurement.each.singular > 0.9);
         assert_true(weights != INITIAL || measurement.each.identity < 0.0011);
     }

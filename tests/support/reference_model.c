@@ -592,7 +592,7 @@ double reference_model_loss(const struct reference_model *model, double *logits)
     if (residual_reads_depth(model->config->residual)) {
         run_over_depth(&place, streams);
     }
-    if (residual_has_ways(model->config->residual)) {
+    if (residual_mixes_layers(model->config->residual)) {
         run_multiway(&place, streams);
     }
     for (; place.index < 2 * model->config->n_layer; place.index++) {

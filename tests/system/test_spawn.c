@@ -54,7 +54,7 @@ static int say(const char *line, char said[256]) {
     assert_true(words >= 0);
     snprintf(command, sizeof command, "%s", line);
     const int code = spawn_program(&child, "sh", arguments,
-                                   &(struct spawn_place){.folder = "/proc", .in = -1, .out = words, .err = words});
+                                   &(struct spawn_files){.folder = "/proc", .in = -1, .out = words, .err = words});
     if (code == 0) {
         int status = 0;
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -109,7 +109,7 @@ UNIT_TEST(test_no_program) {
     char name[] = "/nonexistent/program";
     char *const arguments[] = {name, NULL};
     pid_t child;
-    assert_int_equal(spawn_program(&child, name, arguments, &(struct spawn_place){.in = -1, .out = -1, .err = -1}),
+    assert_int_equal(spawn_program(&child, name, arguments, &(struct spawn_files){.in = -1, .out = -1, .err = -1}),
                      ENOENT);
 }
 

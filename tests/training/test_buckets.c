@@ -17,12 +17,12 @@ static void assert_partition(const struct buckets *buckets, const struct paramet
     uint8_t *times = calloc(parameters->elements, sizeof *times);
     for (size_t i = 0; i < buckets->count; i++) {
         const struct element_range range = buckets->table[i].range;
-        assert_true(range.offset + range.count <= parameters->trained);
+        assert_true(range.offset + range.count <= parameters->gradients_end);
         for (uint64_t k = 0; k < range.count; k++) {
             times[range.offset + k]++;
         }
     }
-    for (uint64_t i = 0; i < parameters->trained; i++) {
+    for (uint64_t i = 0; i < parameters->gradients_end; i++) {
         assert_int_equal(times[i], 1);
     }
     free(times);
@@ -32,11 +32,11 @@ static void assert_partition(const struct buckets *buckets, const struct paramet
 static void assert_complete(const struct buckets *buckets, const struct parameters *parameters) {
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        for (size_t k = 0; k < buckets->count && !parameter->untrained; k++) {
+        for (size_t k = 0; k < buckets->count && !parameter->without_gradient; k++) {
             const struct bucket *bucket = &buckets->table[k];
             if (has(bucket, parameter->offset) || has(bucket, parameter->offset + parameter->elements - 1)) {
                 assert_true(bucket->complete_after <= parameter->sublayer);
-                assert_true(!bucket->of_tokens || parameter->offset == parameters->token_embedding);
+                assert_true(!bucket->is_embedding || parameter->offset == parameters->token_embedding);
             }
         }
     }

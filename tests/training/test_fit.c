@@ -64,7 +64,7 @@ static int choose(struct compute *compute, uint64_t bytes, enum element_type typ
     FILE *nowhere = fopen("/dev/null", "we");
     assert_non_null(nowhere);
     *settings = settings_of_step(type);
-    fit_limit(&fit, compute);
+    fit_pretend_memory(&fit, compute);
     const int status = fit_choose(&fit, settings, &ranks, compute, nowhere);
     fclose(nowhere);
     return status;

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 LEAVES = """
-static float mock_start(int64_t index, const struct residual_place *place) {
+static float mock_start(int64_t index, const struct residual_init *place) {
     (void)index;
     return (float)place->settings->values[residual_setting_find("mock_start")].real;
 }
@@ -32,7 +32,7 @@ ROW = """    {.name = "mock",
      .summary = "a step towards the mean of the streams",
      .source = "nobody, for tests",
      .streams = STREAMS(2, 2) | STREAMS(4, 4),
-     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .leaves = mock_leaves,
      .settings = mock_settings},
 """
@@ -201,7 +201,7 @@ def try_training(tree):
            "--checkpoint-interval", "10", "--statistics-interval", "5")
     mock = ("--residual", "mock", "--n-streams", "2", "--mock-largest", "0.25", "--mock-start", "1.5")
     if "exact" in tree.program(*run, *mock, "--max-iters", "20", *MODEL):
-        sys.exit("a promise is called broken that is kept")
+        sys.exit("an invariant is called violated that holds")
     with open(os.path.join(tree.scratch, "run/ckpt-20/config.json")) as file:
         config = json.load(file)
     assert config["residual"] == "mock" and config["mock_largest"] == 0.25 and config["mock_start"] == 1.5, config

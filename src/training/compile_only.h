@@ -6,4 +6,4 @@
 /* Reduces settings->model, or that of the folder which init_from names, and makes a step with weights of zero. Then
  * compares attention and GEMMs of the device with sums on the host. Reads no weights, and no data but for the
  * vocabulary, unless that is known, and writes only compiled kernels. */
-enum program_status rehearsal_run(struct train_settings *settings, struct ranks *ranks);
+enum program_status compile_only_run(struct train_settings *settings, struct ranks *ranks);

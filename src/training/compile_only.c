@@ -1,4 +1,4 @@
-#include "src/training/rehearsal.h"
+#include "src/training/compile_only.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -14,7 +14,7 @@
 
 enum { ROWS = 64 }; /* of tokens: other kernels multiply few rows */
 
-struct rehearsal {
+struct compilation {
     struct train_settings *settings;
     struct ranks *ranks;
     struct compute *compute;
@@ -42,30 +42,29 @@ static int choose_model(struct train_settings *settings) {
 }
 
 /* Nothing is compared with the host yet: another process may be doing that, with kernels that it compiles. */
-static int open_device(struct rehearsal *rehearsal) {
-    struct train_settings *settings = rehearsal->settings;
+static int open_device(struct compilation *job) {
+    struct train_settings *settings = job->settings;
     struct type_choice choice;
     settings->device.unverified = true;
-    if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, rehearsal->ranks,
-                         &rehearsal->compute, &choice)) {
+    if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, job->ranks,
+                         &job->compute, &choice)) {
         return -1;
     }
     settings->dtype = (int)choice.type;
-    return type_choice_muon(rehearsal->compute, choice.type, rehearsal->ranks, &settings->optimizer);
+    return type_choice_muon(job->compute, choice.type, job->ranks, &settings->optimizer);
 }
 
-static int create_model(struct rehearsal *rehearsal) {
-    return data_parallel_plan(&rehearsal->parallel, rehearsal->ranks, rehearsal->settings,
-                              &rehearsal->settings->model, rehearsal->compute, &rehearsal->gpt) ||
-                   data_parallel_create_model(&rehearsal->gpt, rehearsal->ranks) ||
-                   data_parallel_create(&rehearsal->parallel)
+static int create_model(struct compilation *job) {
+    return data_parallel_plan(&job->parallel, job->ranks, job->settings, &job->settings->model, job->compute,
+                              &job->gpt) ||
+                   data_parallel_create_model(&job->gpt, job->ranks) || data_parallel_create(&job->parallel)
                ? -1
                : 0;
 }
 
-static int make_step(struct rehearsal *rehearsal) {
-    struct gpt *gpt = &rehearsal->gpt;
-    const struct token_shape shape = {rehearsal->settings->batch_size, gpt->config.block_size};
+static int make_step(struct compilation *job) {
+    struct gpt *gpt = &job->gpt;
+    const struct token_shape shape = {job->settings->batch_size, gpt->config.block_size};
     int32_t *tokens = memory_zeroed((size_t)(shape.batch * shape.sequence), sizeof *tokens);
     float loss, norm;
     gpt_zero(gpt);
@@ -73,29 +72,29 @@ static int make_step(struct rehearsal *rehearsal) {
     if (status == 0) {
         gpt_forward(gpt, (struct gpt_pass){.dropout = true});
         gpt_loss(gpt, 1.0f, true);
-        status = data_parallel_backward(&rehearsal->parallel, true) ||
-                 data_parallel_step(&rehearsal->parallel, &rehearsal->settings->optimizer, 0) ||
+        status = data_parallel_backward(&job->parallel, true) ||
+                 data_parallel_step(&job->parallel, &job->settings->optimizer, 0) ||
                  gpt_read_results(gpt, &loss, &norm);
     }
     free(tokens);
     return status ? -1 : 0;
 }
 
-static int run(struct rehearsal *rehearsal) {
+static int run(struct compilation *job) {
     struct compute *compute;
-    if (open_device(rehearsal) || create_model(rehearsal) || make_step(rehearsal)) {
+    if (open_device(job) || create_model(job) || make_step(job)) {
         return -1;
     }
-    compute = rehearsal->compute;
+    compute = job->compute;
     compute->verify = true;
-    return attention_check(&rehearsal->gpt.operations) ||
-                   settings_verify_device(compute, (enum element_type)rehearsal->settings->dtype)
+    return attention_check(&job->gpt.operations) ||
+                   settings_verify_device(compute, (enum element_type)job->settings->dtype)
                ? -1
                : 0;
 }
 
-enum program_status rehearsal_run(struct train_settings *settings, struct ranks *ranks) {
-    struct rehearsal rehearsal = {.settings = settings, .ranks = ranks};
+enum program_status compile_only_run(struct train_settings *settings, struct ranks *ranks) {
+    struct compilation job = {.settings = settings, .ranks = ranks};
     const double start = progress_clock();
     if (choose_model(settings)) {
         return PROGRAM_FAILED;
@@ -110,12 +109,12 @@ enum program_status rehearsal_run(struct train_settings *settings, struct ranks 
     if (model_config_check(&settings->model)) {
         return PROGRAM_WRONG;
     }
-    const int status = run(&rehearsal);
+    const int status = run(&job);
     if (status == 0) {
-        compile_only_print(rehearsal.compute, start);
+        compile_only_print(job.compute, start);
     }
-    data_parallel_release(&rehearsal.parallel);
-    gpt_release(&rehearsal.gpt);
-    compute_close(rehearsal.compute);
+    data_parallel_release(&job.parallel);
+    gpt_release(&job.gpt);
+    compute_close(job.compute);
     return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }
