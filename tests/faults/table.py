@@ -1,4 +1,4 @@
-"""Prints the figures of sweeps, as they stand in sweep.py's reports, as the table of docs/notes/reliability.md: the last report of a scenario counts."""
+"""Prints the figures of sweeps, as they stand in sweep.py's reports, as a table in Markdown: the last report of a scenario counts."""
 import json
 import sys
 from pathlib import Path
