@@ -24,8 +24,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src" / "sweep"))
-import paired
+sys.path.insert(0, str(ROOT / "src" / "python"))
+from hctrain import paired
 from family import FAMILY
 
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))

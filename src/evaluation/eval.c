@@ -416,6 +416,7 @@ static int score(struct evaluation *evaluation) {
         .ranks = evaluation->ranks,
         .progress = &evaluation->progress,
         .requests = evaluation->settings->score,
+        .replaces = evaluation->settings->documents.invalid == INVALID_REPLACE,
         .documents = evaluation->documents,
         .tokenizer = evaluation->tokenizer,
         .scored = evaluation->settings->score ? write_request : write_document,

@@ -87,8 +87,9 @@ static int encode_request(struct batch *batch, const struct document *document) 
     const struct tokenizer *tokenizer = batch->scoring->tokenizer;
     const char *context = document->text, *continuation = document->text;
     size_t bytes = document->bytes, more = document->bytes;
-    if (json_lines_field(&context, &bytes, "context", NULL, false, &batch->text) ||
-        json_lines_field(&continuation, &more, "continuation", NULL, false, &batch->continuation)) {
+    if (json_lines_field(&context, &bytes, "context", NULL, batch->scoring->replaces, &batch->text) ||
+        json_lines_field(&continuation, &more, "continuation", NULL, batch->scoring->replaces,
+                         &batch->continuation)) {
         return -1;
     }
     batch->context_list.count = batch->list.count = 0;

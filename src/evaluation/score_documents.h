@@ -30,6 +30,7 @@ struct document_scoring {
     struct ranks *ranks;
     struct progress *progress;
     bool requests;                     /* the documents are lines with requests */
+    bool replaces;                     /* in requests, half a surrogate pair becomes U+FFFD */
     struct documents *documents;       /* rank 0's, as all below */
     const struct tokenizer *tokenizer; /* the model's */
     /* Told of the documents in their order; -1 with an error text ends it. */

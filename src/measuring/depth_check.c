@@ -29,7 +29,7 @@ static void check_weights(struct h_violation *violation, const struct h_violatio
     }
 }
 
-static int check_promise(struct h_violation *violation, struct gpt *gpt, struct h_violation looked_for) {
+static int check_invariant(struct h_violation *violation, struct gpt *gpt, struct h_violation looked_for) {
     const size_t tokens = gpt_tokens(gpt);
     double worst = RESIDUAL_TOLERANCE;
     int status = 0;
@@ -56,7 +56,7 @@ int depth_check(struct h_violation *violation, struct gpt *gpt, unsigned looked_
     for (size_t i = 0;
          (next.invariant = residual_invariant_at(i, &next.name)) && status == 0 && !violation->invariant; i++) {
         if (made & next.invariant) {
-            status = check_promise(violation, gpt, next);
+            status = check_invariant(violation, gpt, next);
         }
     }
     return status;

@@ -228,7 +228,7 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
 
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
  * hear of it with the results of the next step, and all stop where they then stand. */
-static void note_trouble(struct trainer *trainer, int status) {
+static void note_failure(struct trainer *trainer, int status) {
     if (status && !*trainer->failure) {
         snprintf(trainer->failure, sizeof trainer->failure, "%s", error_text());
     }
@@ -239,7 +239,7 @@ static void note_trouble(struct trainer *trainer, int status) {
  */
 static int diverged(struct trainer *trainer, const struct step_metrics *metrics) {
     const int64_t iteration = trainer->state.iteration;
-    note_trouble(trainer, run_log_step(&trainer->log, metrics));
+    note_failure(trainer, run_log_step(&trainer->log, metrics));
     if (save_state(trainer)) {
         return -1;
     }
@@ -364,7 +364,7 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
         return error_prefix("H statistics");
     }
     if (trainer_is_first(trainer)) {
-        note_trouble(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
+        note_failure(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
         check_invariants(trainer, &statistics, iteration);
     }
     h_measurement_end(&statistics);
@@ -392,7 +392,7 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
     }
     progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
     if (iteration % settings->log_interval == 0 || metrics->was_skipped) {
-        note_trouble(trainer, run_log_step(&trainer->log, metrics));
+        note_failure(trainer, run_log_step(&trainer->log, metrics));
     }
     return is_observed(trainer, iteration) ? report_statistics(trainer, iteration) : 0;
 }

@@ -66,8 +66,8 @@ UNIT_TEST(invariants_hold) {
 }
 
 /* A number in the weights of a sublayer becomes another one. */
-static struct h_violation breach_with(struct small_model *model, int64_t sublayer, size_t place, float number,
-                                      unsigned looked_for) {
+static struct h_violation violation_with(struct small_model *model, int64_t sublayer, size_t place, float number,
+                                         unsigned looked_for) {
     const struct frame_value value = weights_of(model, sublayer);
     struct h_violation violation;
     float before;
@@ -78,18 +78,18 @@ static struct h_violation breach_with(struct small_model *model, int64_t sublaye
     return violation;
 }
 
-UNIT_TEST(broken_promises_are_named) {
+UNIT_TEST(violated_invariants_are_named) {
     const struct model_config config = config_of(1);
     struct small_model model;
     small_model_create(&model, compute, &config, 3);
     assert_kept(&model);
-    struct h_violation violation = breach_with(&model, 0, 5, 0.75f, ~0u);
+    struct h_violation violation = violation_with(&model, 0, 5, 0.75f, ~0u);
     assert_true(violation.invariant == INVARIANT_ROW_SUMS && violation.sublayer == 0 && violation.value == 0.75);
-    violation = breach_with(&model, 6, 3, NAN, ~0u);
+    violation = violation_with(&model, 6, 3, NAN, ~0u);
     assert_true(violation.invariant == INVARIANT_ROW_SUMS && violation.sublayer == 6 && isnan(violation.value));
-    violation = breach_with(&model, 4, 9, -0.25f, ~(unsigned)INVARIANT_ROW_SUMS);
+    violation = violation_with(&model, 4, 9, -0.25f, ~(unsigned)INVARIANT_ROW_SUMS);
     assert_true(violation.invariant == INVARIANT_SIGN && violation.sublayer == 4 && violation.value == -0.25);
-    assert_int_equal(breach_with(&model, 4, 9, -0.25f, 0).invariant, 0);
+    assert_int_equal(violation_with(&model, 4, 9, -0.25f, 0).invariant, 0);
     small_model_release(&model);
 }
 

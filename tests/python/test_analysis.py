@@ -111,6 +111,34 @@ class Records(Case):
         self.assertIn("left out: 2", self.call(self.folder / "odd"))
         json.loads((self.out / "analysis.json").read_text())
 
+    def test_odd_records(self):
+        """What others may have written ends the report by a sentence, or is left out."""
+        self.make_run("odd", 'learning_rate = 1e999\nresidual = "a\\x1b[31m"\n')
+        self.write("odd/eval-t.json", '{"results":{"t\\u001b":{"acc,none":0.5,"acc_stderr,none":NaN}}}')
+        self.write("odd/eval-old.json", '{"task": "piqa", "acc": 0.25}')
+        self.write("odd/h_statistics.jsonl", '{"iter":0,"stream_cosine":0.5}\n{"iter":1,"stream_cosine":0.5}\n{"iter":2,"stream_cosine":[]}\n')
+        self.assertIn("left out: 1", self.call(self.folder / "odd"))
+        text = (self.out / "report.html").read_text()
+        self.assertIn("<td>0.5000</td>", text)
+        self.assertIn("<td>0.2500</td>", text)
+        self.assertNotIn("\x1b", text)
+        for bad in ("[" * 5000 + "]" * 5000, '{"residual": ' + "[" * 900 + "]" * 900 + "}"):
+            self.write("deep/ckpt-1/config.json", bad)
+            self.assertIn("hc_analyze: ", self.call(self.folder / "deep", status=1))
+        self.write("huge/metrics.jsonl", "".join(f'{{"iter":{i},"loss":1e308}}\n' for i in range(9)))
+        self.write("only/h_statistics.jsonl", '{"iter":0,"row_max_median":1}\n{"iter":1,"row_max_median":1}\n')
+        self.call(self.folder / "huge", self.folder / "only")
+
+    def test_words(self):
+        """Runs stand before options or behind; empty names are refused."""
+        self.make_run("a")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(main([str(self.folder / "a"), "--out", str(self.out), str(self.folder / "a")]), 0)
+            for words in (["--out", "", "x"], ["--out", "x", ""], ["--out", "x", "--watch", "9" * 30, "y"], ["--out", "x", "y", "--n\x1b"]):
+                with self.assertRaises(SystemExit):
+                    main(words)
+        self.assertNotIn("\x1b", said.getvalue())
+
     def test_a_run_that_has_not_begun_is_a_row(self):
         self.write("begun/settings.conf", "seed = 1\n")
         _, text = self.read("begun")
@@ -178,8 +206,9 @@ class Folders(Case):
         wait_for("<td>new</td>")
         self.write("new/metrics.jsonl", '{"iter":0,"loss":4.25}\n')
         wait_for("<td>4.2500</td>")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, said)
         self.assertIn("new: it is not there yet", said)
         self.assertIn("empty: no run is here yet", said)
         self.assertNotIn("Traceback", said)

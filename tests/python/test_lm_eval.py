@@ -30,6 +30,7 @@ class Scores(unittest.TestCase):
         self.assertAlmostEqual(found[0][0], found[1][0], places=4)  # white space at the context's end belongs to the continuation
         self.assertLess(found[3][0], found[0][0])
         self.assertTrue(all(isinstance(greedy, bool) for _, greedy in found))
+        self.assertEqual(len(self.model.loglikelihood([Request("half a pair \ud800", " of it \udc00")])), 1)
         self.assertEqual(self.model.loglikelihood([]), [])
 
     def test_documents(self):
@@ -47,6 +48,12 @@ class Scores(unittest.TestCase):
         self.assertNotIn("\n", texts[0])
         self.assertNotIn("e", texts[1])
         self.assertTrue(texts[0].startswith(texts[1]) or "\n" in texts[1])
+
+    def test_arguments(self):
+        """Those of model_args win, and the harness' own batch size of 1 says nothing."""
+        more = {"batch_size": 1, "max_batch_size": None, "device": None}
+        self.assertEqual(type(self.model).create_from_arg_obj({"checkpoint": "x", "batch_size": 32}, more).options, {"batch_size": 32})
+        self.assertEqual(type(self.model).create_from_arg_string("checkpoint=x,device=pocl,batch_size=auto:4", more).options, {"device": "pocl"})
 
     def test_failures(self):
         with self.assertRaisesRegex(hctrain.Error, "hc_eval has failed"):

@@ -79,10 +79,14 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def parse_object(text: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of a text; `place` is its file, or file and line, for messages."""
+def _null(_: str) -> None:
+    return None
+
+
+def parse_object(text: bytes, place: str, lenient: bool = False) -> dict[str, Any]:
+    """The JSON object of a text; `place` is its file, or file and line, for messages. lenient: NaN and Infinity become None; else they are refused."""
     try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_null if lenient else _no_constant)
     except (ValueError, RecursionError) as error:
         raise Error(f"{place}: this is not JSON: {shown(error)}") from None
     if not isinstance(found, dict):
@@ -90,9 +94,9 @@ def parse_object(text: bytes, place: str) -> dict[str, Any]:
     return found
 
 
-def read_object(path: Folder, limit: int, folder: int | None = None) -> dict[str, Any]:
-    """The JSON object that a file holds."""
-    return parse_object(read_file(path, limit, folder), printable(path))
+def read_object(path: Folder, limit: int, folder: int | None = None, lenient: bool = False) -> dict[str, Any]:
+    """The JSON object that a file holds; lenient as in parse_object."""
+    return parse_object(read_file(path, limit, folder), printable(path), lenient)
 
 
 def as_path(folder: Folder) -> Path:

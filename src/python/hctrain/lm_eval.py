@@ -31,7 +31,18 @@ class HctrainLM(LM):
         """options: of hc_eval, such as device, dtype, batch_size, score_padding; those that the harness adds and hc_eval lacks are ignored."""
         super().__init__()
         self.checkpoint = os.path.expanduser(checkpoint)
-        self.options = {name: value for name, value in options.items() if name not in ("max_batch_size", "max_length") and value is not None and str(value) != "auto"}
+        self.options = {name: value for name, value in options.items() if name not in ("max_batch_size", "max_length") and value is not None and not str(value).startswith("auto")}
+
+    @classmethod
+    def create_from_arg_obj(cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None) -> HctrainLM:
+        """As the harness calls it: model_args, which win, and what its own options say; its batch size of 1 is its default and says nothing."""
+        more = {name: value for name, value in (additional_config or {}).items() if not (name == "batch_size" and str(value) in ("1", "None"))}
+        return cls(**{**more, **arg_dict})
+
+    @classmethod
+    def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> HctrainLM:
+        pairs = (part.partition("=") for part in arg_string.split(",") if part)
+        return cls.create_from_arg_obj({name.strip(): value for name, _, value in pairs}, additional_config)
 
     def _scored(self, lines: Sequence[dict[str, str]], *words: str) -> list[dict[str, Any]]:
         """The results of hc_eval for these lines, in their order."""

@@ -126,6 +126,8 @@ class Rows:
     def add(self, iteration: int, values: dict[str, Any], place: str) -> None:
         for name, value in values.items():
             width = len(value) if isinstance(value, list) else None
+            if width == 0:
+                raise Error(f"{place}: {shown(name)} is an empty list")
             if self.columns.setdefault(name, (width, array("q"), array("d")))[0] != width:
                 raise Error(f"{place}: {shown(name)} has another number of values than in earlier lines")
         self._cut(iteration)

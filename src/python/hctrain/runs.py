@@ -146,7 +146,7 @@ def read_run(folder: Folder, skip_damaged: bool = False) -> Run:
 
 
 def _read_run(path: Path, skip_damaged: bool) -> Run:
-    if not (path / SETTINGS).exists() and not (path / METRICS).exists():
+    if not any((path / name).exists() for name in (SETTINGS, METRICS, STATISTICS)):
         raise Error(f"there is no run in {printable(path)}")
     steps, evaluations, statistics = Rows(), Rows(), Rows()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import programs
 from ..files import Error, printable
@@ -29,7 +30,11 @@ EXAMPLES = """examples:
 
 
 def version() -> str:
-    done = subprocess.run([programs.path("hc_probe"), "--version"], env=programs.environment(), stdout=subprocess.PIPE, text=True, check=False)
+    """Of the programs; "" where they are not: reports of logs alone need none."""
+    try:
+        done = subprocess.run([programs.path("hc_probe"), "--version"], env=programs.environment(), stdout=subprocess.PIPE, text=True, check=False)
+    except OSError:
+        return ""
     return done.stdout.partition("\n")[0].rpartition(" ")[2]
 
 
@@ -39,39 +44,55 @@ class _Version(argparse.Action):
         sys.exit(0)
 
 
-def _whole(least: int) -> Any:
+def _whole(least: int, most: int) -> Any:
     def whole_number(text: str) -> int:
         value = int(text)
-        if value < least:
+        if not least <= value <= most:
             raise ValueError
         return value
     return whole_number
 
 
+def _text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="hc_analyze", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = _Parser(prog="hc_analyze", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add = parser.add_argument
-    add("inputs", nargs="+", metavar="RUN", help="directory of a run, a checkpoint, or a folder of runs")
-    add("--out", required=True, help="folder of the results, made if missing")
-    add("--data-dir", help="folder of token files to measure H_res on; without it only the logs of runs are read, which needs no device")
+    add("inputs", nargs="+", metavar="RUN", type=_text, help="directory of a run, a checkpoint, or a folder of runs")
+    add("--out", required=True, type=_text, help="folder of the results, made if missing")
+    add("--data-dir", type=_text, help="folder of token files to measure H_res on; without it only the logs of runs are read, which needs no device")
     add("--split", choices=("train", "val"), default="val", help="which of its files (default: val)")
-    add("--samples", type=_whole(1), default=1024, metavar="N", help="sequences of block_size tokens, spread evenly over the file (default: 1024)")
-    add("--batch-size", type=_whole(1), default=8, metavar="N", help="sequences at a time (default: 8)")
+    add("--samples", type=_whole(1, 10**9), default=1024, metavar="N", help="sequences of block_size tokens, spread evenly over the file (default: 1024)")
+    add("--batch-size", type=_whole(1, 10**6), default=8, metavar="N", help="sequences at a time (default: 8)")
     add("--device", default="auto", help="what computes H_res: gpu, pocl, cpu, auto, a number or a part of a name, as hc_devices shows them (default: auto)")
     add("--all-checkpoints", action="store_true", help="measure every checkpoint of a run, not only the newest")
     add("--bench", metavar="FILE", help="file of hc_bench --compare --json: adds plots of throughput and auxiliary parameters against streams")
     add("--baselines", default="rc,identity", metavar="NAMES", help="residual connections whose losses are subtracted from the others' at the same seed (default: rc,identity)")
-    add("--watch", type=_whole(0), default=0, metavar="SECONDS",
+    add("--watch", type=_whole(0, 10**6), default=0, metavar="SECONDS",
         help="repeat after so long, until Ctrl-C, and wait for runs that have not begun; an open page reloads itself (default: 0, once)")
     add("--version", action=_Version, nargs=0, help="print the version")
-    return parser.parse_args(words)
+    return parser.parse_intermixed_args(words)
 
 
 def _write(path: Path, text: str) -> None:
     """Replaces a file as a whole."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+    try:
+        with open(new, "x", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise Error(f"cannot write {printable(path)}: {error.strerror}") from None
 
 
 def analyze(options: argparse.Namespace, measuring: Measuring) -> Json:
@@ -102,20 +123,32 @@ def main(words: list[str]) -> int:
     """The exit status; raises KeyboardInterrupt."""
     options = parse(words)
     measuring = Measuring(options.data_dir, options.split, options.samples, options.batch_size, options.device, options.all_checkpoints)
-    told = bool(options.data_dir)
+    told, written = bool(options.data_dir), False
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: hc_probe ends, too, and temporary files go
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         while True:
-            analysis = analyze(options, measuring)
+            try:
+                analysis = analyze(options, measuring)
+            except Error as error:
+                if not written:
+                    raise
+                print(f"hc_analyze: {error}; the next round tries again", file=sys.stderr)  # a run may just have replaced its files
+                time.sleep(options.watch)
+                continue
+            written = options.watch > 0
             if not told and _lacks_data(analysis):
                 print("H_res was not measured: give --data-dir DIR with the token files of these runs", file=sys.stderr)
                 told = True
             print(f"wrote {printable(options.out)}/report.html", file=sys.stderr)
             if not options.watch:
                 return 0
-            try:
-                time.sleep(options.watch)
-            except KeyboardInterrupt:
-                return 0
+            time.sleep(options.watch)
+    except KeyboardInterrupt:
+        if not written:
+            raise
+        return 0
     except Error as error:
         print(f"hc_analyze: {error}", file=sys.stderr)
     except ImportError as error:

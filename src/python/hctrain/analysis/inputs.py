@@ -19,7 +19,6 @@ from ..runs import SETTINGS, checkpoints_in, read_run
 
 Json = Any  # an object, array, text or number of analysis.json
 
-LARGEST_EVALUATION = 1 << 20  # bytes
 EVALUATION = re.compile(r"eval-([A-Za-z0-9._-]+)\.json", re.ASCII)
 CHECKPOINT = re.compile(r"ckpt-\d+", re.ASCII)
 OF_CONNECTION = re.compile(r"\bhc_(attn|mlp|head)\.|\bstream_scale\b")  # names of parameters that a plain model has not
@@ -40,13 +39,28 @@ def number(value: Json, path: str = "") -> float:
     return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) < 1e300 else math.nan
 
 
-def _finite(value: Json) -> Json:
-    """The value with None in place of numbers that are infinite, which JSON of others may have (1e999)."""
+def clean(value: Json) -> Json:
+    """The value of a file that anyone may have written, with printable texts, and None in place of numbers that are infinite (1e999)."""
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {printable(name): clean(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return [clean(one) for one in value]
+    if isinstance(value, str):
+        return printable(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read_clean(path: Path | str) -> Json:
+    try:
+        return clean(read_object(path, LARGEST_JSON, lenient=True))
+    except RecursionError:
+        raise Error(f"{printable(path)}: too many brackets within one another") from None
+
+
+def _version_of(checkpoint: Path) -> tuple[tuple[int, int], ...]:
+    """What changes when another checkpoint gets the name."""
+    files = (checkpoint / name for name in ("config.json", "model.safetensors"))
+    return tuple((one.st_ino, one.st_mtime_ns) for one in (path.stat() for path in files if path.exists()))
 
 
 @dataclass
@@ -59,19 +73,20 @@ class Measuring:
     batch_size: int = 8
     device: str = "auto"
     all_checkpoints: bool = False  # of a run; else its newest
-    known: dict[tuple[Path, int | None], Json] = field(default_factory=dict)  # what was measured before, by path and iteration
+    known: dict[Any, Json] = field(default_factory=dict)  # what was measured before, by path and version
 
-    def measure(self, checkpoint: Path, iteration: int | None) -> Json:
+    def measure(self, checkpoint: Path) -> Json:
         """What hc_probe --measure writes of it."""
-        if (checkpoint, iteration) not in self.known:
+        key = checkpoint, _version_of(checkpoint)
+        if key not in self.known:
             with tempfile.TemporaryDirectory() as folder:
                 out = Path(folder, "measured.json")
                 command = [programs.path("hc_probe"), "--measure", "--checkpoint", checkpoint, "--data-dir", self.data_dir or "", "--split", self.split,
                            "--samples", str(self.samples), "--batch-size", str(self.batch_size), "--device", self.device, "--out", out]
                 if subprocess.run([str(word) for word in command], env=programs.environment(), check=False).returncode:
                     raise Error(f"hc_probe could not measure {printable(checkpoint)}")
-                self.known[checkpoint, iteration] = read_object(out, LARGEST_JSON)
-        return self.known[checkpoint, iteration]
+                self.known[key] = read_object(out, LARGEST_JSON)
+        return self.known[key]
 
 
 # ---- one run or checkpoint
@@ -89,7 +104,7 @@ def _columns(table: Table, names: Iterable[str]) -> Json:
 def _record(folder: Path) -> Json:
     """What the run has logged; of a folder without logs and settings only evaluations."""
     record: Json = {"steps": {"iter": []}, "evaluations": {"iter": []}, "statistics": {"iter": []}, "final": {}, "settings": {}, "documents": {}, "tasks": {}}
-    if (folder / SETTINGS).exists() or (folder / METRICS).exists():
+    if any((folder / name).exists() for name in (SETTINGS, METRICS, STATISTICS)):
         run = read_run(folder, skip_damaged=True)
         record["steps"] = _columns(run.metrics, ("loss", "grad_norm", "tokens_per_sec"))
         record["evaluations"] = _columns(run.evaluations, ("train_loss", "val_loss"))
@@ -101,18 +116,18 @@ def _record(folder: Path) -> Json:
             record["final"]["iter"] = end.iteration
         if "val_loss" in record["final"]:
             record["final"]["val_iter"] = record["evaluations"]["iter"][-1]
-        record["settings"] = {printable(name): printable(value) if isinstance(value, str) else value for name, value in run.settings.items()}
+        record["settings"] = clean(run.settings)
         record["device"] = run.device
         for damage in run.damage:
             print(f"warning  {printable(damage.path)}: lines that cannot be read are left out: {damage.lines}; the first is line {damage.first}", file=sys.stderr)
     for path in sorted(folder.iterdir()):
         if name := EVALUATION.fullmatch(path.name):
-            found = _finite(read_object(path, LARGEST_EVALUATION))
+            found = _read_clean(path)
             if isinstance(found.get("results"), dict):  # of lm-evaluation-harness: {task: {"acc,none": ...}}
                 record["tasks"].update({task: {metric.partition(",")[0]: value for metric, value in values.items()}
                                         for task, values in found["results"].items() if isinstance(values, dict)})
-            else:
-                record["documents"][name[1]] = found
+            else:  # of hc_eval; those with a task are of earlier versions
+                record["tasks" if isinstance(found.get("task"), str) else "documents"][name[1]] = found
     return record
 
 
@@ -128,16 +143,16 @@ def _parameters(checkpoint: Path) -> Json:
 
 def _read(path: Path, measuring: Measuring) -> Json:
     """A run, or a checkpoint alone."""
-    run: Json = {"name": printable(path.resolve().name), "path": printable(path), "config": None, "parameters": None, "record": None, "checkpoints": []}
+    run: Json = {"name": printable(os.path.basename(os.path.abspath(path))), "path": printable(path), "config": None, "parameters": None, "record": None, "checkpoints": []}
     checkpoints: list[tuple[Path, int | None]] = [(path, None)]
     if not _is_checkpoint(path):
         run["record"] = _record(path)
         found = checkpoints_in(path)
         checkpoints = [(one, int(one.name[5:])) for one in (found if measuring.all_checkpoints else found[-1:])]
     for checkpoint, iteration in checkpoints:
-        run["config"] = _finite(read_object(checkpoint / "config.json", LARGEST_JSON))
+        run["config"] = _read_clean(checkpoint / "config.json")
         run["parameters"] = _parameters(checkpoint)
-        if measuring.data_dir and (measured := measuring.measure(checkpoint, iteration)):
+        if measuring.data_dir and (measured := measuring.measure(checkpoint)):
             run["checkpoints"].append({"path": printable(checkpoint), "iter": iteration, **measured})
     return run
 
@@ -221,7 +236,7 @@ def check_content(runs: list[Json], has_data: bool) -> None:
 
 def read_bench(path: str) -> Json:
     """What hc_bench --compare --json wrote."""
-    found = _finite(read_object(path, LARGEST_JSON))
+    found = _read_clean(path)
     if not isinstance(found.get("cases"), list):
         raise Error(f"{printable(path)} has no cases: {shown(list(found))}; hc_bench --compare --json writes them")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, LINES = "#777777", "#888888"  # grey enough for a light and a dark page
+MOST_PIXELS = 60000  # of a PNG's side
 NARROW_WIDTH = 350  # pixels that a phone's 390 leave
 LEGEND_LINE, LEGEND_MARK, LETTER = 16, 40, 6.5  # pixels of a legend's row, of a mark in it, of a letter
 SETTINGS = {"font.size": 11, "font.family": "sans-serif", "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans"], "text.parse_math": False, "svg.fonttype": "none",
@@ -103,10 +105,13 @@ class Picture:
         """Writes NAME.svg, NAME-narrow.svg, NAME.png and NAME.csv."""
         import matplotlib
 
-        with matplotlib.rc_context(SETTINGS):
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of letters that a font lacks
+            matplotlib.rcdefaults()  # whatever the user's matplotlibrc says
+            matplotlib.rcParams.update(SETTINGS)
             wide = self._draw(False)
             wide.savefig(folder / f"{self.name}.svg", transparent=True, metadata={"Date": None})
-            wide.savefig(folder / f"{self.name}.png", facecolor="white", dpi=144)
+            wide.savefig(folder / f"{self.name}.png", facecolor="white", dpi=min(144, MOST_PIXELS * 72 // max(self.size(False))))
             self._draw(True).savefig(folder / f"{self.name}-narrow.svg", transparent=True, metadata={"Date": None})
         (folder / f"{self.name}.csv").write_text(self.csv(), encoding="utf-8")
 

@@ -13,6 +13,7 @@ from .picture import BRANCHES, CURVE, PANELS, ROWS, TWO_CURVES, Entry, Picture, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LARGEST = 1e30  # a loss beyond it is of a run that has diverged
 MOST_POINTS = 600  # of a curve: beyond it, means of neighbours
 GRADIENT_NORM_CLAMP = 5.0  # as in the paper's figure
 BINS, NEIGHBOURS = 120, 4  # of the last two thirds of losses; bins to either side that a mean is over
@@ -41,7 +42,7 @@ def _curve(run: Json, table: str, name: str) -> Iterator[tuple[int, float]]:
     """The points of a column of a run's record that are numbers."""
     columns = member(run, f"record.{table}") or {}
     for iteration, value in zip(columns.get("iter", ()), columns.get(name, ())):
-        if value is not None:
+        if value is not None and abs(value) < LARGEST:
             yield iteration, value
 
 
@@ -286,7 +287,7 @@ def _shared_range(values: list[float]) -> tuple[float, float]:
 def similarity(means: list[Json]) -> Picture | None:
     picture = Picture("similarity", "Similarity of the streams after mixing", "Mean cosine of pairs of streams, a line for each sublayer from dark (first) to light (last), of "
                       "attention solid, of MLP dashed. Over all sublayers at the end: ", "run,iteration,sublayer,cosine", PANELS)
-    shown = [run for run in means if len(member(run, "record.statistics.stream_cosine") or ()) > 1]
+    shown = [run for run in means if len(rows := member(run, "record.statistics.stream_cosine") or ()) > 1 and all(isinstance(row, list) for row in rows)]
     items = []
     for run in shown:
         logged = run["record"]["statistics"]
@@ -456,7 +457,7 @@ def value_maps(means: list[Json]) -> Picture | None:
 def _over_streams(picture: Picture, bench: Json, name: str, finish: Callable[[Axes], Any]) -> Picture | None:
     points: dict[str, list[tuple[float, float]]] = {}
     for case in member(bench, "cases") or ():
-        if isinstance(member(case, "residual"), str) and not math.isnan(number(case, name)) and not math.isnan(number(case, "n_streams")):
+        if isinstance(member(case, "residual"), str) and number(case, name) > 0 and not math.isnan(number(case, "n_streams")):
             points.setdefault(case["residual"], []).append((number(case, "n_streams"), number(case, name)))
     order = [variant for variant in kinds.COLOURS if variant in points] + [variant for variant in points if variant not in kinds.COLOURS]
     for variant in order:
