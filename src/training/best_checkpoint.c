@@ -18,11 +18,6 @@ bool best_improves(struct training_state *state, double val_loss) {
     return true;
 }
 
-/* Digests and descriptions are "" where there is no file, or none was kept. */
-static bool is_another(const char *before, const char *now) {
-    return *before && *now && strcmp(before, now) != 0;
-}
-
 /* Takes over the loss of a ckpt-best of a later iteration than the checkpoint's, if it is lower and of the same
  * tokens. Older versions did not write which tokens it is of. */
 static void adopt(struct training_state *state, const char *path) {
@@ -41,8 +36,9 @@ static void adopt(struct training_state *state, const char *path) {
 
 int best_resume(struct trainer *trainer, const struct training_state *before) {
     struct training_state *state = &trainer->state;
-    const bool other_file = is_another(before->val_digest, state->val_digest);
-    const bool other_tokens = before->best_iteration >= 0 && is_another(before->evaluation, state->evaluation);
+    const bool other_file = trainer_has_another(before->val_digest, state->val_digest);
+    const bool other_tokens =
+        before->best_iteration >= 0 && trainer_has_another(before->evaluation, state->evaluation);
     if (other_file || other_tokens) {
         best_forget(state);
     }

@@ -269,11 +269,6 @@ static int initialise(struct trainer *trainer) {
                              : checkpoint_load_weights(initial->folder, gpt);
 }
 
-/* Digests are "" where there is no file, or none was kept. */
-static bool is_another(const char *before, const char *now) {
-    return *before && *now && strcmp(before, now) != 0;
-}
-
 /* One file of the data, whose digest is `now`: it must be what the run was trained on, wherever it lies. Without a
  * file the digest is "". */
 static int check_same_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
@@ -281,7 +276,7 @@ static int check_same_file(const struct trainer *trainer, const char *folder, co
     const struct train_settings *settings = trainer->settings;
     const bool is_mixture = trainer->data.count > 1;
     const char *name = is_mixture ? settings->data_dir : file ? token_file_name(file) : "";
-    if (is_another(before, now)) {
+    if (trainer_has_another(before, now)) {
         if (!settings->accept_new_data && is_mixture) {
             return error_set(
                 "data_dir = %s has other files or weights than %s was trained on: losses would not compare. Give "

@@ -15,6 +15,7 @@
 #include "src/training/run_log.h"
 #include "src/training/train.h"
 #include <stdio.h>
+#include <string.h>
 
 /* How the validation loss of a folder of data is measured. */
 struct validation {
@@ -65,6 +66,11 @@ static inline const struct data_set *trainer_vocabulary(const struct trainer *tr
 /* Tells whether this rank writes files and talks. */
 static inline bool trainer_is_first(const struct trainer *trainer) {
     return trainer->ranks->index == 0;
+}
+
+/* Whether a digest, or a description of what is scored, is another one now; "" where there is none. */
+static inline bool trainer_has_another(const char *before, const char *now) {
+    return *before && *now && strcmp(before, now) != 0;
 }
 
 #define PRINT(trainer, ...) message_print((trainer)->console, __VA_ARGS__)

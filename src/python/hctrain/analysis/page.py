@@ -166,7 +166,7 @@ def _data(kind: str, content: bytes) -> str:
 
 def _picture(picture: Picture, folder: Path) -> str:
     """A picture in two forms, of which a browser takes the one for its width."""
-    name, (width, height), numbers = picture.name, picture.size(False), picture.csv().encode()
+    name, (width, height), numbers = picture.name, picture.size(False), (folder / f"{picture.name}.csv").read_bytes()
     wide, narrow = (_data("image/svg+xml", (folder / f"{name}{form}.svg").read_bytes()) for form in ("", "-narrow"))
     link = f"figures/{name}.csv" if len(numbers) > MOST_INLINE_CSV else _data("text/csv", numbers)
     return (f'<section id="{name}">\n<h2>{picture.title}</h2>\n<p>{picture.text}.</p>\n<figure><picture><source media="(max-width: 40rem)" width="{NARROW_WIDTH}" '

@@ -68,9 +68,13 @@ class Picture:
         longest = max((len(entry.label) for entry in self.legend), default=0)
         return max(1, int((width - 60) / (LEGEND_MARK + LETTER * longest)))
 
+    def _columns(self, narrow: bool) -> int:
+        """Panels in a row."""
+        return min(len(self.panels), self.layout.narrow_columns if narrow else self.layout.columns)
+
     def size(self, narrow: bool) -> tuple[int, int]:
         """Width and height in pixels."""
-        columns = min(len(self.panels), self.layout.narrow_columns if narrow else self.layout.columns)
+        columns = self._columns(narrow)
         width = NARROW_WIDTH if narrow else columns * self.layout.width
         rows = math.ceil(len(self.panels) / columns)
         legend = math.ceil(len(self.legend) / self._legend_columns(width)) * LEGEND_LINE
@@ -82,7 +86,7 @@ class Picture:
 
         width, height = self.size(narrow)
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
-        columns = min(len(self.panels), self.layout.narrow_columns if narrow else self.layout.columns)
+        columns = self._columns(narrow)
         below = 1.0
         if self.legend:
             handles = [Line2D([], [], color=entry.style.colour, linestyle="none" if entry.marker else entry.style.dashes, marker=entry.marker, markersize=5, linewidth=2,
