@@ -327,7 +327,7 @@ class Sweeps(unittest.TestCase):
         self.assertEqual([path.name for path in self.out.iterdir() if path.suffix == ".new"], ["runs.new"])
         table = self.folder / "notes.tsv"
         self.assertIn("there is no file absent.sweep", self.sweep("--sweep", "absent.sweep", status=1)[1])
-        self.assertIn("is not a file of at most", self.sweep("--runs", self.folder, status=1)[1])
+        self.assertIn("is not a file", self.sweep("--runs", self.folder, status=1)[1])
         for text in ("", "# Notes = some\nof\tmine\n"):
             table.write_text(text)
             self.assertIn("notes.tsv is not a table of runs", self.sweep("--runs", table, status=2)[1])

@@ -68,6 +68,21 @@ def read_file(path: Folder, limit: int, folder: int | None = None) -> bytes:
     return content
 
 
+def write_file(path: Folder, text: str) -> None:
+    """Replaces a file as a whole; a link stays one."""
+    target = Path(os.path.realpath(path))
+    new = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        new.unlink(missing_ok=True)  # of a process of the same number that was killed
+        with open(new, "x", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        new.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise Error(f"cannot write {printable(path)}: {error.strerror}") from None
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -11,6 +11,8 @@ Setting = Union[bool, int, float, str]
 Settings = Dict[str, Setting]
 
 LARGEST_FILE = 1 << 20  # bytes
+NO_TRAINING = ("plan_only", "compile_only", "fit", "list_residuals", "help", "version")  # with them hc_train only prints something
+BLANKS = " \t\r\v\f"
 DEVICE = "# device: "  # how the comment begins that has the device's name
 ESCAPES = {'"': b'"', "\\": b"\\", "n": b"\n", "r": b"\r", "t": b"\t"}
 INTEGER = re.compile(r"[-+]?\d{1,18}", re.ASCII)
@@ -37,18 +39,21 @@ def _typed(value: str) -> Setting:
     return float(value) if NUMBER.fullmatch(value) else value
 
 
-def parse_settings(content: bytes, name: str) -> Settings:
-    """The settings of a config file's content; `name` is the file's, for messages."""
-    found: Settings = {}
+def lines_of(content: bytes, name: str) -> Iterator[tuple[str, str, bool]]:
+    """Name and text of each line `name = value` of a config file's content, and whether the text was in quotes; `name` is the file's, for messages."""
     for number, line in enumerate(content.decode("utf-8-sig", "surrogateescape").split("\n"), 1):
-        setting, equals, value = (part.strip() for part in line.partition("="))
+        setting, equals, value = (part.strip(BLANKS) for part in line.partition("="))
         if not setting or setting.startswith("#"):
             continue
         if not equals or "#" in setting:
             raise Error(f"{name}:{number}: {shown(line)} is not of the form name = value")
-        place = f"{name}:{number}"
-        found[setting.replace("-", "_")] = _unquote(value, place) if value.startswith('"') else _typed(value.partition("#")[0].strip())
-    return found
+        quoted = value.startswith('"')
+        yield setting.replace("-", "_"), _unquote(value, f"{name}:{number}") if quoted else value.partition("#")[0].strip(BLANKS), quoted
+
+
+def parse_settings(content: bytes, name: str) -> Settings:
+    """The settings of a config file's content; `name` is the file's, for messages."""
+    return {setting: text if quoted else _typed(text) for setting, text, quoted in lines_of(content, name)}
 
 
 def read_settings(path: Folder) -> Settings:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import programs
-from ..files import Error, printable
+from ..files import Error, printable, write_file
 from . import kinds
 from .comparison import compare
 from .inputs import Json, Measuring, check_content, read_bench, read_inputs
@@ -83,18 +82,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(words)
 
 
-def _write(path: Path, text: str) -> None:
-    """Replaces a file as a whole."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(new, "x", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise Error(f"cannot write {printable(path)}: {error.strerror}") from None
-
-
 def analyze(options: argparse.Namespace, measuring: Measuring) -> Json:
     """Writes everything to options.out, and returns the content of analysis.json."""
     runs = read_inputs(options.inputs, measuring, options.watch > 0)
@@ -106,11 +93,11 @@ def analyze(options: argparse.Namespace, measuring: Measuring) -> Json:
     out = Path(options.out)
     figures = out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    _write(out / "analysis.json", json.dumps(analysis, allow_nan=False, separators=(",", ":")))
+    write_file(out / "analysis.json", json.dumps(analysis, allow_nan=False, separators=(",", ":")))
     shown = pictures(analysis)
     for picture in shown:
         picture.save(figures)
-    _write(out / "report.html", page(analysis, shown, figures, version(), options.watch))
+    write_file(out / "report.html", page(analysis, shown, figures, version(), options.watch))
     return analysis
 
 

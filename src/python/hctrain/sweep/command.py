@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from ..files import printable
+from ..files import Error, printable
 from .plan import fail, find_programs, read_arguments
 from .report import Report, foreign_file
 from .runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
@@ -65,5 +65,7 @@ def main(words):
             print_version(find_programs())
             return DONE
         return run(plan, options)
+    except Error as error:
+        return fail(error)
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}" if error.filename else error)

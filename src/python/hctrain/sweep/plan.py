@@ -9,16 +9,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files import printable
+from ..files import Error, printable, read_file
+from ..settings import NO_TRAINING, NUMBER, lines_of
 
 LARGEST_FILE = 16 << 20  # bytes of a config, a sweep file or a table of runs
 MOST_SETTINGS, MOST_RUNS = 1000, 10000  # of a sweep: the time of comparisons grows with the square of the settings
 SET_HERE = ("seed", "out_dir", "device", "start_over")  # options of hc_train that users cannot pass on
-NO_TRAINING = ("plan_only", "compile_only", "fit", "list_residuals")  # with them hc_train does something else
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-QUOTED = re.compile(r'"((?:[^"\\]|\\["\\nrt]|\\x[0-9a-fA-F]{2})*)"\s*(?:#.*)?')
-ESCAPES = {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-BLANKS = " \t\r\v\f"
 
 
 def fail(text, status=1):
@@ -35,54 +31,29 @@ def find_programs():
 
 def find_file(path):
     """The path, or if nothing is there, the file of this name that was installed with the programs: as hc_train's --config."""
-    if Path(path).exists():
+    if os.path.exists(path):
         return path
     installed = find_programs().resolve().parent / "share" / "hctrain" / path
     return installed if installed.exists() else path
 
 
-def read_file(path):
-    """Its text; ends the program if it cannot be read."""
+def read_content(path):
+    """Of a file of this name; ends the program if there is none."""
     path = find_file(path)
-    try:
-        if not Path(path).exists():
-            fail(f"there is no file {path}")
-        if not Path(path).is_file() or Path(path).stat().st_size > LARGEST_FILE:
-            fail(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB")
-        return Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
-    except (OSError, ValueError) as error:
-        return fail(f"cannot read {path}: {getattr(error, 'strerror', None) or error}")
+    return read_file(path, LARGEST_FILE) if os.path.exists(path) else fail(f"there is no file {path}")
 
 
-def write_file(path, text):
-    """Replaces a file as a whole; a link stays one."""
-    path = Path(os.path.realpath(path))
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.unlink(missing_ok=True)  # of a process of the same number that was killed
-    with open(new, "x", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-    new.replace(path)
-
-
-def unquote(value, place):
-    """The text of a value in quotes: \\" \\\\ \\n \\r \\t \\xHH stand for what they do in C."""
-    found = QUOTED.fullmatch(value)
-    if not found:
-        fail(f"{place}: {value[:100]} is not a text in quotes, with nothing but a comment behind them", 2)
-    content = re.sub(rb"\\(x..|.)", lambda part: bytes([int(part[1][1:], 16)]) if part[1][:1] == b"x" else ESCAPES[part[1]],
-                     found[1].encode(errors="surrogateescape"))
-    return content.decode(errors="surrogateescape")
+def read_text(path):
+    return read_content(path).decode("utf-8-sig", "surrogateescape")
 
 
 def read_lines(path):
-    """(name, value) of each line `name = value` of a config or sweep file; hc_train itself checks those of configs."""
-    for number, line in enumerate(read_file(path).split("\n"), 1):
-        name, found, value = (part.strip(BLANKS) for part in line.partition("="))
-        if not name or name.startswith("#"):
-            continue
-        if not found or "#" in name:
-            fail(f"{path}:{number}: this is not of the form name = value", 2)
-        yield name.replace("-", "_"), unquote(value, f"{path}:{number}") if value.startswith('"') else value.partition("#")[0].strip(BLANKS)
+    """(name, value as text) of each line `name = value` of a config or sweep file; hc_train itself checks those of configs."""
+    content = read_content(path)
+    try:
+        yield from (line[:2] for line in lines_of(content, printable(path)))
+    except Error as error:
+        fail(error, 2)
 
 
 def meaning(text):

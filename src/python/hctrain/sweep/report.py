@@ -4,9 +4,9 @@ import os
 import statistics
 
 from .. import paired
-from ..files import printable
+from ..files import printable, write_file
 from . import intervals
-from .plan import number_text, short, write_file
+from .plan import number_text, short
 
 FILES = {"table.md": "| seeds | mean | deviation |", "table.tsv": "\tseeds\tmean\tdeviation", "pairs.tsv": "better\tworse\tpairs\t",
          "differences.svg": intervals.STYLE[:40]}  # what they contain, and other files of these names do not

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files import printable
-from .plan import fail, meaning, number_text, read_file, read_lines, write_file
+from ..files import printable, write_file
+from .plan import fail, meaning, number_text, read_lines, read_text
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
 RECORD = "sweep.conf"  # the settings that hc_sweep gave it
@@ -37,7 +37,7 @@ class Table:
         self.shared = {name: printable(value) for name, value in sorted(plan.common().items()) if name not in FREE}
         self.columns = [*plan.vary, *plan.best, "seed", "val_loss", "note", "device"]
         if path.exists():
-            self.read(read_file(path).splitlines())
+            self.read(read_text(path).splitlines())
 
     def read(self, lines):
         columns, *rows = [(number, line) for number, line in enumerate(lines, 1) if not line.startswith("# ")] or [(1, "")]
@@ -258,7 +258,7 @@ class Sweep:
         folder = self.folder(run)
         if not any((folder / name).exists() for name in ("settings.conf", "metrics.jsonl")) and not any(folder.glob("ckpt-[0-9]*")):
             return None
-        if (folder / RECORD).is_file() and meanings(read_file(folder / RECORD)) == meanings(self.record(run)):
+        if (folder / RECORD).is_file() and meanings(read_text(folder / RECORD)) == meanings(self.record(run)):
             return None
         return f"{folder} has a run of other settings ({RECORD} there has them, if this program made it): remove it, or give another --out"
 
