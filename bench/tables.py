@@ -209,28 +209,12 @@ def variants():
     return found
 
 
-def count(name, streams):
-    """Of model M: thousands of parameters in hyper-connections, and their MFLOP and kB a token, forward and backward. The bytes are those
-    of the launches; the operations are those of the formulas: C (6 n R + 6 n^2 + 12 n) in a sublayer with R projections."""
-    facts = bench(*MODEL, "--as", "a6000", "--residual", name, "--n-streams", str(streams))
-    [module] = [row for row in facts["parts"] if row["part"] == "hyper-connections" and row["step"] == "micro_step"]
-    tokens = facts["tokens"] / facts["micro_steps"]
-    channels, sublayers = facts["n_embd"], 2 * facts["n_layer"]
-    row = channels * (1 if name == "hc" else streams)
-    projections = facts["auxiliary"] // sublayers // row - 1  # without the gain; the other parameters are fewer than a row
-    operations = sublayers * channels * (6 * streams * projections + 6 * streams ** 2 + 12 * streams)
-    return facts["auxiliary"] / 1e3, operations / 1e6, module["bytes"] / tokens / 1e3
-
-
 def costs():
-    counted = {name: {n: count(name, n) for n in takes if (name, n) not in SLOW} for name, takes in variants().items()}
-    text = ""
-    for place, (what, form) in enumerate((("Thousands of parameters in hyper-connections", "%.0f"),
-                                          ("MFLOP a token in them, forward and backward", "%.3g"),
-                                          ("Kilobytes a token that their kernels read and write, forward and backward", "%.0f"))):
-        rows = [[f"`{name}`"] + [form % of[n][place] if n in of else "" for n in STREAMS] for name, of in counted.items()]
-        text += f"\n{what}:\n\n" + table(["n ="] + [str(n) for n in STREAMS], rows, "---:")
-    return text
+    """Thousands of parameters in hyper-connections of model M."""
+    counted = {name: {n: bench(*MODEL, "--as", "a6000", "--residual", name, "--n-streams", str(n))["auxiliary"] for n in takes if (name, n) not in SLOW}
+               for name, takes in variants().items()}
+    rows = [[f"`{name}`"] + [f"{1e-3 * of[n]:.0f}" if n in of else "" for n in STREAMS] for name, of in counted.items()]
+    return "\nThousands of parameters in hyper-connections:\n\n" + table(["n ="] + [str(n) for n in STREAMS], rows, "---:")
 
 
 def exactness(runs):
@@ -282,12 +266,9 @@ SWEEPS = ("nanogpt", "modern", "fair")
 
 
 def sweep(name):
-    """hc_sweep's table with a column that describes each residual connection; below fair's, its picture."""
-    heads, rule, *rows = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in (ROOT / "out" / name / "table.md").read_text().splitlines()]
-    known = connections(BUILD)
-    lines = [[first.strip(), known[first.strip(" `")].summary, *others] for first, *others in rows]
-    text = table(["connection", "", *heads[1:]], lines, "---:", 2)
-    return text + "\n![Differences to rc and identity with their intervals](images/fair.svg)\n" * (name == "fair")
+    """hc_sweep's table; below fair's, its picture."""
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in (ROOT / "out" / name / "table.md").read_text().splitlines()]
+    return table(["connection", *heads[1:]], rows, "---:") + "\n![Differences to rc and identity with their intervals](images/fair.svg)\n" * (name == "fair")
 
 
 # ---- the settings of s2HC's text and code
