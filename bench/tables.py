@@ -111,7 +111,7 @@ def roofline():
     """A row per device and variant: 8 x 1024 tokens a micro-step in bf16, two micro-steps a step."""
     rows, modules = [], []
     for device in DEVICES:
-        for variant in ("rc", "mhc", "shc"):
+        for variant in ("rc", "shc"):
             facts = bench(*MODEL, "--as", device, "--residual", variant, "--batch-size", "8", "--gradient-accumulation-steps", "2")
             micro, optimizer = facts["micro_step"], facts["optimiser_step"]
             own = [row for row in facts["parts"] if row["step"] == "micro_step"]
@@ -134,7 +134,6 @@ def roofline():
 PRETRAINED = {
     "Qwen3-0.6B": {"n_embd": 1024, "n_layer": 28, "n_head": 16, "n_kv_head": 8, "head_dim": 128, "mlp_width": 3072, "vocab_size": 151936,
                    "qk_norm": "true"},
-    "SmolLM2-1.7B": {"n_embd": 2048, "n_layer": 24, "n_head": 32, "n_kv_head": 32, "head_dim": 64, "mlp_width": 8192, "vocab_size": 49152},
     "Qwen3-1.7B": {"n_embd": 2048, "n_layer": 28, "n_head": 16, "n_kv_head": 8, "head_dim": 128, "mlp_width": 6144, "vocab_size": 151936,
                    "qk_norm": "true"},
 }
