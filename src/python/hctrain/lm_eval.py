@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Sequence
 
-from lm_eval.api.model import LM  # type: ignore[import-not-found,unused-ignore]
-from lm_eval.api.registry import register_model  # type: ignore[import-not-found,unused-ignore]
+from lm_eval.api.model import LM  # type: ignore[import-not-found,import-untyped,unused-ignore]
+from lm_eval.api.registry import register_model  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 from . import programs, sample
 from .files import Error
@@ -78,6 +78,6 @@ class HctrainLM(LM):
 
 
 if __name__ == "__main__":
-    from lm_eval.__main__ import cli_evaluate  # type: ignore[import-not-found,unused-ignore]
+    from lm_eval.__main__ import cli_evaluate  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     cli_evaluate()
