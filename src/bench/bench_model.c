@@ -125,7 +125,7 @@ int bench_model_set_up(struct bench_model *bench) {
     struct optimizer_settings optimizer = train->optimizer;
     if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
                          &bench->choice) ||
-        type_choice_muon(bench->compute, bench->choice.type, bench->ranks, &optimizer) ||
+        type_choice_optimizer(bench->compute, bench->choice.type, bench->ranks, &optimizer) ||
         ranks_agree(bench->ranks, plan(bench, &optimizer)) ||
         data_parallel_create_model(&bench->gpt, bench->ranks)) {
         return -1;

@@ -41,12 +41,12 @@ static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer, bool wi
     for (size_t i = 0; i < most; i++) {
         const struct tensor_place place = {i % parameters->count, i / parameters->count};
         const struct parameter *parameter = &parameters->table[place.parameter];
-        const char *state = of_optimizer ? optimizer_state(gpt->options.optimizer, parameter, place.state) : "";
+        const char *state = of_optimizer ? optimizer_state(gpt->optimizer, parameter, place.state) : "";
         if (state && (!of_optimizer || without_gradient || !parameter->without_gradient)) {
             tensors.places[tensors.count] = place;
             tensors.infos[tensors.count] = weights_tensor(parameter);
             tensors.infos[tensors.count].type =
-                of_optimizer && gpt->options.moments == ELEMENT_BF16 ? TENSOR_BF16 : TENSOR_F32;
+                of_optimizer && gpt->options.optimizer.moments == ELEMENT_BF16 ? TENSOR_BF16 : TENSOR_F32;
             tensors.infos[tensors.count++].name =
                 of_optimizer ? memory_format("%s.%s", state, parameter->name) : memory_string(parameter->name);
         }
@@ -96,7 +96,7 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
         return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
                          : share->read(share, compute, parameters, place.state, in_arena, count, values);
     }
-    const uint64_t at = optimizer_state_offset(options->optimizer, parameters, place.state, in_arena);
+    const uint64_t at = optimizer_state_offset(tensors->gpt->optimizer, parameters, place.state, in_arena);
     return to_device ? buffer_write_floats(compute, states, at, values, count)
                      : buffer_read_floats(compute, states, at, values, count);
 }
@@ -116,7 +116,7 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 /* Whether the tensor is a state of a leaf that does not move: what it was before would move it. */
 static bool is_frozen(const struct arena_tensors *tensors, size_t tensor) {
     const struct gpt *gpt = tensors->gpt;
-    return tensors->of_optimizer && gpt->options.freeze_alpha_res &&
+    return tensors->of_optimizer && gpt->options.optimizer.freeze_alpha_res &&
            parameter_is_alpha_res(&gpt->parameters.table[tensors->places[tensor].parameter]);
 }
 

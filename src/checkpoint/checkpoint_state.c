@@ -193,7 +193,7 @@ static int read_steps(const json_t *json, int64_t iteration, struct gpt *gpt) {
             return error_set("optimizer_steps of '%s' is no number from 0 to %" PRId64, parameter->name,
                              gpt->resumed_steps);
         }
-        const bool stays = gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter);
+        const bool stays = gpt->options.optimizer.freeze_alpha_res && parameter_is_alpha_res(parameter);
         named += steps != NULL;
         parameter->steps = steps && !stays ? json_integer_value(steps) : gpt->resumed_steps;
     }

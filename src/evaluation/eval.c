@@ -165,7 +165,7 @@ static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
                                         .mode = GPT_INFERENCE,
                                         .vocabulary = vocabulary,
                                         .type = evaluation->choice.type,
-                                        .master = (enum element_type)settings->master};
+                                        .optimizer = {.master = settings->master}};
     return gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
                    memory_plan_check(&evaluation->gpt.plan, &evaluation->compute->device)
                ? -1

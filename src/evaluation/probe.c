@@ -272,17 +272,15 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct gpt gpt = {0};
     int status =
         config_file_read(settings->checkpoint, &config) || read_batches(settings->batch, settings->train, &batches);
-    const struct gpt_options options = {.batch = batches.shape.batch,
-                                        .sequence = batches.shape.sequence,
-                                        .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
-                                        .type = settings->dtype,
-                                        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
-                                        .muon_dtype = settings->optimizer.muon_dtype,
-                                        .freeze = settings->train ? settings->optimizer.freeze : NULL,
-                                        .moments = (enum element_type)settings->optimizer.moments,
-                                        .master = (enum element_type)settings->optimizer.master,
-                                        .freeze_alpha_res =
-                                            settings->train && settings->optimizer.freeze_alpha_res};
+    struct gpt_options options = {.batch = batches.shape.batch,
+                                  .sequence = batches.shape.sequence,
+                                  .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
+                                  .type = settings->dtype,
+                                  .optimizer = settings->optimizer};
+    if (!settings->train) { /* gradients are of all parameters */
+        options.optimizer.freeze = NULL;
+        options.optimizer.freeze_alpha_res = false;
+    }
     status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||
              checkpoint_load_weights(settings->checkpoint, &gpt) ||
              (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));

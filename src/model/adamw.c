@@ -1,7 +1,7 @@
-#include "src/model/adamw.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/random.h"
+#include "src/model/optimizer.h"
 #include <inttypes.h>
 
 /* ---- a step */
@@ -30,7 +30,7 @@ static double highest_rate(const struct parameters *parameters, const struct par
 static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
                       const struct optimizer_settings *settings) {
     return parameter->frozen ||
-           (settings->decay_all && gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter));
+           (settings->decay_all && gpt->options.optimizer.freeze_alpha_res && parameter_is_alpha_res(parameter));
 }
 
 int64_t adamw_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
@@ -126,8 +126,8 @@ static void step_parts(struct gpt *gpt, const struct optimizer_settings *setting
     }
 }
 
-void adamw(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-           struct optimizer_range range) {
+static void step_all(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                     struct optimizer_range range) {
     step_parts(gpt, settings, iteration, range, false);
 }
 
@@ -138,7 +138,7 @@ void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, in
 
 /* ---- options */
 
-void adamw_options(struct optimizer_settings *settings, struct option_table *table) {
+static void append_options(struct optimizer_settings *settings, struct option_table *table) {
     const struct option_spec rows[] = {
         HEADING("AdamW, of all parameters or of those that another optimizer leaves to it"),
         FLOAT("beta1", &settings->beta1, "0.9", 0, 0.999999, "decay of the first moment"),
@@ -160,3 +160,18 @@ void adamw_options(struct optimizer_settings *settings, struct option_table *tab
     };
     options_append(table, rows, COUNT(rows));
 }
+
+static int check(const struct optimizer_settings *settings) {
+    if (optimizer_check_following("embed_learning_rate", settings->embed_learning_rate, "learning_rate") ||
+        optimizer_check_following("head_learning_rate", settings->head_learning_rate, "learning_rate")) {
+        return -1;
+    }
+    return optimizer_check_following("scalar_learning_rate", settings->scalar_learning_rate, "learning_rate");
+}
+
+const struct optimizer optimizer_adamw = {.name = "adamw",
+                                          .updates = "all weights",
+                                          .states = {"exp_avg", "exp_avg_sq"},
+                                          .options = append_options,
+                                          .check = check,
+                                          .step = step_all};

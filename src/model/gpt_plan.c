@@ -5,7 +5,6 @@
 #include "runtime/system/sizes.h"
 #include "src/model/frozen.h"
 #include "src/model/gpt.h"
-#include "src/model/muon.h"
 #include "src/model/optimizer.h"
 #include "src/model/row_gradients.h"
 #include <inttypes.h>
@@ -55,7 +54,8 @@ static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements;
-    parameters->fp32_elements = gpt->options.master == ELEMENT_FP32 ? elements : parameters->lowp_only_from;
+    parameters->fp32_elements =
+        gpt->options.optimizer.master == ELEMENT_FP32 ? elements : parameters->lowp_only_from;
     struct buffer *weights = memory_plan_add(plan, "weights", parameters->fp32_elements, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.state_share; /* else nobody else wants them */
     parameters->weights = weights;
@@ -66,13 +66,14 @@ static void plan_parameters(struct gpt *gpt) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", parameters->gradients_end, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
-        const struct optimizer *optimizer = gpt->options.optimizer;
+        const struct optimizer *optimizer = gpt->optimizer;
         const struct state_share *share = gpt->options.state_share;
         for (size_t i = 0; i < OPTIMIZER_MOST_STATES && optimizer->states[i]; i++) {
             const uint64_t kept = share
                                       ? share->elements[i]
                                       : optimizer_state_offset(optimizer, parameters, i, parameters->gradients_end);
-            parameters->states[i] = memory_plan_add(plan, "optimizer states", kept, gpt->options.moments);
+            parameters->states[i] =
+                memory_plan_add(plan, "optimizer states", kept, (enum element_type)gpt->options.optimizer.moments);
         }
     }
 }
@@ -216,7 +217,8 @@ static void plan_copies(struct gpt *gpt) {
         a = size_larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
         b = size_larger(b, hidden);
     }
-    if (gpt->operations.shape.muon && gpt->operations.shape.muon_type != ELEMENT_FP32) {
+    if (is_training(gpt) &&
+        optimizer_matrix_type(&gpt->options.optimizer, gpt->compute, gpt->options.type) != ELEMENT_FP32) {
         a = size_larger(a, width * channels); /* matrices of the optimizer */
         c = size_larger(c, width * channels);
     }
@@ -260,15 +262,11 @@ static int check_options(const struct gpt *gpt) {
                          message_count(options->batch, "sequence").text,
                          message_count(options->sequence, "token").text, config->block_size);
     }
-    if (options->muon_dtype == MUON_BF16 && options->type != ELEMENT_BF16 && is_training(gpt) &&
-        gpt->options.optimizer->matrices) {
-        return error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32");
-    }
-    if (options->master == ELEMENT_BF16 && options->type != ELEMENT_BF16) {
+    if (options->optimizer.master == ELEMENT_BF16 && options->type != ELEMENT_BF16) {
         return error_set("master = bf16 needs dtype = bf16, not %s: give --dtype bf16, or --master fp32",
                          element_name(options->type));
     }
-    if (options->master == ELEMENT_BF16 && options->state_share) {
+    if (options->optimizer.master == ELEMENT_BF16 && options->state_share) {
         return error_set("master = bf16 and shard_optimizer cannot be together: ranks send each other new weights "
                          "in fp32");
     }
@@ -300,7 +298,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .fixed_top = config->stream_reduce == STREAM_REDUCE_READ,
         .read_delay = config->read_delay,
         .gainless = !config->hc_norm_gain,
-        .freeze_alpha_res = gpt->options.freeze_alpha_res,
+        .freeze_alpha_res = gpt->options.optimizer.freeze_alpha_res,
         .hc_eps = config->hc_eps,
         .hc_norm_eps = config->hc_norm_eps,
         .h_res_transposed = config->h_res_transposed,
@@ -309,11 +307,9 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .attn_scale = config->attn_scale,
         .activation = config->activation,
         .type = gpt->options.type,
-        .moments = gpt->options.moments,
-        .master = gpt->options.master,
+        .moments = (enum element_type)gpt->options.optimizer.moments,
+        .master = (enum element_type)gpt->options.optimizer.master,
         .forward_only = !is_training(gpt),
-        .muon = is_training(gpt) && gpt->options.optimizer->matrices,
-        .muon_type = muon_type(gpt),
         .residual = config->residual,
         .settings = config->settings,
     };
@@ -326,13 +322,15 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                         .options = *options,
                         .vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size),
                         .shape = {options->batch, options->sequence},
+                        .optimizer = optimizer_at((size_t)options->optimizer.optimizer),
                         .loss_scale = loss_scale_begin(options->type)};
-    gpt->options.optimizer = options->optimizer ? options->optimizer : optimizer_at(0);
-    if (check_options(gpt)) {
+    struct operation_shape shape = operation_shape(gpt);
+    if (check_options(gpt) ||
+        (is_training(gpt) && gpt->optimizer->describe && gpt->optimizer->describe(gpt, &shape))) {
         return -1;
     }
     parameters_create(config, &gpt->parameters);
-    if (is_training(gpt) && frozen_mark(&gpt->parameters, options->freeze)) {
+    if (is_training(gpt) && frozen_mark(&gpt->parameters, options->optimizer.freeze)) {
         return -1;
     }
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
@@ -340,7 +338,6 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
         gpt->shape = (struct token_shape){1, tokens};
     }
     gpt->frame = frame_of(config);
-    const struct operation_shape shape = operation_shape(gpt);
     operations_describe(compute, &shape, &gpt->operations);
     gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
     gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
@@ -352,8 +349,8 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_head(gpt);
     row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
     plan_scratch(gpt);
-    if (is_training(gpt) && gpt->options.optimizer->plan) {
-        gpt->options.optimizer->plan(gpt);
+    if (is_training(gpt) && gpt->optimizer->plan) {
+        gpt->optimizer->plan(gpt);
     }
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->operations));
     plan_copies(gpt);
@@ -385,6 +382,7 @@ void gpt_release(struct gpt *gpt) {
     memory_plan_release(&gpt->plan, gpt->compute);
     parameters_release(&gpt->parameters);
     free(gpt->frame_state);
+    free(gpt->scratch.of_optimizer);
     free(gpt->sublayers);
     free(gpt->token_counts);
     memset(gpt, 0, sizeof *gpt);

@@ -8,8 +8,8 @@
 #include "src/model/loss_scale.h"
 #include "src/model/memory_plan.h"
 #include "src/model/model_config.h"
+#include "src/model/optimizer_settings.h"
 #include "src/model/parameters.h"
-#include "src/operations/muon.h"
 #include "src/operations/operations.h"
 
 enum gpt_mode {
@@ -37,20 +37,16 @@ struct gpt_options {
     int64_t batch;    /* most sequences of full length in a pass */
     int64_t sequence; /* most tokens in a sequence; <= block_size */
     enum gpt_mode mode;
-    int64_t vocabulary;                    /* the softmax is over the first so many tokens; 0: over all */
-    enum element_type type;                /* of activations and of weights_lowp */
-    const struct optimizer *optimizer;     /* of training; NULL: the first of the table */
+    int64_t vocabulary;     /* the softmax is over the first so many tokens; 0: over all */
+    enum element_type type; /* of activations and of weights_lowp */
+    /* Which optimizer, with which states, and what it leaves as it is; without training only `master` counts.
+     * gpt_plan alone reads `freeze`. */
+    struct optimizer_settings optimizer;
     const struct state_share *state_share; /* NULL: this rank keeps all of them */
     size_t row_gradients; /* most rows of token gradients that are kept apart, see row_gradients.h; 0: none */
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the
      * ranks divide the states. */
     bool shareable;
-    const char *freeze;    /* the pattern of parameters that training leaves as they are, see frozen.h; or NULL */
-    bool freeze_alpha_res; /* training leaves alpha_res of hyper-connections as they are: see optimizer.h */
-    int muon_dtype;        /* enum muon_dtype, of an optimizer that iterates on matrices */
-    enum element_type moments; /* type of the optimizer's states: ELEMENT_FP32 or ELEMENT_BF16 */
-    enum element_type master;  /* type in which weights are kept; ELEMENT_BF16: of lowp_only parameters there is no
-                                  fp32, which needs bf16 for `type` as well */
     /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
     bool recompute;
 };
@@ -93,7 +89,7 @@ struct gpt_scratch {
     const struct buffer *rms_scale;        /* [N, norm_groups] */
     const struct buffer *d_embedding;      /* [N, C] */
     const struct buffer *embedding_scales; /* [N] with embed_norm, from the forward to the backward pass */
-    struct muon_scratch muon;              /* of the optimizer Muon */
+    void *of_optimizer;                    /* the optimizer's own */
 };
 
 /* What a pass does with the cache of keys and values, which exists in generation only. */
@@ -135,6 +131,7 @@ struct gpt {
     struct memory_plan plan;
     struct parameters parameters; /* the plan owns its buffers */
     struct operations operations;
+    const struct optimizer *optimizer;
     const struct frame *frame;
     void *frame_state;          /* the frame's own: see frame.h */
     struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last has the output streams only, and no branch */

@@ -1,11 +1,11 @@
-#include "src/model/muon.h"
+#include "src/operations/muon.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
-#include "src/model/adamw.h"
+#include "src/model/optimizer.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define USUAL_COEFFICIENTS "3.4445, -4.7750, 2.0315" /* singular values come to 0.68 .. 1.13 */
 #define LARGEST_ITERATED   4.0
 
-void muon_options(struct optimizer_settings *settings, struct option_table *table) {
+static void append_options(struct optimizer_settings *settings, struct option_table *table) {
     const struct option_spec rows[] = {
         HEADING("Muon, of the matrices inside the model; AdamW takes the other parameters"),
         FLOAT("muon_learning_rate", &settings->muon_learning_rate, "-1", -1, 10,
@@ -62,10 +62,12 @@ static double iterated(double value, const float coefficients[3], int64_t steps)
     return value;
 }
 
-int muon_check(const struct optimizer_settings *settings) {
+static int check(const struct optimizer_settings *settings) {
     enum { VALUES = 1000 };
     float coefficients[3];
-    if (read_coefficients(settings->muon_coefficients, coefficients)) {
+    if (optimizer_check_following("muon_learning_rate", settings->muon_learning_rate, "learning_rate") ||
+        optimizer_check_following("muon_weight_decay", settings->muon_weight_decay, "weight_decay") ||
+        read_coefficients(settings->muon_coefficients, coefficients)) {
         return -1;
     }
     for (int i = 1; i <= VALUES; i++) {
@@ -79,14 +81,36 @@ int muon_check(const struct optimizer_settings *settings) {
     return 0;
 }
 
-bool muon_prefers_bf16(const struct compute *compute, enum element_type type) {
-    return type == ELEMENT_BF16 && gemm_uses_matrix_cores(compute);
+/* ---- matrices */
+
+static double cost(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns) {
+    const enum element_type type = settings->muon_dtype == MUON_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
+    return newton_schulz_flops(type, rows, columns, settings->muon_steps);
 }
 
-enum element_type muon_type(const struct gpt *gpt) {
-    const int asked = gpt->options.muon_dtype;
-    const bool bf16 = asked == MUON_AUTO ? muon_prefers_bf16(gpt->compute, gpt->options.type) : asked == MUON_BF16;
+static enum element_type type_of(const struct optimizer_settings *settings, const struct compute *compute,
+                                 enum element_type activations) {
+    const bool bf16 = settings->muon_dtype == MUON_AUTO
+                          ? activations == ELEMENT_BF16 && gemm_uses_matrix_cores(compute)
+                          : settings->muon_dtype == MUON_BF16;
     return bf16 ? ELEMENT_BF16 : ELEMENT_FP32;
+}
+
+static void set_type(struct optimizer_settings *settings, enum element_type type) {
+    settings->muon_dtype = type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32;
+}
+
+const struct optimizer_matrices muon_matrices = {.state = "momentum_buffer",
+                                                 .cost = cost,
+                                                 .type = type_of,
+                                                 .set_type = set_type};
+
+static int describe(const struct gpt *gpt, struct operation_shape *shape) {
+    shape->muon = true;
+    shape->muon_type = type_of(&gpt->options.optimizer, gpt->compute, gpt->options.type);
+    return shape->muon_type == ELEMENT_BF16 && gpt->options.type != ELEMENT_BF16
+               ? error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32")
+               : 0;
 }
 
 /* ---- memory */
@@ -95,10 +119,10 @@ enum element_type muon_type(const struct gpt *gpt) {
  * work, and scratch that stays in caches. */
 enum { BATCH_ELEMENTS = 1 << 18 };
 
-void muon_plan(struct gpt *gpt) {
+static void plan(struct gpt *gpt) {
     const char *const group = "Muon's matrices";
     const enum element_type type = gpt->operations.shape.muon_type;
-    struct muon_scratch *scratch = &gpt->scratch.muon;
+    struct muon_scratch *scratch = gpt->scratch.of_optimizer = memory_zeroed(1, sizeof *scratch);
     uint64_t all = 0, elements = 1, squares = 1; /* of all, and of the largest that a step updates */
     for (size_t i = 0; i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
@@ -127,11 +151,6 @@ void muon_plan(struct gpt *gpt) {
 }
 
 /* ---- a step */
-
-double muon_cost(const struct optimizer_settings *settings, uint64_t rows, uint64_t columns) {
-    const enum element_type type = settings->muon_dtype == MUON_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
-    return newton_schulz_flops(type, rows, columns, settings->muon_steps);
-}
 
 static double scale_of(int rule, double rows, double columns) {
     return rule == MUON_ORIGINAL ? sqrt(fmax(1.0, rows / columns)) : 0.2 * sqrt(fmax(rows, columns));
@@ -172,7 +191,7 @@ static struct muon_step make_step(const struct gpt *gpt, const struct optimizer_
 
 static void step_batch(struct gpt *gpt, struct muon_step *step, const struct muon_batch *batch) {
     struct operations *operations = &gpt->operations;
-    const struct muon_scratch *scratch = &gpt->scratch.muon;
+    const struct muon_scratch *scratch = gpt->scratch.of_optimizer;
     step->settings.scale = (float)scale_of(step->rule, (double)batch->rows, (double)batch->columns);
     muon_begin(operations, &step->arenas, batch, &step->settings, scratch, gpt->gradient_norm);
     if (step->moves) {
@@ -221,8 +240,8 @@ static size_t batch_capacity(const struct matrix_ref *matrix) {
     return elements % 64 || most < 1 ? 1 : most;
 }
 
-void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-          struct optimizer_range range) {
+static void step_matrices(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                          struct optimizer_range range) {
     const struct parameters *parameters = &gpt->parameters;
     struct muon_step step = make_step(gpt, settings, iteration);
     size_t count;
@@ -240,3 +259,19 @@ void muon(struct gpt *gpt, const struct optimizer_settings *settings, int64_t it
     }
     free(matrices);
 }
+
+static const struct optimizer_matrices matrices = {.state = "momentum_buffer",
+                                                   .cost = cost,
+                                                   .type = type_of,
+                                                   .set_type = set_type};
+
+const struct optimizer optimizer_muon = {.name = "muon",
+                                         .updates = "matrices inside the model, with adamw for the others",
+                                         .states = {"exp_avg", "exp_avg_sq"},
+                                         .options = append_options,
+                                         .check = check,
+                                         .describe = describe,
+                                         .plan = plan,
+                                         .step = step_matrices,
+                                         .matrices = &matrices,
+                                         .others = &optimizer_adamw};

@@ -2,34 +2,37 @@
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
-#include "src/model/adamw.h"
-#include "src/model/muon.h"
 #include <string.h>
 
 /* ---- the table */
 
-static const struct optimizer optimizers[] = {
-    {.name = "adamw", .states = {"exp_avg", "exp_avg_sq"}, .options = adamw_options, .step = adamw},
-    {.name = "muon",
-     .states = {"exp_avg", "exp_avg_sq"},
-     .options = muon_options,
-     .check = muon_check,
-     .step = muon,
-     .matrices = &(const struct optimizer_matrices){"momentum_buffer", muon_cost},
-     .others = &optimizers[0],
-     .plan = muon_plan},
-};
+static const struct optimizer *const optimizers[] = {&optimizer_adamw, &optimizer_muon};
 
 const struct optimizer *optimizer_at(size_t number) {
-    return number < COUNT(optimizers) ? &optimizers[number] : NULL;
+    return number < COUNT(optimizers) ? optimizers[number] : NULL;
 }
 
 const char *optimizer_names(void) {
     static char names[256];
     for (size_t i = 0, used = 0; i < COUNT(optimizers); i++) {
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "|" : "", optimizers[i].name);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "|" : "", optimizers[i]->name);
     }
     return names;
+}
+
+const char *optimizer_help(void) {
+    static char text[512];
+    for (size_t i = 0, used = 0; i < COUNT(optimizers); i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: of %s", i ? "; " : "", optimizers[i]->name,
+                                 optimizers[i]->updates);
+    }
+    return text;
+}
+
+enum element_type optimizer_matrix_type(const struct optimizer_settings *settings, const struct compute *compute,
+                                        enum element_type activations) {
+    const struct optimizer_matrices *matrices = optimizer_at((size_t)settings->optimizer)->matrices;
+    return matrices ? matrices->type(settings, compute, activations) : ELEMENT_FP32;
 }
 
 const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state) {
@@ -46,7 +49,8 @@ uint64_t optimizer_state_offset(const struct optimizer *optimizer, const struct 
 }
 
 int64_t optimizer_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
-    if (parameter->without_gradient || (gpt->options.freeze_alpha_res && parameter_is_alpha_res(parameter))) {
+    if (parameter->without_gradient ||
+        (gpt->options.optimizer.freeze_alpha_res && parameter_is_alpha_res(parameter))) {
         return 0;
     }
     return parameter->frozen ? parameter->steps : adamw_steps(gpt, parameter, iteration);
@@ -68,24 +72,22 @@ bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
     return found;
 }
 
+int optimizer_check_following(const char *name, double value, const char *follows) {
+    if (value < 0.0 && !(value == -1.0)) {
+        return error_set("%s = %g is negative: give 0 or more, or -1 for %s", name, value, follows);
+    }
+    return 0;
+}
+
 int optimizer_check(const struct optimizer_settings *settings) {
-    const struct {
-        const char *name, *follows;
-        double value;
-    } all[] = {{"embed_learning_rate", "learning_rate", settings->embed_learning_rate},
-               {"head_learning_rate", "learning_rate", settings->head_learning_rate},
-               {"scalar_learning_rate", "learning_rate", settings->scalar_learning_rate},
-               {"muon_learning_rate", "learning_rate", settings->muon_learning_rate},
-               {"new_learning_rate", "the rate of other parameters", settings->new_learning_rate},
-               {"muon_weight_decay", "weight_decay", settings->muon_weight_decay}};
     const struct optimizer *optimizer = optimizer_at((size_t)settings->optimizer);
-    for (size_t i = 0; i < COUNT(all); i++) {
-        if (all[i].value < 0.0 && !(all[i].value == -1.0)) {
-            return error_set("%s = %g is negative: give 0 or more, or -1 for %s", all[i].name, all[i].value,
-                             all[i].follows);
+    for (; optimizer; optimizer = optimizer->others) {
+        if (optimizer->check && optimizer->check(settings)) {
+            return -1;
         }
     }
-    return optimizer->check ? optimizer->check(settings) : 0;
+    return optimizer_check_following("new_learning_rate", settings->new_learning_rate,
+                                     "the rate of other parameters");
 }
 
 /* ---- a step */
@@ -93,7 +95,7 @@ int optimizer_check(const struct optimizer_settings *settings) {
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                       struct optimizer_range range) {
     compute_set_module(gpt->compute, "optimizer");
-    gpt->options.optimizer->step(gpt, settings, iteration, range);
+    gpt->optimizer->step(gpt, settings, iteration, range);
 }
 
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {

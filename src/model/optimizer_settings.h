@@ -17,7 +17,9 @@ struct optimizer_settings {
     double weight_decay;
     double grad_clip; /* largest global norm; 0: no clipping */
     int moments;      /* enum element_type of the states: ELEMENT_FP32, or ELEMENT_BF16, rounded stochastically */
-    int master;       /* the same of embeddings and Linear layers' weights */
+    /* The type in which embeddings and the weights of Linear layers (parameter.lowp_only) are kept. ELEMENT_BF16:
+     * there is no fp32 of them, which needs activations in bf16 as well. */
+    int master;
     /* AdamW */
     double beta1, beta2;
     double adam_eps;

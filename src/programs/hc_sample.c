@@ -143,7 +143,7 @@ static int open_model(struct session *session) {
                                         .sequence = sequence_of(session),
                                         .mode = GPT_GENERATION,
                                         .type = choice.type,
-                                        .master = (enum element_type)settings->master};
+                                        .optimizer = {.master = settings->master}};
     return gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt) ||
                    (!settings->compile_only && checkpoint_load_weights(settings->checkpoint, &session->gpt))
                ? -1

@@ -59,8 +59,7 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
                                 struct option_table *table) {
     const struct option_spec shared[] = {
         HEADING("Optimizer"),
-        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(),
-               "adamw: of all weights; muon: of matrices inside the model, with adamw for the others"),
+        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), optimizer_help()),
         FLOAT("learning_rate", &settings->learning_rate, "6e-4", 0, 10, "highest learning rate, after warm-up"),
         FLOAT_FOLLOWING("a tenth of learning_rate", "min_lr", &settings->min_lr, "6e-5", 0, 10,
                         "learning rate at lr_decay_iters and after, not above learning_rate"),
@@ -82,10 +81,10 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         TEXT("freeze", &settings->freeze, "",
              "parameters whose names this regular expression (PCRE2) matches somewhere, such as 'wte|ln_', "
              "keep their values: they are not in the gradient norm, and have no weight decay"),
-        CHOICE(
-            "moments", &settings->moments, "fp32", KEPT_TYPE_WORDS,
-            "type in which AdamW's moments and Muon's momentum are kept. bf16: half the bytes, rounded up or down "
-            "at random so that the mean is right"),
+        CHOICE("moments", &settings->moments, "fp32", KEPT_TYPE_WORDS,
+               "type in which the optimizer's states, moments or momentum, are kept. bf16: half the bytes, rounded "
+               "up or down "
+               "at random so that the mean is right"),
         CHOICE(
             "master", &settings->master, "fp32", KEPT_TYPE_WORDS,
             "type in which embeddings and the weights of Linear layers are kept between steps. bf16, with --dtype "

@@ -4,7 +4,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
-#include "src/model/muon.h"
 #include "src/model/optimizer.h"
 #include <stdlib.h>
 #include <string.h>
@@ -175,18 +174,18 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
     return ranks->count > 1 ? exchange(ranks, *compute, true, choice) : 0;
 }
 
-int type_choice_muon(struct compute *compute, enum element_type type, struct ranks *ranks,
-                     struct optimizer_settings *optimizer) {
-    double others = muon_prefers_bf16(compute, type) ? 0.0 : 1.0; /* ranks that prefer fp32 */
-    if (!optimizer_at((size_t)optimizer->optimizer)->matrices) {
+int type_choice_optimizer(struct compute *compute, enum element_type type, struct ranks *ranks,
+                          struct optimizer_settings *optimizer) {
+    const struct optimizer_matrices *matrices = optimizer_at((size_t)optimizer->optimizer)->matrices;
+    if (!matrices) {
         return 0;
     }
-    if (optimizer->muon_dtype == MUON_AUTO) {
-        if (ranks_sum(ranks, &others, 1)) {
-            return -1;
-        }
-        optimizer->muon_dtype = others > 0.0 ? MUON_FP32 : MUON_BF16;
+    const enum element_type own = matrices->type(optimizer, compute, type);
+    double in_fp32 = own == ELEMENT_FP32 ? 1.0 : 0.0;
+    if (ranks_sum(ranks, &in_fp32, 1)) {
+        return -1;
     }
+    matrices->set_type(optimizer, in_fp32 > 0.0 ? ELEMENT_FP32 : own);
     return ranks_agree(ranks, settings_verify_symmetric(compute, type));
 }
 

@@ -20,10 +20,10 @@ struct type_choice {
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 
-/* If the optimizer is Muon, decides what muon_dtype = auto stands for: bf16 if every rank prefers that with
- * activations of this type; and verifies the products that it makes. Collective. */
-int type_choice_muon(struct compute *compute, enum element_type type, struct ranks *ranks,
-                     struct optimizer_settings *optimizer);
+/* If the optimizer multiplies matrices, sets the type in which it does (fp32 if one rank needs that), where
+ * activations are of type `type`, and verifies these products. Collective. */
+int type_choice_optimizer(struct compute *compute, enum element_type type, struct ranks *ranks,
+                          struct optimizer_settings *optimizer);
 
 /* For rank 0: prints "dtype    bf16: ..." to `lines` unless the type was given, or `lines` is NULL; the warning to
  * stderr. */

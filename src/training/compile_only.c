@@ -51,7 +51,7 @@ static int open_device(struct compilation *job) {
         return -1;
     }
     settings->dtype = (int)choice.type;
-    return type_choice_muon(job->compute, choice.type, job->ranks, &settings->optimizer);
+    return type_choice_optimizer(job->compute, choice.type, job->ranks, &settings->optimizer);
 }
 
 static int create_model(struct compilation *job) {

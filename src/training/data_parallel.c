@@ -128,15 +128,10 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .sequence = config->block_size,
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
-        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
+        .optimizer = settings->optimizer,
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
         .row_gradients = rows,
         .shareable = ranks->node.count > 1,
-        .muon_dtype = settings->optimizer.muon_dtype,
-        .freeze = settings->optimizer.freeze,
-        .moments = (enum element_type)settings->optimizer.moments,
-        .master = (enum element_type)settings->optimizer.master,
-        .freeze_alpha_res = settings->optimizer.freeze_alpha_res,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };
     if (gpt_plan(compute, config, &options, gpt)) {

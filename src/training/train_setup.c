@@ -129,13 +129,15 @@ static void print_model(const struct trainer *trainer) {
     if (trainer->gpt.options.type != ELEMENT_FP32) {
         PRINT(trainer, "         activations in %s, master weights in %s\n",
               element_name(trainer->gpt.options.type),
-              trainer->gpt.options.master == ELEMENT_FP32 ? "fp32" : "bf16, small ones in fp32");
+              trainer->gpt.options.optimizer.master == ELEMENT_FP32 ? "fp32" : "bf16, small ones in fp32");
     }
-    if (trainer->gpt.options.moments != ELEMENT_FP32) {
-        PRINT(trainer, "         optimizer's states in %s\n", element_name(trainer->gpt.options.moments));
+    const struct optimizer_settings *optimizer = &trainer->gpt.options.optimizer;
+    if (optimizer->moments != ELEMENT_FP32) {
+        PRINT(trainer, "         optimizer's states in %s\n", element_name((enum element_type)optimizer->moments));
     }
-    if (trainer->gpt.options.optimizer->matrices) {
-        PRINT(trainer, "         Muon's iterations in %s\n", element_name(trainer->gpt.operations.shape.muon_type));
+    if (trainer->gpt.optimizer->matrices) {
+        PRINT(trainer, "         optimizer's matrices in %s\n",
+              element_name(optimizer_matrix_type(optimizer, trainer->compute, trainer->gpt.options.type)));
     }
     PRINT(trainer, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
     memory_plan_print(&trainer->gpt.plan, trainer->console);
@@ -158,8 +160,8 @@ static void print_ranks(const struct trainer *trainer) {
     }
 }
 
-/* From here on the settings have the types of activations and of Muon's iterations that were chosen: a resumed run
- * goes on with these. Collective. */
+/* From here on the settings have the types of activations and of the optimizer's matrices that were chosen: a
+ * resumed run goes on with these. Collective. */
 static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
@@ -181,7 +183,7 @@ static int open_device(struct trainer *trainer) {
         return -1;
     }
     settings->dtype = (int)choice.type;
-    if (type_choice_muon(trainer->compute, choice.type, trainer->ranks, &settings->optimizer)) {
+    if (type_choice_optimizer(trainer->compute, choice.type, trainer->ranks, &settings->optimizer)) {
         return -1;
     }
     if (trainer_is_first(trainer)) {

@@ -32,8 +32,7 @@ static void create(struct small_model *model, const char *freeze) {
     const struct gpt_options options = {.batch = 1,
                                         .sequence = config.block_size,
                                         .mode = GPT_TRAINING,
-                                        .optimizer = optimizer_at(0),
-                                        .freeze = freeze};
+                                        .optimizer = {.freeze = (char *)(uintptr_t)freeze}};
     small_model_create_planned(model, compute, &config, &options);
 }
 
@@ -174,10 +173,10 @@ static void create_stage(struct small_model *model, const struct stage *stage, s
     const struct gpt_options options = {.batch = 1,
                                         .sequence = config.block_size,
                                         .mode = GPT_TRAINING,
-                                        .optimizer = optimizer_at(optimizer),
-                                        .freeze = stage->freeze,
-                                        .freeze_alpha_res = stage->freeze_alpha_res,
-                                        .moments = moments};
+                                        .optimizer = {.optimizer = (int)optimizer,
+                                                      .freeze = (char *)(uintptr_t)stage->freeze,
+                                                      .freeze_alpha_res = stage->freeze_alpha_res,
+                                                      .moments = moments}};
     small_model_create_planned(model, compute, &config, &options);
 }
 
@@ -210,7 +209,7 @@ static const struct optimizer_settings constant_rate = {.learning_rate = 1e-3,
 static void step_at(struct small_model *model, const float *gradients, uint64_t cut) {
     struct gpt *gpt = &model->gpt;
     const uint64_t elements = gpt->parameters.elements;
-    const uint64_t second = optimizer_state_offset(gpt->options.optimizer, &gpt->parameters, 1, cut);
+    const uint64_t second = optimizer_state_offset(gpt->optimizer, &gpt->parameters, 1, cut);
     const float norm = 1.0f;
     require(buffer_write_floats(compute, gpt->parameters.gradients, 0, gradients, elements));
     require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));

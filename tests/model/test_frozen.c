@@ -1,6 +1,7 @@
 /* Training with parameters that stay as they are, and with a rate of its own for what a connection adds. */
 #include "runtime/system/error.h"
 #include "src/model/frozen.h"
+#include "src/operations/muon.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -35,8 +36,7 @@ static void create(struct small_model *model, const struct model_config *config,
     const struct gpt_options options = {.batch = BATCH,
                                         .sequence = config->block_size,
                                         .mode = GPT_TRAINING,
-                                        .optimizer = optimizer_at((size_t)optimizer),
-                                        .freeze = pattern,
+                                        .optimizer = {.optimizer = optimizer, .freeze = (char *)(uintptr_t)pattern},
                                         .recompute = recompute};
     small_model_create_planned(model, compute, config, &options);
     small_model_randomise(model, 3);
@@ -152,10 +152,10 @@ UNIT_TEST(frozen_weights_of_bf16_stay_too) {
                                             .sequence = config.block_size,
                                             .mode = GPT_TRAINING,
                                             .type = ELEMENT_BF16,
-                                            .optimizer = optimizer_at((size_t)optimizer),
-                                            .freeze = pattern,
-                                            .moments = ELEMENT_BF16,
-                                            .master = ELEMENT_BF16};
+                                            .optimizer = {.optimizer = optimizer,
+                                                          .freeze = (char *)(uintptr_t)pattern,
+                                                          .moments = ELEMENT_BF16,
+                                                          .master = ELEMENT_BF16}};
         struct small_model model;
         small_model_create_planned(&model, compute, &config, &options);
         small_model_randomise(&model, 3);
@@ -247,7 +247,7 @@ UNIT_TEST(muon_has_scratch_for_what_it_updates) {
         const struct model_config config = config_of("mhc");
         struct small_model model;
         create(&model, &config, patterns[i], 1, false);
-        bytes[i] = model.gpt.scratch.muon.x[0]->bytes;
+        bytes[i] = ((const struct muon_scratch *)model.gpt.scratch.of_optimizer)->x[0]->bytes;
         small_model_release(&model);
     }
     assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);

@@ -3,7 +3,7 @@
  * Weights: passes and steps as with fp32 weights of the same values, rounded by this rule. */
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
-#include "src/model/adamw.h"
+#include "src/model/optimizer.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <float.h>
@@ -18,8 +18,7 @@ static void create(struct small_model *model, size_t optimizer) {
     const struct gpt_options options = {.batch = 3,
                                         .sequence = config.block_size,
                                         .mode = GPT_TRAINING,
-                                        .optimizer = optimizer_at(optimizer),
-                                        .moments = ELEMENT_BF16};
+                                        .optimizer = {.optimizer = (int)optimizer, .moments = ELEMENT_BF16}};
     small_model_create_planned(model, compute, &config, &options);
 }
 
@@ -228,11 +227,11 @@ static void create_pair(struct pair *pair, const struct model_config *config, si
                                   .sequence = config->block_size,
                                   .mode = GPT_TRAINING,
                                   .type = ELEMENT_BF16,
-                                  .optimizer = optimizer_at(optimizer),
-                                  .muon_dtype = MUON_FP32,
-                                  .moments = moments};
+                                  .optimizer = {.optimizer = (int)optimizer,
+                                                .muon_dtype = MUON_FP32,
+                                                .moments = moments}};
     small_model_create_planned(&pair->wide, compute, config, &options);
-    options.master = ELEMENT_BF16;
+    options.optimizer.master = ELEMENT_BF16;
     small_model_create_planned(&pair->narrow, compute, config, &options);
     small_model_randomise(&pair->narrow, 5);
     const struct parameters *parameters = &pair->narrow.gpt.parameters;
@@ -373,7 +372,7 @@ UNIT_TEST(other_types_are_refused) {
                                             .sequence = 8,
                                             .mode = GPT_TRAINING,
                                             .type = (enum element_type)type,
-                                            .master = ELEMENT_BF16};
+                                            .optimizer = {.master = ELEMENT_BF16}};
         struct gpt gpt;
         assert_int_equal(gpt_plan(compute, &config, &options, &gpt) == 0, type == ELEMENT_BF16);
         assert_true(type == ELEMENT_BF16 || strstr(error_text(), "master = bf16 needs dtype = bf16"));

@@ -366,10 +366,10 @@ UNIT_TEST(test_kept_types) {
     for (size_t i = 0; optimizer_at(i); i++) {
         train_planned(NULL, "portable", modern_config_of("shc"),
                       (struct gpt_options){.type = ELEMENT_BF16,
-                                           .optimizer = optimizer_at(i),
-                                           .freeze = frozen[i % COUNT(frozen)],
-                                           .moments = ELEMENT_BF16,
-                                           .master = ELEMENT_BF16});
+                                           .optimizer = {.optimizer = (int)i,
+                                                         .freeze = (char *)(uintptr_t)frozen[i % COUNT(frozen)],
+                                                         .moments = ELEMENT_BF16,
+                                                         .master = ELEMENT_BF16}});
     }
     assert_true(has_run("muon_update") && has_run("embedding_norm_backward"));
 }

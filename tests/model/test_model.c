@@ -561,7 +561,7 @@ static float *gradients_of(size_t i, bool frozen, struct small_model *model, flo
     const struct gpt_options options = {.batch = 3,
                                         .sequence = config.block_size,
                                         .mode = GPT_TRAINING,
-                                        .freeze_alpha_res = frozen};
+                                        .optimizer = {.freeze_alpha_res = frozen}};
     small_model_create_planned(model, compute, &config, &options);
     small_model_randomise(model, 2);
     small_model_backward(model, (struct gpt_pass){.dropout = false});

@@ -26,9 +26,9 @@ static void create(struct small_model *model, enum element_type type, bool freez
                                         .sequence = config.block_size,
                                         .mode = GPT_TRAINING,
                                         .type = type,
-                                        .optimizer = muon_optimizer(),
-                                        .freeze_alpha_res = freeze_alpha_res,
-                                        .muon_dtype = type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32};
+                                        .optimizer = {.optimizer = 1,
+                                                      .freeze_alpha_res = freeze_alpha_res,
+                                                      .muon_dtype = type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32}};
     small_model_create_planned(model, compute, &config, &options);
     small_model_randomise(model, 5);
 }

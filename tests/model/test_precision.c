@@ -150,8 +150,9 @@ static size_t check_plan(const struct gpt_options *options) {
     small_model_train(&model, 1, 1e-3);
     const size_t bytes = compute->allocated_bytes - before, planned = model.gpt.plan.total_bytes;
     print_message("  %s, moments %s, master %s, recompute %d, optimizer %s: %zu of %zu bytes\n",
-                  element_name(options->type), element_name(options->moments), element_name(options->master),
-                  options->recompute, options->optimizer->name, bytes, planned);
+                  element_name(options->type), element_name((enum element_type)options->optimizer.moments),
+                  element_name((enum element_type)options->optimizer.master), options->recompute,
+                  model.gpt.optimizer->name, bytes, planned);
     assert_true(bytes <= planned && bytes >= planned / 10 * 9);
     assert_true(bytes == planned || options->type != ELEMENT_FP32);
     small_model_release(&model);
@@ -165,15 +166,15 @@ UNIT_TEST(plan_knows_all_memory) {
                                             .sequence = 8,
                                             .mode = GPT_TRAINING,
                                             .type = (enum element_type)(i / 8),
-                                            .moments = i & 4 ? ELEMENT_BF16 : ELEMENT_FP32,
-                                            .optimizer = optimizer_at(i & 2 ? 1 : 0),
+                                            .optimizer = {.optimizer = i & 2 ? 1 : 0,
+                                                          .moments = i & 4 ? ELEMENT_BF16 : ELEMENT_FP32},
                                             .recompute = i & 1};
         bytes[i] = check_plan(&options);
         assert_true(!(i & 4) || bytes[i] < bytes[i - 4]);
         assert_true(!(i & 1) || bytes[i] < bytes[i - 1]);
         if (options.type == ELEMENT_BF16) {
             struct gpt_options narrow = options;
-            narrow.master = ELEMENT_BF16;
+            narrow.optimizer.master = ELEMENT_BF16;
             assert_true(check_plan(&narrow) < bytes[i]);
         }
     }

@@ -29,7 +29,7 @@ static void make_checkpoint(const char *name, int64_t vocabulary, const char *to
     config.vocab_size = vocabulary;
     snprintf(config.tokenizer, sizeof config.tokenizer, "%s", tokenizer);
     const struct gpt_options options = {
-        .batch = 1, .sequence = 16, .mode = GPT_TRAINING, .type = type, .master = type};
+        .batch = 1, .sequence = 16, .mode = GPT_TRAINING, .type = type, .optimizer = {.master = (int)type}};
     small_model_create_planned(&model, compute, &config, &options);
     small_model_randomise(&model, 3);
     small_model_require(

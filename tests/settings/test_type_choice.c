@@ -178,7 +178,7 @@ static struct compute *open_gemm(const char *gemm) {
 /* What muon_dtype becomes that was `asked`, with this optimizer of the table. */
 static int muon_dtype(struct compute *compute, enum element_type type, int asked, int optimizer) {
     struct optimizer_settings settings = {.optimizer = optimizer, .muon_dtype = asked};
-    require(type_choice_muon(compute, type, &alone, &settings));
+    require(type_choice_optimizer(compute, type, &alone, &settings));
     return settings.muon_dtype;
 }
 

@@ -49,7 +49,8 @@ RUN_TEST(another_optimizer_is_refused) {
     assert_done(RESUME("by-muon-parted", "--max-iters", "6"));
     assert_same_run("by-muon-parted", "by-muon", "ckpt-6");
     /* options of another optimizer do nothing */
-    assert_done(TRAIN("by-adamw", "--muon-steps", "2", "--muon-coefficients", "9, 0, 0", "--max-iters", "1"));
+    assert_done(TRAIN("by-adamw", "--muon-steps", "2", "--muon-learning-rate", "-0.5", "--muon-coefficients",
+                      "9, 0, 0", "--max-iters", "1"));
     assert_failed(TRAIN("by-less", "--optimizer", "muon", "--muon-learning-rate", "-0.02"), 2,
                   "muon_learning_rate = -0.02 is negative");
     assert_failed(TRAIN("by-less", "--new-learning-rate", "-0.5"), 2, "-1 for the rate of other parameters");

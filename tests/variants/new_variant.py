@@ -1,7 +1,7 @@
 """A new residual variant, frame, or optimizer, is one file and its rows: copies the sources, adds the variant `mock` with settings of
 its own as a kernel file, a row of src/variants/residual.c and a reference function for the tests, the variant `mock_alone` with a frame of
 its own, which is a file of src/model/ and a row of frame.h, and the optimizer `mock_sign` as a
-kernel file, its row in src/operations/kernels.c and its step and row in src/model/optimizer.c; builds that, and uses it in every program.
+kernel file, its row in src/operations/kernels.c, and its step and row, here in src/model/optimizer.c; builds that, and uses it in every program.
 Nothing else is edited.
 
     new_variant.py SOURCES SCRATCH CMAKE
@@ -75,6 +75,9 @@ static void mock_options(struct optimizer_settings *settings, struct option_tabl
     options_append(table, rows, COUNT(rows));
 }
 
+static const struct optimizer optimizer_mock_sign = {
+    .name = "mock_sign", .updates = "all weights", .states = {"mock_sum"}, .options = mock_options, .step = mock_sign};
+
 """
 
 MODEL = ("--n-layer", "2", "--n-head", "2", "--n-embd", "16", "--block-size", "32", "--batch-size", "4", "--device", "pocl")
@@ -117,7 +120,7 @@ def add_optimizer(tree):
            ("};\n\nstatic struct kernel *kernel_of(", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
     insert(os.path.join(tree, "src/model/optimizer_settings.h"), ("    double grad_clip;", "    double mock_memory;\n"))
     insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <string.h>", '#include "src/operations/kernels.h"\n'),
-           ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", '    {.name = "mock_sign", .states = {"mock_sum"}, .options = mock_options, .step = mock_sign},\n'))
+           ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", ", &optimizer_mock_sign"))
 
 
 def add_norm_and_activation(tree):
@@ -234,7 +237,7 @@ def try_frame(tree):
 
 def try_optimizer(tree):
     print("another optimizer")
-    expect(tree.program("hc_train", "--help"), "adamw, muon, mock_sign;", "mock-memory")
+    expect(tree.program("hc_train", "--help"), "adamw, muon, mock_sign;", "mock_sign: of all weights", "mock-memory")
     expect(tree.program("hc_train", "--optimizer", "mock_sing", "--data-dir", "data", status=2), "mock_sign")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", *MODEL)
     mock = ("--optimizer", "mock_sign", "--mock-memory", "0.8")
