@@ -33,9 +33,10 @@ int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t mic
     if (set_batch(bench, step * (uint64_t)bench->micro_steps + (uint64_t)micro)) {
         return -1;
     }
-    gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
-    gpt_loss(&bench->gpt, 1.0f / (float)bench->train->gradient_accumulation_steps, true);
-    return data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
+    return data_parallel_micro_step(&bench->parallel,
+                                    (struct gpt_pass){.dropout = true, .iteration = (int64_t)step},
+                                    1.0f / (float)bench->train->gradient_accumulation_steps,
+                                    micro + 1 == bench->micro_steps);
 }
 
 /* The clock when all gradients are there; what was exchanged on the way is in the times. */
@@ -126,14 +127,13 @@ int bench_model_set_up(struct bench_model *bench) {
     if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
                          &bench->choice) ||
         type_choice_optimizer(bench->compute, bench->choice.type, bench->ranks, &optimizer) ||
-        ranks_agree(bench->ranks, plan(bench, &optimizer)) ||
-        data_parallel_create_model(&bench->gpt, bench->ranks)) {
+        ranks_agree(bench->ranks, plan(bench, &optimizer)) || data_parallel_create(&bench->parallel)) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;
     const bool dry = bench->compute->dry; /* without memory that weights could go to */
     const int status = dry ? 0 : parameters_initialise(bench->compute, parameters, &bench->config, 1);
-    return ranks_agree(bench->ranks, status) || data_parallel_create(&bench->parallel) ? -1 : 0;
+    return ranks_agree(bench->ranks, status);
 }
 
 void bench_model_release(struct bench_model *bench) {

@@ -93,8 +93,7 @@ static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64
                          : parameters_read(compute, parameters, in_arena, count, values);
     }
     if (share) {
-        return to_device ? share->write(share, compute, parameters, place.state, in_arena, count, values)
-                         : share->read(share, compute, parameters, place.state, in_arena, count, values);
+        return share->copy(share->context, tensors->gpt, place.state, in_arena, count, values, to_device);
     }
     const uint64_t at = optimizer_state_offset(tensors->gpt->optimizer, parameters, place.state, in_arena);
     return to_device ? buffer_write_floats(compute, states, at, values, count)

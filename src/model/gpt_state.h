@@ -19,16 +19,15 @@ enum gpt_mode {
     GPT_TRAINING,   /* forward and backward passes, gradients, and the optimizer's states */
 };
 
-/* This rank's share of the optimizer's states where the ranks divide them (--shard-optimizer). `read` copies
- * what belongs to elements [first, first + count) of the arena from a whole state to host memory; it is
- * collective, and rank 0 alone receives them. `write` copies from host memory the part of that range which this
- * rank keeps. */
+/* This rank's share of the optimizer's states where the ranks divide them (--shard-optimizer). `copy` copies what
+ * belongs to elements [first, first + count) of the arena from a whole state to host memory; it is collective, and
+ * rank 0 alone receives them. Or, with to_device, the part of that range which this rank keeps from host memory. */
+struct gpt;
 struct state_share {
     uint64_t elements[2]; /* of each state that this rank keeps */
-    int (*read)(const struct state_share *share, struct compute *compute, const struct parameters *parameters,
-                size_t state, uint64_t first, uint64_t count, float *values);
-    int (*write)(const struct state_share *share, struct compute *compute, const struct parameters *parameters,
-                 size_t state, uint64_t first, uint64_t count, const float *values);
+    const void *context;
+    int (*copy)(const void *context, const struct gpt *gpt, size_t state, uint64_t first, uint64_t count,
+                float *values, bool to_device);
 };
 
 struct optimizer; /* optimizer.h */

@@ -8,20 +8,20 @@
 
 struct bucket {
     struct element_range range; /* of the arena */
-    int64_t
-        complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
+    int64_t complete_after;     /* the sublayer whose backward pass completes its gradients; -1: the last of all */
     struct element_range shard; /* this rank's part of it */
     /* It has matrices that the optimizer updates whole, and nothing else: the owner keeps their states and updates
      * them, so `shard` is the whole range there and empty elsewhere. */
     bool is_matrices;
     int owner_rank;           /* of matrices, see ranks_index */
     bool is_embedding;        /* it has the token embedding and nothing else */
+    uint64_t tensor;          /* where the tensor begins that the bucket is a piece of */
+    double cost;              /* of the matrices in that tensor */
     uint64_t states_first[2]; /* where the shard's states begin in buffers that hold only own ones */
 };
 
 struct buckets {
-    struct state_share share; /* of the states that this rank keeps, those of its own shards, for gpt_options; the
-                                  first member, by which its functions get to the others */
+    struct state_share share; /* of the states of own shards, for gpt_options; its context are these buckets */
     const struct ranks *ranks;
     struct bucket *table;        /* in the order of completion */
     const struct bucket **steps; /* in the order of the optimizer's steps: matrices last, since they take longest */

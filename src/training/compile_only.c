@@ -57,7 +57,7 @@ static int open_device(struct compilation *job) {
 static int create_model(struct compilation *job) {
     return data_parallel_plan(&job->parallel, job->ranks, job->settings, &job->settings->model, job->compute,
                               &job->gpt) ||
-                   data_parallel_create_model(&job->gpt, job->ranks) || data_parallel_create(&job->parallel)
+                   data_parallel_create(&job->parallel)
                ? -1
                : 0;
 }
@@ -70,9 +70,7 @@ static int make_step(struct compilation *job) {
     gpt_zero(gpt);
     int status = gpt_set_batch(gpt, shape, tokens, tokens);
     if (status == 0) {
-        gpt_forward(gpt, (struct gpt_pass){.dropout = true});
-        gpt_loss(gpt, 1.0f, true);
-        status = data_parallel_backward(&job->parallel, true) ||
+        status = data_parallel_micro_step(&job->parallel, (struct gpt_pass){.dropout = true}, 1.0f, true) ||
                  data_parallel_step(&job->parallel, &job->settings->optimizer, 0) ||
                  gpt_read_results(gpt, &loss, &norm);
     }

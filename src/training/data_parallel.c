@@ -12,6 +12,24 @@
 #include <string.h>
 #include <zlib.h>
 
+/* How ranks exchange gradients. Nothing outside this file knows the order of these calls:
+ *
+ *   data_parallel_micro_step, for each micro-batch of a step:
+ *       gpt_forward, gpt_loss, gpt_backward     add the micro-batch's gradients to those in the arena
+ *   and for the last one, whose backward pass completes the gradients, between gpt_loss and gpt_backward:
+ *       row_gradients_mark, ranks_merge         the tokens of all ranks' last micro-batches
+ *       row_gradients_begin                     the embedding's gradients of these tokens go to rows of their own,
+ *                                               so that the head's part of the token embedding is complete early
+ *       collective_begin                        the list of buckets, in the order in which they become complete
+ *   while gpt_backward reports each sublayer that it has launched:
+ *       collective_ready                        the buckets that are complete by then are summed meanwhile
+ *
+ *   data_parallel_step:
+ *       collective_finish                       waits for the sums
+ *       row_gradients_join                      adds the rows to the token embedding's gradient
+ *       optimizer_step                          or with --shard-optimizer optimizer_update of each own shard, whose
+ *                                               new weights go to all ranks by another round of the collective */
+
 #define PIECE ((uint64_t)1 << 20) /* weights that are moved between host and device at a time */
 
 /* ---- making and releasing */
@@ -21,24 +39,15 @@ static void add_item(struct data_parallel *parallel, struct collective_item item
     parallel->complete_after[parallel->item_count++] = complete_after;
 }
 
-/* The token embedding's rows that are kept apart, which every rank needs whatever it owns of that: in pieces no
- * larger than the largest bucket. */
-static void add_rows(struct data_parallel *parallel) {
-    const struct gpt *gpt = parallel->gpt;
-    const uint64_t elements = gpt->row_gradients.count * (uint64_t)gpt->config.n_embd,
-                   most = parallel->buckets.largest;
-    for (uint64_t done = 0; done < elements; done += most) {
-        const struct element_range range = {done, elements - done < most ? elements - done : most};
-        add_item(parallel, (struct collective_item){COLLECTIVE_ALL_REDUCE, gpt->row_gradients.rows, range, 0}, -1);
-    }
-}
-
 /* Begins to add up the gradients of all buckets, in the order of their completion. If rows of the token embedding's
  * gradient are kept apart, its buckets are first, being complete with the head, and the rows are last. With shards,
  * ranks get the sums of their own; those of matrices go to all. */
 static void begin_sums(struct data_parallel *parallel, bool shards, bool rows_apart) {
-    const struct buffer *gradients = parallel->gpt->parameters.gradients;
-    const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
+    const struct gpt *gpt = parallel->gpt;
+    const struct buffer *gradients = gpt->parameters.gradients;
+    const uint64_t elements = rows_apart ? gpt->row_gradients.count * (uint64_t)gpt->config.n_embd : 0;
+    const uint64_t most = parallel->buckets.largest;
+    const int64_t top = BRANCHES * gpt->config.n_layer;
     parallel->item_count = 0;
     for (int pass = rows_apart ? 0 : 1; pass < 2; pass++) {
         for (size_t i = 0; i < parallel->buckets.count; i++) {
@@ -52,59 +61,23 @@ static void begin_sums(struct data_parallel *parallel, bool shards, bool rows_ap
             }
         }
     }
-    if (rows_apart) {
-        add_rows(parallel);
+    for (uint64_t done = 0; done < elements; done += most) { /* every rank needs all rows, whatever it owns */
+        const struct element_range range = {done, size_smaller(elements - done, most)};
+        add_item(parallel, (struct collective_item){COLLECTIVE_ALL_REDUCE, gpt->row_gradients.rows, range, 0}, -1);
     }
     collective_begin(parallel->collective, parallel->items, parallel->item_count);
-}
-
-/* Of a round, at most. */
-static size_t most_items(const struct data_parallel *parallel) {
-    const struct gpt *gpt = parallel->gpt;
-    const uint64_t rows = gpt->row_gradients.most * (uint64_t)gpt->config.n_embd;
-    return parallel->buckets.count + (size_t)(rows / parallel->buckets.largest) + 1;
-}
-
-static int create_collective(struct data_parallel *parallel) {
-    const struct gpt *gpt = parallel->gpt;
-    const struct buffer *buffers[3] = {gpt->parameters.gradients};
-    size_t count = 1;
-    if (parallel->shards_states) {
-        buffers[count++] = gpt->parameters.weights;
-    }
-    if (gpt->row_gradients.most) {
-        buffers[count++] = gpt->row_gradients.rows;
-    }
-    const struct collective_settings settings = {
-        .items = most_items(parallel),
-        .largest = parallel->buckets.largest,
-        .bf16 = parallel->bf16,
-        .buffers = buffers,
-        .buffer_count = count,
-    };
-    return collective_create(gpt->compute, parallel->ranks, &settings, &parallel->collective);
 }
 
 int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_steps) {
     const int64_t ranks = all->count;
     *micro_steps = steps / ranks;
-    return steps % ranks == 0 ? 0
-                              : error_set("gradient_accumulation_steps = %" PRId64
-                                          " counts over all ranks and cannot be divided by %" PRId64
-                                          " ranks: give %" PRId64 " or a multiple of it, or start fewer ranks",
-                                          steps, ranks, ranks);
-}
-
-/* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the
- * vocabulary has, most of the vocabulary can be expected among them, which is not worth keeping apart: 0. If the
- * head has weights of its own, nothing else is in the token embedding's gradient; if it is frozen, nothing: 0. */
-static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
-                        const struct ranks *ranks, const struct parameters *parameters) {
-    const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
-    return ranks->count > 1 && config->tie_embeddings && parameters_train(parameters, parameters->head) &&
-                   tokens <= 4 * (size_t)config->vocab_size
-               ? tokens
-               : 0;
+    if (steps % ranks != 0) {
+        return error_set("gradient_accumulation_steps = %" PRId64
+                         " counts over all ranks and cannot be divided by %" PRId64 " ranks: give %" PRId64
+                         " or a multiple of it, or start fewer ranks",
+                         steps, ranks, ranks);
+    }
+    return 0;
 }
 
 int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
@@ -119,7 +92,13 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         parameters_release(&parameters);
         return -1;
     }
-    const size_t rows = most_rows(settings, config, ranks, &parameters);
+    /* Rows of the token embedding's gradient are kept apart from the head's part of it, where both exist. The last
+     * micro-batches have so many tokens; if these are many more than the vocabulary, most of the vocabulary is
+     * among them, which is not worth it. */
+    const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
+    const bool keeps_rows = ranks->count > 1 && config->tie_embeddings &&
+                            parameters_train(&parameters, parameters.head) &&
+                            tokens <= 4 * (size_t)config->vocab_size;
     buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements,
                    parallel->shards_states ? &settings->optimizer : NULL, ranks, &parallel->buckets);
     parameters_release(&parameters);
@@ -130,7 +109,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
         .type = (enum element_type)settings->dtype,
         .optimizer = settings->optimizer,
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
-        .row_gradients = rows,
+        .row_gradients = keeps_rows ? tokens : 0,
         .shareable = ranks->node.count > 1,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };
@@ -156,17 +135,34 @@ int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
 }
 
 int data_parallel_create(struct data_parallel *parallel) {
-    const size_t buckets = parallel->buckets.count, bytes = buckets * sizeof *parallel->host_squares;
+    struct gpt *gpt = parallel->gpt;
+    const struct buckets *buckets = &parallel->buckets;
+    const uint64_t row_elements = gpt->row_gradients.most * (uint64_t)gpt->config.n_embd;
+    if (data_parallel_create_model(gpt, parallel->ranks)) {
+        return -1;
+    }
     if (parallel->ranks->count == 1) {
         return 0;
     }
-    parallel->items = memory_zeroed(most_items(parallel), sizeof *parallel->items);
-    parallel->complete_after = memory_zeroed(most_items(parallel), sizeof *parallel->complete_after);
-    parallel->tokens = memory_zeroed(row_gradients_words(parallel->gpt), sizeof *parallel->tokens);
-    parallel->host_squares = memory_zeroed(buckets, sizeof *parallel->host_squares);
-    const int status =
-        parallel->shards_states ? buffer_create(parallel->gpt->compute, &parallel->squares, bytes) : 0;
-    return ranks_agree(parallel->ranks, status) || create_collective(parallel) ? -1 : 0;
+    const size_t items = buckets->count + (size_t)(row_elements / buckets->largest) + 1; /* most of a round */
+    parallel->items = memory_zeroed(items, sizeof *parallel->items);
+    parallel->complete_after = memory_zeroed(items, sizeof *parallel->complete_after);
+    parallel->tokens = memory_zeroed(row_gradients_words(gpt), sizeof *parallel->tokens);
+    parallel->host_squares = memory_zeroed(buckets->count, sizeof *parallel->host_squares);
+    const struct buffer *buffers[3] = {gpt->parameters.gradients};
+    struct collective_settings settings = {
+        .items = items, .largest = buckets->largest, .bf16 = parallel->bf16, .buffers = buffers, .buffer_count = 1};
+    int status = 0;
+    if (parallel->shards_states) {
+        buffers[settings.buffer_count++] = gpt->parameters.weights;
+        status = buffer_create(gpt->compute, &parallel->squares, buckets->count * sizeof *parallel->host_squares);
+    }
+    if (gpt->row_gradients.most) {
+        buffers[settings.buffer_count++] = gpt->row_gradients.rows;
+    }
+    return ranks_agree(parallel->ranks, status)
+               ? -1
+               : collective_create(gpt->compute, parallel->ranks, &settings, &parallel->collective);
 }
 
 void data_parallel_release(struct data_parallel *parallel) {
@@ -194,35 +190,27 @@ static void send_complete(void *context, int64_t sublayer) {
     collective_ready(parallel->collective, complete);
 }
 
-/* The tokens of all ranks' batches, whose rows go by themselves. */
-static int separate_rows(struct data_parallel *parallel) {
+int data_parallel_micro_step(struct data_parallel *parallel, struct gpt_pass pass, float scale, bool is_last) {
     struct gpt *gpt = parallel->gpt;
-    const size_t words = row_gradients_words(gpt);
-    if (gpt->row_gradients.most == 0) {
-        return 0;
+    gpt_forward(gpt, pass);
+    gpt_loss(gpt, scale, true);
+    if (!parallel->collective || !is_last) {
+        gpt_backward(gpt, NULL);
+        return compute_check(gpt->compute);
     }
-    compute_flush(gpt->compute); /* the device goes on while ranks wait for each other */
-    memset(parallel->tokens, 0, words * sizeof *parallel->tokens);
-    row_gradients_mark(gpt, parallel->tokens);
-    if (ranks_merge(parallel->ranks, parallel->tokens, words, true)) {
-        return -1;
+    if (gpt->row_gradients.most > 0) {
+        const size_t words = row_gradients_words(gpt);
+        compute_flush(gpt->compute); /* the device goes on while ranks wait for each other */
+        memset(parallel->tokens, 0, words * sizeof *parallel->tokens);
+        row_gradients_mark(gpt, parallel->tokens);
+        if (ranks_merge(parallel->ranks, parallel->tokens, words, true)) {
+            return -1;
+        }
+        row_gradients_begin(gpt, parallel->tokens);
     }
-    row_gradients_begin(gpt, parallel->tokens);
-    return 0;
-}
-
-int data_parallel_backward(struct data_parallel *parallel, bool last) {
-    const struct gpt_listener listener = {send_complete, parallel};
-    if (!parallel->collective || !last) {
-        gpt_backward(parallel->gpt, NULL);
-        return compute_check(parallel->gpt->compute);
-    }
-    if (separate_rows(parallel)) {
-        return -1;
-    }
-    begin_sums(parallel, parallel->shards_states, parallel->gpt->row_gradients.count > 0);
-    gpt_backward(parallel->gpt, &listener);
-    return compute_check(parallel->gpt->compute);
+    begin_sums(parallel, parallel->shards_states, gpt->row_gradients.count > 0);
+    gpt_backward(gpt, &(struct gpt_listener){send_complete, parallel});
+    return compute_check(gpt->compute);
 }
 
 /* gradient_norm from the squares of all ranks' shards. */
@@ -248,36 +236,30 @@ static int share_norm(struct data_parallel *parallel) {
     return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
 }
 
-/* Begins to send the new weights of all buckets, in the order of their steps. */
-static void begin_weights(struct data_parallel *parallel) {
-    const struct buffer *weights = parallel->gpt->parameters.weights;
-    parallel->item_count = 0;
-    for (size_t i = 0; i < parallel->buckets.count; i++) {
-        const struct bucket *bucket = parallel->buckets.steps[i];
-        add_item(parallel,
-                 (struct collective_item){bucket->is_matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER,
-                                          weights, bucket->range, bucket->owner_rank},
-                 bucket->complete_after);
-    }
-    collective_begin(parallel->collective, parallel->items, parallel->item_count);
-}
-
 /* Each rank steps its shards and the matrices that it owns; the new weights of a bucket go out while the next one's
  * are computed. */
 static int step_shards(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration) {
     struct gpt *gpt = parallel->gpt;
+    const struct buckets *buckets = &parallel->buckets;
     if (share_norm(parallel)) {
         return -1;
     }
-    begin_weights(parallel);
-    for (size_t i = 0; i < parallel->buckets.count; i++) {
-        const struct bucket *bucket = parallel->buckets.steps[i];
-        const uint64_t *states = bucket->states_first;
-        optimizer_update(gpt, settings, iteration,
-                         (struct optimizer_range){bucket->shard.offset,
-                                                  bucket->shard.count,
-                                                  {states[0], states[1]}});
+    parallel->item_count = 0;
+    for (size_t i = 0; i < buckets->count; i++) {
+        const struct bucket *bucket = buckets->steps[i];
+        const enum collective_kind kind = bucket->is_matrices ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_GATHER;
+        add_item(parallel,
+                 (struct collective_item){kind, gpt->parameters.weights, bucket->range, bucket->owner_rank},
+                 bucket->complete_after);
+    }
+    collective_begin(parallel->collective, parallel->items, parallel->item_count);
+    for (size_t i = 0; i < buckets->count; i++) {
+        const struct bucket *bucket = buckets->steps[i];
+        const struct optimizer_range range = {bucket->shard.offset,
+                                              bucket->shard.count,
+                                              {bucket->states_first[0], bucket->states_first[1]}};
+        optimizer_update(gpt, settings, iteration, range);
         collective_ready(parallel->collective, i + 1);
     }
     const int status = collective_finish(parallel->collective, &parallel->times);
@@ -327,27 +309,22 @@ int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
     return status ? -1 : 0;
 }
 
-/* A CRC: a slip of a bit is what is looked for, not an enemy. */
-static int check_sum(struct gpt *gpt, uLong *sum) {
+int data_parallel_check_weights(const struct data_parallel *parallel) {
+    struct ranks *ranks = parallel->ranks;
+    const struct gpt *gpt = parallel->gpt;
+    if (ranks->count == 1) {
+        return 0;
+    }
     float *piece = memory_allocate(PIECE, sizeof *piece);
+    uLong own = 0; /* a CRC: a slip of a bit is what is looked for, not an enemy */
     int status = 0;
     for (uint64_t done = 0, count; status == 0 && done < gpt->parameters.elements; done += count) {
         count = size_smaller(gpt->parameters.elements - done, PIECE);
         status = parameters_read(gpt->compute, &gpt->parameters, done, count, piece);
-        *sum = status ? 0 : crc32_z(*sum, (const Bytef *)piece, count * sizeof *piece);
+        own = status ? 0 : crc32_z(own, (const Bytef *)piece, count * sizeof *piece);
     }
     free(piece);
-    return status;
-}
-
-int data_parallel_check_weights(const struct data_parallel *parallel) {
-    struct ranks *ranks = parallel->ranks;
-    uLong own = 0, first;
-    if (ranks->count == 1) {
-        return 0;
-    }
-    int status = check_sum(parallel->gpt, &own);
-    first = own;
+    uLong first = own;
     if (ranks_broadcast(ranks, &first, sizeof first)) {
         return -1;
     }

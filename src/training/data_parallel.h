@@ -24,7 +24,7 @@ struct data_parallel {
     float *host_squares;                    /* [buckets] */
 };
 
-/* Micro-batches of each rank, of `steps` over all ranks; an error unless they can be shared equally. */
+/* Divides the micro-batches of a step over all ranks equally; an error if that cannot be. */
 int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
 
 /* Plans the model for training with these ranks, exchange of gradients included. Talks to no other rank.
@@ -32,23 +32,24 @@ int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micr
 int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
                        const struct model_config *config, struct compute *compute, struct gpt *gpt);
 
-/* gpt_create on all ranks. Collective. */
-int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
-
-/* Call after that: creates what steps need. Collective. */
+/* Creates the planned model, and what steps need. Collective. */
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
-/* gpt_backward; in the last micro-step's, buckets go out as they become complete, and it is collective. Launches;
+/* The forward and backward pass of a micro-batch, after gpt_set_batch (and gpt_zero, if it is the first of a step);
+ * `scale` as of gpt_loss. The last one of a step is collective: ranks exchange gradients while it runs. Launches;
  * then as compute_check. */
-int data_parallel_backward(struct data_parallel *parallel, bool last);
+int data_parallel_micro_step(struct data_parallel *parallel, struct gpt_pass pass, float scale, bool is_last);
 
-/* Waits for the sums of gradients and makes the step. Collective. */
+/* Call after the last micro-step: waits for the sums of gradients and makes the step. Collective. */
 int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration);
 
 /* Adds up what is in the gradients, by itself, to be timed: there are other ranks. Collective. */
 int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times);
+
+/* gpt_create on all ranks, for models that do not train. Collective. */
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
 
 /* Copies rank 0's weights to all ranks, so that libraries that round differently from host to host do not matter.
  * Collective. */

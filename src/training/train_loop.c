@@ -216,14 +216,13 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
     if (read_batch(trainer, micro) || gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
         return -1;
     }
-    gpt_forward(&trainer->gpt,
-                (struct gpt_pass){.dropout = true,
+    const struct gpt_pass pass = {.dropout = true,
                                   .observe = is_observed(trainer, iteration),
                                   .seed = trainer->state.seed,
                                   .iteration = iteration,
-                                  .first_row = (uint64_t)(first_row(trainer, micro) * sampler->shape.sequence)});
-    gpt_loss(&trainer->gpt, batch_sampler_weight(sampler, iteration), true);
-    return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
+                                  .first_row = (uint64_t)(first_row(trainer, micro) * sampler->shape.sequence)};
+    return data_parallel_micro_step(&trainer->parallel, pass, batch_sampler_weight(sampler, iteration),
+                                    micro + 1 == trainer->micro_steps);
 }
 
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others

@@ -587,14 +587,14 @@ static int prepare_run(struct trainer *trainer) {
     const int opened = ranks_agree(trainer->ranks, trainer->data.parts ? 0 : open_data(trainer));
     /* the model was planned before the data said what its tokens are */
     memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
-    if (opened || same_job_check(trainer) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
+    if (opened || same_job_check(trainer) || data_parallel_create(&trainer->parallel)) {
         return -1;
     }
     int status = initialise(trainer);
     const struct training_state before = trainer->state;
     status = status || check_same_data(trainer, folder) || open_samplers(trainer);
-    return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) ||
-                   best_resume(trainer, &before) || data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
+    return ranks_agree(trainer->ranks, status) || best_resume(trainer, &before) ||
+                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;
