@@ -37,17 +37,6 @@ static int refuse_name(const struct options_given *line, const char *argument, s
     return error_set("unknown option '--%s' (did you mean '--%s'?)", given, suggestion);
 }
 
-/* The row of a name with underscores, with or without "no_" in front of it if it is one of yes or no. */
-static struct option_spec *find_row(const struct options_given *line, const char *name, bool *negated) {
-    struct option_spec *spec = option_find(line->specs, line->spec_count, name);
-    *negated = spec == NULL && strncmp(name, "no_", 3) == 0;
-    if (*negated) {
-        spec = option_find(line->specs, line->spec_count, name + 3);
-        spec = spec != NULL && option_is_switch(spec) ? spec : NULL;
-    }
-    return spec;
-}
-
 /* Notes the option that arguments[0] begins. *used: how many arguments it takes, 1 or 2. */
 static enum options_result take_option(struct options_given *line, char *const *arguments, int *used) {
     const char *argument = arguments[0];
@@ -61,10 +50,17 @@ static enum options_result take_option(struct options_given *line, char *const *
     option_copy_name(name, sizeof name, given, '-', '_');
     const bool config = strcmp(name, "config") == 0, help = strcmp(name, "help") == 0;
     const bool asks = help || strcmp(name, "version") == 0;
+    struct option_spec *spec = NULL;
     bool negated = false;
-    struct option_spec *spec = config || asks ? NULL : find_row(line, name, &negated);
-    if (spec == NULL && !config && !asks) {
-        return refuse_name(line, argument, length);
+    if (!config && !asks) {
+        spec = option_find(line->specs, line->spec_count, name);
+        negated = spec == NULL && strncmp(name, "no_", 3) == 0;
+        if (negated) {
+            spec = option_find(line->specs, line->spec_count, name + 3);
+        }
+        if (spec == NULL || (negated && !option_is_switch(spec))) {
+            return refuse_name(line, argument, length);
+        }
     }
     if (value != NULL && (asks || negated)) {
         return error_set("%.*s takes no value", (int)length + 2, argument);
@@ -107,25 +103,18 @@ static enum options_result take_all(struct options_given *line, int argc, char *
     return result;
 }
 
-static int read_configs(struct options_given *line) {
-    for (size_t i = 0; i < line->count; i++) {
-        struct item *item = &line->items[i];
-        if (item->spec == NULL &&
-            files_read_stream(files_find(item->value).text, MOST_CONFIG_BYTES, &item->text, &item->bytes) != 0) {
-            return error_prefix("--config");
-        }
-    }
-    return 0;
-}
-
 enum options_result options_read(struct option_spec *specs, size_t count, int argc, char **argv, int *first_free,
                                  struct options_given **given) {
     struct options_given *line = *given = memory_zeroed(1, sizeof *line + (size_t)argc * sizeof *line->items);
     line->specs = specs;
     line->spec_count = count;
     enum options_result result = take_all(line, argc, argv, first_free);
-    if (result == OPTIONS_OK && read_configs(line) != 0) {
-        result = OPTIONS_WRONG;
+    for (size_t i = 0; i < line->count && result == OPTIONS_OK; i++) {
+        struct item *item = &line->items[i];
+        if (item->spec == NULL &&
+            files_read_stream(files_find(item->value).text, MOST_CONFIG_BYTES, &item->text, &item->bytes) != 0) {
+            result = error_prefix("--config");
+        }
     }
     if (result != OPTIONS_OK) {
         options_given_free(line);
@@ -134,25 +123,26 @@ enum options_result options_read(struct option_spec *specs, size_t count, int ar
     return result;
 }
 
-static int apply_item(const struct item *item, unsigned source) {
-    char name[MOST_NAME_BYTES], where[MOST_NAME_BYTES + 8];
-    option_copy_name(name, sizeof name, item->spec->name, '_', '-');
-    snprintf(where, sizeof where, "--%s: ", name);
-    return option_give(item->spec, item->value, where, source);
-}
-
 int options_apply_given(const struct options_given *given) {
-    int result = 0;
-    for (size_t i = 0; result == 0 && i < given->count; i++) {
+    for (size_t i = 0; i < given->count; i++) {
         const struct item *item = &given->items[i];
-        if (item->spec == NULL) {
-            result = options_apply_text(given->specs, given->spec_count, item->value, item->text, item->bytes);
+        if (item->spec == NULL &&
+            options_apply_text(given->specs, given->spec_count, item->value, item->text, item->bytes) != 0) {
+            return -1;
         }
     }
     const unsigned source = option_next_source(given->specs, given->spec_count);
-    for (size_t i = 0; result == 0 && i < given->count; i++) {
+    for (size_t i = 0; i < given->count; i++) {
         const struct item *item = &given->items[i];
-        result = item->spec != NULL ? apply_item(item, source) : 0;
+        char name[MOST_NAME_BYTES], where[MOST_NAME_BYTES + 8];
+        if (item->spec == NULL) {
+            continue;
+        }
+        option_copy_name(name, sizeof name, item->spec->name, '_', '-');
+        snprintf(where, sizeof where, "--%s: ", name);
+        if (option_give(item->spec, item->value, where, source) != 0) {
+            return -1;
+        }
     }
-    return result;
+    return 0;
 }

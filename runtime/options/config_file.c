@@ -148,22 +148,19 @@ static void write_double(double number, FILE *file) {
     fputs(text, file);
 }
 
-/* A line for each text. */
-static void write_texts(const char *name, const struct option_texts *list, FILE *file) {
-    for (size_t i = 0; i < list->count; i++) {
-        fprintf(file, "%s = ", name);
-        write_quoted(list->texts[i], file);
-        fputc('\n', file);
-    }
-}
-
 static void write_spec(const struct option_spec *spec, FILE *file) {
+    const char *text = spec->type == OPTION_TEXT ? *(char *const *)spec->target : NULL;
     char word[64];
-    if (spec->type == OPTION_TEXTS) {
-        write_texts(spec->name, spec->target, file);
+    if (spec->type == OPTION_TEXTS) { /* a line for each */
+        const struct option_texts *list = spec->target;
+        for (size_t i = 0; i < list->count; i++) {
+            fprintf(file, "%s = ", spec->name);
+            write_quoted(list->texts[i], file);
+            fputc('\n', file);
+        }
         return;
     }
-    if (spec->type == OPTION_TEXT && *(char *const *)spec->target == NULL) {
+    if (spec->type == OPTION_TEXT && text == NULL) {
         fprintf(file, "# %s is not set\n", spec->name);
         return;
     }
@@ -181,11 +178,8 @@ static void write_spec(const struct option_spec *spec, FILE *file) {
     case OPTION_CHOICE:
         fprintf(file, "\"%s\"", options_word(spec->choices, *(const int *)spec->target, word, sizeof word));
         break;
-    case OPTION_TEXT:
-        write_quoted(*(char *const *)spec->target, file);
-        break;
-    case OPTION_TEXTS:
-    case OPTION_HEADING:
+    default:
+        write_quoted(text, file);
         break;
     }
     fputc('\n', file);

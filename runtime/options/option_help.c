@@ -4,7 +4,7 @@
 #include "runtime/system/array.h"
 #include <string.h>
 
-enum { HELP_COLUMNS = 100, HELP_INDENT = 30, LEFT_BYTES = MOST_NAME_BYTES + 16, VALUES_BYTES = 768 };
+enum { HELP_COLUMNS = 100, HELP_INDENT = 30 };
 
 /* Prints words, breaking lines where they are full and at '\n'; the cursor is at `column`, later lines begin at
  * `indent`. */
@@ -51,47 +51,28 @@ static const struct {
     {"--version", "print the version and the libraries in use, and exit"},
 };
 
-/* All words of a choice. */
-static void format_choices(const struct option_spec *spec, char *text, size_t bytes) {
-    char word[MOST_NAME_BYTES];
-    size_t length = 0;
-    for (int place = 0; *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
-        length += (size_t)snprintf(text + length, bytes - length, "%s%s", place > 0 ? ", " : "", word);
-    }
-}
-
-/* The values that an option takes and its default, " (1 .. 8; default: 4)"; "" if there is nothing to say. */
-static void format_values(const struct option_spec *spec, char text[VALUES_BYTES]) {
-    char values[512] = "";
-    if (spec->type == OPTION_CHOICE) {
-        format_choices(spec, values, sizeof values);
-    } else if (spec->type == OPTION_INT || spec->type == OPTION_FLOAT) {
-        option_range(spec, values, sizeof values);
-    }
-    const char *shown = spec->follows != NULL ? spec->follows : spec->default_value;
-    if (shown != NULL && *shown != '\0') {
-        snprintf(text, VALUES_BYTES, " (%s%sdefault: %s)", values, *values != '\0' ? "; " : "", shown);
-    } else {
-        snprintf(text, VALUES_BYTES, *values != '\0' ? " (%s)" : "%s", values);
-    }
-}
-
-/* What is typed: "--[no-]bias", "--n-layer N", "--[no-]qk-norm[=WORD]". */
-static void format_left(const struct option_spec *spec, char left[LEFT_BYTES]) {
+/* Prints what is typed, "--[no-]bias", "--n-layer N" or "--[no-]qk-norm[=WORD]", and behind the help text the
+ * values that the option takes and its default, " (1 .. 8; default: 4)". */
+static void print_spec(const struct option_spec *spec) {
     /* in the order of enum option_type */
     static const char *const placeholders[] = {"", " N", " X", "", " TEXT", " WORD", " TEXT"};
-    char name[MOST_NAME_BYTES];
+    char name[MOST_NAME_BYTES], left[MOST_NAME_BYTES + 16], values[512] = "", word[MOST_NAME_BYTES], text[2048];
+    const bool is_switch = option_is_switch(spec), is_choice = spec->type == OPTION_CHOICE;
+    const char *usual = spec->follows != NULL ? spec->follows : spec->default_value;
     option_copy_name(name, sizeof name, spec->name, '_', '-');
-    const bool is_switch = option_is_switch(spec);
-    snprintf(left, LEFT_BYTES, "--%s%s%s", is_switch ? "[no-]" : "", name,
-             is_switch && spec->type == OPTION_CHOICE ? "[=WORD]" : placeholders[spec->type]);
-}
-
-static void print_spec(const struct option_spec *spec) {
-    char left[LEFT_BYTES], values[VALUES_BYTES], text[2048];
-    format_left(spec, left);
-    format_values(spec, values);
-    snprintf(text, sizeof text, "%s%s", spec->help != NULL ? spec->help : "", values);
+    snprintf(left, sizeof left, "--%s%s%s", is_switch ? "[no-]" : "", name,
+             is_switch && is_choice ? "[=WORD]" : placeholders[spec->type]);
+    if (spec->type == OPTION_INT || spec->type == OPTION_FLOAT) {
+        option_range(spec, values, sizeof values);
+    }
+    for (int place = 0; is_choice && *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
+        const size_t length = strlen(values);
+        snprintf(values + length, sizeof values - length, "%s%s", place > 0 ? ", " : "", word);
+    }
+    const bool has_values = *values != '\0', has_default = usual != NULL && *usual != '\0';
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", spec->help != NULL ? spec->help : "",
+             has_values || has_default ? " (" : "", values, has_values && has_default ? "; " : "",
+             has_default ? "default: " : "", has_default ? usual : "", has_values || has_default ? ")" : "");
     print_option(left, text);
 }
 

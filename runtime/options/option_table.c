@@ -279,15 +279,17 @@ int options_set_defaults(struct option_spec *specs, size_t count) {
     options_free(specs, count);
     for (size_t i = 0; i < count; i++) {
         struct option_spec *spec = &specs[i];
+        if (spec->type == OPTION_HEADING) {
+            continue;
+        }
         spec->given = 0;
-        if (spec->type != OPTION_HEADING && option_find(specs, i, spec->name)) {
+        if (option_find(specs, i, spec->name)) {
             return error_set("the table of options has '%s' twice", spec->name);
         }
-        if (spec->type != OPTION_HEADING && strchr(spec->name, '-') != NULL) {
+        if (strchr(spec->name, '-') != NULL) {
             return error_set("the table of options has '%s' where names have underscores", spec->name);
         }
-        if (spec->type != OPTION_HEADING && spec->default_value != NULL &&
-            option_set(spec, spec->default_value, "") != 0) {
+        if (spec->default_value != NULL && option_set(spec, spec->default_value, "") != 0) {
             return error_prefix("the default of %s", spec->name);
         }
     }
