@@ -6,19 +6,18 @@
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum {
-    SLOTS = 4,      /* ranges under way at once: enough that the next one starts while the last waits */
-    TAGS = 4096,    /* ranges under way have tags that differ modulo this */
-    PIECE = 1 << 16 /* elements that a thread adds at a time */
+    SLOTS = 4,   /* ranges under way at once: enough that the next one starts while the last waits */
+    TAGS = 4096, /* ranges under way have tags that differ modulo this */
 };
 
-/* The stages of an item, in their order. */
+/* The stages of an item, in their order. advance moves an item from one to the next. */
 enum stage {
     STAGE_CLOSED,    /* not ready */
     STAGE_MARKED,    /* marked as ready, but the device still computes it, or all slots are in use */
@@ -103,24 +102,22 @@ uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest
     return compute->device.native_kernels || !bf16 ? 0 : SLOTS * largest * sizeof(uint16_t);
 }
 
-/* Allocates what ranges in bfloat16 need. */
-static int make_packed(struct collective *collective, struct slot *slot) {
-    if (buffer_create(collective->compute, &slot->packed, collective->largest * sizeof(uint16_t))) {
-        return -1;
-    }
-    slot->packed.type = ELEMENT_BF16;
-    /* builds the kernels now, not while ranks wait */
-    transfer_convert(&collective->reads, (struct span){collective->buffers[0].buffer, 0},
-                     (struct span){&slot->packed, 0}, 1);
-    slot->sums = memory_allocate(largest_shard(collective->ranks, collective->largest), sizeof *slot->sums);
-    return compute_check(collective->compute);
-}
-
-/* Allocates a slot's host memory: the driver's pinned memory if no other rank reads it, else shared memory. */
-static int make_staging(struct collective *collective, struct slot *slot) {
+/* Allocates what ranges that are copied need: on the host the driver's pinned memory if no other rank reads it,
+ * else shared memory; if they may travel in bfloat16, a buffer of that type on the device, and their sums. */
+static int make_slot(struct collective *collective, struct slot *slot) {
     const size_t bytes = collective->largest * sizeof(float);
-    if (collective->bf16 && make_packed(collective, slot)) {
-        return -1;
+    if (collective->bf16) {
+        if (buffer_create(collective->compute, &slot->packed, collective->largest * sizeof(uint16_t))) {
+            return -1;
+        }
+        slot->packed.type = ELEMENT_BF16;
+        /* builds the kernels now, not while ranks wait */
+        transfer_convert(&collective->reads, (struct span){collective->buffers[0].buffer, 0},
+                         (struct span){&slot->packed, 0}, 1);
+        slot->sums = memory_allocate(largest_shard(collective->ranks, collective->largest), sizeof *slot->sums);
+        if (compute_check(collective->compute)) {
+            return -1;
+        }
     }
     if (collective->ranks->node.count == 1) {
         const int status = transfer_allocate(&collective->writes, &slot->pinned[0], bytes);
@@ -134,50 +131,31 @@ static int make_staging(struct collective *collective, struct slot *slot) {
     return 0;
 }
 
-/* The work of collective_create that needs no other rank. */
-static int make(struct collective *collective) {
-    int status = transfer_create(collective->compute, &collective->reads) ||
-                 transfer_create(collective->compute, &collective->writes);
-    for (size_t i = 0; collective->staged && i < SLOTS && status == 0; i++) {
-        status = make_staging(collective, &collective->slots[i]);
-    }
-    return status;
-}
-
-/* Maps the memory of the node's other ranks, after all have made theirs. */
-static int map(struct collective *collective) {
-    const struct ranks *ranks = collective->ranks;
-    int status = 0;
-    for (size_t i = 0; collective->staged && i < SLOTS && status == 0; i++) {
-        status = neighbours_map(ranks, &collective->slots[i].memory, collective->slots[i].others);
-    }
-    for (size_t i = 0; !collective->staged && i < collective->buffer_count && status == 0; i++) {
-        status = neighbours_map(ranks, &collective->buffers[i].buffer->pages, collective->buffers[i].others);
-    }
-    return status;
-}
-
-/* Registers the memory of all slots with the driver for direct copies, or allocates bounce buffers. */
-static int pin(struct collective *collective) {
-    const struct rank_group *node = &collective->ranks->node;
-    struct transfer *transfer = &collective->writes;
-    int status = 0;
-    for (struct slot *slot = collective->slots; slot < collective->slots + SLOTS && status == 0; slot++) {
-        bool taken = true;
-        for (int i = 0; i < node->count && taken; i++) {
-            const struct host_memory *memory = i == node->index ? &slot->memory : &slot->others[i];
-            taken = transfer_pin(transfer, &slot->pinned[i], memory->data, memory->bytes);
-        }
-        status = taken ? 0 : transfer_allocate(transfer, &slot->bounce, slot->memory.bytes);
-    }
-    return status;
-}
-
+/* Collective: maps the memory of the node's other ranks, after all have made theirs. Registers that of slots with
+ * the driver for direct copies, or allocates bounce buffers. */
 static int share(struct collective *collective) {
-    return collective->ranks->node.count > 1 &&
-                   (map(collective) || ranks_agree(collective->ranks, collective->staged ? pin(collective) : 0))
-               ? -1
-               : 0;
+    struct ranks *ranks = collective->ranks;
+    int status = 0; /* of this rank alone */
+    for (size_t i = 0; !collective->staged && i < collective->buffer_count; i++) {
+        if (neighbours_map(ranks, &collective->buffers[i].buffer->pages, collective->buffers[i].others)) {
+            return -1;
+        }
+    }
+    for (size_t i = 0; collective->staged && i < SLOTS; i++) {
+        struct slot *slot = &collective->slots[i];
+        if (neighbours_map(ranks, &slot->memory, slot->others)) {
+            return -1;
+        }
+        bool taken = true;
+        for (int peer = 0; peer < ranks->node.count && taken; peer++) {
+            const struct host_memory *memory = peer == ranks->node.index ? &slot->memory : &slot->others[peer];
+            taken = transfer_pin(&collective->writes, &slot->pinned[peer], memory->data, memory->bytes);
+        }
+        if (!taken && status == 0) {
+            status = transfer_allocate(&collective->writes, &slot->bounce, slot->memory.bytes);
+        }
+    }
+    return ranks_agree(ranks, status);
 }
 
 int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
@@ -208,7 +186,11 @@ int collective_create(struct compute *compute, struct ranks *ranks, const struct
         collective->buffers[i] =
             (struct shared_buffer){settings->buffers[i], memory_zeroed(node_count, sizeof(struct host_memory))};
     }
-    if (ranks_agree(ranks, make(collective)) || share(collective)) {
+    int status = transfer_create(compute, &collective->reads) || transfer_create(compute, &collective->writes);
+    for (size_t i = 0; collective->staged && i < SLOTS && status == 0; i++) {
+        status = make_slot(collective, &collective->slots[i]);
+    }
+    if (ranks_agree(ranks, status) || (node_count > 1 && share(collective))) {
         collective_release(collective);
         return -1;
     }
@@ -223,26 +205,6 @@ static void drop_event(struct item *item) {
     item->event = NULL;
 }
 
-static void release_others(const struct collective *collective, struct host_memory *others) {
-    for (int i = 0; i < collective->ranks->node.count; i++) {
-        host_memory_release(&others[i]);
-    }
-    free(others);
-}
-
-static void release_slot(struct collective *collective, struct slot *slot) {
-    range_messages_release(&slot->messages);
-    for (int i = 0; i < collective->ranks->node.count; i++) {
-        transfer_free(&collective->writes, &slot->pinned[i]);
-    }
-    free(slot->pinned);
-    transfer_free(&collective->writes, &slot->bounce);
-    release_others(collective, slot->others);
-    host_memory_release(&slot->memory);
-    buffer_release(collective->compute, &slot->packed);
-    free(slot->sums);
-}
-
 void collective_release(struct collective *collective) {
     /* memory that the device may still use stays */
     if (!collective || !transfer_settle(&collective->reads) || !transfer_settle(&collective->writes)) {
@@ -251,11 +213,20 @@ void collective_release(struct collective *collective) {
     for (size_t i = 0; i < collective->count; i++) {
         drop_event(&collective->items[i]);
     }
-    for (size_t i = 0; i < SLOTS; i++) {
-        release_slot(collective, &collective->slots[i]);
+    for (struct slot *slot = collective->slots; slot < collective->slots + SLOTS; slot++) {
+        range_messages_release(&slot->messages);
+        for (int i = 0; i < collective->ranks->node.count; i++) {
+            transfer_free(&collective->writes, &slot->pinned[i]);
+        }
+        free(slot->pinned);
+        transfer_free(&collective->writes, &slot->bounce);
+        neighbours_unmap(collective->ranks, slot->others);
+        host_memory_release(&slot->memory);
+        buffer_release(collective->compute, &slot->packed);
+        free(slot->sums);
     }
     for (size_t i = 0; i < collective->buffer_count; i++) {
-        release_others(collective, collective->buffers[i].others);
+        neighbours_unmap(collective->ranks, collective->buffers[i].others);
     }
     free(collective->buffers);
     transfer_release(&collective->reads);
@@ -285,11 +256,6 @@ static struct element_range shard_in_node(const struct ranks *ranks, const struc
                                               : range_shard(what->range, count, peer);
 }
 
-static struct element_range own_shard(const struct ranks *ranks, const struct collective_item *what) {
-    return what->kind == COLLECTIVE_BROADCAST ? range_of_root(what->range, what->root, ranks_index(ranks))
-                                              : ranks_own_shard(ranks, what->range);
-}
-
 static size_t element_bytes(const struct item *item) {
     return item->packed ? sizeof(uint16_t) : sizeof(float);
 }
@@ -309,38 +275,17 @@ static float *own_sums(const struct collective *collective, const struct item *i
 
 /* ---- sums and copies in host memory */
 
-/* Threads for sums: one while a CPU device computes, which needs the cores. */
-static bool has_threads(const struct collective *collective) {
-    return !collective->compute->device.is_cpu || collective->device_done > 0.0;
-}
-
-struct addition {
-    struct pairwise_sum sum;
-    uint64_t count;
-};
-
-static int add_piece(void *context, size_t index) {
-    const struct addition *addition = context;
-    const uint64_t begin = index * PIECE, left = addition->count - begin;
-    pairwise_sum(&addition->sum, begin, left < PIECE ? left : PIECE);
-    return 0;
-}
-
 /* Adds `count` arrays, collective->addends, into collective->targets [target_count]. All point to this rank's
  * shard. */
 static void add(struct collective *collective, const struct item *item, int count, int target_count) {
     const uint64_t elements = item->shard.count;
-    struct addition addition = {
-        .sum = {collective->addends, count, item->packed, -1, collective->targets, target_count},
-        .count = elements,
-    };
-    collective->times.moved +=
-        (double)elements * (double)(element_bytes(item) * (size_t)count + sizeof(float) * (size_t)target_count);
-    if (has_threads(collective)) {
-        parallel_run((elements + PIECE - 1) / PIECE, add_piece, &addition);
-    } else {
-        pairwise_sum(&addition.sum, 0, elements);
-    }
+    const size_t bytes = element_bytes(item) * (size_t)count + sizeof(float) * (size_t)target_count;
+    /* one thread while a CPU device computes, which needs the cores */
+    const bool threads = !collective->compute->device.is_cpu || collective->device_done > 0.0;
+    collective->times.moved += (double)elements * (double)bytes;
+    pairwise_sum(&(struct pairwise_sum){collective->addends, count, elements, item->packed, -1, collective->targets,
+                                        target_count},
+                 threads);
 }
 
 /* Returns whether this rank writes its sums into the memory of the node's other ranks, who then need not copy them.
@@ -391,7 +336,15 @@ static void publish(struct collective *collective, const struct item *item) {
 
 /* The shard of a range that is copied from the device: all of it, or the shard that this rank owns. */
 static struct element_range wanted_of(const struct collective *collective, const struct item *item) {
-    return is_gather(item->what.kind) ? own_shard(collective->ranks, &item->what) : item->what.range;
+    const struct ranks *ranks = collective->ranks;
+    switch (item->what.kind) {
+    case COLLECTIVE_BROADCAST:
+        return range_of_root(item->what.range, item->what.root, ranks_index(ranks));
+    case COLLECTIVE_ALL_GATHER:
+        return ranks_own_shard(ranks, item->what.range);
+    default:
+        return item->what.range;
+    }
 }
 
 /* The address that the driver copies an element from or to: in a rank's shared memory, or in the bounce buffer. */
@@ -435,19 +388,19 @@ static void write_shard(struct collective *collective, const struct buffer *buff
     }
 }
 
-/* Copies the sums that this rank owns to the device. */
-static void write_own(struct collective *collective, const struct item *item) {
-    const struct element_range own = ranks_own_shard(collective->ranks, item->what.range);
-    write_shard(collective, item->what.buffer, own.offset * sizeof(float),
-                own_sums(collective, item) + (own.offset - item->shard.offset), own.count * sizeof(float));
-}
-
-/* Copies each rank's shard from its memory to the device. */
-static void write_all(struct collective *collective, const struct item *item) {
-    const struct element_range range = item->what.range;
+/* Starts to copy to the device: the sums that this rank owns, or each rank's shard from its memory. */
+static void start_writing(struct collective *collective, struct item *item) {
+    const struct ranks *ranks = collective->ranks;
+    const struct element_range range = item->what.range, own = ranks_own_shard(ranks, range);
     const struct buffer *to = item->packed ? &item->slot->packed : item->what.buffer;
-    for (int i = 0; i < collective->ranks->node.count; i++) {
-        const struct element_range shard = shard_in_node(collective->ranks, &item->what, i);
+    if (item->what.kind == COLLECTIVE_REDUCE_SCATTER) {
+        write_shard(collective, item->what.buffer, own.offset * sizeof(float),
+                    own_sums(collective, item) + (own.offset - item->shard.offset), own.count * sizeof(float));
+        item->event = transfer_last(&collective->writes);
+        return;
+    }
+    for (int i = 0; i < ranks->node.count; i++) {
+        const struct element_range shard = shard_in_node(ranks, &item->what, i);
         bounce(collective, item, i, shard, false);
         write_shard(collective, to, (shard.offset - (item->packed ? range.offset : 0)) * element_bytes(item),
                     copied_at(collective, item, i, shard.offset), shard.count * element_bytes(item));
@@ -456,10 +409,6 @@ static void write_all(struct collective *collective, const struct item *item) {
         transfer_convert(&collective->writes, (struct span){to, 0}, (struct span){item->what.buffer, range.offset},
                          range.count);
     }
-}
-
-static void start_writing(struct collective *collective, struct item *item) {
-    (item->what.kind == COLLECTIVE_REDUCE_SCATTER ? write_own : write_all)(collective, item);
     item->event = transfer_last(&collective->writes);
 }
 
@@ -488,26 +437,6 @@ static bool is_left_out(const struct collective *collective, const struct item *
         return item->what.kind == COLLECTIVE_REDUCE_SCATTER || collective->ranks->cross_node.count == 1;
     default:
         return false;
-    }
-}
-
-static void enter(struct collective *collective, struct item *item) {
-    switch (item->stage) {
-    case STAGE_READING:
-        start_reading(collective, item);
-        break;
-    case STAGE_ADDING:
-    case STAGE_GATHERING:
-        start_messages(collective, item);
-        break;
-    case STAGE_SUMMED:
-        publish(collective, item);
-        break;
-    case STAGE_WRITING:
-        start_writing(collective, item);
-        break;
-    default:
-        break;
     }
 }
 
@@ -544,38 +473,50 @@ static bool is_through(struct collective *collective, const struct item *item) {
     }
 }
 
-static void begin_or_end(struct collective *collective, enum stage left, enum stage reached) {
-    if (left == STAGE_MARKED && collective->under_way++ == 0) {
-        collective->since = progress_clock();
-    }
-    if (reached == STAGE_DONE && --collective->under_way == 0) {
-        collective->times.active += progress_clock() - collective->since;
-    }
-}
-
-/* The work between a stage that is complete and the next one. */
-static void finish_stage(struct collective *collective, const struct item *item) {
-    if (item->stage == STAGE_READING) {
-        bounce(collective, item, collective->ranks->node.index, wanted_of(collective, item), true);
-    } else if (item->stage == STAGE_FILLED) {
-        add_node(collective, item);
+/* Begins the stage that an item has reached. */
+static void begin_stage(struct collective *collective, struct item *item) {
+    switch (item->stage) {
+    case STAGE_READING:
+        start_reading(collective, item);
+        break;
+    case STAGE_ADDING:
+    case STAGE_GATHERING:
+        start_messages(collective, item);
+        break;
+    case STAGE_SUMMED:
+        publish(collective, item);
+        break;
+    case STAGE_WRITING:
+        start_writing(collective, item);
+        break;
+    case STAGE_DONE:
+        if (--collective->under_way == 0) {
+            collective->times.active += progress_clock() - collective->since;
+        }
+        break;
+    default:
+        break;
     }
 }
 
 /* Moves the item to its next stage if the current one is complete; returns whether it did. */
 static bool advance(struct collective *collective, struct item *item) {
-    const enum stage before = item->stage;
-    if (before == STAGE_CLOSED || before == STAGE_DONE || !is_through(collective, item) || collective->failed ||
-        collective->compute->failure) {
+    if (item->stage == STAGE_CLOSED || item->stage == STAGE_DONE || !is_through(collective, item) ||
+        collective->failed || collective->compute->failure) {
         return false;
     }
     drop_event(item);
-    finish_stage(collective, item);
+    if (item->stage == STAGE_MARKED && collective->under_way++ == 0) {
+        collective->since = progress_clock();
+    } else if (item->stage == STAGE_READING) {
+        bounce(collective, item, collective->ranks->node.index, wanted_of(collective, item), true);
+    } else if (item->stage == STAGE_FILLED) {
+        add_node(collective, item);
+    }
     do {
         item->stage++;
     } while (is_left_out(collective, item));
-    begin_or_end(collective, before, item->stage);
-    enter(collective, item);
+    begin_stage(collective, item);
     return true;
 }
 
@@ -620,35 +561,35 @@ static bool progress(struct collective *collective) {
 
 /* ---- a round */
 
-static struct item begin_item(struct collective *collective, const struct collective_item *what, uint64_t number) {
-    const struct shared_buffer *shared = collective->buffers;
-    struct slot *slot = &collective->slots[number % SLOTS];
-    const bool staged = collective->staged;
-    while (shared->buffer != what->buffer) {
-        shared++;
-    }
-    return (struct item){
-        .what = *what,
-        .number = number,
-        .slot = slot,
-        .data = staged ? slot->data : what->buffer->host,
-        .others = staged ? slot->others : shared->others,
-        .origin = staged ? what->range.offset : 0,
-        .shard = shard_in_node(collective->ranks, what, collective->ranks->node.index),
-        .packed = collective->bf16 && staged && !is_gather(what->kind),
-    };
-}
-
 void collective_begin(struct collective *collective, const struct collective_item *items, size_t count) {
-    collective->count = collective->marked = collective->seen = collective->done = collective->under_way = 0;
+    const struct ranks *ranks = collective->ranks;
+    const bool staged = collective->staged;
+    collective->marked = collective->seen = collective->done = collective->under_way = 0;
+    collective->count = count;
     collective->times = (struct collective_times){0};
     collective->device_done = 0.0;
-    collective->before = *neighbours_ranges(collective->ranks);
+    collective->before = *neighbours_ranges(ranks);
+    *neighbours_ranges(ranks) += count;
     for (size_t i = 0; i < count; i++) {
-        collective->items[i] = begin_item(collective, &items[i], collective->before + i + 1);
+        const struct collective_item *what = &items[i];
+        const uint64_t number = collective->before + i + 1;
+        struct slot *slot = &collective->slots[number % SLOTS];
+        const struct shared_buffer *shared = collective->buffers;
+        while (shared->buffer != what->buffer) {
+            shared++;
+            assert(shared < collective->buffers + collective->buffer_count);
+        }
+        collective->items[i] = (struct item){
+            .what = *what,
+            .number = number,
+            .slot = slot,
+            .data = staged ? slot->data : what->buffer->host,
+            .others = staged ? slot->others : shared->others,
+            .origin = staged ? what->range.offset : 0,
+            .shard = shard_in_node(ranks, what, ranks->node.index),
+            .packed = collective->bf16 && staged && !is_gather(what->kind),
+        };
     }
-    collective->count = count;
-    *neighbours_ranges(collective->ranks) += count;
 }
 
 void collective_ready(struct collective *collective, size_t count) {
@@ -688,22 +629,6 @@ static int fail_late(struct collective *collective) {
                      *names ? names : "another rank", ranks->timeout_seconds);
 }
 
-/* Waits between two polls. A poll costs a CPU device about 20 microseconds of a core and the contents of its
- * first-level cache, so while it computes polls are rare. */
-static void pause_polling(const struct collective *collective, unsigned *turns) {
-    if (collective->device_done == 0.0 && collective->compute->device.is_cpu) {
-        nanosleep(&(struct timespec){0, 500000}, NULL);
-    } else {
-        ranks_pause(turns, false);
-    }
-}
-
-/* Returns whether the round waits for the device only. */
-static bool waits_for_device(struct collective *collective) {
-    const struct item *oldest = &collective->items[collective->done];
-    return collective->under_way == 0 && oldest->stage == STAGE_MARKED && !event_is_done(collective, oldest);
-}
-
 int collective_finish(struct collective *collective, struct collective_times *times) {
     struct ranks_watch watch = {0};
     unsigned turns = 0;
@@ -713,16 +638,22 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         if (collective->failed || compute_check(collective->compute)) {
             return -1;
         }
-        const bool computing = collective->done < collective->count && waits_for_device(collective);
+        const struct item *oldest =
+            collective->done < collective->count ? &collective->items[collective->done] : NULL;
+        const bool computing = oldest && collective->under_way == 0 && oldest->stage == STAGE_MARKED &&
+                               !event_is_done(collective, oldest);
         if (ranks_late(collective->ranks, &watch, moved || computing)) {
             return fail_late(collective);
         }
         if (moved) {
             turns = 0;
         } else if (computing) {
-            transfer_wait(&collective->reads, collective->items[collective->done].event);
+            transfer_wait(&collective->reads, oldest->event);
+        } else if (collective->device_done == 0.0 && collective->compute->device.is_cpu) {
+            /* a poll costs the device 20 microseconds of a core and the contents of its first-level cache */
+            nanosleep(&(struct timespec){0, 500000}, NULL);
         } else {
-            pause_polling(collective, &turns);
+            ranks_pause(&turns, false);
         }
     }
     if (compute_check(collective->compute)) {

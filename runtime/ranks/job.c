@@ -13,32 +13,14 @@ struct tally {
     _Alignas(64) uint64_t counts[NEIGHBOUR_COUNTS];
 };
 
-struct introduction;
-
 struct neighbours {
     struct host_memory tally;
     struct host_memory *others; /* [node.count] the other ranks' tallies */
     uint64_t ranges;
-    int *members;                       /* [node.count + cross_node.count] members of both groups */
-    struct introduction *introductions; /* [count], of neighbours_map */
-};
-
-/* What each rank sends to all so that they find each other. */
-struct introduction {
-    int host; /* the lowest rank of the host */
-    int shares;
-    struct host_memory_name memory;
+    int *members; /* [node.count + cross_node.count] members of both groups */
 };
 
 /* ---- ranks and hosts */
-
-/* The number in HCTRAIN_RANKS_PER_HOST; 0 if it is not set or not possible. */
-static int ranks_per_host(const struct ranks *ranks) {
-    const char *text = getenv("HCTRAIN_RANKS_PER_HOST");
-    const long number = text ? strtol(text, NULL, 10) : 0;
-    return number > 0 && number <= ranks->count && ranks->count % number == 0 && ranks->hosts == 1 ? (int)number
-                                                                                                   : 0;
-}
 
 int neighbours_sort(const int *hosts, int count, int *table) {
     int placed = 0, per_host = 0;
@@ -62,18 +44,14 @@ int neighbours_sort(const int *hosts, int count, int *table) {
     return per_host;
 }
 
-static int index_in(const int *members, int count, int rank) {
-    int index = 0;
-    while (index < count && members[index] != rank) {
-        index++;
-    }
-    return index;
-}
-
 /* Sets the two groups from a table with `node_count` ranks in a row. */
 static void take_groups(struct ranks *ranks, const int *table, int node_count) {
     int *members = ranks->neighbours->members;
-    const int place = index_in(table, ranks->count, ranks->index), nodes = ranks->count / node_count;
+    const int nodes = ranks->count / node_count;
+    int place = 0;
+    while (table[place] != ranks->index) {
+        place++;
+    }
     memcpy(members, table + place / node_count * node_count, (size_t)node_count * sizeof *members);
     for (int i = 0; i < nodes; i++) {
         members[node_count + i] = table[i * node_count + place % node_count];
@@ -84,35 +62,28 @@ static void take_groups(struct ranks *ranks, const int *table, int node_count) {
 
 /* ---- shared memory */
 
-/* Returns whether all ranks could map the others' memory. */
-static int all_could(const struct ranks *ranks, bool could, bool *all) {
-    double failures = !could;
-    const int status = ranks_sum(ranks, &failures, 1);
-    *all = failures == 0.0;
+/* As neighbours_map; but that a rank cannot map another's memory is no failure: *could says on all ranks whether
+ * all could. */
+static int map_others(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others,
+                      bool *could) {
+    struct host_memory_name name = {0}, *all = memory_allocate((size_t)ranks->count, sizeof *all);
+    double failures = 0.0;
+    host_memory_name(own, &name); /* if it cannot be shared, no rank can open what has no name */
+    int status = ranks_gather(ranks, &name, sizeof name, all);
+    for (int i = 0; i < ranks->node.count && status == 0; i++) {
+        if (i != ranks->node.index && !host_memory_open(&others[i], &all[ranks->node.members[i]])) {
+            failures = 1.0;
+        }
+    }
+    free(all);
+    status = status ? status : ranks_sum(ranks, &failures, 1);
+    *could = failures == 0.0;
     return status;
 }
 
-static bool open_others(const struct ranks *ranks, const struct introduction *all, struct host_memory *others) {
-    bool could = true;
-    for (int i = 0; i < ranks->node.count && could; i++) {
-        const struct introduction *other = &all[ranks->node.members[i]];
-        could = i == ranks->node.index || (other->shares && host_memory_open(&others[i], &other->memory));
-    }
-    return could;
-}
-
-static void close_others(const struct ranks *ranks, struct host_memory *others) {
-    for (int i = 0; others && i < ranks->node.count; i++) {
-        host_memory_release(&others[i]);
-    }
-}
-
 int neighbours_map(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others) {
-    struct introduction introduction = {.host = 0}, *all = ranks->neighbours->introductions;
     bool could;
-    introduction.shares = host_memory_name(own, &introduction.memory);
-    if (ranks_gather(ranks, &introduction, sizeof introduction, all) ||
-        all_could(ranks, open_others(ranks, all, others), &could)) {
+    if (map_others(ranks, own, others, &could)) {
         return -1;
     }
     return could ? 0
@@ -122,63 +93,44 @@ int neighbours_map(const struct ranks *ranks, const struct host_memory *own, str
                              own->bytes);
 }
 
-/* ---- the whole search */
-
-/* Every rank sends its host to all. If some cannot share memory, each rank becomes a node of its own. hosts and
- * table [count] are scratch. */
-static int meet(struct ranks *ranks, const struct introduction *introduction, struct introduction *all, int *hosts,
-                int *table) {
-    bool could;
-    if (ranks_gather(ranks, introduction, sizeof *introduction, all)) {
-        return -1;
+void neighbours_unmap(const struct ranks *ranks, struct host_memory *others) {
+    for (int i = 0; others && i < ranks->node.count; i++) {
+        host_memory_release(&others[i]);
     }
-    for (int i = 0; i < ranks->count; i++) {
-        hosts[i] = all[i].host;
-    }
-    take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
-    ranks->neighbours->others = memory_zeroed((size_t)ranks->node.count, sizeof *ranks->neighbours->others);
-    if (all_could(ranks, open_others(ranks, all, ranks->neighbours->others), &could)) {
-        return -1;
-    }
-    if (!could) {
-        close_others(ranks, ranks->neighbours->others);
-        for (int i = 0; i < ranks->count; i++) {
-            hosts[i] = i;
-        }
-        take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
-    }
-    return 0;
+    free(others);
 }
 
+/* Every rank sends its host to all, then maps the counters of the others there. If some cannot share memory, each
+ * rank becomes a node of its own. first_here: the lowest rank of this host. */
 static int find_neighbours(struct ranks *ranks, int first_here) {
-    const int per_host = ranks_per_host(ranks);
+    const char *wanted = getenv("HCTRAIN_RANKS_PER_HOST");
+    const long per_host = wanted ? strtol(wanted, NULL, 10) : 0;
+    const bool divides = per_host > 0 && per_host <= ranks->count && ranks->count % per_host == 0;
+    const int host = divides && ranks->hosts == 1 ? ranks->index / (int)per_host * (int)per_host : first_here;
     const size_t count = (size_t)ranks->count;
-    struct introduction introduction = {.host = per_host ? ranks->index / per_host * per_host : first_here};
     struct neighbours *neighbours = ranks->neighbours = memory_zeroed(1, sizeof *neighbours);
-    int *table = memory_allocate(2 * count, sizeof *table);
+    int *table = memory_allocate(2 * count, sizeof *table), *hosts = table + count;
+    bool could = true;
     neighbours->members = memory_allocate(2 * count, sizeof *neighbours->members);
-    neighbours->introductions = memory_allocate(count, sizeof *neighbours->introductions);
     if (!host_memory_create(&neighbours->tally, sizeof(struct tally), true)) {
         memory_refused(sizeof(struct tally));
     }
-    introduction.shares = host_memory_name(&neighbours->tally, &introduction.memory);
-    const int status = meet(ranks, &introduction, neighbours->introductions, table + count, table);
+    int status = ranks_gather(ranks, &host, sizeof host, hosts);
+    if (status == 0) {
+        take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
+        neighbours->others = memory_zeroed((size_t)ranks->node.count, sizeof *neighbours->others);
+        status = map_others(ranks, &neighbours->tally, neighbours->others, &could);
+    }
+    if (!could && status == 0) {
+        neighbours_unmap(ranks, neighbours->others);
+        neighbours->others = NULL;
+        for (int i = 0; i < ranks->count; i++) {
+            table[i] = i;
+        }
+        take_groups(ranks, table, 1);
+    }
     free(table);
     return status;
-}
-
-static void release_neighbours(struct ranks *ranks) {
-    struct neighbours *neighbours = ranks->neighbours;
-    if (!neighbours) {
-        return;
-    }
-    close_others(ranks, neighbours->others);
-    host_memory_release(&neighbours->tally);
-    free(neighbours->others);
-    free(neighbours->members);
-    free(neighbours->introductions);
-    free(neighbours);
-    ranks->neighbours = NULL;
 }
 
 /* ---- counters */
@@ -306,7 +258,13 @@ int job_start(struct ranks *ranks) {
 }
 
 void job_stop(struct ranks *ranks) {
-    release_neighbours(ranks);
+    struct neighbours *neighbours = ranks->neighbours;
+    if (neighbours) {
+        neighbours_unmap(ranks, neighbours->others);
+        host_memory_release(&neighbours->tally);
+        free(neighbours->members);
+        free(neighbours);
+    }
     if (ranks_are_joined()) {
         MPI_Finalize();
     }

@@ -44,5 +44,8 @@ void neighbours_name_late(const struct ranks *ranks, enum neighbour_count kind, 
 uint64_t *neighbours_ranges(const struct ranks *ranks);
 
 /* Maps the other ranks' memory of the same purpose and size as `own` into others [node.count], whose entry of
- * this rank stays empty. Collective. The caller releases them with host_memory_release, also after a failure. */
+ * this rank stays empty. Collective. */
 int neighbours_map(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others);
+
+/* Unmaps what is mapped of others [node.count], and frees the array. NULL is allowed. */
+void neighbours_unmap(const struct ranks *ranks, struct host_memory *others);

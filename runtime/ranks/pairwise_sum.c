@@ -1,10 +1,12 @@
 #include "runtime/ranks/pairwise_sum.h"
 #include "runtime/system/element.h"
+#include "runtime/system/parallel.h"
 #include <string.h>
 
 enum {
-    LINE = 1024, /* elements at a time: partial sums stay in the first-level cache */
-    DEPTH = 17,  /* most partial sums at a time: log2 of PAIRWISE_MOST, and one */
+    PIECE = 1 << 16, /* elements that a thread adds at a time */
+    LINE = 1024,     /* of these at a time: partial sums stay in the first-level cache */
+    DEPTH = 17,      /* most partial sums at a time: log2 of PAIRWISE_MOST, and one */
 };
 
 /* Returns an addend's elements as float: in place, or unpacked to `scratch`. */
@@ -59,11 +61,13 @@ static void store(const float *a, const float *b, uint64_t count, float *const *
     }
 }
 
-void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count) {
+static int add_piece(void *context, size_t piece) {
+    const struct pairwise_sum *sum = context;
     float scratch[DEPTH][LINE];
     const int half = first_half(sum->count);
-    for (uint64_t done = 0; done < count; done += LINE) {
-        const uint64_t at = first + done, line = count - done < LINE ? count - done : LINE;
+    const uint64_t first = piece * PIECE, left = sum->elements - first, end = first + (left < PIECE ? left : PIECE);
+    for (uint64_t at = first; at < end; at += LINE) {
+        const uint64_t line = end - at < LINE ? end - at : LINE;
         const float *a = subtotal(sum, 0, half, at, line, scratch);
         if (sum->count > 1) {
             const float *b = subtotal(sum, half, sum->count - half, at, line, scratch + 1);
@@ -73,5 +77,17 @@ void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count
                 memmove(sum->targets[i] + at, a, line * sizeof *a); /* it may be in place */
             }
         }
+    }
+    return 0;
+}
+
+void pairwise_sum(struct pairwise_sum *sum, bool threads) {
+    const size_t pieces = (size_t)((sum->elements + PIECE - 1) / PIECE);
+    if (threads) {
+        parallel_run(pieces, add_piece, sum);
+        return;
+    }
+    for (size_t piece = 0; piece < pieces; piece++) {
+        add_piece(sum, piece);
     }
 }

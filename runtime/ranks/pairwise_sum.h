@@ -11,11 +11,12 @@ enum { PAIRWISE_MOST = 1 << 16 }; /* most addends */
 struct pairwise_sum {
     const void *const *addends; /* [count] arrays */
     int count;                  /* at least 1 */
+    uint64_t elements;          /* of each array */
     bool bf16;                  /* addends are bfloat16, except addends[wide]; else all are float */
     int wide;                   /* index of the float addend; -1: none */
     float *const *targets;      /* [target_count] arrays for the sums; they may be addends */
     int target_count;
 };
 
-/* Adds elements [first, first + count) of the arrays. */
-void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count);
+/* Adds the arrays; with `threads`, on all cores of this rank. */
+void pairwise_sum(struct pairwise_sum *sum, bool threads);

@@ -123,17 +123,6 @@ int range_messages_start(struct range_messages *messages, bool gathers, double *
     return status;
 }
 
-static void add_received(struct range_messages *messages) {
-    const struct rank_group *group = &messages->ranks->cross_node;
-    const struct element_range own = own_shard(messages);
-    float *target = data_of(messages, own);
-    for (int i = 0; i < group->count; i++) {
-        messages->addends[i] = i == group->index ? (void *)target : arrival_of(messages, i);
-    }
-    pairwise_sum(&(struct pairwise_sum){messages->addends, group->count, messages->bf16, group->index, &target, 1},
-                 0, own.count);
-}
-
 int range_messages_advance(struct range_messages *messages, bool *done) {
     *done = false;
     while (messages->pending > 0) {
@@ -148,7 +137,15 @@ int range_messages_advance(struct range_messages *messages, bool *done) {
         messages->pending--;
     }
     if (!messages->gathers) {
-        add_received(messages);
+        const struct rank_group *group = &messages->ranks->cross_node;
+        const struct element_range own = own_shard(messages);
+        float *target = data_of(messages, own);
+        for (int i = 0; i < group->count; i++) {
+            messages->addends[i] = i == group->index ? (void *)target : arrival_of(messages, i);
+        }
+        pairwise_sum(&(struct pairwise_sum){messages->addends, group->count, own.count, messages->bf16,
+                                            group->index, &target, 1},
+                     false);
     } else if (messages->bf16) { /* also its own shard is rounded, so that all ranks have the same values */
         elements_from_bf16(packed_of(messages, messages->range), messages->range.count, messages->data);
     }

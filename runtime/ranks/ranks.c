@@ -164,29 +164,6 @@ void ranks_add_name(char names[128], int rank) {
     }
 }
 
-/* A rank's failure, as it is sent to the others. */
-struct report {
-    char host[256];
-    char text[2048];
-};
-
-/* All ranks take over the error text of rank `failed_rank`. */
-static int share_failure(const struct ranks *ranks, int failures, int failed_rank) {
-    struct report report = {.host = ""};
-    MPI_Request request;
-    strcpy(report.host, ranks->host);
-    strncpy(report.text, error_text(), sizeof report.text - 1);
-    const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, failed_rank, MPI_COMM_WORLD, &request);
-    if (complete(code, &request, ranks, "cannot hear of a failure")) {
-        return -1;
-    }
-    error_set("%s", report.text);
-    if (failures < ranks->count) {
-        error_prefix("rank %d on %s", failed_rank, report.host);
-    }
-    return 0;
-}
-
 int ranks_agree(struct ranks *ranks, int status) {
     struct ranks untimed = *ranks;
     int failed = status != 0, failures = 0, failed_rank = -1;
@@ -202,8 +179,26 @@ int ranks_agree(struct ranks *ranks, int status) {
         failed_rank = all[rank] ? rank : failed_rank;
     }
     free(all);
-    if (failures > 0) {
-        ranks->agreed = ranks->count == 1 || share_failure(&untimed, failures, failed_rank) == 0;
+    if (failures == 0) {
+        return 0;
     }
-    return failures > 0 ? -1 : 0;
+    if (ranks->count > 1) { /* all take over the error text of one rank that failed */
+        struct {
+            char host[256];
+            char text[2048];
+        } report = {.host = ""};
+        MPI_Request request;
+        strcpy(report.host, ranks->host);
+        strncpy(report.text, error_text(), sizeof report.text - 1);
+        const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, failed_rank, MPI_COMM_WORLD, &request);
+        if (complete(code, &request, &untimed, "cannot hear of a failure")) {
+            return -1;
+        }
+        error_set("%s", report.text);
+        if (failures < ranks->count) {
+            error_prefix("rank %d on %s", failed_rank, report.host);
+        }
+    }
+    ranks->agreed = true;
+    return -1;
 }
