@@ -14,11 +14,6 @@ static _Thread_local char text[TEXT_SIZE];
 /* Where new text is formatted: the arguments of a call may point into `text`. */
 static _Thread_local char draft[TEXT_SIZE];
 
-static void append(const char *more) {
-    const size_t used = strlen(draft);
-    message_write(draft + used, TEXT_SIZE - used, "%s", more);
-}
-
 /* Makes the message of the formatted text, and of what stands behind it after a colon (NULL: nothing). */
 __attribute__((format(printf, 1, 0))) static void compose(const char *format, va_list arguments,
                                                           const char *behind) {
@@ -61,16 +56,17 @@ int error_quote(const char *lines) {
 }
 
 int error_replace(const char *from, const char *to) {
-    draft[0] = '\0';
-    for (char *at = text, *found; at != NULL; at = found) {
-        found = *from != '\0' ? strstr(at, from) : NULL;
-        if (found != NULL) {
-            *found = '\0';
-            found += strlen(from);
+    const size_t length = strlen(from);
+    size_t used = 0;
+    for (const char *at = text; *at != '\0' && used < TEXT_SIZE - 1;) {
+        if (length > 0 && strncmp(at, from, length) == 0) {
+            used += message_write(draft + used, TEXT_SIZE - used, "%s", to);
+            at += length;
+        } else {
+            draft[used++] = *at++;
         }
-        append(at);
-        append(found != NULL ? to : "");
     }
+    draft[used] = '\0';
     memcpy(text, draft, TEXT_SIZE);
     return -1;
 }

@@ -1,11 +1,11 @@
 #include "runtime/system/host.h"
 #include "runtime/system/array.h"
-#include "runtime/system/control_groups.h"
+#include "runtime/system/memory.h"
 #include <ctype.h>
+#include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,48 +13,99 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* ---- the ranks on this host, from the launcher's environment */
+/* ---- text that the system shows in /proc and /sys */
 
-/* The number that the first of these variables begins with; `none` if there is no such variable. */
-static unsigned read_first(const char *const *names, const char *ends, unsigned none) {
-    for (; *names; names++) {
-        const char *text = getenv(*names);
-        char *end;
-        if (!text || !isdigit((unsigned char)*text)) {
-            continue;
-        }
-        const unsigned long value = strtoul(text, &end, 10);
-        if ((!*end || strchr(ends, *end)) && value <= INT32_MAX) {
-            return (unsigned)value;
+/* The text of a file up to a NUL byte, which the caller frees; "" if the file cannot be read. */
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t capacity = 0;
+    const bool is_read = file && getdelim(&text, &capacity, '\0', file) >= 0;
+    if (file) {
+        fclose(file);
+    }
+    if (!is_read) {
+        free(text);
+        text = memory_string("");
+    }
+    return text;
+}
+
+/* Reads the numbers, two at most, behind `word` in the first line that begins with both. Returns how many. */
+static int read_numbers(const char *path, const char *word, unsigned long long numbers[2]) {
+    char *text = read_text(path), *rest = text;
+    int found = 0;
+    for (char *line = strsep(&rest, "\n"); line && found <= 0; line = strsep(&rest, "\n")) {
+        if (strncmp(line, word, strlen(word)) == 0) {
+            found = sscanf(line + strlen(word), "%llu %llu", &numbers[0], &numbers[1]);
         }
     }
-    return none;
+    free(text);
+    return found;
+}
+
+/* The first of them; `none` if there is none, for example if the word "max" stands there. */
+static unsigned long long read_number(const char *path, const char *word, unsigned long long none) {
+    unsigned long long numbers[2];
+    return read_numbers(path, word, numbers) > 0 ? numbers[0] : none;
+}
+
+/* Whether a list such as "rw,cpu,cpuacct" has this word. */
+static bool has_word(const char *list, const char *separators, const char *word) {
+    const size_t length = strlen(word);
+    while (*list) {
+        const size_t bytes = strcspn(list, separators);
+        if (bytes == length && memcmp(list, word, length) == 0) {
+            return true;
+        }
+        list += bytes + (list[bytes] != '\0');
+    }
+    return false;
+}
+
+/* ---- the ranks on this host, from the launcher's environment */
+
+/* The variables of Open MPI, MPICH and Intel MPI, MVAPICH2, PALS, Flux, Slurm. Slurm last: a job's script has it,
+ * too. Slurm's number of ranks is a list such as 4(x2),3: near enough, and nothing else is known before MPI
+ * starts. */
+static const struct {
+    const char *rank, *count;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
+    {"PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
+    {"FLUX_TASK_LOCAL_ID", ""},
+    {"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+};
+
+/* The number that an environment variable begins with, before its end or one of the characters `ends`; -1 if there
+ * is none. */
+static int read_variable(const char *name, const char *ends) {
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !isdigit((unsigned char)*text)) {
+        return -1;
+    }
+    const unsigned long value = strtoul(text, &end, 10);
+    return strchr(ends, *end) && value <= INT32_MAX ? (int)value : -1; /* strchr finds the end of the text, too */
 }
 
 unsigned host_local_rank(void) {
-    /* Open MPI, MPICH and Intel MPI, MVAPICH2, PALS, Flux, Slurm. Slurm last: a job's script has it, too. */
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "MPI_LOCALRANKID",
-                                        "MV2_COMM_WORLD_LOCAL_RANK",
-                                        "PMI_LOCAL_RANK",
-                                        "PALS_LOCAL_RANKID",
-                                        "FLUX_TASK_LOCAL_ID",
-                                        "SLURM_LOCALID",
-                                        NULL};
-    return read_first(names, "", 0);
+    int rank = -1;
+    for (size_t i = 0; i < COUNT(launchers) && rank < 0; i++) {
+        rank = read_variable(launchers[i].rank, "");
+    }
+    return rank < 0 ? 0 : (unsigned)rank;
 }
 
 unsigned host_local_count(void) {
-    /* Slurm's is a list such as 4(x2),3: near enough, and nothing else is known before MPI starts. */
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE",
-                                        "MPI_LOCALNRANKS",
-                                        "MV2_COMM_WORLD_LOCAL_SIZE",
-                                        "PMI_LOCAL_SIZE",
-                                        "PALS_LOCAL_SIZE",
-                                        "SLURM_STEP_TASKS_PER_NODE",
-                                        NULL};
-    const unsigned count = read_first(names, "(,", 1);
-    return count ? count : 1;
+    int count = -1;
+    for (size_t i = 0; i < COUNT(launchers) && count < 0; i++) {
+        count = read_variable(launchers[i].count, "(,");
+    }
+    return count < 1 ? 1 : (unsigned)count;
 }
 
 /* ---- descriptors */
@@ -68,6 +119,158 @@ void host_spare_descriptors(int descriptor) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit); /* if it fails, opening files will say so */
     }
+}
+
+/* ---- control groups */
+
+#define NO_LIMIT (1ULL << 60) /* version 1 writes 2^63 less a page where there is no limit */
+
+/* read_number of a file in a group's folder. */
+static unsigned long long group_number(const char *group, const char *name, const char *word,
+                                       unsigned long long none) {
+    char *path = memory_format("%s/%s", group, name);
+    const unsigned long long number = read_number(path, word, none);
+    free(path);
+    return number;
+}
+
+static void read_memory(const char *group, struct group_limits *limits) {
+    static const struct {
+        const char *name, *word;
+    } files[] = {
+        {"memory.max", ""},                            /* version 2 */
+        {"memory.high", ""},                           /* beyond it the kernel throttles the process */
+        {"memory.limit_in_bytes", ""},                 /* version 1 */
+        {"memory.stat", "hierarchical_memory_limit "}, /* of groups above those that a container sees */
+    };
+    unsigned long long limit = NO_LIMIT;
+    for (size_t i = 0; i < COUNT(files); i++) {
+        const unsigned long long number = group_number(group, files[i].name, files[i].word, NO_LIMIT);
+        limit = number < limit ? number : limit;
+    }
+    if (limit >= NO_LIMIT || limit >= SIZE_MAX) {
+        return;
+    }
+    /* Bytes in use without the files that the kernel would drop for us, as /proc/meminfo's MemAvailable counts
+     * them. */
+    unsigned long long used = group_number(group, "memory.usage_in_bytes", "", NO_LIMIT); /* version 1 */
+    const bool is_first = used < NO_LIMIT;
+    used = is_first ? used : group_number(group, "memory.current", "", 0);
+    static const char *const cached[2][2] = {{"inactive_file ", "active_file "},
+                                             {"total_inactive_file ", "total_active_file "}};
+    for (size_t i = 0; i < 2; i++) {
+        const unsigned long long bytes = group_number(group, "memory.stat", cached[is_first][i], 0);
+        used -= bytes < used ? bytes : used;
+    }
+    const size_t left = limit > used ? (size_t)(limit - used) : 0;
+    limits->memory = limit < limits->memory ? (size_t)limit : limits->memory;
+    limits->memory_left = left < limits->memory_left ? left : limits->memory_left;
+}
+
+static void read_quota(const char *group, struct group_limits *limits) {
+    unsigned long long numbers[2]; /* quota and period in microseconds */
+    char *path = memory_format("%s/cpu.max", group);
+    if (read_numbers(path, "", numbers) < 2) {
+        numbers[0] = group_number(group, "cpu.cfs_quota_us", "", NO_LIMIT); /* version 1; -1, a huge one, is none */
+        numbers[1] = group_number(group, "cpu.cfs_period_us", "", 0);
+    }
+    free(path);
+    if (numbers[0] > 0 && numbers[0] < NO_LIMIT && numbers[1] > 0) {
+        limits->cores = fmin(limits->cores, (double)numbers[0] / (double)numbers[1]);
+    }
+}
+
+/* This process's group in the hierarchy of a controller, "" for version 2, by lines such as "4:cpu,cpuacct:/group"
+ * of /proc/self/cgroup. NULL: it has none. The result points into `lines`, which are changed. */
+static const char *find_group(char *lines, const char *controller) {
+    for (char *line = strsep(&lines, "\n"); line; line = strsep(&lines, "\n")) {
+        const char *number = strsep(&line, ":"), *controllers = strsep(&line, ":");
+        if (line &&
+            (*controller ? has_word(controllers, ",", controller) : !strcmp(number, "0") && !*controllers)) {
+            return line;
+        }
+    }
+    return NULL;
+}
+
+/* The end of a group's path below the group that is mounted. "" where that is not around it: a container may be
+ * shown other paths than those of its mounts, and the mounted group then is the nearest that can be found. */
+static const char *path_below(const char *group, const char *mounted) {
+    const size_t length = strcmp(mounted, "/") ? strlen(mounted) : 0;
+    const char *end = strstr(group, "/..");
+    while (end && end[3] && end[3] != '/') {
+        end = strstr(end + 1, "/..");
+    }
+    return end || strncmp(group, mounted, length) || group[length] != '/' ? "" : group + length;
+}
+
+/* Replaces \040 and the like by the characters that they stand for. */
+static void decode(char *text) {
+    char *to = text;
+    for (const char *at = text; *at; to++) {
+        unsigned code;
+        const bool is_code = at[0] == '\\' && strspn(at + 1, "01234567") >= 3 && sscanf(at + 1, "%3o", &code) == 1;
+        *to = is_code ? (char)code : *at;
+        at += is_code ? 4 : 1;
+    }
+    *to = '\0';
+}
+
+/* Reads limits of this process's group, and of all that are around it, in a hierarchy of which `mounted` is seen at
+ * `folder`. */
+static void read_groups(const char *root, const char *mounted, const char *folder, const char *controller,
+                        void (*read)(const char *group, struct group_limits *limits), struct group_limits *limits) {
+    char *list = memory_format("%s/proc/self/cgroup", root), *lines = read_text(list);
+    const char *group = find_group(lines, controller);
+    if (group) {
+        char *path = memory_format("%s%s%s", root, folder, path_below(group, mounted));
+        const size_t least = strlen(root) + strlen(folder);
+        read(path, limits);
+        for (size_t length = strlen(path); length > least;) {
+            length = (size_t)(strrchr(path, '/') - path);
+            path[length] = '\0';
+            read(path, limits);
+        }
+        free(path);
+    }
+    free(lines);
+    free(list);
+}
+
+/* Lines of mountinfo are "ID PARENT DEVICE GROUP FOLDER OPTIONS [FIELD...] - TYPE SOURCE OPTIONS". */
+void control_groups_read(const char *root, struct group_limits *limits) {
+    char *path = memory_format("%s/proc/self/mountinfo", root), *text = read_text(path), *rest = text;
+    *limits = (struct group_limits){SIZE_MAX, SIZE_MAX, INFINITY};
+    while (rest) {
+        char *line = strsep(&rest, "\n"), *mounted = NULL, *folder = NULL;
+        const char *type = strstr(line, " - cgroup"), *options = strrchr(line, ' ');
+        const bool is_first = type && !strncmp(type, " - cgroup ", 10);
+        const bool is_second = type && !strncmp(type, " - cgroup2 ", 11);
+        const bool has_memory = is_second || (is_first && has_word(options + 1, ",", "memory"));
+        const bool has_cores = is_second || (is_first && has_word(options + 1, ",", "cpu"));
+        for (int field = 0; field < 5; field++) {
+            mounted = folder;
+            folder = strsep(&line, " ");
+        }
+        if (!folder || (!has_memory && !has_cores)) {
+            continue;
+        }
+        decode(mounted);
+        decode(folder);
+        if (has_memory) {
+            read_groups(root, mounted, folder, is_second ? "" : "memory", read_memory, limits);
+        }
+        if (has_cores) {
+            read_groups(root, mounted, folder, is_second ? "" : "cpu", read_quota, limits);
+        }
+    }
+    free(text);
+    free(path);
+}
+
+unsigned control_groups_threads(double quota, unsigned ranks) {
+    const double threads = round(quota / ranks);
+    return threads < 1.0 ? 1 : threads < UINT_MAX ? (unsigned)threads : UINT_MAX;
 }
 
 /* ---- cores */
@@ -96,14 +299,11 @@ static unsigned share(unsigned total, unsigned index, unsigned count, unsigned *
 /* Open MPI 4 says so where it has bound a rank to cores of its own. */
 static const char bound_at_launch[] = "OMPI_MCA_orte_bound_at_launch";
 
-/* The cores that control groups allow, read once, since cores are asked for in every step. */
-static double quota;
-static pthread_once_t quota_is_read = PTHREAD_ONCE_INIT;
+/* What control groups allow, read once, since cores are asked for in every step. */
+static struct group_limits first_limits;
 
-static void read_quota(void) {
-    struct group_limits limits;
-    control_groups_read("", &limits);
-    quota = limits.cores;
+static void read_first_limits(void) {
+    control_groups_read("", &first_limits);
 }
 
 unsigned host_cores(void) {
@@ -118,8 +318,9 @@ unsigned host_cores(void) {
     if (ranks > 1 && cores >= all && !getenv(bound_at_launch)) { /* all ranks have the same cores */
         cores = share(cores, host_local_rank() % ranks, ranks, &first);
     }
-    pthread_once(&quota_is_read, read_quota);
-    const unsigned threads = control_groups_threads(quota, ranks);
+    static pthread_once_t is_read = PTHREAD_ONCE_INIT;
+    pthread_once(&is_read, read_first_limits);
+    const unsigned threads = control_groups_threads(first_limits.cores, ranks);
     cores = cores < threads ? cores : threads;
     return cores ? cores : 1;
 }
@@ -194,54 +395,36 @@ void host_claim_cores(void) {
 
 /* ---- memory */
 
-/* Reads a value from the first line of a file that begins as `form` does, as for scanf; false where none does. */
-__attribute__((format(scanf, 2, 3))) static bool scan_line(const char *path, const char *form, ...) {
-    char line[1024];
-    bool found = false;
-    FILE *file = fopen(path, "re");
-    while (file && !found && fgets(line, sizeof line, file)) {
-        va_list value;
-        va_start(value, form);
-        found = vsscanf(line, form, value) == 1;
-        va_end(value);
-    }
-    if (file) {
-        fclose(file);
-    }
-    return found;
-}
-
 unsigned host_running(void) {
-    unsigned long long running = 0;
-    scan_line("/proc/loadavg", "%*f %*f %*f %llu/", &running);
-    return (unsigned)running;
+    unsigned running = 0;
+    char *text = read_text("/proc/loadavg"); /* such as "0.20 0.18 0.12 2/80 11206" */
+    const bool is_known = sscanf(text, "%*f %*f %*f %u/", &running) == 1;
+    free(text);
+    return is_known ? running : 0;
 }
 
 /* What is left of a limit; SIZE_MAX: there is none. */
 static size_t left_of(const struct rlimit *limit, unsigned long long used_kibibytes) {
     const size_t used = (size_t)used_kibibytes << 10;
-    return limit->rlim_cur == RLIM_INFINITY ? SIZE_MAX
-           : limit->rlim_cur > used         ? (size_t)limit->rlim_cur - used
-                                            : 0;
+    if (limit->rlim_cur == RLIM_INFINITY) {
+        return SIZE_MAX;
+    }
+    return limit->rlim_cur > used ? (size_t)limit->rlim_cur - used : 0;
 }
 
 size_t host_address_space(const char **command) {
     struct rlimit all = {.rlim_cur = RLIM_INFINITY}, data = all;
-    unsigned long long all_used = 0, data_used = 0;
     getrlimit(RLIMIT_AS, &all);
     getrlimit(RLIMIT_DATA, &data);
-    scan_line("/proc/self/status", "VmSize: %llu kB", &all_used);
-    scan_line("/proc/self/status", "VmData: %llu kB", &data_used);
-    const size_t all_left = left_of(&all, all_used), data_left = left_of(&data, data_used);
+    const size_t all_left = left_of(&all, read_number("/proc/self/status", "VmSize:", 0)),
+                 data_left = left_of(&data, read_number("/proc/self/status", "VmData:", 0));
     *command = data_left < all_left ? "ulimit -d" : "ulimit -v";
     return data_left < all_left ? data_left : all_left;
 }
 
 size_t host_memory(void) {
     /* Free memory and what the kernel would drop for us. */
-    unsigned long long kibibytes = 0;
-    scan_line("/proc/meminfo", "MemAvailable: %llu kB", &kibibytes);
-    size_t available = (size_t)kibibytes << 10;
+    size_t available = (size_t)read_number("/proc/meminfo", "MemAvailable:", 0) << 10;
     struct group_limits limits;
     control_groups_read("", &limits);
     if (!available) {
@@ -257,17 +440,6 @@ size_t host_memory(void) {
 
 /* ---- instructions */
 
-static bool has_word(const char *line, const char *word) {
-    const size_t length = strlen(word);
-    for (const char *at = line; *at; at += strcspn(at, " \t\n")) {
-        at += strspn(at, " \t\n");
-        if (strcspn(at, " \t\n") == length && !strncmp(at, word, length)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void cpu_instructions_read(const char *path, struct cpu_instructions *found) {
     /* As Linux names them, and as their makers do. The widest first. */
     static const struct {
@@ -278,23 +450,19 @@ void cpu_instructions_read(const char *path, struct cpu_instructions *found) {
         {"svebf16", "SVE BF16", ELEMENT_BF16},  {"bf16", "NEON BF16", ELEMENT_BF16},
         {"amx_fp16", "AMX_FP16", ELEMENT_FP16}, {"avx512_fp16", "AVX512_FP16", ELEMENT_FP16},
     };
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t capacity = 0;
+    char *text = read_text(path), *rest = text;
     *found = (struct cpu_instructions){0};
-    for (bool lists = false; file && !lists && getline(&line, &capacity, file) >= 0;) {
+    for (bool lists = false; rest && !lists;) {
+        const char *line = strsep(&rest, "\n");
         lists = strchr(line, ':') &&
                 (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)); /* on x86, and on Arm */
         for (size_t i = 0; lists && i < COUNT(rows); i++) {
-            if (has_word(line, rows[i].feature)) {
+            if (has_word(line, " \t", rows[i].feature)) {
                 char *name = found->names[rows[i].type];
                 const size_t used = strlen(name);
                 snprintf(name + used, CPU_INSTRUCTIONS_NAME - used, "%s%s", used ? ", " : "", rows[i].name);
             }
         }
     }
-    free(line);
-    if (file) {
-        fclose(file);
-    }
+    free(text);
 }

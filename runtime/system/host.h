@@ -1,6 +1,6 @@
-/* The cores and the memory of the host that this process may use, which the ranks of a job on one host divide, and
- * the processor's instructions. All of it comes from the environment and the system, so that it is known before MPI
- * and OpenCL start. */
+/* The cores and the memory of the host that this process may use, which the ranks of a job on one host divide; the
+ * limits of control groups; and the processor's instructions. All of it comes from the environment and the system,
+ * so that it is known before MPI and OpenCL start. */
 #pragma once
 
 #include "runtime/system/element.h"
@@ -37,6 +37,23 @@ size_t host_memory(void);
 /* Call it with a descriptor that was just opened: where the system's limit leaves room for fewer than 256 more, it
  * raises the soft limit (ulimit -S -n) to the hard one (ulimit -H -n). */
 void host_spare_descriptors(int descriptor);
+
+/* The limits of Linux's control groups, by which containers, batch systems and systemd's slices limit the processes
+ * in them. */
+struct group_limits {
+    size_t memory;      /* bytes, the smallest limit; SIZE_MAX: none */
+    size_t memory_left; /* bytes that can still be used, in the group that has least left; SIZE_MAX: no limit */
+    double cores;       /* the smallest quota of CPU time, in cores; INFINITY: none */
+};
+
+/* Reads the limits of this process's groups and of all groups around them that it can see, of versions 1 and 2 of
+ * control groups. /proc/self/mountinfo and /proc/self/cgroup say where they are. `root` is put before all paths:
+ * "", or a folder that has such files. What is missing or makes no sense there limits nothing. */
+void control_groups_read(const char *root, struct group_limits *limits);
+
+/* How many threads a rank should start for its share of a quota of CPU time that `ranks` ranks have together: the
+ * nearest whole number, at least 1. UINT_MAX without a quota. */
+unsigned control_groups_threads(double quota, unsigned ranks);
 
 /* The processor's instructions for 16-bit matrix multiplication: human-readable names by enum element_type,
  * "AVX512_BF16" or "AMX_BF16, AVX512_BF16"; "" if there are none, and for fp32. */

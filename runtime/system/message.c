@@ -68,15 +68,11 @@ static void put_line(struct target *to, const char *text, size_t bytes) {
     put_all(to, last, (size_t)(text + bytes - last));
 }
 
-/* The end of the first line of a message: before the next quoted one, or of all. */
-static const char *line_end(const char *text, size_t bytes) {
-    const char *end = memmem(text, bytes, "\n" MESSAGE_QUOTE, sizeof("\n" MESSAGE_QUOTE) - 1);
-    return end != NULL ? end : text + bytes;
-}
-
+/* A message's own lines end before the next quoted one. */
 static void put_shown(struct target *to, const char *text, size_t bytes) {
     for (const char *stop = text + bytes; text < stop;) {
-        const char *end = line_end(text, (size_t)(stop - text));
+        const char *end = memmem(text, (size_t)(stop - text), "\n" MESSAGE_QUOTE, sizeof("\n" MESSAGE_QUOTE) - 1);
+        end = end != NULL ? end : stop;
         put_line(to, text, (size_t)(end - text));
         text = end;
         if (text < stop) {
@@ -111,18 +107,6 @@ int message_print_text(FILE *file, const char *text, size_t bytes) {
 /* ---- conversions */
 
 enum { FORM_BYTES = 64 };
-
-/* Copies the conversion that begins with the % at `at`, with numbers in place of asterisks. Returns what is behind
- * its letter. */
-static const char *copy_conversion(const char *at, va_list *arguments, char form[FORM_BYTES]) {
-    size_t used = 0;
-    do {
-        used += (size_t)(*at == '*' ? snprintf(form + used, FORM_BYTES - used, "%d", va_arg(*arguments, int))
-                                    : snprintf(form + used, FORM_BYTES - used, "%c", *at));
-    } while (*++at != '\0' && strchr("diuxXocsefgEGa%", *at) == NULL && used + 16 < FORM_BYTES);
-    snprintf(form + used, FORM_BYTES - used, "%c", *at);
-    return *at != '\0' ? at + 1 : at;
-}
 
 /* A negative width is that of a text with blanks behind it. */
 static void put_string(struct target *to, int width, const char *text, size_t bytes) {
@@ -180,9 +164,16 @@ size_t message_format(char *to, size_t capacity, const char *format, va_list arg
         put(&target, format, plain);
         format += plain;
         if (*format == '%') {
+            /* the conversion, with numbers in place of asterisks */
             char form[FORM_BYTES];
-            format = copy_conversion(format, &own, form);
+            size_t used = 0;
+            do {
+                used += (size_t)(*format == '*' ? snprintf(form + used, FORM_BYTES - used, "%d", va_arg(own, int))
+                                                : snprintf(form + used, FORM_BYTES - used, "%c", *format));
+            } while (strchr("diuxXocsefgEGa%", *++format) == NULL && used + 16 < FORM_BYTES);
+            snprintf(form + used, FORM_BYTES - used, "%c", *format);
             put_argument(&target, form, &own);
+            format += *format != '\0';
         }
     }
     va_end(own);

@@ -25,16 +25,6 @@ void progress_start(struct progress *progress, int64_t first) {
                                   .task = ""};
 }
 
-/* "1:02:03" or "4:05" */
-static void format_time(double seconds, char text[24]) {
-    const long long whole = seconds < 0.0 || seconds > 1e12 ? 0 : (long long)(seconds + 0.5);
-    if (whole >= 3600) {
-        snprintf(text, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-    } else {
-        snprintf(text, 24, "%lld:%02lld", whole / 60, whole % 60);
-    }
-}
-
 /* ---- lines that fit a terminal */
 
 /* Columns that a line may take. One that took all of them would be wrapped by some terminals, and the next one
@@ -79,44 +69,29 @@ static void write_line(struct progress *progress, const char *text) {
     progress->open = progress->terminal;
 }
 
-/* "[#####.....] ", or "" if it does not fit. */
-static void draw_bar(int64_t done, int64_t total, int width_left, char bar[BAR_WIDTH + 4]) {
-    const int cells = width_left - 3 < BAR_WIDTH ? width_left - 3 : BAR_WIDTH;
-    const int filled = total > 0 ? (int)(cells * done / total) : cells;
-    char *at = bar;
-    if (cells >= LEAST_BAR) {
-        *at++ = '[';
-        for (int i = 0; i < cells; i++) {
-            *at++ = i < filled ? '#' : '.';
-        }
-        *at++ = ']';
-        *at++ = ' ';
-    }
-    *at = '\0';
-}
-
-/* ---- lines */
-
-/* "  left 4:05", or "" as long as nothing is known. Another count, which begins again, is estimated anew. */
+/* "  left 4:05" or "  left 1:02:03", or "" as long as nothing is known. Another count, which begins again, is
+ * estimated anew. */
 static void estimate(struct progress *progress, double now, int64_t done, int64_t total, char left[32]) {
-    char text[24];
     if (done > progress->first && (progress->counted_at <= 0.0 || done < progress->counted)) {
         progress->counted = done;
         progress->counted_at = now;
     }
     const int64_t passed = progress->counted_at > 0.0 ? done - progress->counted : 0;
+    const double each = passed > 0 ? (now - progress->counted_at) / (double)passed : 0.0;
+    const double seconds = each * (double)(total - done);
+    const long long whole = seconds < 0.0 || seconds > 1e12 ? 0 : (long long)(seconds + 0.5);
     left[0] = '\0';
-    if (passed > 0 || done == total) {
-        const double each = passed > 0 ? (now - progress->counted_at) / (double)passed : 0.0;
-        format_time(each * (double)(total - done), text);
-        snprintf(left, 32, "  left %s", text);
+    if ((passed > 0 || done == total) && whole >= 3600) {
+        snprintf(left, 32, "  left %lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    } else if (passed > 0 || done == total) {
+        snprintf(left, 32, "  left %lld:%02lld", whole / 60, whole % 60);
     }
 }
 
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force) {
     const double now = progress_clock();
-    char head[256], bar[BAR_WIDTH + 4], left[32], shown[512], line[1024];
+    char head[256], bar[2 * BAR_WIDTH + 8] = "", left[32], shown[512], line[1024];
     estimate(progress, now, done, total, left);
     if (progress->silent || (!force && now - progress->shown < (progress->terminal ? 0.1 : 10.0))) {
         return;
@@ -127,9 +102,14 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
     int head_width, details_width;
     fit(head, INT_MAX, &head_width);
     fit(shown, INT_MAX, &details_width);
-    const int width_left =
-        columns(progress) - head_width - (int)strlen(left); /* the bar gives way first, then details */
-    draw_bar(done, total, width_left - details_width, bar);
+    /* the bar gives way first, then details */
+    const int width_left = columns(progress) - head_width - (int)strlen(left);
+    const int room = width_left - details_width - 3, cells = room < BAR_WIDTH ? room : BAR_WIDTH;
+    const int filled = done < total ? (int)(cells * done / total) : cells;
+    if (cells >= LEAST_BAR) { /* "[#####.....] " */
+        snprintf(bar, sizeof bar, "[%.*s%.*s] ", filled, "####################", cells - filled,
+                 "....................");
+    }
     const int bytes = fit(shown, width_left - (int)strlen(bar), &details_width);
     snprintf(line, sizeof line, "%s%s%.*s%s", head, bar, bytes, shown, left);
     write_line(progress, line);

@@ -1,8 +1,5 @@
 #include "runtime/system/random.h"
-#include "runtime/system/polar.h"
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 /* The last word of the counter keeps the functions below apart, should they share a key. */
 enum { STREAM_UNIFORM = 1, STREAM_BELOW = 2, STREAM_NORMAL = 3 };
@@ -69,49 +66,21 @@ uint64_t random_below(uint64_t key, uint64_t index, uint64_t bound) {
     }
 }
 
-/* ---- normals
- *
- * Elements 2i and 2i + 1 come from pair i: a range may begin or end in the middle of one. */
-
-enum { BLOCK = 64 }; /* pairs at a time */
-
-/* What makes the pairs of a block, as numbers whose logarithm and sine are taken. */
-struct polar_block {
-    double uniforms[BLOCK], angles[BLOCK], radii[BLOCK], cosines[BLOCK], sines[BLOCK];
-};
-
-static void draw_block(uint64_t key, uint64_t first, size_t count, struct polar_block *block) {
-    const double two_pi = 6.283185307179586476925;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t pair[2];
-        draw_pair(key, first + i, 0, STREAM_NORMAL, pair);
-        block->uniforms[i] = 1.0 - unit_interval(pair[0]);
-        block->angles[i] = two_pi * unit_interval(pair[1]);
-    }
-    polar(count, block->uniforms, block->angles, block->radii, block->cosines, block->sines);
-}
-
-/* Element `odd` of pair i. Where the error of polar could change the float, and that is hardly ever, it is what the
- * C library's functions of one number make it: so values do not depend on which functions there are. */
-static float normal_of(const struct polar_block *block, size_t i, bool odd, double mean, double deviation) {
-    const double radius = deviation * block->radii[i], turn = odd ? block->sines[i] : block->cosines[i];
-    const double value = mean + radius * turn, error = 4.0 * POLAR_ERROR * (radius + fabs(mean));
-    if ((float)(value - error) == (float)(value + error)) {
-        return (float)value;
-    }
-    const double exact = deviation * sqrt(-2.0 * log(block->uniforms[i]));
-    return (float)(mean + exact * (odd ? sin(block->angles[i]) : cos(block->angles[i])));
-}
-
+/* Elements 2i and 2i + 1 come from pair i: a range may begin or end in the middle of one. */
 void random_normal(uint64_t key, uint64_t first, uint64_t count, double mean, double deviation, float *values) {
-    struct polar_block block;
-    const uint64_t end = first + count;
-    for (uint64_t element = first; element < end;) {
-        const uint64_t pair = element / 2, last = (end - 1) / 2;
-        const size_t pairs = last - pair < BLOCK ? (size_t)(last - pair) + 1 : BLOCK;
-        draw_block(key, pair, pairs, &block);
-        for (; element < end && element / 2 < pair + pairs; element++) {
-            *values++ = normal_of(&block, (size_t)(element / 2 - pair), element % 2 == 1, mean, deviation);
+    const double two_pi = 6.283185307179586476925;
+    for (uint64_t element = first; element < first + count;) {
+        uint64_t pair[2];
+        draw_pair(key, element / 2, 0, STREAM_NORMAL, pair);
+        const double radius = deviation * sqrt(-2.0 * log(1.0 - unit_interval(pair[0])));
+        const double angle = two_pi * unit_interval(pair[1]);
+        if (element % 2 == 0) {
+            *values++ = (float)(mean + radius * cos(angle));
+            element++;
+        }
+        if (element < first + count) {
+            *values++ = (float)(mean + radius * sin(angle));
+            element++;
         }
     }
 }

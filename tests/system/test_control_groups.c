@@ -1,5 +1,5 @@
 /* Limits of control groups, read from folders that look like the systems of hosts, containers and jobs. */
-#include "runtime/system/control_groups.h"
+#include "runtime/system/host.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include <math.h>

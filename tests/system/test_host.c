@@ -2,7 +2,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "runtime/system/control_groups.h"
 #include "runtime/system/host.h"
 #include "tests/support/test.h"
 #include <sched.h>

@@ -1,5 +1,4 @@
 /* random: published vectors, and the distributions. */
-#include "runtime/system/polar.h"
 #include "runtime/system/random.h"
 #include "tests/support/test.h"
 #include <math.h>
@@ -119,23 +118,6 @@ UNIT_TEST(test_normal_is_that_of_the_library) {
                                    (float)(means[kind] + radius * sin(angle))};
             assert_memory_equal(pair, &values[2 * i], sizeof pair);
         }
-    }
-}
-
-/* That of several numbers at once keeps its error, at the ends of its domain, too. */
-UNIT_TEST(test_polar_keeps_its_error) {
-    enum { COUNT = 1 << 16 };
-    static double uniforms[COUNT], angles[COUNT], radii[COUNT], cosines[COUNT], sines[COUNT];
-    for (int i = 0; i < COUNT; i++) {
-        uniforms[i] = i < 53 ? ldexp(1.0, -i) : i < 106 ? 1.0 - ldexp(1.0, 52 - i) : (i + 1.0) / COUNT;
-        angles[i] = 6.283185307179586476925 * (i < 200 ? (i / 8 + ldexp(i % 8, -50)) / 25 : (double)i / COUNT);
-    }
-    polar(COUNT, uniforms, angles, radii, cosines, sines);
-    for (int i = 0; i < COUNT; i++) {
-        const double radius = sqrt(-2.0 * log(uniforms[i]));
-        assert_true(fabs(radii[i] - radius) <= POLAR_ERROR * radius);
-        assert_true(fabs(cosines[i] - cos(angles[i])) <= POLAR_ERROR);
-        assert_true(fabs(sines[i] - sin(angles[i])) <= POLAR_ERROR);
     }
 }
 
