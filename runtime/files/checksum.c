@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct checksum {
     EVP_MD_CTX *context;
@@ -60,16 +61,17 @@ int checksum_strings(const char *const *strings, size_t count, char digest[CHECK
 
 int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
     unsigned char block[65536];
-    size_t count;
-    FILE *file = files_open_stream(path);
-    if (file == NULL) {
+    uint64_t bytes;
+    ssize_t count;
+    const int file = files_open(path, path, &bytes);
+    if (file < 0) {
         return -1;
     }
     struct checksum *checksum = checksum_create();
-    while ((count = fread(block, 1, sizeof block, file)) > 0) {
-        checksum_update(checksum, block, count);
+    while ((count = files_read_all(file, block, sizeof block, -1)) > 0) {
+        checksum_update(checksum, block, (size_t)count);
     }
-    const int status = ferror(file) ? error_set_errno("cannot read") : 0;
-    fclose(file);
+    const int status = count < 0 ? error_set_errno("cannot read") : 0;
+    close(file);
     return checksum_finish(checksum, digest) == 0 && status == 0 ? 0 : error_prefix("checksum of %s", path);
 }

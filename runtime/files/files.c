@@ -64,11 +64,12 @@ int files_refuse_same(const char *output, const char *input) {
 }
 
 int files_refuse_members(const char *folder, const char *const *names, const char *path) {
-    int result = 0;
-    for (; *names != NULL && result == 0; names++) {
-        result = files_refuse_same(path_of("%s/%s", folder, *names).text, path);
+    for (; *names != NULL; names++) {
+        if (files_refuse_same(path_of("%s/%s", folder, *names).text, path) != 0) {
+            return -1;
+        }
     }
-    return result;
+    return 0;
 }
 
 /* ---- descriptors */
@@ -152,38 +153,28 @@ int files_open(const char *path, const char *name, uint64_t *bytes) {
     return -1;
 }
 
-FILE *files_open_stream(const char *path) {
-    uint64_t bytes;
-    const int descriptor = files_open(path, path, &bytes);
-    FILE *stream = descriptor >= 0 ? fdopen(descriptor, "r") : NULL;
-    if (descriptor >= 0 && stream == NULL) {
-        error_set_errno("cannot open %s", path);
-        close(descriptor);
-    }
-    return stream;
-}
-
 /* All of at least `least` and at most `limit` bytes, NUL-terminated; beyond `most` it does not look. Closes the
  * descriptor. */
 static int take(int descriptor, const char *path, size_t least, size_t most, size_t limit, char **text,
                 size_t *bytes) {
     char *data = memory_allocate(most + 1, 1);
     const ssize_t got = files_read_all(descriptor, data, most, -1);
-    const int status =
-        got < 0               ? error_set_errno("cannot read %s", path)
-        : (size_t)got < least ? error_set("%s became shorter while it was read", path)
-        : (size_t)got > limit
-            ? error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit)
-            : 0;
-    close(descriptor);
-    if (status != 0) {
-        free(data);
-        return -1;
+    if (got < 0) {
+        error_set_errno("cannot read %s", path);
+    } else if ((size_t)got < least) {
+        error_set("%s became shorter while it was read", path);
+    } else if ((size_t)got > limit) {
+        error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit);
+    } else {
+        close(descriptor);
+        data[got] = '\0';
+        *text = data;
+        *bytes = (size_t)got;
+        return 0;
     }
-    data[got] = '\0';
-    *text = data;
-    *bytes = (size_t)got;
-    return 0;
+    close(descriptor);
+    free(data);
+    return -1;
 }
 
 int files_read(const char *path, size_t limit, char **text, size_t *bytes) {

@@ -57,9 +57,6 @@ int files_fail_open(const char *path, const char *name);
  * `name`. Folders are refused, and pipes, which are not waited for. */
 int files_open(const char *path, const char *name, uint64_t *bytes);
 
-/* The same as a stream, which the caller closes; NULL with an error text. */
-FILE *files_open_stream(const char *path);
-
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 

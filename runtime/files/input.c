@@ -168,21 +168,6 @@ static bool is_zstd(const unsigned char *data, size_t bytes) {
            (bytes >= 4 && data[0] >> 4 == 5 && memcmp(data + 1, "\x2a\x4d\x18", 3) == 0);
 }
 
-static int begin_form(struct input *input) {
-    if (next_block(input)) {
-        return -1;
-    }
-    input->form = is_gzip(input->block, input->held)   ? FORM_GZIP
-                  : is_zstd(input->block, input->held) ? FORM_ZSTD
-                                                       : FORM_PLAIN;
-    if ((input->form == FORM_GZIP && inflateInit2(&input->gzip, GZIP_WINDOW) != Z_OK) ||
-        (input->form == FORM_ZSTD && (input->zstd = ZSTD_createDStream()) == NULL)) {
-        memory_refused(0);
-    }
-    input->in_member = input->form != FORM_PLAIN;
-    return 0;
-}
-
 /* ---- decompressed */
 
 static int fail_damaged(const struct input *input, const char *how) {
@@ -314,9 +299,22 @@ static int refuse_other_forms(const struct input *input) {
     return 0;
 }
 
+/* Finds out what the file is, and takes its first bytes. */
 static int begin_text(struct input *input) {
-    if (begin_form(input) || decompress(input, input->first, FIRST_BYTES, &input->first_held) ||
-        refuse_other_forms(input)) {
+    if (next_block(input)) {
+        return -1;
+    }
+    if (is_gzip(input->block, input->held)) {
+        input->form = FORM_GZIP;
+    } else {
+        input->form = is_zstd(input->block, input->held) ? FORM_ZSTD : FORM_PLAIN;
+    }
+    input->in_member = input->form != FORM_PLAIN;
+    if ((input->form == FORM_GZIP && inflateInit2(&input->gzip, GZIP_WINDOW) != Z_OK) ||
+        (input->form == FORM_ZSTD && (input->zstd = ZSTD_createDStream()) == NULL)) {
+        memory_refused(0);
+    }
+    if (decompress(input, input->first, FIRST_BYTES, &input->first_held) || refuse_other_forms(input)) {
         return -1;
     }
     input->first_at = begins_with(input->first, input->first_held, "\xef\xbb\xbf") ? 3 : 0;

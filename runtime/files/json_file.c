@@ -58,25 +58,6 @@ static void replace_halves(char *text, size_t bytes) {
     }
 }
 
-/* The bytes of a string with its quotes, as far as it goes. */
-static size_t string_bytes(const char *text, size_t bytes) {
-    size_t at = 1;
-    while (at < bytes && text[at] != '"') {
-        at += text[at] == '\\' && at + 1 < bytes ? 2 : 1;
-    }
-    return at < bytes ? at + 1 : bytes;
-}
-
-/* The bytes of a number or a name; 0: another character is there. */
-static size_t word_bytes(const char *text, size_t bytes) {
-    size_t at = 0;
-    while (at < bytes &&
-           (isalnum((unsigned char)text[at]) || text[at] == '+' || text[at] == '-' || text[at] == '.')) {
-        at++;
-    }
-    return at;
-}
-
 /* What stands around such a number: a list of a list is no number, text, flag, object or list of these. */
 static const char beyond_begin[] = "[[\"", beyond_end[] = "\"]]";
 enum { BEYOND_BYTES = sizeof beyond_begin - 1 };
@@ -85,14 +66,24 @@ enum { BEYOND_BYTES = sizeof beyond_begin - 1 };
 static size_t mend(const char *text, size_t bytes, size_t flags, bool replace, char *to) {
     char *end = to;
     for (size_t at = 0, some; at < bytes; at += some) {
-        const bool string = text[at] == '"';
-        const size_t word = word_bytes(text + at, bytes - at);
-        const size_t around = word > 0 && is_beyond_numbers(text + at, word, flags) ? BEYOND_BYTES : 0;
-        some = string ? string_bytes(text + at, bytes - at) : word > 0 ? word : 1;
+        const bool is_string = text[at] == '"';
+        size_t around = 0, next = at + 1;
+        if (is_string) {
+            while (next < bytes && text[next] != '"') {
+                next += text[next] == '\\' ? 2 : 1;
+            }
+            next++; /* its closing quote */
+        } else if (isalnum((unsigned char)text[at]) || text[at] == '-') {
+            while (next < bytes && (isalnum((unsigned char)text[next]) || memchr("+-.", text[next], 3))) {
+                next++;
+            }
+            around = is_beyond_numbers(text + at, next - at, flags) ? BEYOND_BYTES : 0;
+        }
+        some = (next < bytes ? next : bytes) - at;
         memcpy(end, beyond_begin, around);
         memcpy(end + around, text + at, some);
         memcpy(end + around + some, beyond_end, around);
-        if (string && replace) {
+        if (is_string && replace) {
             replace_halves(end, some);
         }
         end += some + 2 * around;
@@ -129,9 +120,10 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
     return 0;
 }
 
-/* The text of an object, which the caller frees; NULL with an error text. */
-static char *text_of(const json_t *json, size_t flags) {
+/* The text of an object, which the caller frees; NULL with an error text. Releases the object. */
+static char *text_of(json_t *json, size_t flags) {
     char *text = json_dumps(json, flags);
+    json_decref(json);
     if (text == NULL) {
         error_set("JSON cannot hold a text that is not UTF-8, or a number that is not finite");
     }
@@ -142,7 +134,6 @@ int json_file_print_line(json_t *json, FILE *stream, size_t flags) {
     char *text = text_of(json, flags);
     const int result = text == NULL ? -1 : fprintf(stream, "%s\n", text) < 0 ? error_set_errno("cannot write") : 0;
     free(text);
-    json_decref(json);
     return result;
 }
 
@@ -150,7 +141,6 @@ int json_file_write(const char *path, json_t *json, size_t flags) {
     char *text = text_of(json, flags);
     const int result = text != NULL ? files_write(path, text, strlen(text)) : error_prefix("cannot write %s", path);
     free(text);
-    json_decref(json);
     return result;
 }
 

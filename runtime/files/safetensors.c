@@ -17,13 +17,11 @@
 #endif
 
 enum {
-    BLOCK_BYTES = 1 << 16, /* of the buffer for conversions */
-    MOST_SHOWN = 100,      /* characters of a name from a file in an error text */
-};
-
-enum {
+    BLOCK_BYTES = 1 << 16,         /* of the buffer for conversions */
+    MOST_SHOWN = 100,              /* characters of a name from a file in an error text */
     LENGTH_BYTES = 8,              /* of the header's length, in front of everything */
     MOST_HEADER_BYTES = 100000000, /* the limit of the reference implementation */
+    VALUE_BYTES = 4,               /* of a float and of an int32, as which tensors are read */
 };
 
 enum kind { FLOATING, WHOLE, OTHER };
@@ -37,8 +35,6 @@ static const struct {
     [TENSOR_BF16] = {"BF16", 2, FLOATING}, [TENSOR_I32] = {"I32", 4, WHOLE},    [TENSOR_I64] = {"I64", 8, WHOLE},
     [TENSOR_U16] = {"U16", 2, WHOLE},      [TENSOR_U8] = {"U8", 1, WHOLE},      [TENSOR_BOOL] = {"BOOL", 1, OTHER},
 };
-
-enum { TYPE_COUNT = COUNT(types) };
 
 struct safetensors {
     struct path path;
@@ -71,17 +67,6 @@ static int read_at(const struct safetensors *file, void *data, uint64_t bytes, u
                : error_set("%s ends too early, at byte %" PRIu64, file->path.text, offset + (uint64_t)got);
 }
 
-static int find_type(const char *name, enum tensor_type *type) {
-    for (int i = 0; i < TYPE_COUNT; i++) {
-        if (strcmp(name, types[i].name) == 0) {
-            *type = (enum tensor_type)i;
-            return 0;
-        }
-    }
-    return error_set("dtype '%.*s' is not supported (F32, F64, F16, BF16, I32, I64, U16, U8 and BOOL are)",
-                     MOST_SHOWN, name);
-}
-
 static int parse_shape(const json_t *value, struct tensor_info *info) {
     const size_t rank = json_array_size(value);
     if (!json_is_array(value)) {
@@ -112,7 +97,16 @@ static int parse_tensor(const char *name, json_t *value, struct tensor_info *inf
                        &begin, &end) != 0) {
         return error_set("its entry in the header is not a dtype, a shape and two data_offsets: %s", error.text);
     }
-    if (find_type(type, &info->type) != 0 || parse_shape(shape, info) != 0) {
+    size_t number = 0;
+    while (number < COUNT(types) && strcmp(type, types[number].name) != 0) {
+        number++;
+    }
+    if (number == COUNT(types)) {
+        return error_set("dtype '%.*s' is not supported (F32, F64, F16, BF16, I32, I64, U16, U8 and BOOL are)",
+                         MOST_SHOWN, type);
+    }
+    info->type = (enum tensor_type)number;
+    if (parse_shape(shape, info) != 0) {
         return -1;
     }
     if (begin < 0 || begin > end || (uint64_t)end > data_bytes) {
@@ -140,23 +134,6 @@ static int compare_offsets(const void *left, const void *right) {
     return strcmp(a->name, b->name);
 }
 
-/* The format wants the data covered by tensors without gaps or overlaps, from its first byte to the end of the
- * file. */
-static int check_layout(struct safetensors *file, uint64_t data_offset, uint64_t data_bytes) {
-    qsort(file->infos, file->count, sizeof *file->infos, compare_offsets);
-    uint64_t at = data_offset;
-    for (size_t i = 0; i < file->count; i++) {
-        const struct tensor_info *info = &file->infos[i];
-        if (info->offset != at) {
-            return error_set("%s: tensor '%.*s' %s", file->path.text, MOST_SHOWN, info->name,
-                             info->offset < at ? "overlaps the one before it" : "has unused bytes before it");
-        }
-        at += info->bytes;
-    }
-    const uint64_t left = data_offset + data_bytes - at;
-    return left == 0 ? 0 : error_set("%s has %" PRIu64 " bytes after the last tensor", file->path.text, left);
-}
-
 static int parse_header(struct safetensors *file, json_t *root, uint64_t data_offset, uint64_t data_bytes) {
     file->infos = memory_zeroed(json_object_size(root), sizeof *file->infos);
     const char *name;
@@ -170,27 +147,20 @@ static int parse_header(struct safetensors *file, json_t *root, uint64_t data_of
         }
         file->count++;
     }
-    return check_layout(file, data_offset, data_bytes);
-}
-
-/* The header's text as JSON, NULL with an error. */
-static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
-    char *text = memory_allocate((size_t)bytes, 1);
-    json_t *root = NULL;
-    json_error_t error;
-    if (read_at(file, text, bytes, LENGTH_BYTES) == 0) {
-        root = json_file_parse(text, (size_t)bytes, JSON_REJECT_DUPLICATES, false, &error);
-        if (root == NULL) {
-            error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
-                      error.position);
-        } else if (text[0] != '{') {
-            error_set("%s: the header is not a JSON object", file->path.text);
-            json_decref(root);
-            root = NULL;
+    /* The format wants the data covered by tensors without gaps or overlaps, from its first byte to the end of the
+     * file. */
+    qsort(file->infos, file->count, sizeof *file->infos, compare_offsets);
+    uint64_t at = data_offset;
+    for (size_t i = 0; i < file->count; i++) {
+        const struct tensor_info *info = &file->infos[i];
+        if (info->offset != at) {
+            return error_set("%s: tensor '%.*s' %s", file->path.text, MOST_SHOWN, info->name,
+                             info->offset < at ? "overlaps the one before it" : "has unused bytes before it");
         }
+        at += info->bytes;
     }
-    free(text);
-    return root;
+    const uint64_t left = data_offset + data_bytes - at;
+    return left == 0 ? 0 : error_set("%s has %" PRIu64 " bytes after the last tensor", file->path.text, left);
 }
 
 static int read_header(struct safetensors *file, uint64_t size) {
@@ -211,14 +181,25 @@ static int read_header(struct safetensors *file, uint64_t size) {
                          "; it is cut short or not a safetensors file",
                          file->path.text, header_bytes, size);
     }
-    json_t *root = load_header(file, header_bytes);
-    if (root == NULL) {
-        return -1;
+    char *text = memory_allocate((size_t)header_bytes, 1);
+    json_t *root = NULL;
+    json_error_t error;
+    int status = read_at(file, text, header_bytes, LENGTH_BYTES);
+    if (status == 0) {
+        root = json_file_parse(text, (size_t)header_bytes, JSON_REJECT_DUPLICATES, false, &error);
+        if (root == NULL) {
+            status = error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
+                               error.position);
+        } else if (text[0] != '{') {
+            status = error_set("%s: the header is not a JSON object", file->path.text);
+        } else {
+            const uint64_t data_offset = LENGTH_BYTES + header_bytes;
+            status = parse_header(file, root, data_offset, size - data_offset);
+        }
     }
-    const uint64_t data_offset = LENGTH_BYTES + header_bytes;
-    const int result = parse_header(file, root, data_offset, size - data_offset);
     json_decref(root);
-    return result;
+    free(text);
+    return status;
 }
 
 /* ---- reading */
@@ -300,8 +281,6 @@ static size_t convert(enum tensor_type type, const union block *block, size_t co
     return count;
 }
 
-enum { VALUE_BYTES = 4 }; /* of a float and of an int32 */
-
 static int read_values(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                        uint64_t count, enum kind kind, void *values) {
     if (types[info->type].kind != kind) {
@@ -333,27 +312,22 @@ static int read_values(const struct safetensors *file, const struct tensor_info 
     return 0;
 }
 
-/* Whether all are finite. Compilers vectorize the loop, since nothing ends it early. */
-static bool are_finite(const float *values, uint64_t count) {
+int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
+                         uint64_t count, float *values) {
     const uint32_t exponent = 0x7f800000;
     uint32_t others = 0;
-    for (uint64_t i = 0; i < count; i++) {
+    uint64_t at = 0;
+    if (read_values(file, info, first, count, FLOATING, values) != 0) {
+        return -1;
+    }
+    for (uint64_t i = 0; i < count; i++) { /* compilers vectorize the loop, since nothing ends it early */
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof bits);
         others |= (bits & exponent) == exponent;
     }
-    return others == 0;
-}
-
-int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
-                         uint64_t count, float *values) {
-    if (read_values(file, info, first, count, FLOATING, values) != 0) {
-        return -1;
-    }
-    if (are_finite(values, count)) {
+    if (others == 0) {
         return 0;
     }
-    uint64_t at = 0;
     while (isfinite(values[at])) {
         at++;
     }

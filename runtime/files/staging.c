@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,34 +31,25 @@ struct destination {
     const char *name;   /* its last component, in `path` */
 };
 
-/* Puts what a link at `path` leads to, one step, in its place. */
-static int read_link(struct path *path) {
-    char target[PATH_MAX];
-    const ssize_t length = readlink(path->text, target, sizeof target - 1);
-    if (length < 0) {
-        return error_set_errno("cannot read the link %s", path->text);
-    }
-    const char *slash = strrchr(path->text, '/');
-    target[length] = '\0';
-    *path = *target == '/' || slash == NULL ? path_of("%s", target)
-                                            : path_of("%.*s/%s", (int)(slash - path->text), path->text, target);
-    return 0;
-}
-
-/* Follows symbolic links in the last component of `path`, also to a target that does not exist yet. */
+/* Follows symbolic links in the last component of `path`, also to a target that does not exist yet. Takes slashes
+ * off its end. */
 static int follow(const char *path, struct path *followed) {
+    char *text = followed->text, target[PATH_MAX];
     *followed = path_of("%s", path);
     for (int steps = 0; steps <= MOST_LINKS; steps++) {
-        for (size_t end = strlen(followed->text); end > 1 && followed->text[end - 1] == '/'; end--) {
-            followed->text[end - 1] = '\0';
+        for (size_t end = strlen(text); end > 1 && text[end - 1] == '/'; end--) {
+            text[end - 1] = '\0';
         }
-        struct stat status;
-        if (lstat(followed->text, &status) != 0 || !S_ISLNK(status.st_mode)) {
+        if (!files_is_link(text)) {
             return 0;
         }
-        if (steps < MOST_LINKS && read_link(followed) != 0) {
-            return -1;
+        const ssize_t length = readlink(text, target, sizeof target - 1);
+        if (length < 0) {
+            return error_set_errno("cannot read the link %s", text);
         }
+        target[length] = '\0';
+        const char *slash = *target != '/' ? strrchr(text, '/') : NULL;
+        *followed = path_of("%.*s%s", slash ? (int)(slash + 1 - text) : 0, text, target);
     }
     return error_set("cannot write %s: its symbolic links lead in a circle", path);
 }
@@ -73,9 +64,8 @@ static int find_destination(const char *path, struct destination *destination) {
     if (*destination->name == '\0' || strcmp(destination->name, ".") == 0 || strcmp(destination->name, "..") == 0) {
         return error_set("'%s' does not end in a name", text);
     }
-    destination->parent = slash == NULL   ? path_of(".")
-                          : slash == text ? path_of("/")
-                                          : path_of("%.*s", (int)(slash - text), text);
+    struct path copy = destination->path;
+    destination->parent = path_of("%s", dirname(copy.text));
     return 0;
 }
 
@@ -83,10 +73,11 @@ static int find_destination(const char *path, struct destination *destination) {
  * its users. */
 static int check_file(const char *path) {
     struct stat status;
-    return stat(path, &status) != 0 || S_ISREG(status.st_mode)
-               ? 0
-               : error_set("cannot write %s: it is %s", path,
-                           S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode)) {
+        return 0;
+    }
+    return error_set("cannot write %s: it is %s", path,
+                     S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
 }
 
 static bool is_folder(const char *path) {
@@ -95,12 +86,14 @@ static bool is_folder(const char *path) {
 }
 
 int files_make_folder(const char *path) {
+    struct path place;
     if (is_folder(path)) {
         return 0;
     }
-    struct path place;
-    int result = follow(path, &place);
-    for (char *end = place.text; result == 0 && end != NULL;) {
+    if (follow(path, &place) != 0) {
+        return -1;
+    }
+    for (char *end = place.text; end != NULL;) {
         end = *end != '\0' ? strchr(end + 1, '/') : NULL;
         if (end != NULL) {
             *end = '\0';
@@ -108,20 +101,21 @@ int files_make_folder(const char *path) {
         const int reason = mkdir(place.text, 0777) == 0 ? 0 : errno;
         if (reason != 0 && !is_folder(place.text)) {
             errno = reason;
-            result = error_set_errno("cannot make folder %s", place.text);
+            return error_set_errno("cannot make folder %s", place.text);
         }
         if (end != NULL) {
             *end = '/';
         }
     }
-    return result;
+    return 0;
 }
 
 /* ---- temporary names */
 
-static char identity[17]; /* hexadecimal */
+enum { IDENTITY_BYTES = 17 };
 
-static void find_identity(void) {
+/* The identity of this space of process numbers, in hexadecimal digits. */
+static void find_identity(char identity[IDENTITY_BYTES]) {
     char host[256] = "", boot[64] = "", all[512];
     struct stat space = {0};
     gethostname(host, sizeof host - 1);
@@ -132,26 +126,22 @@ static void find_identity(void) {
     }
     stat("/proc/self/ns/pid", &space);
     snprintf(all, sizeof all, "%s %s %ju %ju", host, boot, (uintmax_t)space.st_dev, (uintmax_t)space.st_ino);
-    snprintf(identity, sizeof identity, "%016" PRIx64, random_key(0, all));
-}
-
-static const char *own_identity(void) {
-    static pthread_once_t found = PTHREAD_ONCE_INIT;
-    pthread_once(&found, find_identity);
-    return identity;
+    snprintf(identity, IDENTITY_BYTES, "%016" PRIx64, random_key(0, all));
 }
 
 /* Creates an empty temporary file or folder beside its destination, with permissions by the umask. Returns its path
  * as a heap string; NULL with an error text. */
 static char *make_temporary(const struct destination *destination, bool folder) {
     static unsigned number;
+    char identity[IDENTITY_BYTES];
     if (!folder && check_file(destination->path.text) != 0) {
         return NULL;
     }
+    find_identity(identity);
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         const struct path path =
-            path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, own_identity(),
-                    (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+            path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, identity, (long)getpid(),
+                    __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
         const int made =
             folder ? mkdir(path.text, 0777) : open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (made >= 0) {
@@ -170,24 +160,22 @@ static char *make_temporary(const struct destination *destination, bool folder) 
     return NULL;
 }
 
-/* Whether a temporary name of this space of process numbers was left by a process of this user that no longer
- * runs. */
-static bool is_leftover(const char *path, const char *name) {
-    char mark[32];
+/* Removes what a process of this user, and of this space of process numbers, has left that no longer runs. */
+static int clean_entry(void *parent, const char *name) {
+    const struct path path = path_of("%s/%s", (const char *)parent, name);
+    char identity[IDENTITY_BYTES], mark[IDENTITY_BYTES + 2];
     long process = 0;
     int used = 0;
     struct stat status;
-    snprintf(mark, sizeof mark, "-%s-", own_identity());
-    const char *found = strncmp(name, ".tmp-", 5) == 0 ? strstr(name + 5, mark) : NULL;
-    return found != NULL && sscanf(found + strlen(mark), "%9ld-%*u%n", &process, &used) == 1 && used > 0 &&
-           found[strlen(mark) + (size_t)used] == '\0' && process > 0 && process != (long)getpid() &&
-           lstat(path, &status) == 0 && status.st_uid == geteuid() && kill((pid_t)process, 0) != 0 &&
-           errno == ESRCH;
-}
-
-static int clean_entry(void *parent, const char *name) {
-    const struct path path = path_of("%s/%s", (const char *)parent, name);
-    if (is_leftover(path.text, name)) {
+    if (strncmp(name, ".tmp-", 5) != 0) {
+        return 0;
+    }
+    find_identity(identity);
+    snprintf(mark, sizeof mark, "-%s-", identity);
+    const char *found = strstr(name + 5, mark), *end = found != NULL ? found + strlen(mark) : "";
+    if (sscanf(end, "%9ld-%*u%n", &process, &used) == 1 && used > 0 && end[used] == '\0' && process > 0 &&
+        process != (long)getpid() && lstat(path.text, &status) == 0 && status.st_uid == geteuid() &&
+        kill((pid_t)process, 0) != 0 && errno == ESRCH) {
         files_remove(path.text);
     }
     return 0;
@@ -230,13 +218,13 @@ static int replace_folder(const struct destination *to, const char *staging) {
 
 static int move(const struct destination *to, const char *staging) {
     struct stat made, old;
-    if (stat(staging, &made) != 0 || !S_ISDIR(made.st_mode) || lstat(to->path.text, &old) != 0) {
-        return rename(staging, to->path.text) == 0
-                   ? 0
-                   : error_set_errno("cannot move the new %s into place", to->path.text);
+    if (stat(staging, &made) == 0 && S_ISDIR(made.st_mode) && lstat(to->path.text, &old) == 0) {
+        return S_ISDIR(old.st_mode) ? replace_folder(to, staging)
+                                    : error_set("there is something else than a folder of this name");
     }
-    return S_ISDIR(old.st_mode) ? replace_folder(to, staging)
-                                : error_set("there is something else than a folder of this name");
+    return rename(staging, to->path.text) == 0
+               ? 0
+               : error_set_errno("cannot move the new %s into place", to->path.text);
 }
 
 int files_stage_begin(const char *path, bool folder, char **staging) {
@@ -322,34 +310,19 @@ struct members {
 /* 1: not a regular file of these names. */
 static int is_other(void *context, const char *name) {
     const struct members *members = context;
-    const char *const *known = members->names;
     struct stat status;
-    while (*known != NULL && strcmp(*known, name) != 0) {
-        known++;
+    for (const char *const *known = members->names; *known != NULL; known++) {
+        if (strcmp(*known, name) == 0) {
+            const struct path path = path_of("%s/%s", members->folder, name);
+            return lstat(path.text, &status) != 0 ? error_set_errno("cannot look at %s", path.text)
+                                                  : !S_ISREG(status.st_mode);
+        }
     }
-    if (*known == NULL) {
-        return 1;
-    }
-    const struct path path = path_of("%s/%s", members->folder, name);
-    return lstat(path.text, &status) != 0 ? error_set_errno("cannot look at %s", path.text)
-                                          : !S_ISREG(status.st_mode);
+    return 1;
 }
 
 int files_has_others(const char *folder, const char *const *names) {
     return files_each(folder, is_other, &(struct members){folder, names});
-}
-
-static int remove_members(const char *folder, const char *const *names) {
-    struct stat status;
-    for (; *names != NULL; names++) {
-        const struct path path = path_of("%s/%s", folder, *names);
-        if (lstat(path.text, &status) == 0 && S_ISREG(status.st_mode) && unlink(path.text) != 0) {
-            return error_set_errno("cannot remove %s", path.text);
-        }
-    }
-    return rmdir(folder) == 0 || errno == ENOTEMPTY || errno == EEXIST
-               ? 0
-               : error_set_errno("cannot remove %s", folder);
 }
 
 int files_discard_members(const char *folder, const char *const *names) {
@@ -362,38 +335,34 @@ int files_discard_members(const char *folder, const char *const *names) {
         return error_set("cannot remove %s: it is not a folder", folder);
     }
     const int others = files_has_others(folder, names);
-    if (others != 0) {
-        return others < 0 ? -1 : remove_members(folder, names);
+    if (others < 0) {
+        return -1;
+    }
+    for (; others > 0 && *names != NULL; names++) {
+        const struct path path = path_of("%s/%s", folder, *names);
+        if (lstat(path.text, &status) == 0 && S_ISREG(status.st_mode) && unlink(path.text) != 0) {
+            return error_set_errno("cannot remove %s", path.text);
+        }
+    }
+    if (others > 0) {
+        return 0;
     }
     char *aside = find_destination(folder, &from) == 0 ? make_temporary(&from, true) : NULL;
     if (aside == NULL) {
         return error_prefix("cannot remove %s", folder);
     }
-    const bool moved = rename(folder, aside) == 0; /* replaces the empty folder */
-    if (!moved) {
+    int result = 0;
+    if (rename(folder, aside) != 0) { /* replaces the empty folder */
+        result = error_set_errno("cannot remove %s", folder);
         rmdir(aside);
-    }
-    const int result = remove_members(moved ? aside : folder, names);
-    if (moved && rename(aside, folder) == 0) { /* something was put into it meanwhile */
-        files_sync(from.parent.text);
+    } else {
+        result = files_remove_folder(aside);
     }
     free(aside);
     return result;
 }
 
 /* ---- several files into a folder */
-
-/* Either the file is still in the folder that it is moved from, or it has been moved before. */
-static int check_move(const char *source, const char *target) {
-    return check_file(target) != 0 ? -1
-           : access(source, F_OK) == 0 || access(target, F_OK) == 0
-               ? 0
-               : error_set_errno("cannot move the new %s into place", target);
-}
-
-static int check_old(const char *path) {
-    return check_file(path) == 0 ? 0 : error_set("cannot remove the old %s: it is not a regular file", path);
-}
 
 static int remove_old(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path);
@@ -402,22 +371,26 @@ static int remove_old(const char *path) {
 int files_move_into(const char *folder, const char *from, const char *const *names, const char *const *old) {
     size_t count = 0;
     for (; names[count] != NULL; count++) {
-        if (check_move(path_of("%s/%s", from, names[count]).text, path_of("%s/%s", folder, names[count]).text) !=
-            0) {
+        /* the file is still in the folder that it is moved from, or it has been moved before */
+        const struct path target = path_of("%s/%s", folder, names[count]);
+        if (check_file(target.text) != 0) {
             return -1;
+        }
+        if (access(path_of("%s/%s", from, names[count]).text, F_OK) != 0 && access(target.text, F_OK) != 0) {
+            return error_set_errno("cannot move the new %s into place", target.text);
         }
     }
     for (size_t i = 0; old != NULL && old[i] != NULL; i++) {
-        if (check_old(path_of("%s/%s", folder, old[i]).text) != 0) {
-            return -1;
+        const struct path path = path_of("%s/%s", folder, old[i]);
+        if (check_file(path.text) != 0) {
+            return error_set("cannot remove the old %s: it is not a regular file", path.text);
         }
     }
-    const struct path last = path_of("%s/%s", folder, names[count - 1]);
-    const bool waits = access(path_of("%s/%s", from, names[count - 1]).text, F_OK) == 0;
     if (files_sync_all(from) != 0) {
         return -1;
     }
-    if (waits && remove_old(last.text) != 0) {
+    if (access(path_of("%s/%s", from, names[count - 1]).text, F_OK) == 0 &&
+        remove_old(path_of("%s/%s", folder, names[count - 1]).text) != 0) {
         return -1;
     }
     for (; old != NULL && *old != NULL; old++) {

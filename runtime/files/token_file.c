@@ -40,26 +40,6 @@ struct token_file {
 const char *const token_folder_files[] = {
     "val.bin", "train.bin", TOKENIZER_FILE_NAME, "val.documents", "train.documents", "meta.json", NULL};
 
-/* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
- * on 2 with a "vocab_size" that needs 4. */
-static int token_bytes_of(const json_t *meta, unsigned *token_bytes) {
-    int64_t vocab_size = 0, bytes = TOKEN_LEAST_BYTES;
-    if (json_file_get_whole(meta, "vocab_size", 0, INT64_MAX, &vocab_size) ||
-        json_file_get_whole(meta, "token_bytes", INT64_MIN, INT64_MAX, &bytes)) {
-        return -1;
-    }
-    if (bytes != TOKEN_LEAST_BYTES && bytes != TOKEN_MOST_BYTES) {
-        return error_set("'token_bytes' is neither 2 nor 4: token files have tokens of 16 or 32 bits");
-    }
-    *token_bytes = (unsigned)bytes;
-    return *token_bytes < token_bytes_for((uint64_t)vocab_size)
-               ? error_set("'vocab_size' is %" PRId64
-                           ", and such tokens do not fit into 2 bytes: if the files have "
-                           "tokens of 32 bits, say so with \"token_bytes\": 4",
-                           vocab_size)
-               : 0;
-}
-
 /* Opens the next file of the split, without looking at its content. */
 static struct token_shard *add_file(struct token_file *file, const char *path, uint64_t *bytes) {
     memory_reserve((void **)&file->shards, &file->capacity, file->shard_count + 1, sizeof *file->shards);
@@ -128,6 +108,26 @@ int token_file_open(const char *path, unsigned token_bytes, struct token_file **
     return hand_over(file, status, opened);
 }
 
+/* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
+ * on 2 with a "vocab_size" that needs 4. */
+static int token_bytes_of(const json_t *meta, unsigned *token_bytes) {
+    int64_t vocab_size = 0, bytes = TOKEN_LEAST_BYTES;
+    if (json_file_get_whole(meta, "vocab_size", 0, INT64_MAX, &vocab_size) ||
+        json_file_get_whole(meta, "token_bytes", INT64_MIN, INT64_MAX, &bytes)) {
+        return -1;
+    }
+    if (bytes != TOKEN_LEAST_BYTES && bytes != TOKEN_MOST_BYTES) {
+        return error_set("'token_bytes' is neither 2 nor 4: token files have tokens of 16 or 32 bits");
+    }
+    *token_bytes = (unsigned)bytes;
+    return *token_bytes < token_bytes_for((uint64_t)vocab_size)
+               ? error_set("'vocab_size' is %" PRId64
+                           ", and such tokens do not fit into 2 bytes: if the files have "
+                           "tokens of 32 bits, say so with \"token_bytes\": 4",
+                           vocab_size)
+               : 0;
+}
+
 /* has_documents: whether the folder has the lengths of documents. */
 static int read_meta(const char *folder, unsigned *token_bytes, bool *has_documents) {
     const struct path path = path_of("%s/meta.json", folder);
@@ -142,25 +142,73 @@ static int read_meta(const char *folder, unsigned *token_bytes, bool *has_docume
     return status ? error_prefix("%s", path.text) : 0;
 }
 
-/* hc_prepare moves meta.json into place behind all shards. */
-static int check_finished(const char *folder) {
-    return files_exist(path_of("%s/.hc_prepare", folder).text)
-               ? error_set(
-                     "%s has token shards without meta.json and unfinished work of hc_prepare (.hc_prepare), so "
-                     "shards may be missing: give the hc_prepare command again",
-                     folder)
+/* Reads the documents, which must have exactly the tokens of the file. */
+static int read_documents(struct token_file *file, const char *path) {
+    const uint64_t tokens = file->count;
+    const uint64_t most = tokens < SIZE_MAX / TOKEN_DOCUMENT_BYTES ? tokens * TOKEN_DOCUMENT_BYTES : SIZE_MAX - 1;
+    uint64_t begin = 0, targets = 0;
+    char *text;
+    size_t bytes;
+    if (files_read(path, (size_t)most, &text, &bytes)) {
+        return -1;
+    }
+    struct token_documents *documents = file->documents = memory_zeroed(1, sizeof *documents);
+    const size_t count = documents->count = bytes / TOKEN_DOCUMENT_BYTES;
+    documents->begins = memory_zeroed(count + 1, sizeof *documents->begins);
+    documents->targets = memory_zeroed(count + 1, sizeof *documents->targets);
+    int status = bytes % TOKEN_DOCUMENT_BYTES ? error_set("its size is not a whole number of documents") : 0;
+    for (size_t i = 0; i < count && status == 0; i++) {
+        const unsigned char *stored = (const unsigned char *)text + i * TOKEN_DOCUMENT_BYTES;
+        const uint32_t length = token_load(stored, 4), prompt = token_load(stored + 4, 4);
+        if (length == 0 || prompt > length || length > tokens - begin) {
+            status = error_set("document %zu has %" PRIu32 " tokens, %" PRIu32 " of them a prompt, at %" PRIu64
+                               " of %" PRIu64 " tokens",
+                               i, length, prompt, begin, tokens);
+        }
+        begin += length;
+        targets += length - prompt;
+        documents->begins[i + 1] = begin;
+        documents->targets[i + 1] = targets;
+    }
+    free(text);
+    if (status == 0 && begin != tokens) {
+        status = error_set("it has %" PRIu64 " of %" PRIu64 " tokens", begin, tokens);
+    }
+    return status
+               ? error_prefix("%s does not describe the token file beside it: prepare both again with hc_prepare",
+                              path)
                : 0;
 }
 
-static int open_shards(const char *folder, int split, const struct token_shard_names *list, bool *has_documents,
-                       struct token_file **opened) {
-    struct token_file *file = memory_zeroed(1, sizeof *file);
+/* Opens the files of a split. has_documents: whether there is a file of its documents. */
+static int open_files(struct token_file *file, const char *folder, int split, bool *has_documents) {
+    const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
     const bool has_meta = files_exist(path_of("%s/meta.json", folder).text);
     unsigned token_bytes = 0;
-    int status = has_meta ? read_meta(folder, &token_bytes, has_documents) : check_finished(folder);
+    struct token_shard_names list;
+    if (files_exist(path.text)) {
+        file->name = memory_string(path.text);
+        if (token_shards_refuse_beside(folder, split) || read_meta(folder, &token_bytes, has_documents)) {
+            return -1;
+        }
+        return add_plain(file, path.text, token_bytes);
+    }
     file->name = memory_format("%s/*%s*.bin", folder, token_split_name(split));
-    for (size_t i = 0; status == 0 && i < list->count; i++) {
-        status = add_shard(file, path_of("%s/%s", folder, list->names[i]).text);
+    int status = token_shards_list(folder, split, &list);
+    if (status == 0 && list.count == 0) {
+        status = error_set("%s does not exist: make it with hc_prepare --out %s FILE..., or give the folder token "
+                           "shards of llm.c, named *%s*.bin",
+                           path.text, folder, token_split_name(split));
+    } else if (status == 0 && !has_meta && files_exist(path_of("%s/.hc_prepare", folder).text)) {
+        /* hc_prepare moves meta.json into place behind all shards */
+        status = error_set("%s has token shards without meta.json and unfinished work of hc_prepare (.hc_prepare), "
+                           "so shards may be missing: give the hc_prepare command again",
+                           folder);
+    } else if (status == 0 && has_meta) {
+        status = read_meta(folder, &token_bytes, has_documents);
+    }
+    for (size_t i = 0; status == 0 && i < list.count; i++) {
+        status = add_shard(file, path_of("%s/%s", folder, list.names[i]).text);
     }
     if (status == 0 && has_meta && file->token_bytes != token_bytes) {
         status =
@@ -168,49 +216,29 @@ static int open_shards(const char *folder, int split, const struct token_shard_n
                       "\"token_bytes\" to %u",
                       folder, 8 * token_bytes, token_split_name(split), 8 * file->token_bytes, file->token_bytes);
     }
-    return hand_over(file, status, opened);
-}
-
-static int open_tokens(const char *folder, int split, bool *has_documents, struct token_file **opened) {
-    const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
-    struct token_shard_names list;
-    unsigned token_bytes;
-    if (files_exist(path.text)) {
-        return token_shards_refuse_beside(folder, split) || read_meta(folder, &token_bytes, has_documents)
-                   ? -1
-                   : token_file_open(path.text, token_bytes, opened);
-    }
-    if (token_shards_list(folder, split, &list)) {
-        return -1;
-    }
-    const int status = list.count > 0 ? open_shards(folder, split, &list, has_documents, opened)
-                                      : error_set("%s does not exist: make it with hc_prepare --out %s FILE..., or "
-                                                  "give the folder token shards of llm.c, named *%s*.bin",
-                                                  path.text, folder, token_split_name(split));
     token_shards_free(&list);
     return status;
 }
 
 int token_file_open_split(const char *folder, int split, struct token_file **opened) {
+    struct token_file *file = memory_zeroed(1, sizeof *file);
     bool has_documents = false;
-    *opened = NULL;
-    if (open_tokens(folder, split, &has_documents, opened)) {
-        return -1;
+    int status = open_files(file, folder, split, &has_documents);
+    if (status == 0 && has_documents) {
+        status = read_documents(file, path_of("%s/%s.documents", folder, token_split_name(split)).text);
     }
-    if (has_documents && token_documents_read(path_of("%s/%s.documents", folder, token_split_name(split)).text,
-                                              (*opened)->count, &(*opened)->documents)) {
-        token_file_close(*opened);
-        *opened = NULL;
-        return -1;
-    }
-    return 0;
+    return hand_over(file, status, opened);
 }
 
 void token_file_close(struct token_file *file) {
     if (file == NULL) {
         return;
     }
-    token_documents_free(file->documents);
+    if (file->documents) {
+        free(file->documents->begins);
+        free(file->documents->targets);
+        free(file->documents);
+    }
     for (size_t i = 0; i < file->shard_count; i++) {
         if (file->shards[i].descriptor >= 0) {
             close(file->shards[i].descriptor);
@@ -298,14 +326,6 @@ static uint64_t most_blocks(const struct token_file *file) {
     return both > BLOCKS ? both : BLOCKS;
 }
 
-static int digest_documents(const struct token_documents *documents, char digests[2][CHECKSUM_SIZE]) {
-    const size_t bytes = (documents->count + 1) * sizeof(uint64_t);
-    return checksum_memory(documents->begins, bytes, digests[0]) ||
-                   checksum_memory(documents->targets, bytes, digests[1])
-               ? -1
-               : 0;
-}
-
 /* The digest is of the blocks' digests, of the number of tokens in each file, and of the documents. */
 static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     const uint64_t most = most_blocks(file), whole = most * BLOCK;
@@ -318,7 +338,9 @@ static int find_digest(const struct token_file *file, uint32_t vocab_size, char 
         snprintf(lines[most + i], CHECKSUM_SIZE, "%" PRIu64, file->shards[i].count);
     }
     if (file->documents) {
-        result = digest_documents(file->documents, lines + rows - 2);
+        const size_t bytes = (file->documents->count + 1) * sizeof(uint64_t);
+        result = checksum_memory(file->documents->begins, bytes, lines[rows - 2]) ||
+                 checksum_memory(file->documents->targets, bytes, lines[rows - 1]);
     }
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
@@ -349,27 +371,9 @@ static bool same_time(struct timespec a, struct timespec b) {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave the
- * content as it was: then that decides. Of a large file the digest has only some blocks, so it must not have been
- * written to. */
-static int examine_again(const struct token_file *file, const struct token_shard *shard, const struct stat *now) {
-    char digest[CHECKSUM_SIZE] = "";
-    const bool written = !same_time(now->st_mtim, shard->before.st_mtim);
-    if (now->st_size == shard->before.st_size && *file->digest != '\0' &&
-        (!written || file->count <= most_blocks(file) * BLOCK)) {
-        if (find_digest(file, file->vocab_size, digest) != 0) {
-            return error_prefix("token file %s was changed while it was in use", shard->path);
-        }
-    }
-    return *digest != '\0' && strcmp(digest, file->digest) == 0
-               ? 0
-               : error_set(
-                     "token file %s was changed while it was in use: put the file back as it was, and give new "
-                     "tokens a name of their own",
-                     shard->path);
-}
-
 static int check_shard(const struct token_file *file, struct token_shard *shard) {
+    const struct stat *before = &shard->before;
+    char digest[CHECKSUM_SIZE] = "";
     struct stat now;
     if (fstat(shard->descriptor, &now) != 0) {
         return error_set_errno("cannot read token file %s", shard->path);
@@ -377,10 +381,21 @@ static int check_shard(const struct token_file *file, struct token_shard *shard)
     if ((uint64_t)now.st_size < shard->header_bytes + shard->count * file->token_bytes) {
         return fail_shorter(shard);
     }
-    const bool same = now.st_size == shard->before.st_size && same_time(now.st_mtim, shard->before.st_mtim) &&
-                      same_time(now.st_ctim, shard->before.st_ctim);
-    if (!same && examine_again(file, shard, &now) != 0) {
-        return -1;
+    const bool same_size = now.st_size == before->st_size, written = !same_time(now.st_mtim, before->st_mtim);
+    if (same_size && !written && same_time(now.st_ctim, before->st_ctim)) {
+        return 0;
+    }
+    /* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave
+     * the content as it was: then that decides. Of a large file the digest has only some blocks, so it must not
+     * have been written to. */
+    if (same_size && *file->digest != '\0' && (!written || file->count <= most_blocks(file) * BLOCK) &&
+        find_digest(file, file->vocab_size, digest) != 0) {
+        return error_prefix("token file %s was changed while it was in use", shard->path);
+    }
+    if (*digest == '\0' || strcmp(digest, file->digest) != 0) {
+        return error_set("token file %s was changed while it was in use: put the file back as it was, and give new "
+                         "tokens a name of their own",
+                         shard->path);
     }
     shard->before = now;
     return 0;
@@ -424,19 +439,47 @@ bool token_file_has_prompts(const struct token_file *file) {
     return file->documents && file->documents->targets[file->documents->count] < file->count;
 }
 
+void token_documents_store(unsigned char bytes[TOKEN_DOCUMENT_BYTES], uint32_t tokens, uint32_t prompt) {
+    token_store(bytes, 4, tokens);
+    token_store(bytes + 4, 4, prompt);
+}
+
+size_t token_documents_find(const struct token_documents *documents, uint64_t place) {
+    return search_range(documents->begins, sizeof *documents->begins, documents->count, place);
+}
+
+/* The place after the document's prompt. */
+static uint64_t prompt_end(const struct token_documents *documents, size_t i) {
+    return documents->begins[i + 1] - (documents->targets[i + 1] - documents->targets[i]);
+}
+
 int token_file_read_targets(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                             int32_t *targets) {
+    const struct token_documents *documents = file->documents;
     if (token_file_read(file, first, count, vocab_size, targets)) {
         return -1;
     }
-    if (file->documents) {
-        token_documents_mask(file->documents, first, count, targets);
+    for (size_t i = documents ? token_documents_find(documents, first) : 0; documents && i < documents->count;
+         i++) {
+        const uint64_t begin = documents->begins[i], end = prompt_end(documents, i);
+        if (begin >= first + count) {
+            break;
+        }
+        for (uint64_t place = begin > first ? begin : first; place < end && place < first + count; place++) {
+            targets[place - first] = -1;
+        }
     }
     return 0;
 }
 
+/* How many of the tokens [0, place) are no prompt; place is at most the number of tokens. */
+static uint64_t targets_before(const struct token_documents *documents, uint64_t place) {
+    const size_t i = token_documents_find(documents, place);
+    const uint64_t end = prompt_end(documents, i);
+    return documents->targets[i] + (place > end ? place - end : 0);
+}
+
 uint64_t token_file_count_targets(const struct token_file *file, uint64_t first, uint64_t count) {
-    return file->documents ? token_documents_targets(file->documents, first + count) -
-                                 token_documents_targets(file->documents, first)
+    return file->documents ? targets_before(file->documents, first + count) - targets_before(file->documents, first)
                            : count;
 }

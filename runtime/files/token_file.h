@@ -5,13 +5,28 @@
 #pragma once
 
 #include "runtime/files/checksum.h"
-#include "runtime/files/token_documents.h"
 #include "runtime/files/token_layout.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct token_file;
+
+/* The documents of a split: where each begins, and how many of its first tokens are a prompt, that is, no targets
+ * of the loss. hc_prepare writes train.documents and val.documents: for each document in order two little-endian
+ * uint32, its tokens and how many of them, at its beginning, are a prompt. */
+enum { TOKEN_DOCUMENT_BYTES = 8 };
+struct token_documents {
+    size_t count;
+    uint64_t *begins;  /* [count + 1] places of their first tokens in the split; the last: the split's tokens */
+    uint64_t *targets; /* [count + 1] how many tokens before each that are no prompt; the last: of all */
+};
+
+/* Stores a document as the file has it. */
+void token_documents_store(unsigned char bytes[TOKEN_DOCUMENT_BYTES], uint32_t tokens, uint32_t prompt);
+
+/* The document that a place of the split is in. */
+size_t token_documents_find(const struct token_documents *documents, uint64_t place);
 
 #define TOKEN_META_MOST_BYTES ((size_t)16 << 20) /* of meta.json that is read */
 
@@ -28,10 +43,9 @@ enum { TOKENIZER_FILE_MOST_BYTES = 1 << 27 };
 int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened);
 void token_file_close(struct token_file *file);
 
-/* Opens <folder>/train.bin or val.bin, with tokens, and documents if there is a file of them, as <folder>/meta.json
- * says; or without such a file all shards of
- * the split, in the order of their names, unless hc_prepare has not finished moving them there. An error says how
- * to make what is missing. split: an enum token_split. */
+/* Opens <folder>/train.bin or val.bin, or if there is no such file all shards of the split, in the order of their
+ * names, once hc_prepare has finished moving them there; and the file of documents if <folder>/meta.json says that
+ * there is one. An error says how to make what is missing. split: an enum token_split. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
 
 uint64_t token_file_count(const struct token_file *file); /* of all shards */

@@ -58,23 +58,17 @@ int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, co
     return 0;
 }
 
-/* As files_open, of shard `path`. */
-static int open_shard(const char *path, uint64_t *bytes) {
-    return files_open(path, path_of("token file %s", path).text, bytes);
-}
-
-bool token_shard_begins(const char *path) {
+const struct token_shard_kind *token_shard_kind(const char *path) {
     unsigned char magic[4];
     uint64_t bytes;
-    const int descriptor = open_shard(path, &bytes);
+    const int descriptor = files_open(path, path, &bytes);
     if (descriptor < 0) {
         error_clear();
-        return false;
+        return NULL;
     }
-    const bool begins = files_read_all(descriptor, magic, sizeof magic, 0) == (ssize_t)sizeof magic &&
-                        kind_of(token_load(magic, 4));
+    const bool is_read = files_read_all(descriptor, magic, sizeof magic, 0) == (ssize_t)sizeof magic;
     close(descriptor);
-    return begins;
+    return is_read ? kind_of(token_load(magic, 4)) : NULL;
 }
 
 void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], unsigned token_bytes, uint64_t count) {
@@ -161,33 +155,23 @@ void token_shards_free(struct token_shard_names *list) {
 }
 
 int token_shards_kind(const char *folder, const struct token_shard_kind **kind) {
-    struct token_shard_names list;
-    uint64_t bytes, count;
-    int status = 0;
+    struct token_shard_names list = {0};
     *kind = NULL;
-    if (files_exist(path_of("%s/train.bin", folder).text)) {
-        return 0;
-    }
-    if (token_shards_list(folder, SPLIT_TRAIN, &list)) {
+    if (!files_exist(path_of("%s/train.bin", folder).text) && token_shards_list(folder, SPLIT_TRAIN, &list)) {
         return -1;
     }
     if (list.count > 0) {
-        const struct path path = path_of("%s/%s", folder, list.names[0]);
-        const int descriptor = open_shard(path.text, &bytes);
-        status = descriptor < 0 ? -1 : token_shard_read_header(descriptor, path.text, bytes, kind, &count);
-        if (descriptor >= 0) {
-            close(descriptor);
-        }
+        *kind = token_shard_kind(path_of("%s/%s", folder, list.names[0]).text);
     }
     token_shards_free(&list);
-    return status;
+    return 0;
 }
 
 int token_shards_refuse_beside(const char *folder, int split) {
     struct token_shard_names list;
     int status = token_shards_list(folder, split, &list);
     for (size_t i = 0; status == 0 && i < list.count; i++) {
-        if (token_shard_begins(path_of("%s/%s", folder, list.names[i]).text)) {
+        if (token_shard_kind(path_of("%s/%s", folder, list.names[i]).text)) {
             status =
                 error_set("%s has %s.bin and token shards of llm.c, such as %s: put them into folders of their "
                           "own",

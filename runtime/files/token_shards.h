@@ -3,7 +3,6 @@
  * each; magic 20240801, version 7: Llama 3's in 4 bytes each. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,8 +20,8 @@ struct token_shard_kind {
 int token_shard_read_header(int descriptor, const char *path, uint64_t bytes, const struct token_shard_kind **kind,
                             uint64_t *count);
 
-/* Whether the file begins as a token shard: false, without an error, if it cannot be read. */
-bool token_shard_begins(const char *path);
+/* The kind of a shard by its magic number; NULL, without an error, if it has none or cannot be read. */
+const struct token_shard_kind *token_shard_kind(const char *path);
 
 /* Fills the header of a shard of `count` tokens, of 2 or 4 bytes each: 1 to INT32_MAX of them. */
 void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], unsigned token_bytes, uint64_t count);
@@ -41,7 +40,7 @@ int token_shards_list(const char *folder, int split, struct token_shard_names *l
 void token_shards_add(struct token_shard_names *list, const char *name);
 void token_shards_free(struct token_shard_names *list);
 
-/* The kind of the first shard of a folder that has no train.bin; NULL: there are none. */
+/* The kind of the first training shard of a folder that has no train.bin; NULL: there is none. */
 int token_shards_kind(const char *folder, const struct token_shard_kind **kind);
 
 /* Fails if the folder has, beside train.bin or val.bin of the split, shards of it, too: which are meant is not

@@ -89,7 +89,7 @@ int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t ea
 /* Fails if the file is a shard that hc_prepare has not named. */
 static int refuse_other(const char *folder, int split, const char *name, bool has_shards) {
     return number_of(name, split) < UINT64_MAX ||
-                   !(has_shards || token_shard_begins(path_of("%s/%s", folder, name).text))
+                   !(has_shards || token_shard_kind(path_of("%s/%s", folder, name).text))
                ? 0
                : error_set("%s has %s, which would be read as a token shard beside the new %s: choose another "
                            "--out",

@@ -11,7 +11,7 @@
 struct token_writer;
 
 /* folder: for the files; the caller makes it. buckets: 0 if documents keep their order. lengths: also write
- * train.documents and val.documents (token_documents.h), of documents of one part each. vocab_size: all tokens are
+ * train.documents and val.documents (token_file.h), of documents of one part each. vocab_size: all tokens are
  * below it. saved: NULL, or the result of token_writer_save, after which the files are as they were then. `order`
  * must stay. The caller closes *opened, also on failure. */
 int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, bool lengths,
