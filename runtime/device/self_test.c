@@ -1,8 +1,16 @@
 #include "runtime/device/self_test.h"
 #include "runtime/device/programs.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/random.h"
+#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- what passed */
+
+#define STALE 0xff /* bytes of NaN in every type */
 
 static const unsigned char passed[] = "passed"; /* what an entry holds */
 
@@ -59,4 +67,75 @@ int self_test_refuse(const struct compute *compute, const char *what, const char
         "%s of device %s (%s, driver %s) failed its self-test against sums on the host: %s; a run there would "
         "mean nothing: try %sanother version of the driver, or another device (--device cpu)",
         what, device->name, device->platform_name, device->driver, error_text(), instead);
+}
+
+/* ---- numbers */
+
+int self_test_create(struct compute *compute, struct self_test_matrix *matrix, enum element_type type, uint64_t key,
+                     float spread) {
+    matrix->stride = matrix->stride ? matrix->stride : matrix->columns;
+    const size_t count = matrix->rows * matrix->columns;
+    const size_t bytes = (matrix->offset + matrix->rows * matrix->stride + SELF_TEST_BEHIND) * element_size(type);
+    const uint64_t half = type == ELEMENT_FP32 ? 1 << 23 : 1 << 7;
+    unsigned char *elements = memory_allocate(bytes, 1);
+    memset(elements, STALE, bytes);
+    matrix->numbers = memory_allocate(count, sizeof *matrix->numbers);
+    for (size_t i = 0; i < count; i++) {
+        float number = NAN;
+        if (key) {
+            number = ((float)random_below(key, i, 2 * half - 1) - (float)(half - 1)) * 2.0f * spread / (float)half;
+            element_put(elements, matrix->offset + i / matrix->columns * matrix->stride + i % matrix->columns,
+                        number, type);
+        }
+        matrix->numbers[i] = (double)number;
+    }
+    int status = buffer_create(compute, &matrix->buffer, bytes);
+    if (status == 0) {
+        matrix->buffer.type = type;
+        status = buffer_write(compute, &matrix->buffer, 0, elements, bytes);
+    }
+    free(elements);
+    return status;
+}
+
+void self_test_release(struct compute *compute, struct self_test_matrix *matrix) {
+    buffer_release(compute, &matrix->buffer);
+    free(matrix->numbers);
+}
+
+int self_test_read(struct compute *compute, const struct self_test_matrix *matrix, const char *name,
+                   double *found) {
+    const size_t size = element_size(matrix->buffer.type), bytes = matrix->buffer.bytes;
+    unsigned char *elements = memory_allocate(bytes, 1);
+    int status = buffer_read(compute, &matrix->buffer, 0, elements, bytes);
+    for (size_t at = 0; at < bytes / size && status == 0; at++) {
+        const size_t inside = at - matrix->offset; /* large before the matrix */
+        const size_t row = inside / matrix->stride, column = inside % matrix->stride;
+        if (row < matrix->rows && column < matrix->columns) {
+            found[row * matrix->columns + column] = (double)element_at(elements, at, matrix->buffer.type);
+        } else if (elements[at * size] != STALE ||
+                   memcmp(elements + at * size, elements + at * size + 1, size - 1)) {
+            status = error_set("element %zu of %s's buffer, outside of the matrix, was written", at, name);
+        }
+    }
+    free(elements);
+    return status;
+}
+
+int self_test_compare(const double *found, const double *expected, size_t count, double bound, const char *format,
+                      ...) {
+    char what[64];
+    va_list arguments;
+    double squares = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        squares += (found[i] - expected[i]) * (found[i] - expected[i]);
+    }
+    if (sqrt(squares) <= bound) {
+        return 0;
+    }
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return error_set("%s is %.3g away from the sums on the host, and roundings explain no more than %.3g", what,
+                     sqrt(squares), bound);
 }

@@ -3,21 +3,65 @@
  *   backend  | runs on                | types it reads                | fuses      | made of
  *   cblas    | CPUs (PoCL)            | fp32                          | no         | the host's BLAS, natively
  *   clblast  | any device             | fp32                          | no         | CLBlast
- *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | in 16 bits | our kernels (gemm_mma.h)
+ *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | in 16 bits | our kernels
  *   onednn   | Intel's GPUs, CPUs     | all; (1)                      | no         | oneDNN
- *   portable | any device             | all on GPUs, else fp32        | no         | our kernels (gemm_blocks.h,
- *            |                        |                               |            | gemm_panels.h)
+ *   portable | any device             | all on GPUs, else fp32        | no         | our kernels
  *
  * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and an epilogue
  * in the GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run
  * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. */
 #pragma once
 
-#include "runtime/gemm/gemm_call.h"
+#include "runtime/device/compute.h"
 
-/* Chooses the backend by name (the option --gemm). "auto" takes the first that opens: onednn on Intel's GPUs; if
- * `operands`, the type of most matrices, has 16 bits, mma on GPUs, or onednn on CPUs that have instructions for the
- * type; cblas; at last clblast, or on Vulkan portable. */
+/* ---- a GEMM */
+
+struct matrix {
+    const struct buffer *buffer;
+    size_t offset; /* of the first element */
+    size_t rows, columns;
+    size_t stride; /* elements from row to row */
+};
+
+/* A matrix without gaps between its rows. */
+static inline struct matrix matrix_of(const struct buffer *buffer, size_t offset, size_t rows, size_t columns) {
+    return (struct matrix){buffer, offset, rows, columns, columns};
+}
+
+/* What may follow y = op(A) op(B) + beta C + bias where gemm_fuses says so: something with the activation f and a
+ * matrix `side` [m, n]. SIDE in cl/mma_finish.cl has the same values. */
+enum gemm_epilogue {
+    EPILOGUE_NONE,       /* C = y */
+    EPILOGUE_ACTIVATION, /* C = y, side = f(y) of y before it is rounded */
+    EPILOGUE_DERIVATIVE, /* C = y f'(side) */
+    /* y is the gradient of f(g) u, where g is in C and u in side; beta is 0. Both become their gradients:
+     * C = y u f'(g), side = y f(g). */
+    EPILOGUE_GATES
+};
+
+/* A batch: of each of A, B and C as many matrices of one shape, each `rows` times `stride` elements behind the one
+ * before it. A bias or an epilogue has no batch.
+ *
+ * C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not, and the epilogue.
+ * beta == 0 does not read C. m, n or k of 0 is allowed. */
+struct gemm_call {
+    bool transpose_a, transpose_b;
+    struct matrix a, b, c; /* as they are stored */
+    float beta;
+    size_t batch;   /* 0 or 1: one matrix each */
+    bool symmetric; /* C is, but for rounding, and beta is 0: half of it may be computed, and the rest be copied */
+    struct span bias; /* [n], for every row of C; buffer NULL: none */
+    enum gemm_epilogue epilogue;
+    struct matrix side;     /* [m, n]; unused with EPILOGUE_NONE */
+    const char *activation; /* f is that of cl/activation_<this>.cl; unused with EPILOGUE_NONE */
+    size_t m, n, k;         /* set by gemm_run, as is */
+    char name[64];          /* in profiles, e.g. "gemm_nt 1024x3072x768" */
+};
+
+/* ---- opening and running */
+
+/* Chooses the backend by name (the option --gemm); "auto" by the device and `operands`, the type of most matrices:
+ * choose_backend in gemm_choice.c has the rule. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands);
 
 /* Releases what gemm_open made; compute_close does it, too. */
@@ -51,7 +95,7 @@ bool gemm_fuses(const struct compute *compute, enum element_type type);
 bool gemm_uses_matrix_cores(const struct compute *compute);
 
 /* The most loop iterations of one work-item for sums of k elements, for operations_check_loops. 0 unless the
- * portable backend runs its kernels without local memory (gemm_panels.h): others divide the work. */
+ * portable backend runs its kernels without local memory (cl/gemm_panels.cl): others divide the work. */
 size_t gemm_iterations(const struct compute *compute, size_t k);
 
 /* The backend's name, and the same human-readable: also what it runs on, whether with given parameters, and why not
@@ -67,7 +111,7 @@ struct gemm_matrix_cores {
 };
 struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute);
 
-/* ---- how fast they are: gemm_measure.c */
+/* ---- how fast they are: gemm_rate.c */
 
 /* Measures the multiply-add rate in FLOP/s of C[m, n] = A[m, k] B[n, k]^T with matrices of this type, in the
  * fastest of a few rounds (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on

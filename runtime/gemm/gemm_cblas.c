@@ -7,6 +7,7 @@
  * then its threads spin for the default time, and only that much speed is lost. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_libraries.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
@@ -38,16 +39,6 @@ struct work {
     float *c;
 };
 
-/* What a new version, or another kind of processor, changes. */
-static int identify(void *library, struct gemm_state *state) {
-    const char *(*get_config)(void);
-    if (!blas_find(library, "openblas_get_config", &get_config)) {
-        return 0;
-    }
-    const char *version = get_config();
-    return gemm_identify(state, version, strlen(version));
-}
-
 /* OpenBLAS takes its working memory at the first GEMMs, a piece for each thread, and tries for ever where it gets
  * none, as under a limit on address space (ulimit -v) or on memory that can be written to (ulimit -d). So that is
  * asked for here, and taken at once. */
@@ -68,8 +59,8 @@ static int take_memory(void) {
 }
 
 static int cblas_open(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
     set_threads_function *set_threads;
+    const char *(*get_config)(void);
     if (!compute->device.native_kernels) {
         return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
     }
@@ -86,7 +77,12 @@ static int cblas_open(struct compute *compute) {
     if (!getenv("OPENBLAS_NUM_THREADS") && blas_find(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
-    return identify(library, state) || take_memory() ? -1 : 0;
+    /* what a new version, or another kind of processor, changes */
+    const char *version = blas_find(library, "openblas_get_config", &get_config) ? get_config() : "";
+    if (*version && gemm_identify(gemm_state(compute), version, strlen(version))) {
+        return -1;
+    }
+    return take_memory();
 }
 
 static void CL_CALLBACK work_run(void *argument) {
@@ -109,25 +105,16 @@ static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
     return true;
 }
 
-/* The first element, as an address. */
-static float *matrix_data(const struct matrix *matrix) {
-    return (float *)matrix->buffer->host + matrix->offset;
-}
-
-/* Whether our panels are faster than the library, for one matrix or for a batch. */
-static bool takes_panels(struct compute *compute, const struct gemm_call *call) {
-    return gemm_panels_suit(compute) && gemm_panels_are_faster(call);
-}
-
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
-    if (takes_panels(compute, call)) {
+    if (gemm_panels_are_faster(compute, call)) {
         gemm_panels_run(compute, call);
         return;
     }
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
         return;
     }
-    struct work work = {{{NULL}}, *call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c)};
+    struct work work = {
+        {{NULL}}, *call, matrix_address(&call->a), matrix_address(&call->b), matrix_address(&call->c)};
     gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
 }
 
@@ -140,5 +127,5 @@ static size_t cblas_take_large(struct compute *compute, bool forced) {
 const struct gemm_backend gemm_backend_cblas = {.name = "cblas",
                                                 .open = cblas_open,
                                                 .run = cblas_run,
-                                                .takes_batch = takes_panels,
+                                                .takes_batch = gemm_panels_are_faster,
                                                 .take_large = cblas_take_large};

@@ -25,7 +25,7 @@ static const char *status_name(CLBlastStatusCode status) {
 }
 
 /* Another version of the library has other kernels, and tells its version nowhere: it is known by its file. */
-static int identify_library(struct gemm_state *state) {
+static int clblast_open(struct compute *compute) {
     void *function;
     Dl_info place;
     struct stat status;
@@ -34,17 +34,12 @@ static int identify_library(struct gemm_state *state) {
         return 0;
     }
     const int64_t known_by[] = {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
-    return gemm_identify(state, known_by, sizeof known_by);
+    return gemm_identify(gemm_state(compute), known_by, sizeof known_by);
 }
 
-static int clblast_open(struct compute *compute) {
-    return identify_library(gemm_state(compute));
-}
-
+/* Its programs hold the context, and drivers may be gone when static destructors run. */
 static void clblast_close(struct compute *compute) {
-    struct gemm_state *gemm = gemm_state(compute);
-    buffer_release(compute, &gemm->scratch);
-    /* Its programs hold the context, and drivers may be gone when static destructors run. */
+    (void)compute;
     CLBlastClearCache();
 }
 
@@ -56,51 +51,41 @@ static bool matrix_is_addressable(const struct matrix *matrix) {
            !__builtin_add_overflow(end, matrix->offset, &end) && end <= INT_MAX;
 }
 
-static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
-    if (call->m <= INT_MAX && call->n <= INT_MAX && call->k <= INT_MAX && matrix_is_addressable(&call->a) &&
-        matrix_is_addressable(&call->b) && matrix_is_addressable(&call->c)) {
-        return true;
-    }
-    compute_fail(compute, "%s: CLBlast takes no sizes, offsets or last elements above %d", call->name, INT_MAX);
-    return false;
-}
-
-/* Makes the scratch buffer large enough for this call. */
-static bool reserve_scratch(struct compute *compute, struct buffer *scratch, const struct gemm_call *call) {
+static void clblast_run(struct compute *compute, const struct gemm_call *call) {
+    struct buffer *scratch = &gemm_state(compute)->scratch;
+    const CLBlastTranspose transpose_a = call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo;
+    const CLBlastTranspose transpose_b = call->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo;
     size_t bytes = 0;
+    cl_event end = NULL;
+    if (call->m > INT_MAX || call->n > INT_MAX || call->k > INT_MAX || !matrix_is_addressable(&call->a) ||
+        !matrix_is_addressable(&call->b) || !matrix_is_addressable(&call->c)) {
+        compute_fail(compute, "%s: CLBlast takes no sizes, offsets or last elements above %d", call->name, INT_MAX);
+        return;
+    }
+    if (!gemm_call_begin(compute, call)) {
+        return;
+    }
     CLBlastStatusCode status =
-        CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor,
-                                   call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo,
-                                   call->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo, call->m, call->n,
-                                   call->k, call->a.offset, call->a.stride, call->b.offset, call->b.stride,
-                                   call->c.offset, call->c.stride, &compute->queue, &bytes);
+        CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor, transpose_a, transpose_b, call->m, call->n, call->k,
+                                   call->a.offset, call->a.stride, call->b.offset, call->b.stride, call->c.offset,
+                                   call->c.stride, &compute->queue, &bytes);
     if (status != CLBlastSuccess) {
         compute_fail(compute, "%s: cannot ask for the scratch size: %s", call->name, status_name(status));
-        return false;
+        return;
     }
     if (bytes > (size_t)INT_MAX * sizeof(float)) {
         compute_fail(compute, "%s: CLBlast would need %zu bytes of scratch memory", call->name, bytes);
-        return false;
+        return;
     }
-    return gemm_reserve(compute, scratch, bytes, "scratch");
-}
-
-static void clblast_run(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *gemm = gemm_state(compute);
-    cl_event end = NULL;
-    if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call) ||
-        !reserve_scratch(compute, &gemm->scratch, call)) {
+    if (!gemm_reserve(compute, scratch, bytes, "scratch")) {
         return;
     }
     const cl_event begin = gemm_call_mark(compute); /* CLBlast's event is that of its last kernel only */
-    CLBlastStatusCode status =
-        CLBlastSgemmWithTempBuffer(CLBlastLayoutRowMajor,
-                                   call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo,
-                                   call->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo, call->m, call->n,
-                                   call->k, 1.0f, call->a.buffer->memory, call->a.offset, call->a.stride,
-                                   call->b.buffer->memory, call->b.offset, call->b.stride, call->beta,
-                                   call->c.buffer->memory, call->c.offset, call->c.stride, &compute->queue,
-                                   compute->profiler ? &end : NULL, gemm->scratch.memory);
+    status = CLBlastSgemmWithTempBuffer(CLBlastLayoutRowMajor, transpose_a, transpose_b, call->m, call->n, call->k,
+                                        1.0f, call->a.buffer->memory, call->a.offset, call->a.stride,
+                                        call->b.buffer->memory, call->b.offset, call->b.stride, call->beta,
+                                        call->c.buffer->memory, call->c.offset, call->c.stride, &compute->queue,
+                                        compute->profiler ? &end : NULL, scratch->memory);
     if (status != CLBlastSuccess) {
         compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
     }
@@ -118,33 +103,25 @@ static bool is_large(struct compute *compute, size_t edge) {
            bytes > 0;
 }
 
-/* The smallest such edge, 0 where there is none. CLBlast does not tell it in C. */
-static size_t find_bound(struct compute *compute) {
-    size_t small = 0, large = 8192;
-    if (!is_large(compute, large)) {
-        return 0;
-    }
-    while (large - small > 1) {
-        const size_t middle = (small + large) / 2;
-        *(is_large(compute, middle) ? &large : &small) = middle;
-    }
-    return large;
-}
-
-/* Sets the edge of squares from which on CLBlast takes its kernels for large GEMMs on this device, in this process.
- * It compiles its kernels again after each change. */
-static bool set_bound(struct compute *compute, size_t bound) {
-    const char *name = "XGEMM_MIN_INDIRECT_SIZE";
-    return CLBlastOverrideParameters(compute->device.id, "GemmRoutine", CLBlastPrecisionSingle, 1, &name, &bound) ==
-           CLBlastSuccess;
-}
-
+/* The bound is the edge of squares from which on CLBlast takes its kernels for large GEMMs on this device, in this
+ * process, which it does not tell in C. It compiles its kernels again after each change. */
 static size_t clblast_take_large(struct compute *compute, bool forced) {
-    struct gemm_state *gemm = gemm_state(compute);
+    size_t *direct_below = &gemm_state(compute)->direct_below;
     if (forced) {
-        gemm->direct_below = find_bound(compute);
+        size_t small = 0, large = 8192;
+        const bool has_bound = is_large(compute, large);
+        while (has_bound && large - small > 1) {
+            const size_t middle = (small + large) / 2;
+            *(is_large(compute, middle) ? &large : &small) = middle;
+        }
+        *direct_below = has_bound ? large : 0;
     }
-    return gemm->direct_below && set_bound(compute, forced ? 1 : gemm->direct_below) ? 72 : 0;
+    const char *name = "XGEMM_MIN_INDIRECT_SIZE";
+    const size_t bound = forced ? 1 : *direct_below;
+    return *direct_below && CLBlastOverrideParameters(compute->device.id, "GemmRoutine", CLBlastPrecisionSingle, 1,
+                                                      &name, &bound) == CLBlastSuccess
+               ? 72
+               : 0;
 }
 
 const struct gemm_backend gemm_backend_clblast = {.name = "clblast",

@@ -1,10 +1,11 @@
 /* The backend "mma": GEMMs of 16-bit operands on matrix cores, by kernels that are compiled for each kind of call.
  * Those of fp32 go to CLBlast. */
-#include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
-#include "runtime/system/memory.h"
-#include <stdlib.h>
+#include "runtime/system/sizes.h"
+#include <math.h>
 #include <string.h>
 
 #define CHUNK          8 /* elements that the kernel copies at once */
@@ -17,6 +18,134 @@
  * about what the kernel takes: a few more and there is room for one group only. */
 #define TWO_GROUPS_ITEMS  256
 #define TWO_GROUPS_OPTION " -cl-nv-maxrregcount=128"
+
+/* ---- which tiles, and which blocks are divided along k */
+
+/* The estimate of a GEMM's time holds for all GPUs to a third or so: work-groups run in waves, a wave that is not
+ * full takes as long as one that is, and memory is slower than matrix cores by about the same factor everywhere. */
+
+/* Work-items that a compute unit has registers for. With 128 each that is 65536, as on NVIDIA from sm_80 on. */
+#define RESIDENT_ITEMS 512
+/* Operations of the device's matrix cores in the time of a byte of its memory: 156 on an A100, 201 on an A6000,
+ * 206 on an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16 bits without
+ * sparsity). */
+#define OPERATIONS_PER_BYTE 200.0
+/* The same of a compute unit for bytes of its local memory (8 on sm_86, 16 on sm_80), and of all of them for
+ * bytes of their common cache (40 to 60): half or less of that, since all go on at once. */
+#define OPERATIONS_PER_LOCAL_BYTE 8.0
+#define OPERATIONS_PER_CACHE_BYTE 16.0
+/* What may be reached of either. The matrix cores' is that of tiles of 128 x 128, of 64 x 32 for a warp; others
+ * read more for each operation. */
+#define SHARE_OF_MEMORY 0.85
+#define SHARE_OF_CORES  0.75
+#define LARGE_OVERHEAD  1.75
+/* Of a compute unit while a kernel starts, which takes 2 to 3 microseconds. */
+#define OPERATIONS_PER_LAUNCH 4e6
+#define PARTS_GAIN            0.85
+/* Of work-groups, to fill the tiles and to write C: as long as so many steps. */
+#define STEPS_AROUND 2
+
+static const size_t parts_to_try[] = {2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
+
+size_t mma_blocks(const struct gemm_call *call, const struct mma_tiles *tiles) {
+    size_t blocks;
+    return __builtin_mul_overflow((call->m - 1) / tiles->block_m + 1, (call->n - 1) / tiles->block_n + 1, &blocks)
+               ? SIZE_MAX
+               : blocks;
+}
+
+/* Work-groups that run at the same time. */
+static size_t slots_of(const struct matrix_cores *cores, unsigned compute_units, const struct mma_tiles *tiles) {
+    const size_t items = mma_tiles_warps(tiles) * cores->warp;
+    return compute_units * (items < RESIDENT_ITEMS ? RESIDENT_ITEMS / items : 1);
+}
+
+/* Operations in the time of a kernel that moves so many bytes, with so many work-groups: with fewer than two for
+ * each compute unit it does not get all of the memory's bandwidth. */
+static double memory_cost(double bytes, double groups, double compute_units) {
+    const double share = fmin(1.0, groups / (2.0 * compute_units));
+    return bytes * OPERATIONS_PER_BYTE / (SHARE_OF_MEMORY * share);
+}
+
+/* Steps of all slots until so many work-groups of so many steps are done. */
+static double waves_of(size_t groups, size_t steps, double slots) {
+    return ceil((double)groups / slots) * slots * ((double)steps + STEPS_AROUND);
+}
+
+static double cost_of(const struct matrix_cores *cores, unsigned compute_units, const struct gemm_call *call,
+                      const struct mma_division *division) {
+    const struct mma_tiles *tiles = &division->tiles;
+    const double m = (double)tiles->block_m, n = (double)tiles->block_n, k = (double)tiles->block_k;
+    const double units = (double)compute_units, slots = (double)slots_of(cores, compute_units, tiles);
+    const double groups = (double)division->groups;
+
+    /* operations of a step of a work-group, with the time of memories; bytes are an operation's */
+    const double cache_bytes = 1.0 / m + 1.0 / n;
+    const double local_bytes = 1.0 / (double)tiles->warp_m + 1.0 / (double)tiles->warp_n + cache_bytes;
+    const double overhead = 1.0 + OPERATIONS_PER_LOCAL_BYTE * local_bytes + OPERATIONS_PER_CACHE_BYTE * cache_bytes;
+    const double step = 2.0 * m * n * k * overhead / (LARGE_OVERHEAD * SHARE_OF_CORES);
+    const double steps =
+        waves_of(division->whole, groups_for(call->k, tiles->block_k), slots) +
+        waves_of(division->groups - division->whole, groups_for(division->depth, tiles->block_k), slots);
+
+    /* bytes of A and B, of C, read or written, and of what lies beside it */
+    const enum gemm_epilogue epilogue = call->epilogue;
+    const double operands = 2.0 * ((double)call->m + (double)call->n) * (double)call->k;
+    double each =
+        (double)element_size(call->c.buffer->type) * (call->beta != 0.0f || epilogue_reads_c(epilogue) ? 2.0 : 1.0);
+    if (epilogue != EPILOGUE_NONE) {
+        each += (double)element_size(call->side.buffer->type) *
+                (double)(epilogue_reads_side(epilogue) + epilogue_writes_side(epilogue));
+    }
+    const double partial = (double)division->bytes, result = (double)call->m * (double)call->n * each;
+    const double share = (double)division->whole / (double)division->blocks, launch = OPERATIONS_PER_LAUNCH * units;
+    const double blocks = memory_cost(operands + partial + share * result, groups, units);
+    const double sum = memory_cost(partial + (1.0 - share) * result, INFINITY, units) + launch;
+    return fmax(steps * step, blocks) + launch + (division->parts > 1 ? sum : 0.0);
+}
+
+struct mma_division mma_divide(const struct matrix_cores *cores, unsigned compute_units,
+                               const struct gemm_call *call, const struct mma_tiles *tiles, size_t whole,
+                               size_t parts) {
+    struct mma_division division = {.tiles = *tiles, .blocks = mma_blocks(call, tiles)};
+    const size_t steps = (call->k - 1) / tiles->block_k + 1;
+    const size_t each = parts < steps ? (steps - 1) / parts + 1 : 1;
+    division.parts = (steps - 1) / each + 1;
+    division.depth = each * tiles->block_k;
+    division.whole = division.parts > 1 && whole < division.blocks ? whole : division.blocks;
+    division.parts = division.whole < division.blocks ? division.parts : 1;
+    const size_t divided = division.blocks - division.whole;
+    division.groups = division.whole + divided * division.parts;
+    division.bytes = divided * division.parts * tiles->block_m * tiles->block_n * sizeof(float);
+    division.cost = cost_of(cores, compute_units, call, &division);
+    return division;
+}
+
+/* For each shape of tiles this tries to divide no block, all blocks, and those that would not fill another wave.
+ * Parts have to save more than what this model of them may be wrong by: a launch more is sure. */
+struct mma_division mma_choose(const struct matrix_cores *cores, unsigned compute_units,
+                               const struct gemm_call *call) {
+    struct mma_division best = {.cost = INFINITY};
+    for (int shape = 0; shape < MMA_SHAPES; shape++) {
+        const struct mma_tiles *tiles = &cores->tiles[shape];
+        const size_t blocks = mma_blocks(call, tiles), slots = slots_of(cores, compute_units, tiles);
+        const size_t wholes[] = {0, blocks / slots * slots};
+        const struct mma_division whole = mma_divide(cores, compute_units, call, tiles, blocks, 1);
+        best = whole.cost < best.cost ? whole : best;
+        for (size_t i = blocks < slots ? COUNT(parts_to_try) : 0; i < 2 * COUNT(parts_to_try); i++) {
+            const size_t whole_blocks = wholes[i / COUNT(parts_to_try)],
+                         parts = parts_to_try[i % COUNT(parts_to_try)];
+            if (blocks - whole_blocks >
+                MMA_PARTS_BYTES / (tiles->block_m * tiles->block_n * sizeof(float) * parts)) {
+                continue;
+            }
+            const struct mma_division divided = mma_divide(cores, compute_units, call, tiles, whole_blocks, parts);
+            const double asked = divided.parts > 1 && best.parts <= 1 ? PARTS_GAIN : 1.0;
+            best = divided.cost < asked * best.cost ? divided : best;
+        }
+    }
+    return best;
+}
 
 /* ---- kernels */
 
@@ -52,9 +181,9 @@ static size_t run_of(const struct gemm_call *call) {
 }
 
 /* The kernel for this purpose. What does not matter to it is 0 in its options, so that calls share it. */
-static const struct kernel *kernel_of(struct mma *mma, const struct gemm_call *call,
-                                      const struct mma_choice *choice, enum purpose purpose) {
-    const struct mma_tiles *x = &choice->tiles;
+static const struct kernel *kernel_of(struct compute *compute, const struct gemm_call *call,
+                                      const struct mma_tiles *x, enum purpose purpose) {
+    const struct mma *mma = &gemm_state(compute)->mma;
     const bool side = call->epilogue != EPILOGUE_NONE;
     const bool adds = purpose == ADDS_PARTS, bias = call->bias.buffer;
     const bool two_groups =
@@ -77,24 +206,18 @@ static const struct kernel *kernel_of(struct mma *mma, const struct gemm_call *c
              adds ? 0 : x->block_k, adds ? 0 : x->warp_m, adds ? 0 : x->warp_n, adds ? 0 : x->stages,
              !adds && call->transpose_a, !adds && call->transpose_b, adds ? 0 : (int)load_of(call, x),
              purpose == MAKES_PARTS, mma->cores.transposed_load, !adds && x->stages > 2 ? x->stages - 2 : 0,
-             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
+             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&compute->device, REGISTERS_MANY));
     /* without an activation from element.cl on */
-    return kernel_find(mma->compute, files + (side ? 0 : 2), options, adds ? "mma_parts" : "mma_gemm");
+    return kernel_find(compute, files + (side ? 0 : 2), options, adds ? "mma_parts" : "mma_gemm");
 }
 
-/* ---- which kernel a call needs */
-
-bool mma_takes(const struct gemm_call *call) {
+bool mma_takes(struct compute *compute, const struct gemm_call *call) {
     static const struct mma_tiles smallest = {.block_m = SMALLEST_BLOCK, .block_n = SMALLEST_BLOCK};
     const enum element_type type = call->a.buffer->type;
+    (void)compute;
     return type != ELEMENT_FP32 && call->b.buffer->type == type && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
            call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
            mma_blocks(call, &smallest) <= UINT32_MAX;
-}
-
-static struct mma_choice choose(const struct mma *mma, const struct gemm_call *call) {
-    const struct mma_device device = {mma->cores.tiles, mma->cores.warp, mma->compute->device.compute_units};
-    return mma->only ? mma_divide(&device, call, mma->only, mma->whole, mma->parts) : mma_choose(&device, call);
 }
 
 /* ---- running */
@@ -114,154 +237,114 @@ static struct span bias_of(const struct gemm_call *call) {
     return call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
 }
 
-/* Of C, no more than so many. */
-static size_t elements_of(const struct gemm_call *call, size_t most) {
-    const size_t all = call->m * call->n;
-    return all < most ? all : most;
-}
-
-static void run_blocks(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
-    const struct mma_tiles *tiles = &choice->tiles;
-    const struct kernel kernel =
-        gemm_call_named(call, kernel_of(mma, call, choice, choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS));
-    const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
-    const size_t divided = (choice->blocks - choice->whole) * choice->parts * block;
-    const bool parts = choice->parts > 1;
-    const struct launch launch = {
-        .kernel = &kernel,
-        .groups = choice->groups,
-        .local = mma_tiles_warps(tiles) * mma->cores.warp,
-        .flops = gemm_call_flops(call),
-        .padded_flops = 2.0 * (double)(choice->blocks * block) * (double)(steps * tiles->block_k),
-        .on_matrix_cores = true,
-    };
-    KERNEL_LAUNCH(mma->compute, &launch, ARG_SIZES(call), ARG_U32(call->k), ARG_U32(choice->whole),
-                  ARG_U32(choice->parts), ARG_U32(choice->depth),
-                  ARG_OUT(parts ? &mma->partial : call->c.buffer, parts ? divided : 0), ARG_OPERANDS(call),
-                  ARG_TARGET(call, bias_of(call), side_of(call),
-                             elements_of(call, parts ? choice->whole * block : SIZE_MAX)));
-}
-
-static void run_sum(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
-    const size_t most = mma->compute->device.max_work_group, items = most < PARTS_ITEMS ? most : PARTS_ITEMS;
-    const size_t size = choice->tiles.block_m * choice->tiles.block_n / run_of(call);
-    const size_t runs = (choice->blocks - choice->whole) * size;
-    const size_t divided = (choice->blocks - choice->whole) * choice->tiles.block_m * choice->tiles.block_n;
-    KERNEL_RUN(mma->compute, kernel_of(mma, call, choice, ADDS_PARTS), (runs - 1) / items + 1, items,
-               ARG_SIZES(call), ARG_U32(choice->whole), ARG_U32(choice->parts), ARG_U64(runs),
-               ARG_IN(&mma->partial, divided * choice->parts),
-               ARG_TARGET(call, bias_of(call), side_of(call), elements_of(call, divided)));
-}
-
-void mma_run(struct mma *mma, const struct gemm_call *call) {
-    const struct mma_choice choice = choose(mma, call);
-    if (mma->compute->failure || !gemm_reserve(mma->compute, &mma->partial, choice.bytes, "parts")) {
+void mma_run(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = gemm_state(compute);
+    const struct mma *mma = &state->mma;
+    const unsigned units = compute->device.compute_units;
+    const struct mma_division division =
+        mma->only ? mma_divide(&mma->cores, units, call, mma->only, mma->whole, mma->parts)
+                  : mma_choose(&mma->cores, units, call);
+    if (compute->failure || !gemm_reserve(compute, &state->partial, division.bytes, "parts")) {
         return;
     }
-    run_blocks(mma, call, &choice);
-    if (choice.parts > 1) {
-        run_sum(mma, call, &choice);
+    const struct mma_tiles *tiles = &division.tiles;
+    const bool has_parts = division.parts > 1;
+    const struct kernel kernel =
+        gemm_call_named(call, kernel_of(compute, call, tiles, has_parts ? MAKES_PARTS : MAKES_BLOCKS));
+    const size_t block = tiles->block_m * tiles->block_n, divided = (division.blocks - division.whole) * block;
+    const size_t partial = divided * division.parts, elements = call->m * call->n;
+    const struct launch launch = {
+        .kernel = &kernel,
+        .groups = division.groups,
+        .local = mma_tiles_warps(tiles) * mma->cores.warp,
+        .flops = gemm_call_flops(call),
+        .padded_flops = 2.0 * (double)(division.blocks * block) *
+                        (double)(groups_for(call->k, tiles->block_k) * tiles->block_k),
+        .on_matrix_cores = true,
+    };
+    KERNEL_LAUNCH(compute, &launch, ARG_SIZES(call), ARG_U32(call->k), ARG_U32(division.whole),
+                  ARG_U32(division.parts), ARG_U32(division.depth),
+                  ARG_OUT(has_parts ? &state->partial : call->c.buffer, has_parts ? partial : 0),
+                  ARG_OPERANDS(call),
+                  ARG_TARGET(call, bias_of(call), side_of(call),
+                             has_parts ? size_smaller(elements, division.whole * block) : elements));
+    if (has_parts) {
+        const size_t items = size_smaller(compute->device.max_work_group, PARTS_ITEMS);
+        const size_t runs = (division.blocks - division.whole) * (block / run_of(call));
+        KERNEL_RUN(compute, kernel_of(compute, call, tiles, ADDS_PARTS), groups_for(runs, items), items,
+                   ARG_SIZES(call), ARG_U32(division.whole), ARG_U32(division.parts), ARG_U64(runs),
+                   ARG_IN(&state->partial, partial),
+                   ARG_TARGET(call, bias_of(call), side_of(call), size_smaller(elements, divided)));
     }
 }
 
 /* ---- the test at the start */
 
-static void run_on_cores(void *mma, const struct gemm_call *call) {
-    mma_run(mma, call);
-}
-
 /* Large and small tiles in all ways; the others, and small ones with all but the first block divided, in those of a
  * layer: they are the same kernel, and each way is compiled. */
-static int test_tiles(struct mma *mma, enum mma_shape shape, size_t parts, enum element_type type) {
-    const struct gemm_runner runner = {mma->compute, run_on_cores, mma};
-    const struct mma_tiles *tiles = &mma->cores.tiles[shape];
-    const bool all = parts == 1 && (shape == MMA_LARGE || shape == MMA_SMALL);
-    mma->only = tiles;
-    mma->whole = 1;
-    mma->parts = parts;
-    return (all ? gemm_verify_tiles : gemm_verify_layer)(&runner, tiles->block_m, tiles->block_n, tiles->block_k,
-                                                         type);
-}
-
-int mma_self_test(struct mma *mma, enum element_type type) {
-    const struct mma_tiles *tiles = mma->cores.tiles;
+int mma_self_test(struct compute *compute, enum element_type type) {
+    struct gemm_state *state = gemm_state(compute);
+    struct mma *mma = &state->mma;
+    const struct mma_tiles *all = mma->cores.tiles;
     int status = 0;
-    for (int shape = 0; shape < MMA_SHAPES && status == 0; shape++) {
-        const bool known = shape > 0 && !memcmp(&tiles[shape], &tiles[shape - 1], sizeof(*tiles));
-        status = known ? 0 : test_tiles(mma, (enum mma_shape)shape, 1, type);
+    mma->whole = 1;
+    for (int i = 0; i <= MMA_SHAPES && status == 0; i++) {
+        const int shape = i < MMA_SHAPES ? i : MMA_SMALL;
+        const struct mma_tiles *tiles = mma->only = &all[shape];
+        mma->parts = i < MMA_SHAPES ? 1 : 2;
+        if (mma->parts == 1 && shape > 0 && !memcmp(tiles, tiles - 1, sizeof *tiles)) {
+            continue; /* an emulation has one kind */
+        }
+        const bool in_all_ways = mma->parts == 1 && (shape == MMA_LARGE || shape == MMA_SMALL);
+        status = (in_all_ways ? gemm_verify_tiles : gemm_verify_layer)(compute, mma_run, tiles->block_m,
+                                                                       tiles->block_n, tiles->block_k, type);
     }
-    status = status || test_tiles(mma, MMA_SMALL, 2, type) ? -1 : 0;
     mma->only = NULL;
-    compute_forget(mma->compute);
+    buffer_release(compute, &state->partial);
+    compute_forget(compute);
     return status ? error_prefix("self-test with %s", element_name(type)) : 0;
 }
 
 /* ---- the backend */
 
-/* Takes these cores if they compute right. */
-static int try_cores(struct mma *mma) {
-    const struct gemm_state *state = gemm_state(mma->compute);
-    int status = matrix_cores_check_tiles(&mma->cores, &mma->compute->device);
-    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16 && !status; type++) {
-        const bool wanted = state->operands == ELEMENT_FP32 || state->operands == type;
-        status = wanted && !mma->compute->device.model ? mma_self_test(mma, type) : 0;
-    }
-    return status ? error_prefix("%s", mma->cores.name) : 0;
-}
-
-static int find_cores(struct mma *mma) {
-    struct gemm_state *state = gemm_state(mma->compute);
-    state->tried = matrix_cores_find(&mma->compute->device, &mma->cores) == 0;
-    if (!state->tried && !state->automatic && !mma->compute->device.is_gpu) {
-        mma->cores = matrix_cores_emulated();
-    } else if (!state->tried) {
-        return -1;
-    }
-    return try_cores(mma);
-}
-
-static void mma_close(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    buffer_release(compute, &state->mma->partial);
-    free(state->mma);
-    state->mma = NULL;
-}
-
 static int mma_open(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
-    state->mma = memory_zeroed(1, sizeof(*state->mma));
-    state->mma->compute = compute;
-    if (find_cores(state->mma) || gemm_backend_clblast.open(compute)) {
-        mma_close(compute);
+    struct matrix_cores *cores = &state->mma.cores;
+    state->tried = matrix_cores_find(&compute->device, cores) == 0;
+    if (!state->tried && (state->automatic || compute->device.is_gpu)) {
+        return -1;
+    }
+    if (!state->tried) {
+        *cores = matrix_cores_emulated();
+    }
+    int status = matrix_cores_check_tiles(cores, &compute->device);
+    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16 && !status; type++) {
+        const bool wanted = state->operands == ELEMENT_FP32 || state->operands == type;
+        status = wanted && !compute->device.model ? mma_self_test(compute, type) : 0;
+    }
+    if (status) {
+        return error_prefix("%s", cores->name);
+    }
+    if (gemm_backend_clblast.open(compute)) {
         return -1;
     }
     state->fp32 = &gemm_backend_clblast;
-    const struct mma_tiles *large = &state->mma->cores.tiles[MMA_LARGE];
-    snprintf(state->runs_on, sizeof(state->runs_on), "%s, tiles %zux%zux%zu", state->mma->cores.name,
-             large->block_m, large->block_n, large->block_k);
-    state->matrix_cores = state->mma->cores.kind == MATRIX_CORES_EMULATED ? NULL : state->mma->cores.name;
+    const struct mma_tiles *large = &cores->tiles[MMA_LARGE];
+    snprintf(state->runs_on, sizeof(state->runs_on), "%s, tiles %zux%zux%zu", cores->name, large->block_m,
+             large->block_n, large->block_k);
+    state->matrix_cores = cores->kind == MATRIX_CORES_EMULATED ? NULL : cores->name;
     return 0;
 }
 
-static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
-    (void)compute;
-    return mma_takes(call);
-}
-
-static bool backend_takes_type(const struct compute *compute, enum element_type type) {
+static bool takes_type(const struct compute *compute, enum element_type type) {
     (void)compute;
     return type != ELEMENT_FP32;
 }
 
-static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    mma_run(gemm_state(compute)->mma, call);
-}
-
 const struct gemm_backend gemm_backend_mma = {.name = "mma",
                                               .open = mma_open,
-                                              .run = backend_run,
-                                              .close = mma_close,
-                                              .takes = backend_takes,
-                                              .takes_type = backend_takes_type,
+                                              .run = mma_run,
+                                              .takes = mma_takes,
+                                              .takes_type = takes_type,
                                               .fuses = true,
                                               .uses_matrix_cores = true};

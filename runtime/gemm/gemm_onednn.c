@@ -6,9 +6,10 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_libraries.h"
 #include "runtime/gemm/gemm_verify.h"
-#include "runtime/gemm/matrix_cores.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
 #include "runtime/system/worker.h"
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ union description {
     _Alignas(16) char storage[BYTES_OF_MATRIX];
 };
 
-enum need { ALWAYS, ON_OPENCL, IN_2, IN_3, IF_THERE };
+enum need { ALWAYS, ON_OPENCL, IN_2, IN_3, IF_THERE, NEEDS };
 
 struct functions {
 #define ROW(result, name, need, arguments) result(*name) arguments;
@@ -102,11 +103,6 @@ static struct gemm_onednn *own_of(const struct compute *compute) {
 
 /* ---- the library */
 
-static bool is_needed(const struct gemm_onednn *own, enum need need) {
-    return need == ALWAYS || need == IF_THERE || (need == ON_OPENCL && !own->on_host) ||
-           (need == IN_2 && own->version.major == 2) || (need == IN_3 && own->version.major == 3);
-}
-
 /* Whether this library will do; if not, a line of why. */
 static int take_functions(struct gemm_onednn *own, void *library) {
     own->functions = (struct functions){0}; /* nothing stays of a library that would not do */
@@ -122,11 +118,14 @@ static int take_functions(struct gemm_onednn *own, void *library) {
     if (!own->on_host && own->version.gpu_runtime != RUNTIME_OPENCL) {
         return error_set("%s was built without OpenCL", own->version_text);
     }
+    const bool needed[NEEDS] = {[ALWAYS] = true,
+                                [ON_OPENCL] = !own->on_host,
+                                [IN_2] = own->version.major == 2,
+                                [IN_3] = own->version.major == 3};
     for (size_t i = 0; i < COUNT(function_rows); i++) {
-        void *place = (char *)&own->functions + function_rows[i].place;
-        if (is_needed(own, function_rows[i].need) && !library_find(library, function_rows[i].name, place) &&
-            function_rows[i].need != IF_THERE) {
-            return error_set("%s has no %s", own->version_text, function_rows[i].name);
+        const struct function_row *row = &function_rows[i];
+        if (!library_find(library, row->name, (char *)&own->functions + row->place) && needed[row->need]) {
+            return error_set("%s has no %s", own->version_text, row->name);
         }
     }
     memcpy(&own->functions.post_ops_append_sum_2, &own->functions.post_ops_append_sum,
@@ -194,25 +193,12 @@ static int describe_matrices(const struct gemm_onednn *own, struct onednn_gemm *
     return status ? fail(own, "no such matrix", status) : 0;
 }
 
-/* C = op(A) op(B) + beta C of what C is before. */
-static int add_old(const struct gemm_onednn *own, void *attributes, float beta) {
-    const struct functions *dnnl = &own->functions;
-    void *post_ops = NULL;
-    int status = dnnl->post_ops_create(&post_ops);
-    if (!status) {
-        status = own->version.major == 2 ? dnnl->post_ops_append_sum_2(post_ops, beta)
-                                         : dnnl->post_ops_append_sum(post_ops, beta, 0, 0);
-        status = status ? status : dnnl->primitive_attr_set_post_ops(attributes, post_ops);
-        dnnl->post_ops_destroy(post_ops);
-    }
-    return status;
-}
-
 /* beta; sums in one order, where the library can be told; on the host a scratchpad of ours, since the library's own
  * belongs to the thread that made the gemm, and another one runs it. *attributes is to be destroyed whatever comes
  * back. */
 static int make_attributes(const struct gemm_onednn *own, float beta, void **attributes) {
     const struct functions *dnnl = &own->functions;
+    void *post_ops = NULL;
     int status = dnnl->primitive_attr_create(attributes);
     if (!status && dnnl->primitive_attr_set_deterministic) {
         status = dnnl->primitive_attr_set_deterministic(*attributes, 1);
@@ -220,59 +206,50 @@ static int make_attributes(const struct gemm_onednn *own, float beta, void **att
     if (!status && own->on_host) {
         status = dnnl->primitive_attr_set_scratchpad_mode(*attributes, SCRATCHPAD_OF_CALLER);
     }
-    if (!status && beta != 0.0f) {
-        status = add_old(own, *attributes, beta);
+    if (!status && beta != 0.0f && !(status = dnnl->post_ops_create(&post_ops))) {
+        status = own->version.major == 2 ? dnnl->post_ops_append_sum_2(post_ops, beta)
+                                         : dnnl->post_ops_append_sum(post_ops, beta, 0, 0);
+        status = status ? status : dnnl->primitive_attr_set_post_ops(*attributes, post_ops);
+        dnnl->post_ops_destroy(post_ops);
     }
     return status ? fail(own, "attributes of a GEMM", status) : 0;
-}
-
-/* The status of the library, and where it is 0 what it would compile: to be destroyed. */
-static int make_descriptor(const struct gemm_onednn *own, const struct onednn_gemm *gemm, const void *attributes,
-                           void **descriptor) {
-    const struct functions *dnnl = &own->functions;
-    const void *a = description_of(own, &gemm->matrices[0]), *b = description_of(own, &gemm->matrices[1]),
-               *c = description_of(own, &gemm->matrices[2]);
-    if (own->version.major == 3) {
-        return dnnl->matmul_primitive_desc_create(descriptor, own->engine, a, b, NULL, c, attributes);
-    }
-    _Alignas(16) char storage[BYTES_OF_GEMM];
-    const int status = dnnl->matmul_desc_init(storage, a, b, NULL, c);
-    return status ? status : dnnl->primitive_desc_create(descriptor, storage, attributes, own->engine, NULL);
-}
-
-/* On the host what a GEMM needs while it runs, if that is anything. */
-static int take_scratchpad(const struct gemm_onednn *own, struct onednn_gemm *gemm, const void *descriptor) {
-    const struct functions *dnnl = &own->functions;
-    const void *description = dnnl->primitive_desc_query_md(descriptor, QUERY_SCRATCHPAD, 0);
-    const size_t bytes = own->on_host && description ? dnnl->memory_desc_get_size(description) : 0;
-    if (bytes == 0) {
-        return 0;
-    }
-    gemm->scratchpad_storage = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    if (!gemm->scratchpad_storage) {
-        memory_refused(bytes);
-    }
-    const int status = dnnl->memory_create(&gemm->scratchpad, description, own->engine, gemm->scratchpad_storage);
-    return status ? fail(own, "scratchpad of a GEMM", status) : 0;
 }
 
 /* 0 also where the library has no such GEMM, whose primitive stays NULL. */
 static int compile(struct gemm_onednn *own, struct onednn_gemm *gemm, const void *attributes) {
     const struct functions *dnnl = &own->functions;
+    const void *a = description_of(own, &gemm->matrices[0]), *b = description_of(own, &gemm->matrices[1]),
+               *c = description_of(own, &gemm->matrices[2]);
     const char *code = NULL;
     void *descriptor = NULL;
-    int status = make_descriptor(own, gemm, attributes, &descriptor);
+    int status;
+    if (own->version.major == 3) {
+        status = dnnl->matmul_primitive_desc_create(&descriptor, own->engine, a, b, NULL, c, attributes);
+    } else {
+        _Alignas(16) char storage[BYTES_OF_GEMM];
+        status = dnnl->matmul_desc_init(storage, a, b, NULL, c);
+        status = status ? status : dnnl->primitive_desc_create(&descriptor, storage, attributes, own->engine, NULL);
+    }
     if (status == STATUS_UNIMPLEMENTED) {
         return 0;
     }
     status = status ? status : dnnl->primitive_desc_query(descriptor, QUERY_CODE, 0, (void *)&code);
     status = status ? status : dnnl->primitive_create(&gemm->primitive, descriptor);
-    status = status ? fail(own, "cannot compile a GEMM", status) : take_scratchpad(own, gemm, descriptor);
     own->has_plain_loops |= !status && code && strstr(code, "ref");
+    /* what a GEMM needs while it runs, if that is anything */
+    const void *scratchpad = status ? NULL : dnnl->primitive_desc_query_md(descriptor, QUERY_SCRATCHPAD, 0);
+    const size_t bytes = own->on_host && scratchpad ? dnnl->memory_desc_get_size(scratchpad) : 0;
+    if (bytes) {
+        gemm->scratchpad_storage = aligned_alloc(ALIGNMENT, groups_for(bytes, ALIGNMENT) * ALIGNMENT);
+        if (!gemm->scratchpad_storage) {
+            memory_refused(bytes);
+        }
+        status = dnnl->memory_create(&gemm->scratchpad, scratchpad, own->engine, gemm->scratchpad_storage);
+    }
     if (descriptor) {
         dnnl->primitive_desc_destroy(descriptor);
     }
-    return status;
+    return status ? fail(own, "cannot compile a GEMM", status) : 0;
 }
 
 static void destroy(const struct gemm_onednn *own, struct onednn_gemm *gemm) {
@@ -333,26 +310,28 @@ static const struct onednn_gemm *find(struct gemm_onednn *own, const struct shap
 
 /* ---- which GEMMs it takes */
 
-static bool begins_well(const struct compute *compute, const struct matrix *matrix) {
-    const size_t alignment = own_of(compute)->alignment;
-    return matrix->buffer->host || matrix->offset * element_size(matrix->buffer->type) % alignment == 0;
-}
-
 /* Whether the library runs GEMMs of this type, which is 16 bits: those that the self-test was about. */
 static bool takes_type(const struct compute *compute, enum element_type type) {
     return own_of(compute)->has_16_bits && type == gemm_state(compute)->operands;
 }
 
-static bool takes_types(const struct compute *compute, const struct gemm_call *call) {
-    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type, c = call->c.buffer->type;
-    if (a == ELEMENT_FP32 && b == ELEMENT_FP32 && c == ELEMENT_FP32) {
-        return !own_of(compute)->only_16_bits;
-    }
-    return a == b && (c == a || c == ELEMENT_FP32) && takes_type(compute, a);
-}
-
 /* The GEMM for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
 static const struct onednn_gemm *gemm_for(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_onednn *own = own_of(compute);
+    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type, c = call->c.buffer->type;
+    const bool is_fp32 = a == ELEMENT_FP32 && b == ELEMENT_FP32 && c == ELEMENT_FP32;
+    const bool has_type =
+        is_fp32 ? !own->only_16_bits : a == b && (c == a || c == ELEMENT_FP32) && takes_type(compute, a);
+    const struct matrix *matrices[] = {&call->a, &call->b, &call->c};
+    if (gemm_call_has_epilogue(call) || !has_type) {
+        return NULL;
+    }
+    for (size_t i = 0; i < 3; i++) { /* a sub-buffer begins at multiples of the alignment */
+        const struct buffer *buffer = matrices[i]->buffer;
+        if (!buffer->host && matrices[i]->offset * element_size(buffer->type) % own->alignment) {
+            return NULL;
+        }
+    }
     const struct shape shape = {
         .transpose_a = call->transpose_a,
         .transpose_b = call->transpose_b,
@@ -360,13 +339,10 @@ static const struct onednn_gemm *gemm_for(struct compute *compute, const struct 
         .n = call->n,
         .k = call->k,
         .strides = {call->a.stride, call->b.stride, call->c.stride},
-        .types = {call->a.buffer->type, call->b.buffer->type, call->c.buffer->type},
+        .types = {a, b, c},
         .beta = call->beta,
     };
-    const bool can = !gemm_call_has_epilogue(call) && takes_types(compute, call) &&
-                     begins_well(compute, &call->a) && begins_well(compute, &call->b) &&
-                     begins_well(compute, &call->c);
-    return can ? find(own_of(compute), &shape) : NULL;
+    return find(own, &shape);
 }
 
 static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
@@ -457,14 +433,10 @@ static void CL_CALLBACK work_run(void *work) {
     worker_do(((struct work *)work)->own->worker, run_here, work);
 }
 
-static void *address_of(const struct matrix *matrix) {
-    return (char *)matrix->buffer->host + matrix->offset * element_size(matrix->buffer->type);
-}
-
 static void run_on_host(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
     struct work work = {.own = own_of(compute),
                         .gemm = gemm,
-                        .matrices = {address_of(&call->a), address_of(&call->b), address_of(&call->c)}};
+                        .matrices = {matrix_address(&call->a), matrix_address(&call->b), matrix_address(&call->c)}};
     gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
 }
 
@@ -480,7 +452,7 @@ static void backend_run(struct compute *compute, const struct gemm_call *call) {
 
 /* ---- self-test */
 
-static void run_tested(void *compute, const struct gemm_call *call) {
+static void run_tested(struct compute *compute, const struct gemm_call *call) {
     const struct onednn_gemm *gemm = gemm_for(compute, call);
     if (gemm) {
         run_gemm(compute, gemm, call);
@@ -493,16 +465,15 @@ static void run_tested(void *compute, const struct gemm_call *call) {
  * The library is not asked again for 16 bits that fail. */
 static int self_test(struct compute *compute, enum element_type type) {
     struct gemm_onednn *own = own_of(compute);
-    const struct gemm_runner runner = {compute, run_tested, compute};
     const size_t boundary = own->alignment;
     const struct gemm_case cases[] = {
         {false, true, 96, 80, 160, {type, type, type}, .pads = {0, 0, 8}, .offsets = {boundary, 0, boundary}},
         {false, false, 93, 72, 64, {type, type, type}, .beta = 0},
-        {true, false, 96, 40, 77, {type, type, ELEMENT_FP32}, .offsets = {0, boundary, 0}, .beta = 1},
+        {true, false, 96, 40, 77, {type, type, ELEMENT_FP32}, .beta = 1, .offsets = {0, boundary, 0}},
     };
     own->has_16_bits = type != ELEMENT_FP32;
     for (size_t i = 0; i < COUNT(cases); i++) {
-        if (gemm_verify_case(&runner, &cases[i])) {
+        if (gemm_verify_case(compute, run_tested, &cases[i])) {
             compute_forget(compute);
             own->has_16_bits = false;
             return error_prefix("self-test with %s", element_name(type));
@@ -516,30 +487,23 @@ static int check_loops(const struct gemm_onednn *own) {
                                 : 0;
 }
 
-/* ---- opening: on a GPU */
+/* ---- opening */
 
-/* One that cannot be told to may add in another order each time. */
-static int check_repeats(const struct gemm_onednn *own) {
-    return own->functions.primitive_attr_set_deterministic
-               ? 0
-               : error_set("oneDNN %s cannot be told to give the same bits each time (3.4 and later can)",
-                           own->version_text);
-}
-
-static bool has_matrix_cores(const struct compute *compute) {
-    struct matrix_cores cores;
-    return matrix_cores_find(&compute->device, &cores) == 0;
-}
-
-/* GEMMs of 16 bits may fail: those are fp32 then, and said to be. */
+/* GEMMs of 16 bits may fail: those are fp32 then, and said to be. A library that cannot be told to give the same
+ * bits each time may add in another order. */
 static int test_on_gpu(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     const struct gemm_onednn *own = own_of(compute);
-    if (self_test(compute, ELEMENT_FP32) || (state->automatic && (check_loops(own) || check_repeats(own)))) {
+    struct matrix_cores cores;
+    if (self_test(compute, ELEMENT_FP32) || (state->automatic && check_loops(own))) {
         return -1;
     }
+    if (state->automatic && !own->functions.primitive_attr_set_deterministic) {
+        return error_set("oneDNN %s cannot be told to give the same bits each time (3.4 and later can)",
+                         own->version_text);
+    }
     if (state->operands == ELEMENT_FP32 || self_test(compute, state->operands) == 0) {
-        state->matrix_cores = has_matrix_cores(compute) ? "oneDNN" : NULL;
+        state->matrix_cores = matrix_cores_find(&compute->device, &cores) == 0 ? "oneDNN" : NULL;
         return 0;
     }
     if (state->automatic) {
@@ -548,8 +512,6 @@ static int test_on_gpu(struct compute *compute) {
     gemm_keep_reason(state->refusal);
     return 0;
 }
-
-/* ---- opening: on a CPU */
 
 /* GEMMs of 16 bits are fp32 where they do not work, unless they are why the library was opened; on a CPU that has
  * no instructions for them nobody is told. Whether it can be told to give the same bits each time is not asked: it
@@ -574,8 +536,6 @@ static int test_on_host(struct compute *compute) {
     return 0;
 }
 
-/* ---- opening */
-
 static void backend_close(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = state->onednn;
@@ -591,17 +551,6 @@ static void backend_close(struct compute *compute) {
     state->onednn = NULL;
 }
 
-/* The host's BLAS may be missing. */
-static int open_fp32(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    if (own_of(compute)->on_host) {
-        state->fp32 = gemm_backend_cblas.open(compute) == 0 ? &gemm_backend_cblas : &gemm_backend_portable;
-        return 0;
-    }
-    state->fp32 = &gemm_backend_clblast;
-    return gemm_backend_clblast.open(compute);
-}
-
 /* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches,
  * where that is not the format of Intel's own compiler: rusticl's is not. */
 static int open_library(struct compute *compute) {
@@ -615,10 +564,19 @@ static int open_library(struct compute *compute) {
         return error_set("the device does not say where parts of a buffer may begin");
     }
     own->alignment = bits / 8;
-    if (load(own) || create_engine(own) || (own->on_host && worker_start(&own->worker)) || open_fp32(compute)) {
+    if (load(own) || create_engine(own)) {
         return -1;
     }
-    return own->on_host ? test_on_host(compute) : test_on_gpu(compute);
+    if (!own->on_host) {
+        gemm_state(compute)->fp32 = &gemm_backend_clblast;
+        return gemm_backend_clblast.open(compute) ? -1 : test_on_gpu(compute);
+    }
+    if (worker_start(&own->worker)) {
+        return -1;
+    }
+    const bool has_blas = gemm_backend_cblas.open(compute) == 0;
+    gemm_state(compute)->fp32 = has_blas ? &gemm_backend_cblas : &gemm_backend_portable;
+    return test_on_host(compute);
 }
 
 static int backend_open(struct compute *compute) {

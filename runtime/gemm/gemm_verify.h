@@ -14,36 +14,31 @@ int gemm_verify_symmetric(struct compute *compute, enum element_type type);
 /* ---- one GEMM, for self-tests of backends and for tests */
 
 /* What computes it: gemm_run, or a part of a backend that is not open yet. */
-struct gemm_runner {
-    struct compute *compute;
-    void (*run)(void *context, const struct gemm_call *call);
-    void *context;
-};
-
-/* gemm_run on this compute. */
-struct gemm_runner gemm_runner_of(struct compute *compute);
+typedef void gemm_function(struct compute *compute, const struct gemm_call *call);
 
 /* Arrays are for A, B and C. */
 struct gemm_case {
     bool transpose_a, transpose_b;
     size_t m, n, k;
     enum element_type types[3];
-    size_t pads[3]; /* stride less width */
-    size_t offsets[3];
-    float beta;
-    bool bias;
     enum gemm_epilogue epilogue;
     const char *activation; /* gelu, gelu_tanh or silu */
-    bool symmetric;         /* B is A's buffer: one of them is transposed, and C symmetric */
-    size_t sample;          /* compare every element of this number; 0: all */
+    bool bias;
+    float beta;
+    size_t pads[3]; /* stride less width */
+    size_t offsets[3];
+    bool symmetric; /* B is A's buffer: one of them is transposed, and C symmetric */
+    size_t sample;  /* compare every element of this number; 0: all */
 };
 
 /* Runs the GEMM on random matrices and compares every element of every matrix written, and what lies around them.
  * Operands of 16 bits have exact sums, so that rounding is that of C alone. -1 with the element that is wrong. */
-int gemm_verify_case(const struct gemm_runner *runner, const struct gemm_case *wanted);
+int gemm_verify_case(struct compute *compute, gemm_function *run, const struct gemm_case *wanted);
 
 /* The three forms that a layer needs, around the size of a kernel's tiles, m x n in steps of k, with operands of
  * this 16-bit type; and GEMMs of all kinds: transpositions, edges, alignments, types of C, bias and activations. -1
  * with a reason. */
-int gemm_verify_layer(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);
-int gemm_verify_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);
+int gemm_verify_layer(struct compute *compute, gemm_function *run, size_t m, size_t n, size_t k,
+                      enum element_type type);
+int gemm_verify_tiles(struct compute *compute, gemm_function *run, size_t m, size_t n, size_t k,
+                      enum element_type type);

@@ -22,7 +22,7 @@ struct mma_tiles {
     size_t stages;
 };
 
-/* Blocks to choose from (mma_choice.h): medium ones fill the device's last wave of work-groups better than large
+/* Blocks to choose from (mma_choose): medium ones fill the device's last wave of work-groups better than large
  * ones, small ones are for GEMMs that would have too few work-groups, narrow and flat ones for a C of few columns
  * or few rows. */
 enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHAPES };

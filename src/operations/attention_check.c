@@ -5,7 +5,7 @@
  *   dv = (f p)^T dy, ds = scale p (f dy v^T - sum_d dy y), dq = ds k, dk = ds^T q
  *
  * scale is 1 / sqrt(D), or the attn_scale of the model. */
-#include "runtime/system/error.h"
+#include "runtime/device/self_test.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/operations/attention.h"
@@ -13,10 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEHIND  16     /* elements of 16 bits after a result that must stay as they are */
-#define STALE   0x5a5a /* what they and the results hold before, a number that no result is near */
-#define LARGEST 127    /* of the numbers drawn, in units of 2^-6: every type has them exactly */
-#define KEY     0x9e3779b97f4a7c15U
+#define DROPOUT_KEY 0x9e3779b97f4a7c15U
 
 /* How far the device may be from the sums on the host. Both start from the same numbers, and the backward passes
  * from the same y, so that only roundings tell them apart. With u the unit roundoff of a 16-bit type:
@@ -39,20 +36,19 @@
 #define PART_OF_LSE       0x1p-13
 #define PART_IN_FP32      0x1p-11
 
-enum { QKV, D_Y, Y, LSE, D_QKV, KEYS_T, VALUES_T, DELTA, D_QUERIES, BUFFERS };
+enum { QKV, D_Y, Y, LSE, D_QKV, KEYS_T, VALUES_T, DELTA, D_QUERIES, MATRICES };
 
 struct trial {
     struct operations *operations;
     struct token_shape tokens;
     struct dropout dropout;
-    float spread;
     double scale; /* of scores */
     size_t sequence, heads, kv_heads, head_size;
-    size_t rows, qkv_rows;   /* of all heads, in y and in qkv */
-    double *qkv, *d_y;       /* drawn: [N, H + 2 K, D], [N, H, D] */
+    size_t rows;             /* of all heads, in y */
+    const double *qkv, *d_y; /* drawn: [N, H + 2 K, D], [N, H, D] */
     double *y, *lse, *d_qkv; /* the sums on the host: [N, H, D], [batch, H, T], [N, H + 2 K, D] */
     double *p, *factor;      /* of a query and the keys up to it [T]: the softmax, and dropout's factors */
-    struct buffer buffers[BUFFERS];
+    struct self_test_matrix matrices[MATRICES]; /* on the device */
 };
 
 /* ---- sums on the host */
@@ -132,7 +128,7 @@ static void sum_forward(struct trial *trial) {
 
 static void sum_backward(struct trial *trial) {
     const size_t count = trial->head_size;
-    memset(trial->d_qkv, 0, trial->qkv_rows * count * sizeof *trial->d_qkv);
+    memset(trial->d_qkv, 0, trial->matrices[D_QKV].rows * count * sizeof *trial->d_qkv);
     for (size_t i = 0; i < trial->rows; i++) {
         const size_t head = i / trial->sequence % trial->heads;
         const size_t first = i / trial->sequence / trial->heads * trial->sequence,
@@ -152,110 +148,25 @@ static void sum_backward(struct trial *trial) {
     }
 }
 
-/* ---- buffers */
-
-/* `count` elements drawn from the key, in +- 2 spread, or stale ones (key 0), with stale ones BEHIND them;
- * `numbers` become what was drawn. */
-static int create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
-                  uint64_t key, float spread, double *numbers) {
-    const size_t bytes = count * element_size(type) + BEHIND * sizeof(uint16_t);
-    uint16_t *bits = memory_allocate(bytes, 1);
-    for (size_t i = 0; i < bytes / sizeof(*bits); i++) {
-        bits[i] = STALE;
-    }
-    for (size_t i = 0; key && i < count; i++) {
-        const float number = ((float)random_below(key, i, 2 * LARGEST + 1) - LARGEST) * spread * 0x1p-6f;
-        numbers[i] = (double)number;
-        element_put(bits, i, number, type);
-    }
-    const int status =
-        buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, bits, bytes) ? -1 : 0;
-    buffer->type = type;
-    free(bits);
-    return status;
-}
-
-static int create_buffers(struct trial *trial) {
-    const enum element_type type = trial->operations->shape.type;
-    const size_t rows = trial->rows, count = rows * trial->head_size, qkv = trial->qkv_rows * trial->head_size;
-    const size_t padded = (size_t)trial->tokens.batch * trial->kv_heads * trial->head_size *
-                          operations_transposed(trial->operations, (int64_t)trial->sequence);
-    const struct {
-        enum element_type type;
-        size_t count;
-        uint64_t key;
-        double *numbers;
-        float spread;
-    } wanted[BUFFERS] = {
-        [QKV] = {type, qkv, KEY, trial->qkv, trial->spread},
-        [D_Y] = {type, count, KEY + 1, trial->d_y, 1.0f},
-        [Y] = {type, count, 0, NULL},
-        [LSE] = {ELEMENT_FP32, rows, 0, NULL},
-        [D_QKV] = {type, qkv, 0, NULL},
-        [KEYS_T] = {type, padded, 0, NULL},
-        [VALUES_T] = {type, padded, 0, NULL},
-        [DELTA] = {ELEMENT_FP32, rows, 0, NULL},
-        [D_QUERIES] = {ELEMENT_FP32, count, 0, NULL},
-    };
-    for (size_t i = 0; i < BUFFERS; i++) {
-        if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count, wanted[i].key,
-                   wanted[i].spread, wanted[i].numbers)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* ---- comparing */
 
-/* Reads a result's `count` elements into `found`; -1 also where something was written behind them. */
-static int read_result(struct compute *compute, const char *name, const struct buffer *buffer, size_t count,
-                       double *found) {
-    uint16_t *bits = memory_allocate(buffer->bytes, 1);
-    int status = buffer_read(compute, buffer, 0, bits, buffer->bytes);
-    for (size_t i = 0; i < count && status == 0; i++) {
-        found[i] = (double)element_at(bits, i, buffer->type);
-    }
-    for (size_t i = buffer->bytes / sizeof(*bits) - BEHIND; i < buffer->bytes / sizeof(*bits) && status == 0; i++) {
-        status = bits[i] == STALE ? 0 : error_set("something was written behind %s", name);
-    }
-    free(bits);
-    return status;
-}
-
-/* Rows of `width` elements. */
-static int compare_rows(const char *name, const double *expected, const double *found, double part, size_t rows,
-                        size_t width) {
-    const double mean = sqrt(dot(expected, expected, rows * width) / (double)rows);
-    for (size_t row = 0; row < rows; row++) {
-        const double *wanted = expected + row * width;
-        double difference = 0.0;
-        for (size_t i = 0; i < width; i++) {
-            const double off = found[row * width + i] - wanted[i];
-            difference += off * off;
-        }
-        const double allowed = part * (sqrt(dot(wanted, wanted, width)) + mean);
-        if (!(sqrt(difference) <= allowed)) {
-            return error_set(
-                "row %zu of %s is %.2g away from the sums on the host, and roundings explain no more than %.2g",
-                row, name, sqrt(difference), allowed);
-        }
-    }
-    return 0;
-}
-
-static int compare(const struct trial *trial, const char *name, size_t result, const double *expected, size_t rows,
-                   size_t width) {
+/* Compares a result on the device, row by row, with the sums on the host. */
+static int compare(const struct trial *trial, const char *name, size_t result, const double *expected) {
     const enum element_type type = trial->operations->shape.type;
-    const double part = result == LSE          ? PART_OF_LSE
-                        : type == ELEMENT_FP32 ? PART_IN_FP32
-                                               : PARTS_OF_ROUNDOFF * element_roundoff(type);
+    const struct self_test_matrix *matrix = &trial->matrices[result];
+    const size_t rows = matrix->rows, width = matrix->columns;
+    const double mean = sqrt(dot(expected, expected, rows * width) / (double)rows);
+    double part = type == ELEMENT_FP32 ? PART_IN_FP32 : PARTS_OF_ROUNDOFF * element_roundoff(type);
+    if (result == LSE) {
+        part = PART_OF_LSE;
+    }
     double *found = memory_allocate(rows * width, sizeof *found);
-    const int status =
-        read_result(trial->operations->compute, name, &trial->buffers[result], rows * width, found) ||
-                compare_rows(name, expected, found, part, rows, width)
-            ? -1
-            : 0;
+    int status = self_test_read(trial->operations->compute, matrix, name, found);
+    for (size_t row = 0; row < rows && status == 0; row++) {
+        const double *wanted = expected + row * width;
+        status = self_test_compare(found + row * width, wanted, width,
+                                   part * (sqrt(dot(wanted, wanted, width)) + mean), "row %zu of %s", row, name);
+    }
     free(found);
     return status;
 }
@@ -265,60 +176,79 @@ static int compare(const struct trial *trial, const char *name, size_t result, c
 /* The backward pass goes from the device's y, so that an error of the forward pass is not looked for there. */
 static int run(struct trial *trial) {
     struct operations *operations = trial->operations;
-    const struct buffer *b = trial->buffers;
-    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
-    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
+    const struct self_test_matrix *m = trial->matrices;
+    const struct attention_values values = {&m[QKV].buffer, &m[Y].buffer, &m[LSE].buffer};
+    const struct attention_scratch scratch = {&m[KEYS_T].buffer, &m[VALUES_T].buffer, &m[DELTA].buffer,
+                                              &m[D_QUERIES].buffer};
     attention_forward(operations, trial->tokens, &values, &scratch, trial->dropout);
     sum_forward(trial);
-    if (compare(trial, "y", Y, trial->y, trial->rows, trial->head_size) ||
-        compare(trial, "lse", LSE, trial->lse, trial->rows, 1)) {
+    if (compare(trial, "y", Y, trial->y) || compare(trial, "lse", LSE, trial->lse)) {
         return -1;
     }
     if (operations->shape.forward_only) {
         return 0;
     }
-    attention_backward(operations, trial->tokens, &values, &scratch, trial->dropout, &b[D_Y], &b[D_QKV]);
-    if (read_result(operations->compute, "y", &b[Y], trial->rows * trial->head_size, trial->y)) {
+    attention_backward(operations, trial->tokens, &values, &scratch, trial->dropout, &m[D_Y].buffer,
+                       &m[D_QKV].buffer);
+    if (self_test_read(operations->compute, &m[Y], "y", trial->y)) {
         return -1;
     }
     sum_backward(trial);
-    return compare(trial, "d_qkv", D_QKV, trial->d_qkv, trial->qkv_rows, trial->head_size);
+    return compare(trial, "d_qkv", D_QKV, trial->d_qkv);
 }
 
 int attention_check_case(struct operations *operations, struct token_shape tokens, struct dropout dropout,
                          float spread) {
     struct compute *compute = operations->compute;
+    const enum element_type type = operations->shape.type;
     const struct head_shape heads = head_shape(&operations->shape);
-    const size_t sequence = (size_t)tokens.sequence, rows = token_count(tokens) * (size_t)heads.heads;
-    const size_t count = token_count(tokens) * (size_t)heads.y_row,
-                 qkv = token_count(tokens) * (size_t)heads.qkv_row;
-    double *numbers = memory_allocate(2 * (count + qkv) + rows + 2 * sequence, sizeof *numbers);
+    const size_t sequence = (size_t)tokens.sequence, size = (size_t)heads.size;
+    const size_t rows = token_count(tokens) * (size_t)heads.heads;
+    const size_t qkv_rows = token_count(tokens) * (size_t)heads.qkv_row / size;
+    const size_t transposed =
+        (size_t)tokens.batch * (size_t)heads.kv_heads * operations_transposed(operations, (int64_t)sequence);
+    double *numbers = memory_allocate((rows + qkv_rows) * size + rows + 2 * sequence, sizeof *numbers);
     struct trial trial = {
         .operations = operations,
         .tokens = tokens,
         .dropout = dropout,
-        .spread = spread,
         .scale = attention_scale(&operations->shape),
         .sequence = sequence,
         .heads = (size_t)heads.heads,
         .kv_heads = (size_t)heads.kv_heads,
-        .head_size = (size_t)heads.size,
+        .head_size = size,
         .rows = rows,
-        .qkv_rows = qkv / (size_t)heads.size,
-        .qkv = numbers,
-        .d_qkv = numbers + qkv,
-        .y = numbers + 2 * qkv,
-        .d_y = numbers + 2 * qkv + count,
-        .lse = numbers + 2 * (qkv + count),
-        .p = numbers + 2 * (qkv + count) + rows,
-        .factor = numbers + 2 * (qkv + count) + rows + sequence,
+        .y = numbers,
+        .d_qkv = numbers + rows * size,
+        .lse = numbers + (rows + qkv_rows) * size,
+        .p = numbers + (rows + qkv_rows) * size + rows,
+        .factor = numbers + (rows + qkv_rows) * size + rows + sequence,
+        .matrices =
+            {
+                [QKV] = {.rows = qkv_rows, .columns = size},
+                [D_Y] = {.rows = rows, .columns = size},
+                [Y] = {.rows = rows, .columns = size},
+                [LSE] = {.rows = rows, .columns = 1},
+                [D_QKV] = {.rows = qkv_rows, .columns = size},
+                [KEYS_T] = {.rows = transposed, .columns = size},
+                [VALUES_T] = {.rows = transposed, .columns = size},
+                [DELTA] = {.rows = rows, .columns = 1},
+                [D_QUERIES] = {.rows = rows, .columns = size},
+            },
     };
-    int status = create_buffers(&trial);
+    int status = 0;
+    for (size_t i = 0; i < MATRICES && status == 0; i++) {
+        const bool is_fp32 = i == LSE || i == DELTA || i == D_QUERIES;
+        status = self_test_create(compute, &trial.matrices[i], is_fp32 ? ELEMENT_FP32 : type, i <= D_Y ? i + 1 : 0,
+                                  i == QKV ? spread : 1.0f);
+    }
+    trial.qkv = trial.matrices[QKV].numbers;
+    trial.d_y = trial.matrices[D_Y].numbers;
     if (status == 0 && run(&trial)) {
         status = compute->failure ? -1 : 1;
     }
-    for (size_t i = 0; i < BUFFERS; i++) {
-        buffer_release(compute, &trial.buffers[i]);
+    for (size_t i = 0; i < MATRICES; i++) {
+        self_test_release(compute, &trial.matrices[i]);
     }
     compute_forget(compute);
     free(numbers);
@@ -337,7 +267,7 @@ static float check_spread(const struct operation_shape *shape) {
 int attention_check(struct operations *operations) {
     size_t *cores = &operations->policy.attention_head_cores;
     const struct token_shape tokens = {1, 83};
-    const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
+    const struct dropout dropout = {0.25f, DROPOUT_KEY, UINT32_MAX - 5U};
     const size_t chosen = *cores;
     const float spread = check_spread(&operations->shape);
     int status = attention_check_case(operations, tokens, (struct dropout){0}, spread);

@@ -2,8 +2,7 @@
  * emulated GPU (emulated_gpu.c), against sums in double on the host.
  *
  *   test_emulated_gpu DEVICE [PATTERN]     tests whose names match, 'quick_*' for every day */
-#include "runtime/gemm/gemm.h"
-#include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "src/operations/attention.h"
 #include "tests/support/test.h"
@@ -19,9 +18,9 @@ static struct compute *open_compute(const char *gemm, enum element_type operands
 
 /* ---- GEMM */
 
-static void run(void *mma, const struct gemm_call *call) {
-    assert_true(mma_takes(call));
-    mma_run(mma, call);
+static void run(struct compute *compute, const struct gemm_call *call) {
+    assert_true(mma_takes(compute, call));
+    mma_run(compute, call);
 }
 
 /* C [m, n] with all edges inside the tile, or with edges that it does not fill. */
@@ -50,15 +49,14 @@ static struct gemm_case case_of(const struct mma_tiles *tiles, bool ta, bool tb,
 /* One block in all four transpositions: whole ones, and with edges. */
 static void check_shape(enum mma_shape shape, enum element_type type) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    struct mma mma = {.compute = compute, .parts = 1};
-    require(matrix_cores_find(&compute->device, &mma.cores));
-    const struct gemm_runner runner = {compute, run, &mma};
-    mma.only = &mma.cores.tiles[shape];
+    struct mma *mma = &gemm_state(compute)->mma;
+    require(matrix_cores_find(&compute->device, &mma->cores));
+    mma->only = &mma->cores.tiles[shape];
+    mma->parts = 1;
     for (int way = 0; way < 8; way++) {
-        const struct gemm_case wanted = case_of(mma.only, way & 1, way & 2, way & 4, type);
-        require(gemm_verify_case(&runner, &wanted));
+        const struct gemm_case wanted = case_of(mma->only, way & 1, way & 2, way & 4, type);
+        require(gemm_verify_case(compute, run, &wanted));
     }
-    buffer_release(compute, &mma.partial);
     compute_close(compute);
 }
 

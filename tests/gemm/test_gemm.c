@@ -40,10 +40,9 @@ static const enum element_type mixtures[][3] = {
 };
 
 static void check_shape(struct compute *compute, struct gemm_case wanted, bool transpose_a, bool transpose_b) {
-    const struct gemm_runner runner = gemm_runner_of(compute);
     wanted.transpose_a = transpose_a;
     wanted.transpose_b = transpose_b;
-    require(gemm_verify_case(&runner, &wanted));
+    require(gemm_verify_case(compute, gemm_run, &wanted));
 }
 
 /* The kernels that compute half of C have edges at its diagonal. */
@@ -211,7 +210,7 @@ static void check_blocks(struct compute *compute, const struct block_case *wante
         assert_int_equal(choice.edge, wanted->edge);
         assert_int_equal(choice.parts, wanted->parts);
     }
-    state->blocks.groups_expected = wanted->groups;
+    state->groups_expected = wanted->groups;
     const bool thorough = is_fast(&compute->device);
     for (size_t i = 0; i < 4 + COUNT(block_types); i++) {
         if (!thorough && i != number % 4 && i != 5 + number % (COUNT(block_types) - 1)) {

@@ -1,8 +1,8 @@
 /* GEMMs on matrix cores, through their emulation: every transposition, type, alignment, edge and epilogue
  * against sums in double. `test_mma DEVICE` is a few small ones on that device. */
-#include "runtime/gemm/gemm.h"
-#include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
@@ -17,7 +17,7 @@ static const struct mma_tiles two_warps = {32, 32, 16, 32, 16, 2}, streamed = {3
                               four_warps = {64, 64, 32, 32, 32, 2};
 
 static struct compute *compute;
-static struct mma mma; /* what the tests run on, beside the compute's own backend */
+static struct mma *mma; /* what the tests run on, beside the compute's own backend */
 
 static int begin(void **state) {
     const struct compute_options options = {.device = device, .gemm = "portable", .cache_dir = ""};
@@ -26,25 +26,23 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    buffer_release(compute, &mma.partial);
     compute_close(compute);
     return scratch_end(state);
 }
 
 static void emulate(const struct mma_tiles *tiles) {
-    buffer_release(compute, &mma.partial);
-    mma = (struct mma){.compute = compute, .cores = matrix_cores_emulated(), .only = tiles, .parts = 1};
+    mma = &gemm_state(compute)->mma;
+    buffer_release(compute, &gemm_state(compute)->partial);
+    *mma = (struct mma){.cores = matrix_cores_emulated(), .only = tiles, .parts = 1};
 }
 
-static void run(void *unused, const struct gemm_call *call) {
-    (void)unused;
-    assert_true(mma_takes(call));
-    mma_run(&mma, call);
+static void run(struct compute *own, const struct gemm_call *call) {
+    assert_true(mma_takes(own, call));
+    mma_run(own, call);
 }
 
 static void check(const struct gemm_case *wanted) {
-    const struct gemm_runner runner = {compute, run, NULL};
-    require(gemm_verify_case(&runner, wanted));
+    require(gemm_verify_case(compute, run, wanted));
 }
 
 /* ---- sizes */
@@ -93,7 +91,7 @@ UNIT_TEST(test_sizes_tt) {
  * time, and one. */
 static void check_transposed_load(const struct mma_tiles *tiles) {
     emulate(tiles);
-    mma.cores.transposed_load = true;
+    mma->cores.transposed_load = true;
     struct gemm_case wanted = sized_case(sizes[3], true, false, ELEMENT_BF16);
     check(&wanted);
     wanted = sized_case((const size_t[]){66, 72, 80}, false, false, ELEMENT_BF16);
@@ -122,8 +120,8 @@ static const struct gemm_case epilogues[] = {
 static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
     const size_t step = (runs ? 1 : 2) * (parts > 1 && !test_is_whole() ? 2 : 1);
     emulate(&two_warps);
-    mma.parts = parts;
-    mma.whole = parts - 1; /* so that blocks of both kinds end there */
+    mma->parts = parts;
+    mma->whole = parts - 1; /* so that blocks of both kinds end there */
     for (size_t i = 0; i < COUNT(epilogues); i += step) {
         struct gemm_case wanted = sized_case(size, false, true, i % 2 ? ELEMENT_FP16 : ELEMENT_BF16);
         wanted.bias = epilogues[i].bias;
@@ -151,16 +149,17 @@ UNIT_TEST(test_parts) {
     for (int form = 0; form < 4; form++) {
         const struct gemm_case wanted =
             sized_case((const size_t[]){33, 24, 100}, form & 1, form & 2, form & 1 ? ELEMENT_FP16 : ELEMENT_BF16);
-        mma.parts = form == 0 ? 16 : 3;
-        mma.whole = form == 3;
+        mma->parts = form == 0 ? 16 : 3;
+        mma->whole = form == 3;
         check(&wanted);
     }
-    mma.parts = 4;
-    mma.whole = 0;
+    mma->parts = 4;
+    mma->whole = 0;
     const struct gemm_case whole = {
         .transpose_a = true, .m = 64, .n = 32, .k = 128, .types = {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32}};
     check(&whole);
-    assert_int_equal(mma.partial.bytes, 2 * 7 * 32 * 32 * sizeof(float)); /* the most: of the first one */
+    assert_int_equal(gemm_state(compute)->partial.bytes,
+                     2 * 7 * 32 * 32 * sizeof(float)); /* the most: of the first one */
 }
 
 /* The same through gemm_run, on operands of 16 bits. */
@@ -171,7 +170,6 @@ UNIT_TEST(test_backend) {
                                             .operands = ELEMENT_BF16,
                                             .cache_dir = ""};
     require(gemm_compute_open(&own, &options));
-    const struct gemm_runner runner = gemm_runner_of(own);
     struct gemm_case wanted = sized_case((const size_t[]){20, 24, 40}, false, true, ELEMENT_BF16);
     wanted.bias = true;
     wanted.epilogue = EPILOGUE_ACTIVATION;
@@ -179,7 +177,7 @@ UNIT_TEST(test_backend) {
     assert_true(gemm_fuses(own, ELEMENT_BF16));
     assert_null(gemm_matrix_cores(own).name); /* of the device */
     assert_non_null(strstr(gemm_description(own), "emulation for tests"));
-    assert_int_equal(gemm_verify_case(&runner, &wanted), 0);
+    assert_int_equal(gemm_verify_case(own, gemm_run, &wanted), 0);
     compute_close(own);
 }
 
@@ -187,29 +185,28 @@ UNIT_TEST(test_backend) {
 
 /* Confuses two fragments of A: the first 16 rows of C come from the second 16 rows of A, and these from the first.
  */
-static void run_swapped(void *unused, const struct gemm_call *call) {
+static void run_swapped(struct compute *own, const struct gemm_call *call) {
     struct gemm_call half = *call;
     const size_t rows = 16 * (call->transpose_a ? 1 : call->a.stride);
     assert_true(call->m >= 32);
-    run(unused, call);
+    run(own, call);
     half.m = 16;
     half.a.offset += rows;
-    run(unused, &half);
+    run(own, &half);
     half.a.offset -= rows;
     half.c.offset += 16 * call->c.stride;
-    run(unused, &half);
+    run(own, &half);
 }
 
 UNIT_TEST(test_planted_error) {
     emulate(&two_warps);
-    const struct gemm_runner right = {compute, run, NULL}, swapped = {compute, run_swapped, NULL};
-    assert_int_equal(gemm_verify_tiles(&right, 32, 32, 16, ELEMENT_FP16), 0);
-    assert_int_equal(gemm_verify_tiles(&swapped, 32, 32, 16, ELEMENT_FP16), -1);
+    assert_int_equal(gemm_verify_tiles(compute, run, 32, 32, 16, ELEMENT_FP16), 0);
+    assert_int_equal(gemm_verify_tiles(compute, run_swapped, 32, 32, 16, ELEMENT_FP16), -1);
     assert_non_null(strstr(error_text(), "nt 32x32x80: C[0, 0] is"));
     /* a kernel that does not compile is a reason, too, and leaves the compute in order */
-    buffer_release(compute, &mma.partial);
-    mma.cores.files[0] = NULL; /* nothing defines what the kernel calls */
-    assert_int_equal(mma_self_test(&mma, ELEMENT_BF16), -1);
+    buffer_release(compute, &gemm_state(compute)->partial);
+    mma->cores.files[0] = NULL; /* nothing defines what the kernel calls */
+    assert_int_equal(mma_self_test(compute, ELEMENT_BF16), -1);
     assert_non_null(strstr(error_text(), "self-test with bf16: nt "));
     assert_non_null(strstr(error_text(), "cannot compile"));
     assert_null(compute->failure);
@@ -329,14 +326,14 @@ static void test_small(void **state) {
     emulate(&two_warps);
     struct gemm_case wanted = sized_case(sizes[1], false, true, ELEMENT_BF16);
     check(&wanted);
-    mma.only = &streamed;
+    mma->only = &streamed;
     wanted = sized_case((const size_t[]){17, 9, 49}, true, false, ELEMENT_FP16);
     wanted.types[2] = ELEMENT_FP16;
     check(&wanted);
-    mma.only = &two_warps;
-    mma.cores.transposed_load = true;
-    mma.parts = 2;
-    mma.whole = 1;
+    mma->only = &two_warps;
+    mma->cores.transposed_load = true;
+    mma->parts = 2;
+    mma->whole = 1;
     wanted = sized_case((const size_t[]){33, 16, 40}, true, false, ELEMENT_BF16);
     wanted.pads[2] = wanted.offsets[2] = 8;
     check(&wanted);

@@ -1,7 +1,8 @@
 /* Which tiles the GEMMs of a model get on a GPU, and in how many parts: by an estimate of the time that is
  * not the one that the choice goes by. Prints both for what was chosen, and for the tiles without parts that a
  * rule by the number of blocks would take. */
-#include "runtime/gemm/mma_choice.h"
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/system/array.h"
 #include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
@@ -70,11 +71,12 @@ static struct gemm_call call_of(const struct named_gemm *gemm) {
     return call;
 }
 
-static struct mma_device a6000(void) {
+/* Its matrix cores. */
+static struct matrix_cores a6000(void) {
     const struct device device = {.is_gpu = true, .compute_capability = 86};
     struct matrix_cores cores;
     assert_int_equal(matrix_cores_find(&device, &cores), 0);
-    return (struct mma_device){.tiles = cores.tiles, .warp = cores.warp, .compute_units = COMPUTE_UNITS};
+    return cores;
 }
 
 /* ---- another estimate: a roofline of what is done, with the padding of tiles, and of how much of the device
@@ -97,7 +99,7 @@ static double slots_filled(double groups, double slots) {
     return groups > 0.0 ? groups / (ceil(groups / slots) * slots) : 1.0;
 }
 
-static double seconds(const struct gemm_call *call, const struct mma_choice *choice) {
+static double seconds(const struct gemm_call *call, const struct mma_division *choice) {
     const struct mma_tiles *tiles = &choice->tiles;
     const double groups = (double)choice->groups, slots = slots_of(tiles), whole = (double)choice->whole;
     const double block = 2.0 * (double)tiles->block_m * (double)tiles->block_n; /* FLOP of a step of k */
@@ -117,13 +119,13 @@ static double seconds(const struct gemm_call *call, const struct mma_choice *cho
 /* ---- what is chosen */
 
 /* Large tiles where there are as many blocks as compute units, else small ones. */
-static struct mma_choice by_blocks(const struct mma_device *device, const struct gemm_call *call) {
-    const bool enough = mma_blocks(call, &device->tiles[MMA_LARGE]) >= device->compute_units;
-    return mma_divide(device, call, &device->tiles[enough ? MMA_LARGE : MMA_SMALL], SIZE_MAX, 1);
+static struct mma_division by_blocks(const struct matrix_cores *cores, const struct gemm_call *call) {
+    const bool enough = mma_blocks(call, &cores->tiles[MMA_LARGE]) >= COMPUTE_UNITS;
+    return mma_divide(cores, COMPUTE_UNITS, call, &cores->tiles[enough ? MMA_LARGE : MMA_SMALL], SIZE_MAX, 1);
 }
 
 /* Every block once, every part some of k, and the memory bounded. */
-static void check_whole(const struct gemm_call *call, const struct mma_choice *choice) {
+static void check_whole(const struct gemm_call *call, const struct mma_division *choice) {
     assert_int_equal(choice->blocks, mma_blocks(call, &choice->tiles));
     assert_true(choice->whole <= choice->blocks && (choice->parts > 1) == (choice->whole < choice->blocks));
     assert_true(choice->depth % choice->tiles.block_k == 0);
@@ -136,30 +138,30 @@ static void check_whole(const struct gemm_call *call, const struct mma_choice *c
 UNIT_TEST(test_sizes) {
     static const size_t sizes[] = {1, 31, 32, 33, 768, 4099, 50257, 1 << 20};
     enum { SIZES = COUNT(sizes) };
-    struct mma_device device = a6000();
+    const struct matrix_cores cores = a6000();
     for (size_t i = 0; i < 3 * SIZES * SIZES * SIZES; i++) {
         const struct named_gemm gemm = {.m = sizes[i % SIZES],
                                         .n = sizes[i / SIZES % SIZES],
                                         .k = sizes[i / SIZES / SIZES % SIZES],
                                         .type_c = ELEMENT_FP32};
         const struct gemm_call call = call_of(&gemm);
-        device.compute_units = (unsigned[]){1, 16, 132}[i / SIZES / SIZES / SIZES];
-        const struct mma_choice choice = mma_choose(&device, &call);
+        const unsigned units = (unsigned[]){1, 16, 132}[i / SIZES / SIZES / SIZES];
+        const struct mma_division choice = mma_choose(&cores, units, &call);
         check_whole(&call, &choice);
-        const struct mma_choice divided =
-            mma_divide(&device, &call, &device.tiles[i % MMA_SHAPES], i % 7, 1 + i % 20);
+        const struct mma_division divided =
+            mma_divide(&cores, units, &call, &cores.tiles[i % MMA_SHAPES], i % 7, 1 + i % 20);
         assert_true(divided.parts <= 1 + i % 20 && (divided.parts - 1) * divided.depth < call.k);
     }
 }
 
 UNIT_TEST(test_model) {
-    const struct mma_device device = a6000();
+    const struct matrix_cores cores = a6000();
     double before = 0.0, after = 0.0;
     printf("| GEMM | m x n x k | tiles before | us | tiles | whole | divided | us | us at 75 %% of the rate |\n"
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < GEMMS; i++) {
         const struct gemm_call call = call_of(&gemms[i]);
-        const struct mma_choice old = by_blocks(&device, &call), new = mma_choose(&device, &call);
+        const struct mma_division old = by_blocks(&cores, &call), new = mma_choose(&cores, COMPUTE_UNITS, &call);
         const double old_us = 1e6 * seconds(&call, &old), new_us = 1e6 * seconds(&call, &new);
         printf("| %s | %zu x %zu x %zu | %zu x %zu | %.0f | %zu x %zu | %zu | %zu x %zu | %.0f | %.0f |\n",
                gemms[i].name, call.m, call.n, call.k, old.tiles.block_m, old.tiles.block_n, old_us,

@@ -1,7 +1,6 @@
 /* What differs on a GPU that Intel's own driver runs: what it counts as compute units, and how its compiler is
  * asked for more registers. Played on PoCL by functions of OpenCL that stand in front of the library's. */
-#include "runtime/gemm/gemm_blocks.h"
-#include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention.h"
 #include "src/operations/kernels.h"
@@ -135,10 +134,11 @@ static void check_programs(struct compute *compute, bool expected) {
     check_attention(compute, 8, "-DKEYS=16 -DBLOCK=16 -DSTRIP=16 -DKEEP=0");
     check_attention(compute, 16, "-DKEYS=64 -DBLOCK=32 -DSTRIP=16 -DKEEP=1");
 
-    struct mma mma = {.compute = compute, .cores = matrix_cores_emulated()};
-    assert_int_equal(mma_self_test(&mma, ELEMENT_BF16), -1);
+    struct gemm_state state = {.mma = {.cores = matrix_cores_emulated()}};
+    compute->attached = &state;
+    assert_int_equal(mma_self_test(compute, ELEMENT_BF16), -1);
+    compute->attached = NULL;
     assert_option("mma_gemm.cl", MANY, expected);
-    buffer_release(compute, &mma.partial);
 }
 
 UNIT_TEST(programs_that_need_them_ask_for_registers) {

@@ -18,7 +18,6 @@
 #include "runtime/device/programs.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler_options.h"
@@ -268,12 +267,12 @@ static struct buffer typed_buffers[ELEMENT_TYPES];
 enum { TRANSPOSED_A = 1, TRANSPOSED_B = 2, ADDS = 4, WITH_BIAS = 8, FP16 = 16, FP32_C = 32 };
 enum alignment { UNALIGNED, EDGES, WHOLE_TILES };
 
-static void list_gemm_with(struct mma *mma, unsigned bits, enum alignment alignment, enum gemm_epilogue epilogue,
-                           const char *activation) {
+static void list_gemm_with(struct compute *compute, unsigned bits, enum alignment alignment,
+                           enum gemm_epilogue epilogue, const char *activation) {
     const size_t size = alignment == WHOLE_TILES ? 256 : alignment == EDGES ? 264 : 257;
     const enum element_type type = bits & FP16 ? ELEMENT_FP16 : ELEMENT_BF16;
     const struct matrix operand = matrix_of(&typed_buffers[type], 0, size, size);
-    mma_run(mma,
+    mma_run(compute,
             &(struct gemm_call){.transpose_a = bits & TRANSPOSED_A,
                                 .transpose_b = bits & TRANSPOSED_B,
                                 .m = size,
@@ -289,8 +288,8 @@ static void list_gemm_with(struct mma *mma, unsigned bits, enum alignment alignm
                                 .activation = activation});
 }
 
-static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) {
-    list_gemm_with(mma, bits, alignment, EPILOGUE_NONE, NULL);
+static void list_gemm(struct compute *compute, unsigned bits, enum alignment alignment) {
+    list_gemm_with(compute, bits, alignment, EPILOGUE_NONE, NULL);
 }
 
 static const char *const activations[] = {"gelu", "gelu_tanh", "relu2"};
@@ -298,28 +297,31 @@ static const char *const activations[] = {"gelu", "gelu_tanh", "relu2"};
 /* What a layer needs of each shape of tiles; with large tiles all ways to read A and B, and all that may follow
  * the GEMM, also where work-groups share a sum. */
 static int list_matrix_gemm(struct compute *compute, const struct matrix_cores *cores) {
-    struct mma mma = {.compute = compute, .cores = *cores, .parts = 1};
+    struct gemm_state state = {.mma = {.cores = *cores, .parts = 1}};
+    struct mma *mma = &state.mma;
+    compute->attached = &state;
     for (int shape = MMA_SHAPES - 1; shape >= 0; shape--) { /* the large ones are the last, and stay */
-        mma.only = &cores->tiles[shape];
-        list_gemm(&mma, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES);
-        list_gemm(&mma, 0, EDGES);
-        list_gemm(&mma, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
+        mma->only = &cores->tiles[shape];
+        list_gemm(compute, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES);
+        list_gemm(compute, 0, EDGES);
+        list_gemm(compute, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
     }
     for (unsigned transposed = 0; transposed < 4; transposed++) {
         for (enum alignment alignment = UNALIGNED; alignment <= WHOLE_TILES; alignment++) {
-            list_gemm(&mma, transposed | FP32_C, alignment);
+            list_gemm(compute, transposed | FP32_C, alignment);
         }
     }
-    list_gemm_with(&mma, FP16 | TRANSPOSED_B | WITH_BIAS, EDGES, EPILOGUE_ACTIVATION, "gelu");
-    for (mma.whole = 1, mma.parts = 1; mma.parts <= 2; mma.parts++) {
-        list_gemm(&mma, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
+    list_gemm_with(compute, FP16 | TRANSPOSED_B | WITH_BIAS, EDGES, EPILOGUE_ACTIVATION, "gelu");
+    for (mma->whole = 1, mma->parts = 1; mma->parts <= 2; mma->parts++) {
+        list_gemm(compute, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
         for (size_t i = 0; i < LENGTH(activations); i++) {
-            list_gemm_with(&mma, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES, EPILOGUE_ACTIVATION, activations[i]);
-            list_gemm_with(&mma, 0, WHOLE_TILES, EPILOGUE_DERIVATIVE, activations[i]);
+            list_gemm_with(compute, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES, EPILOGUE_ACTIVATION, activations[i]);
+            list_gemm_with(compute, 0, WHOLE_TILES, EPILOGUE_DERIVATIVE, activations[i]);
         }
-        list_gemm_with(&mma, 0, WHOLE_TILES, EPILOGUE_GATES, "silu");
+        list_gemm_with(compute, 0, WHOLE_TILES, EPILOGUE_GATES, "silu");
     }
-    buffer_release(compute, &mma.partial);
+    buffer_release(compute, &state.partial);
+    compute->attached = NULL;
     return compute_check(compute);
 }
 
