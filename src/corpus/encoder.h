@@ -1,9 +1,9 @@
-/* Encodes text as tokens on several cores: batches of text go in, and come out with their tokens in the same order.
- * One thread fills and takes the batches; threads of this file encode them. */
+/* Encodes batches of text as tokens on several cores, while the caller does other work. */
 #pragma once
 
 #include "src/corpus/prepare_settings.h"
-#include "src/text/tokenizer.h"
+#include <pthread.h>
+#include <stdatomic.h>
 
 /* A document, or a part of one. */
 struct text_piece {
@@ -18,31 +18,37 @@ struct text_piece {
     size_t token_end; /* out: the end of its tokens in those of the batch; they begin where the last piece's end */
 };
 
+/* Initialise with zeros. */
 struct text_batch {
     struct text_buffer text;
     struct text_piece *pieces; /* [count], owned */
     size_t count, capacity;
-    struct token_list tokens;
+    struct token_list tokens;                /* out */
+    char *error;                             /* out: why it could not be encoded, with source and line; or NULL */
+    struct text_buffer valid, field, prompt; /* scratch memory */
 };
 
 /* Appends a piece with its text [piece->bytes]; what is out is not used. */
 void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text);
 
-struct encoder;
+/* Removes all pieces. Frees the memory with `frees_all`, or if it is more than batches usually need. */
+void text_batch_clear(struct text_batch *batch, bool frees_all);
 
-/* settings and tokenizer must stay. The encoder ends each document with the tokenizer's end of text, or, if tokens
- * are bytes, with a blank line; it adds nothing to chunks of bytes. The caller frees *created, also on failure. */
-int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
-                   struct encoder **created);
-void encoder_free(struct encoder *encoder);
+/* Initialise the first two with pointers that stay, and the others with zeros. */
+struct encoder {
+    const struct prepare_settings *settings;
+    const struct tokenizer *tokenizer;
+    struct text_batch *batches; /* [count] that are encoded now */
+    size_t count;
+    _Atomic size_t next; /* to be encoded */
+    pthread_t *threads;  /* [thread_count], owned */
+    int64_t thread_count;
+};
 
-/* The next batch to fill, empty; NULL: all batches are in use, take one first. */
-struct text_batch *encoder_vacant(struct encoder *encoder);
+/* Begins to encode batches, which belong to the threads until encoder_wait. Each document is ended by the
+ * tokenizer's end of text, or, if tokens are bytes, by a blank line; nothing is added to chunks of bytes. -1 with
+ * an error text, also after encoder_wait: threads cannot be started. */
+int encoder_start(struct encoder *encoder, struct text_batch *batches, size_t count);
 
-/* Hands the batch of encoder_vacant to the threads. */
-void encoder_submit(struct encoder *encoder);
-
-/* The oldest batch that was submitted, with its tokens. 1: *batch is valid until encoder_release; 0: there is none,
- * or, without `wait`, it is not ready; -1: it could not be encoded, and the error text names source and line. */
-int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **batch);
-void encoder_release(struct encoder *encoder);
+/* Waits until the batches are encoded, or could not be: see their errors. */
+void encoder_wait(struct encoder *encoder);

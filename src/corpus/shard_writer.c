@@ -36,65 +36,44 @@ int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count) {
 
 /* ---- writing */
 
-/* Copies `bytes` bytes of the file `from`, open as `source`, from place `at` on. */
-static int copy(int source, const char *from, uint64_t at, uint64_t bytes, int target, const char *path) {
-    unsigned char *block = memory_allocate(COPY_BYTES, 1);
-    int status = 0;
-    for (uint64_t done = 0; status == 0 && done < bytes;) {
-        const size_t some = bytes - done < COPY_BYTES ? (size_t)(bytes - done) : COPY_BYTES;
-        const ssize_t got = files_read_all(source, block, some, (int64_t)(at + done));
-        if (got < (ssize_t)some) {
-            status = got < 0 ? error_set_errno("cannot read %s", from) : error_set("%s became shorter", from);
-        } else if (files_write_all(target, block, some)) {
-            status = error_set_errno("cannot write %s", path);
-        }
-        done += some;
-    }
-    free(block);
-    return status;
-}
-
-static int write_shard(int source, const char *from, uint64_t at, uint64_t count, unsigned token_bytes,
-                       const char *path) {
-    unsigned char header[TOKEN_SHARD_HEADER_BYTES];
-    const int target = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (target < 0) {
-        return error_set_errno("cannot write %s", path);
-    }
-    token_shard_fill_header(header, token_bytes, count);
-    const int status = files_write_all(target, header, sizeof header)
-                           ? error_set_errno("cannot write %s", path)
-                           : copy(source, from, at, count * token_bytes, target, path);
-    close(target);
-    return status;
-}
-
 int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number) {
     const struct path from = path_of("%s/%s.bin", folder, token_split_name(split));
     const struct path path = path_of("%s/%s", folder, shard_name(split, number).text);
+    unsigned char header[TOKEN_SHARD_HEADER_BYTES];
     uint64_t bytes;
     const int source = files_open(from.text, from.text, &bytes);
     if (source < 0) {
         return -1;
     }
-    const uint64_t first = number * each, left = bytes / token_bytes - first;
-    const int status =
-        write_shard(source, from.text, first * token_bytes, left < each ? left : each, token_bytes, path.text);
+    const int target = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const uint64_t first = number * each * token_bytes, left = bytes - first;
+    const uint64_t size = left < each * token_bytes ? left - left % token_bytes : each * token_bytes;
+    int status = 0;
+    token_shard_fill_header(header, token_bytes, size / token_bytes);
+    if (target < 0 || files_write_all(target, header, sizeof header)) {
+        status = error_set_errno("cannot write %s", path.text);
+    }
+    unsigned char *block = memory_allocate(COPY_BYTES, 1);
+    for (uint64_t done = 0; status == 0 && done < size;) {
+        const size_t some = size - done < COPY_BYTES ? (size_t)(size - done) : COPY_BYTES;
+        const ssize_t got = files_read_all(source, block, some, (int64_t)(first + done));
+        if (got < (ssize_t)some) {
+            status =
+                got < 0 ? error_set_errno("cannot read %s", from.text) : error_set("%s became shorter", from.text);
+        } else if (files_write_all(target, block, some)) {
+            status = error_set_errno("cannot write %s", path.text);
+        }
+        done += some;
+    }
+    free(block);
     close(source);
+    if (target >= 0) {
+        close(target);
+    }
     return status;
 }
 
 /* ---- older shards */
-
-/* Fails if the file is a shard that hc_prepare has not named. */
-static int refuse_other(const char *folder, int split, const char *name, bool has_shards) {
-    return number_of(name, split) < UINT64_MAX ||
-                   !(has_shards || token_shard_kind(path_of("%s/%s", folder, name).text))
-               ? 0
-               : error_set("%s has %s, which would be read as a token shard beside the new %s: choose another "
-                           "--out",
-                           folder, name, has_shards ? "ones" : "files");
-}
 
 int shard_refuse_others(const char *folder, bool has_shards) {
     int status = 0;
@@ -102,21 +81,27 @@ int shard_refuse_others(const char *folder, bool has_shards) {
         struct token_shard_names list;
         status = token_shards_list(folder, split, &list);
         for (size_t i = 0; status == 0 && i < list.count; i++) {
-            status = refuse_other(folder, split, list.names[i], has_shards);
+            const char *name = list.names[i];
+            if (number_of(name, split) == UINT64_MAX &&
+                (has_shards || token_shard_kind(path_of("%s/%s", folder, name).text))) {
+                status = error_set("%s has %s, which would be read as a token shard beside the new %s: choose "
+                                   "another --out",
+                                   folder, name, has_shards ? "ones" : "files");
+            }
         }
         token_shards_free(&list);
     }
     return status;
 }
 
-int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct token_shard_names *old) {
+int shard_list_old(const char *folder, const int64_t kept[TOKEN_SPLITS], struct token_shard_names *old) {
     int status = 0;
     for (int split = 0; status == 0 && split < TOKEN_SPLITS; split++) {
         struct token_shard_names list;
         status = token_shards_list(folder, split, &list);
         for (size_t i = 0; i < list.count; i++) {
             const uint64_t number = number_of(list.names[i], split);
-            if (number != UINT64_MAX && number >= kept[split]) {
+            if (number != UINT64_MAX && number >= (uint64_t)kept[split]) {
                 token_shards_add(old, list.names[i]);
             }
         }
@@ -125,33 +110,30 @@ int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct
     return status;
 }
 
-/* Calls `visit` with the path of each shard in the folder that hc_prepare has named, until it fails. */
-static int visit_shards(const char *folder, int (*visit)(const char *path, const char *input), const char *input) {
-    const uint64_t none[TOKEN_SPLITS] = {0};
+int shard_refuse_input(const char *folder, const char *input) {
+    const char *slash = strrchr(input, '/'), *name = slash ? slash + 1 : input;
+    const int64_t none[TOKEN_SPLITS] = {0};
     struct token_shard_names list = {0};
-    int status = shard_list_old(folder, none, &list);
+    int status = 0;
+    if (files_is_link(input)) {
+        status = shard_list_old(folder, none, &list);
+    } else if (number_of(name, SPLIT_TRAIN) < UINT64_MAX || number_of(name, SPLIT_VAL) < UINT64_MAX) {
+        token_shards_add(&list, name); /* faster than looking at all shards */
+    }
     for (size_t i = 0; status == 0 && i < list.count; i++) {
-        status = visit(path_of("%s/%s", folder, list.names[i]).text, input);
+        status = files_refuse_same(path_of("%s/%s", folder, list.names[i]).text, input);
     }
     token_shards_free(&list);
     return status;
 }
 
-/* A file that is no link is known by its name, which is faster than looking at all shards for each input. */
-int shard_refuse_input(const char *folder, const char *input) {
-    const char *slash = strrchr(input, '/'), *name = slash ? slash + 1 : input;
-    if (files_is_link(input)) {
-        return visit_shards(folder, files_refuse_same, input);
-    }
-    const bool is_shard = number_of(name, SPLIT_TRAIN) < UINT64_MAX || number_of(name, SPLIT_VAL) < UINT64_MAX;
-    return is_shard ? files_refuse_same(path_of("%s/%s", folder, name).text, input) : 0;
-}
-
-static int remove_shard(const char *path, const char *input) {
-    (void)input;
-    return files_remove(path);
-}
-
 int shard_remove_all(const char *folder) {
-    return visit_shards(folder, remove_shard, NULL);
+    const int64_t none[TOKEN_SPLITS] = {0};
+    struct token_shard_names list = {0};
+    int status = shard_list_old(folder, none, &list);
+    for (size_t i = 0; status == 0 && i < list.count; i++) {
+        status = files_remove(path_of("%s/%s", folder, list.names[i]).text);
+    }
+    token_shards_free(&list);
+    return status;
 }

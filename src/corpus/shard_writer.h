@@ -32,4 +32,4 @@ int shard_remove_all(const char *folder);
 int shard_refuse_others(const char *folder, bool has_shards);
 
 /* Adds to the list those shards in the folder that hc_prepare has named, from the number kept[split] on. */
-int shard_list_old(const char *folder, const uint64_t kept[TOKEN_SPLITS], struct token_shard_names *old);
+int shard_list_old(const char *folder, const int64_t kept[TOKEN_SPLITS], struct token_shard_names *old);
