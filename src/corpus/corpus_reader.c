@@ -82,14 +82,6 @@ static bool is_in_stretch(const struct corpus_reader *reader, uint64_t *bytes) {
     return held_out;
 }
 
-static bool is_held_out(const struct corpus_reader *reader) {
-    const struct prepare_settings *settings = reader->settings;
-    uint64_t bytes;
-    return settings->val_source      ? reader->source + 1 == settings->source_count
-           : reader->split.total > 0 ? is_in_stretch(reader, &bytes)
-                                     : document_order_holds_out(reader->order, reader->documents);
-}
-
 /* ---- opening and closing */
 
 struct corpus_reader *corpus_reader_open(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
@@ -124,56 +116,26 @@ void corpus_reader_close(struct corpus_reader *reader) {
     }
 }
 
-static const char *source_path(const struct corpus_reader *reader) {
-    return reader->settings->sources[reader->source];
-}
-
-static int open_source(struct corpus_reader *reader) {
-    reader->at_end = false;
-    reader->part = 0;
-    reader->line = 1;
-    if (input_open(source_path(reader), reader->settings->stop_descriptor, &reader->input)) {
-        return -1;
-    }
-    reader->lines = (struct json_lines){.input = reader->input};
-    return 0;
-}
-
-static int finish_source(struct corpus_reader *reader) {
-    char digest[CHECKSUM_SIZE];
-    if (reader->skip > 0) {
-        return error_set("%s has fewer documents than before, so it was changed: start again with --no-resume",
-                         input_label(reader->input));
-    }
-    if (input_digest(reader->input, digest)) {
-        return -1;
-    }
-    const uint64_t bytes = input_stored_bytes(reader->input);
-    json_array_append_new(reader->done, json_pack("{s:o, s:I, s:s}", "path", json_file_name(source_path(reader)),
-                                                  "bytes", (json_int_t)bytes, "sha256", digest));
-    input_close(reader->input);
-    json_lines_free(&reader->lines);
-    reader->input = NULL;
-    reader->done_bytes += bytes;
-    reader->source++;
-    reader->before = reader->documents;
-    reader->split_before = reader->split;
-    reader->pieces = 0;
-    return 0;
-}
-
 /* ---- pieces */
 
 /* Adds the next piece to the batch, unless an earlier process has encoded it. */
 static void add_piece(struct corpus_reader *reader, struct text_batch *batch, const char *text, size_t bytes,
                       uint64_t line, bool ends, bool source_ends) {
-    const struct text_piece piece = {.bytes = bytes,
-                                     .document = reader->documents,
-                                     .part = reader->part,
-                                     .ends = source_ends,
-                                     .held_out = is_held_out(reader),
-                                     .source = input_name(source_path(reader)),
-                                     .line = line};
+    const struct prepare_settings *settings = reader->settings;
+    struct text_piece piece = {.bytes = bytes,
+                               .document = reader->documents,
+                               .part = reader->part,
+                               .ends = source_ends,
+                               .source = input_name(settings->sources[reader->source]),
+                               .line = line};
+    if (settings->val_source) {
+        piece.held_out = reader->source + 1 == settings->source_count;
+    } else if (reader->split.total > 0) {
+        uint64_t left;
+        piece.held_out = is_in_stretch(reader, &left);
+    } else {
+        piece.held_out = document_order_holds_out(reader->order, reader->documents);
+    }
     reader->documents += ends;
     reader->part = ends ? 0 : reader->part + 1;
     reader->pieces++;
@@ -192,30 +154,24 @@ static bool is_full(const struct text_batch *batch) {
 
 /* ---- text */
 
-/* If tokens are bytes, text can be cut anywhere. */
-static bool can_cut_anywhere(const struct corpus_reader *reader) {
-    return reader->settings->tokenizer.kind == TOKENIZER_BYTE;
-}
-
-/* The end of a chunk of bytes, from `least` to `most`: after a blank line, else after a line's end. */
-static size_t end_of_bytes(const char *text, size_t least, size_t most) {
-    const char *blank_line = memmem(text + least - 1, most - least, "\n\n", 2);
-    if (blank_line) {
-        return (size_t)(blank_line - text) + 2;
-    }
-    const char *line_end = memchr(text + least - 1, '\n', most - least);
-    return line_end ? (size_t)(line_end - text) + 1 : most;
-}
-
 /* The last end of a character, or of the text if it is the beginning of one character. */
 static size_t end_of_characters(const char *text, size_t bytes) {
     const size_t complete = utf8_complete(text, bytes);
     return complete > 0 ? complete : bytes;
 }
 
-/* The same for tokens that must not be cut: before the white space of a blank line, of a line's end, or of anything
- * else; without any white space, between two characters. */
-static size_t end_of_words(const struct tokenizer *tokenizer, const char *text, size_t least, size_t most) {
+/* The end of a chunk, from `least` to `most`, of bytes: after a blank line, else after a line's end. Of tokens that
+ * must not be cut: before the white space of a blank line, of a line's end, or of anything else; without any white
+ * space, between two characters. */
+static size_t end_of_chunk(const struct corpus_reader *reader, const char *text, size_t least, size_t most) {
+    if (reader->settings->tokenizer.kind == TOKENIZER_BYTE) {
+        const char *blank_line = memmem(text + least - 1, most - least, "\n\n", 2);
+        const char *line_end = memchr(text + least - 1, '\n', most - least);
+        if (blank_line) {
+            return (size_t)(blank_line - text) + 2;
+        }
+        return line_end ? (size_t)(line_end - text) + 1 : most;
+    }
     size_t line_end = 0;
     for (size_t at = least > 0 ? least : 1; at + 1 < most; at++) {
         const char *found = memchr(text + at, '\n', most - 1 - at);
@@ -223,14 +179,14 @@ static size_t end_of_words(const struct tokenizer *tokenizer, const char *text, 
             break;
         }
         at = (size_t)(found - text);
-        if (tokenizer_is_cut(tokenizer, text, at)) {
+        if (tokenizer_is_cut(reader->tokenizer, text, at)) {
             if (text[at + 1] == '\n') {
                 return at;
             }
             line_end = line_end ? line_end : at;
         }
     }
-    const size_t cut = line_end ? line_end : tokenizer_cut(tokenizer, text, most);
+    const size_t cut = line_end ? line_end : tokenizer_cut(reader->tokenizer, text, most);
     return cut > 0 ? cut : end_of_characters(text, most);
 }
 
@@ -249,8 +205,7 @@ static size_t next_chunk(const struct corpus_reader *reader, const char *text, s
         }
         most = bytes;
     }
-    return can_cut_anywhere(reader) ? end_of_bytes(text, least, most)
-                                    : end_of_words(reader->tokenizer, text, least, most);
+    return end_of_chunk(reader, text, least, most);
 }
 
 /* The size of the next part of a file that is one document; 0 as above. */
@@ -258,7 +213,8 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     if (bytes <= BLOCK_BYTES) {
         return reader->at_end ? bytes : 0;
     }
-    const size_t cut = can_cut_anywhere(reader) ? BLOCK_BYTES : tokenizer_cut(reader->tokenizer, text, bytes);
+    const bool are_bytes = reader->settings->tokenizer.kind == TOKENIZER_BYTE;
+    const size_t cut = are_bytes ? BLOCK_BYTES : tokenizer_cut(reader->tokenizer, text, bytes);
     const bool waits = !reader->at_end && bytes < MOST_UNCUT_BYTES;
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
@@ -294,34 +250,30 @@ static void choose_chunks(struct corpus_reader *reader) {
     }
 }
 
-/* Adds the pieces that are complete; at the end of the source, all of the rest. */
-static void add_text(struct corpus_reader *reader, struct text_batch *batch) {
+/* Reads a block and adds the pieces that are complete; at the end of the source, all of the rest. */
+static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch) {
     const bool chunks = reader->settings->kind == DOCUMENT_CHUNKS;
-    const char *text = reader->text.bytes;
     size_t done = 0;
+    if (text_read(&reader->text, reader->input, BLOCK_BYTES, &reader->at_end)) {
+        return -1;
+    }
+    if (reader->chunk_bytes == 0 && chunks) {
+        choose_chunks(reader);
+    }
     while (done < reader->text.size) {
+        const char *text = reader->text.bytes + done;
         const size_t left = reader->text.size - done;
-        const size_t bytes = chunks ? next_chunk(reader, text + done, left) : next_part(reader, text + done, left);
+        const size_t bytes = chunks ? next_chunk(reader, text, left) : next_part(reader, text, left);
         if (bytes == 0) {
             break;
         }
         const bool source_ends = reader->at_end && bytes == left;
-        add_piece(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
-        reader->line += text_lines(text + done, bytes);
+        add_piece(reader, batch, text, bytes, reader->line, chunks || source_ends, source_ends);
+        reader->line += text_lines(text, bytes);
         done += bytes;
     }
     text_drop(&reader->text, done);
-}
-
-static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch) {
-    if (text_read(&reader->text, reader->input, BLOCK_BYTES, &reader->at_end)) {
-        return -1;
-    }
-    if (reader->chunk_bytes == 0 && reader->settings->kind == DOCUMENT_CHUNKS) {
-        choose_chunks(reader);
-    }
-    add_text(reader, batch);
-    if (reader->at_end && reader->settings->kind == DOCUMENT_FILES && reader->pieces == 0) {
+    if (reader->at_end && !chunks && reader->pieces == 0) {
         add_piece(reader, batch, "", 0, 1, true, true); /* an empty file is a document */
     }
     return 0;
@@ -340,26 +292,55 @@ static int fill_from_lines(struct corpus_reader *reader, struct text_batch *batc
     return found < 0 ? -1 : 0;
 }
 
-static int fill_from_source(struct corpus_reader *reader, struct text_batch *batch) {
-    const bool lines = reader->settings->kind == DOCUMENT_JSONL;
-    if ((!reader->input && open_source(reader)) ||
-        (lines ? fill_from_lines(reader, batch) : fill_from_text(reader, batch))) {
+/* Ends the current source, which was read to its end. */
+static int finish_source(struct corpus_reader *reader) {
+    char digest[CHECKSUM_SIZE];
+    if (reader->skip > 0) {
+        return error_set("%s has fewer documents than before, so it was changed: start again with --no-resume",
+                         input_label(reader->input));
+    }
+    if (input_digest(reader->input, digest)) {
         return -1;
     }
-    return reader->at_end ? finish_source(reader) : 0;
+    const uint64_t bytes = input_stored_bytes(reader->input);
+    json_array_append_new(reader->done, json_pack("{s:o, s:I, s:s}", "path",
+                                                  json_file_name(reader->settings->sources[reader->source]),
+                                                  "bytes", (json_int_t)bytes, "sha256", digest));
+    input_close(reader->input);
+    json_lines_free(&reader->lines);
+    reader->input = NULL;
+    reader->done_bytes += bytes;
+    reader->source++;
+    reader->before = reader->documents;
+    reader->split_before = reader->split;
+    reader->pieces = 0;
+    return 0;
 }
 
 int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
-    while (reader->source < reader->settings->source_count && !is_full(batch)) {
-        const size_t before = reader->source;
-        if (fill_from_source(reader, batch)) {
+    const struct prepare_settings *settings = reader->settings;
+    const bool lines = settings->kind == DOCUMENT_JSONL;
+    while (reader->source < settings->source_count && !is_full(batch)) {
+        if (!reader->input) {
+            reader->at_end = false;
+            reader->part = 0;
+            reader->line = 1;
+            if (input_open(settings->sources[reader->source], settings->stop_descriptor, &reader->input)) {
+                return -1;
+            }
+            reader->lines = (struct json_lines){.input = reader->input};
+        }
+        if (lines ? fill_from_lines(reader, batch) : fill_from_text(reader, batch)) {
             return -1;
         }
-        if (reader->source == before && batch->count > 0) {
+        if (reader->at_end && finish_source(reader)) {
+            return -1;
+        }
+        if (!reader->at_end && batch->count > 0) {
             break; /* a block of a long source is enough, small sources go together */
         }
     }
-    return reader->source < reader->settings->source_count;
+    return reader->source < settings->source_count;
 }
 
 json_t *corpus_reader_save(const struct corpus_reader *reader) {

@@ -13,45 +13,40 @@ enum { ENTRY_BYTES = 8 };
 
 static const size_t most_list_bytes = (size_t)1 << 34; /* two billion documents */
 
-/* Computes the place of each document from the documents in order. */
-static int invert(struct document_order *order, const uint64_t *list) {
-    order->places = memory_allocate(order->count, sizeof *order->places);
-    memset(order->places, 0xff, order->count * sizeof *order->places);
-    for (uint64_t i = 0; i < order->count; i++) {
-        const uint64_t document = le64toh(list[i]);
-        if (document >= order->count || order->places[document] != UINT64_MAX) {
-            return error_set("entry %" PRIu64 " is %" PRIu64 ": an order of %" PRIu64
-                             " documents must have each number below that once",
-                             i, document, order->count);
-        }
-        order->places[document] = i;
-    }
-    return 0;
-}
-
-static int read_list(struct document_order *order, const char *path) {
-    char *list;
-    size_t bytes;
-    if (files_read(path, most_list_bytes, &list, &bytes)) {
-        return -1;
-    }
-    order->count = bytes / ENTRY_BYTES;
-    order->held_out = (uint64_t)ceil(order->fraction * (double)order->count);
-    const int result =
-        bytes > 0 && bytes % ENTRY_BYTES == 0
-            ? invert(order, (const uint64_t *)(void *)list)
-            : error_set("it has %zu bytes, but should have %d for each document", bytes, ENTRY_BYTES);
-    free(list);
-    return result ? error_prefix("%s", path) : 0;
-}
-
 int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list) {
+    char *text;
+    size_t bytes;
     *order = (struct document_order){
         .fraction = fraction,
         .offset = random_uniform(random_key(seed, "held-out chunks"), 0),
         .key = random_key(seed, "order of documents"),
     };
-    return list ? read_list(order, list) : 0;
+    if (!list) {
+        return 0;
+    }
+    if (files_read(list, most_list_bytes, &text, &bytes)) {
+        return -1;
+    }
+    order->count = bytes / ENTRY_BYTES;
+    order->held_out = (uint64_t)ceil(fraction * (double)order->count);
+    order->places = memory_allocate(order->count, sizeof *order->places);
+    memset(order->places, 0xff, order->count * sizeof *order->places);
+    int status = 0;
+    if (bytes == 0 || bytes % ENTRY_BYTES != 0) {
+        status = error_set("%s: it has %zu bytes, but should have %d for each document", list, bytes, ENTRY_BYTES);
+    }
+    for (uint64_t i = 0; status == 0 && i < order->count; i++) {
+        const uint64_t document = le64toh(((const uint64_t *)(void *)text)[i]);
+        if (document >= order->count || order->places[document] != UINT64_MAX) {
+            status = error_set("%s: entry %" PRIu64 " is %" PRIu64 ": an order of %" PRIu64
+                               " documents must have each number below that once",
+                               list, i, document, order->count);
+        } else {
+            order->places[document] = i;
+        }
+    }
+    free(text);
+    return status;
 }
 
 void document_order_end(struct document_order *order) {

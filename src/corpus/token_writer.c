@@ -75,23 +75,13 @@ static int output_open(struct output *output) {
 }
 
 static int output_write(struct output *output, const void *data, size_t bytes) {
-    if (fwrite(data, 1, bytes, output->stream) != bytes) {
-        return fail_write(output);
-    }
     output->bytes += bytes;
-    return 0;
+    return fwrite(data, 1, bytes, output->stream) == bytes ? 0 : fail_write(output);
 }
 
 static int output_sync(const struct output *output) {
     const bool done = !output->stream || (fflush(output->stream) == 0 && fsync(fileno(output->stream)) == 0);
     return done ? 0 : fail_write(output);
-}
-
-static void output_close(struct output *output) {
-    if (output->stream) {
-        fclose(output->stream);
-        output->stream = NULL;
-    }
 }
 
 /* ---- opening */
@@ -109,35 +99,10 @@ static int count_values(struct token_writer *writer, const struct output *file, 
     return 0;
 }
 
-/* Counts the tokens that train.bin already has. */
-static int count_train(struct token_writer *writer) {
-    FILE *stream = writer->files[SPLIT_TRAIN].stream;
-    unsigned char block[TOKEN_BLOCK * TOKEN_MOST_BYTES];
-    size_t got;
-    rewind(stream);
-    while ((got = fread(block, writer->token_bytes, TOKEN_BLOCK, stream)) > 0) {
-        if (count_values(writer, &writer->files[SPLIT_TRAIN], block, got)) {
-            return -1;
-        }
-    }
-    return ferror(stream) || fseeko(stream, 0, SEEK_END)
-               ? error_set_errno("cannot read %s", writer->files[SPLIT_TRAIN].path)
-               : 0;
-}
-
 /* Number `i` of a list in the saved state, 0 if there is none. */
 static uint64_t saved_number(const json_t *saved, const char *list, size_t i) {
     const json_int_t number = json_integer_value(json_array_get(json_object_get(saved, list), i));
     return number > 0 ? (uint64_t)number : 0;
-}
-
-/* The path of file i. */
-static char *path_of_file(const struct token_writer *writer, const char *folder, size_t i) {
-    const size_t first_lengths = TOKEN_SPLITS + writer->buckets;
-    return i < TOKEN_SPLITS ? memory_format("%s/%s.bin", folder, token_split_name((int)i))
-           : i < first_lengths
-               ? memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS)
-               : memory_format("%s/%s.documents", folder, token_split_name((int)(i - first_lengths)));
 }
 
 int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, bool lengths,
@@ -152,8 +117,16 @@ int token_writer_open(const char *folder, const struct document_order *order, un
     writer->files = memory_zeroed(writer->file_count, sizeof *writer->files);
     writer->lengths = lengths ? writer->files + TOKEN_SPLITS + buckets : NULL;
     for (size_t i = 0; i < writer->file_count; i++) {
-        writer->files[i] =
-            (struct output){.path = path_of_file(writer, folder, i), .bytes = saved_number(saved, "bytes", i)};
+        struct output *file = &writer->files[i];
+        file->bytes = saved_number(saved, "bytes", i);
+        if (i < TOKEN_SPLITS) {
+            file->path = memory_format("%s/%s.bin", folder, token_split_name((int)i));
+        } else if (i < TOKEN_SPLITS + buckets) {
+            file->path = memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS);
+        } else {
+            file->path =
+                memory_format("%s/%s.documents", folder, token_split_name((int)(i - TOKEN_SPLITS - buckets)));
+        }
     }
     const uint64_t sorted = json_file_number(saved, "sorted");
     if (sorted > buckets) {
@@ -169,13 +142,26 @@ int token_writer_open(const char *folder, const struct document_order *order, un
             return -1;
         }
     }
-    return count_train(writer);
+    /* the tokens that train.bin already has */
+    const struct output *train = &writer->files[SPLIT_TRAIN];
+    unsigned char block[TOKEN_BLOCK * TOKEN_MOST_BYTES];
+    rewind(train->stream);
+    for (size_t got; (got = fread(block, writer->token_bytes, TOKEN_BLOCK, train->stream)) > 0;) {
+        if (count_values(writer, train, block, got)) {
+            return -1;
+        }
+    }
+    return ferror(train->stream) || fseeko(train->stream, 0, SEEK_END)
+               ? error_set_errno("cannot read %s", train->path)
+               : 0;
 }
 
 void token_writer_close(struct token_writer *writer) {
     if (writer) {
         for (size_t i = 0; i < writer->file_count; i++) {
-            output_close(&writer->files[i]);
+            if (writer->files[i].stream) {
+                fclose(writer->files[i].stream);
+            }
             free(writer->files[i].path);
         }
         free(writer->counts.train_values);
@@ -265,14 +251,15 @@ struct entry {
     size_t at; /* of its tokens in the bucket */
 };
 
-static int compare(uint64_t a, uint64_t b) {
-    return (a > b) - (a < b);
-}
-
 static int by_place(const void *a, const void *b) {
     const struct entry *x = a, *y = b;
-    const int places = compare(x->place, y->place), documents = compare(x->header.document, y->header.document);
-    return places ? places : documents ? documents : compare(x->at, y->at);
+    if (x->place != y->place) {
+        return x->place < y->place ? -1 : 1;
+    }
+    if (x->header.document != y->header.document) {
+        return x->header.document < y->header.document ? -1 : 1;
+    }
+    return (x->at > y->at) - (x->at < y->at);
 }
 
 /* Lists the parts in a bucket; *entries is heap memory of the caller, also on failure. */
@@ -293,6 +280,7 @@ static int list_parts(const struct token_writer *writer, const struct output *bu
     return at == bucket->bytes ? 0 : fail_damaged(bucket, "is not as it was written");
 }
 
+/* Sorts the parts of a bucket, which is mapped as `data`, into the files of their splits. */
 static int write_sorted(struct token_writer *writer, const struct output *bucket, const unsigned char *data) {
     struct entry *entries = NULL;
     size_t count = 0;
@@ -302,57 +290,54 @@ static int write_sorted(struct token_writer *writer, const struct output *bucket
     }
     for (size_t i = 0; result == 0 && i < count; i++) {
         const struct header *header = &entries[i].header;
+        const unsigned char *tokens = data + entries[i].at;
         const enum token_split split = header->held_out ? SPLIT_VAL : SPLIT_TRAIN;
-        result = count_part(writer, header->part, split, header->count, header->prompt);
-        if (result == 0 && split == SPLIT_TRAIN) {
-            result = count_values(writer, bucket, data + entries[i].at, header->count);
-        }
-        if (result == 0) {
-            result = output_write(&writer->files[split], data + entries[i].at,
-                                  (size_t)header->count * writer->token_bytes);
-        }
+        result = count_part(writer, header->part, split, header->count, header->prompt) ||
+                         (split == SPLIT_TRAIN && count_values(writer, bucket, tokens, header->count)) ||
+                         output_write(&writer->files[split], tokens, (size_t)header->count * writer->token_bytes)
+                     ? -1
+                     : 0;
     }
     free(entries);
     return result;
 }
 
-static int sort_bucket(struct token_writer *writer, const struct output *bucket) {
-    if (fflush(bucket->stream)) {
-        return fail_write(bucket);
-    }
-    if (bucket->bytes == 0) {
-        return 0;
-    }
-    /* mapped rather than read, since a bucket may be larger than memory after all */
-    void *data = mmap(NULL, bucket->bytes, PROT_READ, MAP_PRIVATE, fileno(bucket->stream), 0);
-    if (data == MAP_FAILED) {
-        return error_set_errno("cannot read %s", bucket->path);
-    }
-    const int result = write_sorted(writer, bucket, data);
-    munmap(data, bucket->bytes);
-    return result;
-}
-
-static int sync_splits(const struct output files[TOKEN_SPLITS]) {
-    return output_sync(&files[SPLIT_TRAIN]) || output_sync(&files[SPLIT_VAL]) ? -1 : 0;
-}
-
 int token_writer_sort(struct token_writer *writer, unsigned *left) {
     if (writer->sorted < writer->buckets) {
-        if (sort_bucket(writer, &writer->files[TOKEN_SPLITS + writer->sorted])) {
-            return -1;
+        const struct output *bucket = &writer->files[TOKEN_SPLITS + writer->sorted];
+        if (fflush(bucket->stream)) {
+            return fail_write(bucket);
+        }
+        if (bucket->bytes > 0) {
+            /* mapped rather than read, since a bucket may be larger than memory after all */
+            void *data = mmap(NULL, bucket->bytes, PROT_READ, MAP_PRIVATE, fileno(bucket->stream), 0);
+            if (data == MAP_FAILED) {
+                return error_set_errno("cannot read %s", bucket->path);
+            }
+            const int result = write_sorted(writer, bucket, data);
+            munmap(data, bucket->bytes);
+            if (result) {
+                return -1;
+            }
         }
         writer->sorted++;
     }
     *left = writer->buckets - writer->sorted;
-    return *left == 0 && (sync_splits(writer->files) || (writer->lengths && sync_splits(writer->lengths))) ? -1 : 0;
+    for (size_t i = 0; *left == 0 && i < writer->file_count; i++) {
+        const bool is_bucket = i >= TOKEN_SPLITS && i < TOKEN_SPLITS + writer->buckets;
+        if (!is_bucket && output_sync(&writer->files[i])) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 void token_writer_remove_sorted(struct token_writer *writer) {
     for (size_t i = TOKEN_SPLITS; i < TOKEN_SPLITS + writer->sorted; i++) {
         if (writer->files[i].stream) {
             unlink(writer->files[i].path);
-            output_close(&writer->files[i]);
+            fclose(writer->files[i].stream);
+            writer->files[i].stream = NULL;
         }
     }
 }
