@@ -4,7 +4,7 @@
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "src/evaluation/documents.h"
-#include "src/text/model_tokenizer.h"
+#include "src/text/tokenizer.h"
 
 enum score_padding { SCORE_PADDING_AUTO, SCORE_PADDING_NO, SCORE_PADDING_YES };
 #define SCORE_PADDING_WORDS "auto|no|yes"

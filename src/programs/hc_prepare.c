@@ -8,7 +8,7 @@
 #include "src/corpus/prepare.h"
 #include "src/programs/program.h"
 #include "src/settings/settings.h"
-#include "src/text/model_tokenizer.h"
+#include "src/text/tokenizer.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 #include "src/settings/compile_ahead.h"
 #include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
-#include "src/text/model_tokenizer.h"
 #include "src/text/text_buffer.h"
+#include "src/text/tokenizer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "runtime/system/array.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unictype.h>
@@ -39,9 +40,7 @@ static const uint32_t new_characters[][2] = {
 
 /* A character is active if it is not normal by itself, or may change with those before it. The others are
  * starters, and normalization never reaches beyond the last of them. */
-struct nfc {
-    uint8_t active[END / 8];
-};
+static uint8_t active_characters[END / 8];
 
 static bool is_new(uint32_t character) {
     for (size_t i = 0; i < COUNT(new_characters); i++) {
@@ -52,51 +51,38 @@ static bool is_new(uint32_t character) {
     return false;
 }
 
-static void set_active(struct nfc *nfc, uint32_t from, uint32_t end) {
+static void set_active(uint32_t from, uint32_t end) {
     for (uint32_t character = from; character < end; character++) {
-        nfc->active[character / 8] |= (uint8_t)(1u << character % 8);
+        active_characters[character / 8] |= (uint8_t)(1u << character % 8);
     }
-}
-
-static inline bool is_active(const struct nfc *nfc, uint32_t character) {
-    return character >= FIRST && character < END && (nfc->active[character / 8] >> character % 8 & 1);
 }
 
 /* A composed character is normal, and the last part of it may change with those before. */
-static void add_character(struct nfc *nfc, uint32_t character) {
-    ucs4_t parts[UC_DECOMPOSITION_MAX_LENGTH];
-    const int count = uc_canonical_decomposition(character, parts);
-    const bool composed = count == 2 && uc_composition(parts[0], parts[1]) == character;
-    if (composed && parts[1] >= FIRST && parts[1] < END) {
-        set_active(nfc, parts[1], parts[1] + 1);
-    }
-    if ((count > 0 && !composed) || uc_combining_class(character) != UC_CCC_NR) {
-        set_active(nfc, character, character + 1);
-    }
-}
-
-struct nfc *nfc_create(void) {
-    struct nfc *nfc = memory_zeroed(1, sizeof *nfc);
+static void find_active_characters(void) {
     for (uint32_t character = 0xa0; character < END; character++) {
-        if ((character < HANGUL || character >= HANGUL_END) && !is_new(character)) {
-            add_character(nfc, character);
+        ucs4_t parts[UC_DECOMPOSITION_MAX_LENGTH];
+        if ((character >= HANGUL && character < HANGUL_END) || is_new(character)) {
+            continue;
+        }
+        const int count = uc_canonical_decomposition(character, parts);
+        const bool composed = count == 2 && uc_composition(parts[0], parts[1]) == character;
+        if (composed && parts[1] >= FIRST && parts[1] < END) {
+            set_active(parts[1], parts[1] + 1);
+        }
+        if ((count > 0 && !composed) || uc_combining_class(character) != UC_CCC_NR) {
+            set_active(character, character + 1);
         }
     }
-    set_active(nfc, VOWELS, VOWELS_END);
-    set_active(nfc, FINALS, FINALS_END);
-    return nfc;
+    set_active(VOWELS, VOWELS_END);
+    set_active(FINALS, FINALS_END);
 }
 
-void nfc_free(struct nfc *nfc) {
-    free(nfc);
-}
-
-/* The place of the next active character from `at` on; `bytes`: none. */
-static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes, size_t at) {
+/* The place of the next character from `at` on that is active, or is not; `bytes`: none. */
+static size_t find(const char *text, size_t bytes, size_t at, bool active) {
     while (at < bytes) {
         uint64_t eight;
         uint32_t character;
-        if (bytes - at >= sizeof eight) {
+        if (active && bytes - at >= sizeof eight) {
             memcpy(&eight, text + at, sizeof eight);
             if ((eight & 0x8080808080808080U) == 0) {
                 at += sizeof eight;
@@ -104,22 +90,12 @@ static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes,
             }
         }
         const size_t length = utf8_decode(text + at, bytes - at, &character);
-        if (is_active(nfc, character)) {
+        const bool is_active =
+            character >= FIRST && character < END && (active_characters[character / 8] >> character % 8 & 1);
+        if (is_active == active) {
             break;
         }
         at += length;
-    }
-    return at;
-}
-
-/* The place of the next character from `at` on that is not active. */
-static size_t skip_active(const struct nfc *nfc, const char *text, size_t bytes, size_t at) {
-    uint32_t character;
-    for (size_t length; at < bytes; at += length) {
-        length = utf8_decode(text + at, bytes - at, &character);
-        if (!is_active(nfc, character)) {
-            break;
-        }
     }
     return at;
 }
@@ -152,18 +128,20 @@ static void append_normalized(struct text_buffer *buffer, const char *text, size
     }
 }
 
-void nfc_normalize(const struct nfc *nfc, const char **text, size_t *bytes, struct text_buffer *buffer) {
-    size_t active = find_active(nfc, *text, *bytes, 0), at = 0;
+void nfc_normalize(const char **text, size_t *bytes, struct text_buffer *buffer) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_active_characters);
+    size_t active = find(*text, *bytes, 0, true), at = 0;
     if (active == *bytes) {
         return;
     }
     buffer->size = 0;
     while (active < *bytes) {
-        const size_t start = part_start(*text, at, active), end = skip_active(nfc, *text, *bytes, active);
+        const size_t start = part_start(*text, at, active), end = find(*text, *bytes, active, false);
         text_append(buffer, *text + at, start - at);
         append_normalized(buffer, *text + start, end - start);
         at = end;
-        active = find_active(nfc, *text, *bytes, at);
+        active = find(*text, *bytes, at, true);
     }
     text_append(buffer, *text + at, *bytes - at);
     *text = buffer->bytes;

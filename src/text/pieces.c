@@ -156,42 +156,23 @@ void pieces_close(struct pieces *pieces) {
     }
 }
 
-static pcre2_match_data *create_match(void) {
+int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, piece_visit *visit, void *context) {
+    const PCRE2_SPTR subject = (PCRE2_SPTR)text;
     pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    int status = 0;
     if (!match) {
         memory_refused(0);
     }
-    return match;
-}
-
-static int find_piece(const struct pieces *pieces, pcre2_match_data *match, const char *text, size_t bytes,
-                      size_t at, size_t *end) {
-    const PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    const int result = pieces->compiled
-                           ? pcre2_jit_match(pieces->code, subject, bytes, at, 0, match, NULL)
-                           : pcre2_match(pieces->code, subject, bytes, at, PCRE2_NO_UTF_CHECK, match, NULL);
     const PCRE2_SIZE *range = pcre2_get_ovector_pointer(match);
-    if (result < 0 || range[0] != at || range[1] <= at || range[1] - at > BPE_MOST_BYTES) {
-        return error_set("cannot divide the text at byte %zu of %zu into pieces (PCRE2: %d)", at, bytes, result);
-    }
-    *end = range[1];
-    return 0;
-}
-
-int pieces_next(const struct pieces *pieces, const char *text, size_t bytes, size_t at, size_t *end) {
-    pcre2_match_data *match = create_match();
-    const int status = find_piece(pieces, match, text, bytes, at, end);
-    pcre2_match_data_free(match);
-    return status;
-}
-
-int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, piece_visit *visit, void *context) {
-    pcre2_match_data *match = create_match();
-    int status = 0;
-    for (size_t at = 0, end = 0; at < bytes && status == 0; at = end) {
-        status = find_piece(pieces, match, text, bytes, at, &end);
-        if (status == 0) {
-            visit(context, text + at, end - at);
+    for (size_t at = 0; at < bytes && status == 0; at = range[1]) {
+        const int result = pieces->compiled
+                               ? pcre2_jit_match(pieces->code, subject, bytes, at, 0, match, NULL)
+                               : pcre2_match(pieces->code, subject, bytes, at, PCRE2_NO_UTF_CHECK, match, NULL);
+        if (result < 0 || range[0] != at || range[1] <= at || range[1] - at > BPE_MOST_BYTES) {
+            status =
+                error_set("cannot divide the text at byte %zu of %zu into pieces (PCRE2: %d)", at, bytes, result);
+        } else {
+            visit(context, text + at, range[1] - at);
         }
     }
     pcre2_match_data_free(match);

@@ -30,9 +30,6 @@ void pieces_close(struct pieces *pieces);
 typedef void piece_visit(void *context, const char *piece, size_t bytes);
 int pieces_each(const struct pieces *pieces, const char *text, size_t bytes, piece_visit *visit, void *context);
 
-/* Sets *end to the end of the piece that begins at `at`, at < bytes. */
-int pieces_next(const struct pieces *pieces, const char *text, size_t bytes, size_t at, size_t *end);
-
 /* Whether the text can be cut before text[at], at > 0, so that no piece is cut: ASCII white space begins there,
  * after a character that is not white space, and does not belong to the piece of that character. The text is UTF-8
  * up to there. */

@@ -5,56 +5,38 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
+#include "src/model/model_config.h"
 #include "src/text/nfc.h"
 #include "src/text/tokenizer_json.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+enum { GPT2_PADDED_TOKENS = 50304 };
 
 struct tokenizer {
     enum tokenizer_kind kind;
-    struct tokenizer_json json; /* of GPT-2's vocabulary: as a tokenizer.json would have it; of bytes: nothing */
-    struct pieces *pieces;
-    struct nfc *nfc; /* NULL: text stays as it is */
-    uint32_t count;  /* of tokens that the model has rows for */
+    struct tokenizer_json json; /* also of GPT-2's vocabulary and of bytes, as a tokenizer.json would have it */
+    struct pieces *pieces;      /* NULL: tokens are bytes */
+    uint32_t count;             /* of tokens that the model has rows for */
     uint32_t end_of_text;
     bool parse_special;
-    char bytes[256]; /* 0, 1, ...: the tokens without a vocabulary */
 };
 
 /* ---- opening */
-
-/* GPT-2's vocabulary file lacks the end of text, which is the last token. */
-static int open_gpt2(struct tokenizer *tokenizer, const char *path) {
-    static const char end_of_text[] = "<|endoftext|>";
-    struct tokenizer_json *json = &tokenizer->json;
-    if (bpe_open(path, &json->bpe)) {
-        return -1;
-    }
-    const struct added_token added = {memory_string(end_of_text), sizeof end_of_text - 1, bpe_count(json->bpe),
-                                      .special = true};
-    added_tokens_add(&json->added[0], &added);
-    json->in_text = added.token + 1;
-    json->rule = pieces_find(&(struct piece_steps){.gpt2 = true});
-    return bpe_add_token(json->bpe, added.token, added.content, added.bytes, false)
-               ? error_prefix("%s", path)
-               : added_tokens_sort(&json->added[0]);
-}
 
 /* `content` NULL or "": the first of the usual names that the file has. */
 static int find_end_of_text(struct tokenizer *tokenizer, const char *path, const char *content) {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
     const bool given = content && *content;
     for (size_t i = 0; i < (given ? 1 : COUNT(usual)); i++) {
-        const char *name = given ? content : usual[i];
-        const struct added_token *found = NULL;
-        for (int pass = 0; !found && pass < ADDED_PASSES; pass++) {
-            found = added_tokens_find(&tokenizer->json.added[pass], name);
-        }
-        if (found) {
-            tokenizer->end_of_text = found->token;
-            return 0;
+        for (int pass = 0; pass < ADDED_PASSES; pass++) {
+            const struct added_token *found =
+                added_tokens_find(&tokenizer->json.added[pass], given ? content : usual[i]);
+            if (found) {
+                tokenizer->end_of_text = found->token;
+                return 0;
+            }
         }
     }
     return given ? error_set("%s: added_tokens has no '%s' (--end-of-text)", path, content)
@@ -65,10 +47,9 @@ static int find_end_of_text(struct tokenizer *tokenizer, const char *path, const
 
 /* Added tokens beyond the model's rows are accepted as long as no text needs them: many files have such a [PAD]. */
 static int fit_rows(struct tokenizer *tokenizer, int64_t rows) {
-    const bool is_byte = tokenizer->kind == TOKENIZER_BYTE;
-    const uint32_t all = is_byte ? 256 : bpe_count(tokenizer->json.bpe);
+    const uint32_t all = bpe_count(tokenizer->json.bpe);
     tokenizer->count = rows > 0 && rows < all ? (uint32_t)rows : all;
-    if (tokenizer->count < (is_byte ? all : tokenizer->json.in_text)) {
+    if (tokenizer->count < tokenizer->json.in_text) {
         return error_set("the model has %" PRId64 " tokens and the tokenizer '%s' %" PRIu32, rows,
                          tokenizer_name(tokenizer), all);
     }
@@ -84,33 +65,47 @@ static int fit_rows(struct tokenizer *tokenizer, int64_t rows) {
 }
 
 int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **opened) {
+    static const char end_of_text[] = "<|endoftext|>";
     struct tokenizer *tokenizer = *opened = memory_zeroed(1, sizeof *tokenizer);
     struct tokenizer_json *json = &tokenizer->json;
+    const char *path = source->path;
     tokenizer->kind = source->kind;
     tokenizer->parse_special = source->parse_special;
-    tokenizer->end_of_text = UINT32_MAX;
-    for (size_t i = 0; i < sizeof tokenizer->bytes; i++) {
-        tokenizer->bytes[i] = (char)i;
-    }
+    tokenizer->end_of_text = json->beginning = UINT32_MAX;
     if (source->kind == TOKENIZER_BYTE) {
-        return fit_rows(tokenizer, source->rows);
-    }
-    const bool gpt2 = source->kind == TOKENIZER_GPT2;
-    if (gpt2 ? open_gpt2(tokenizer, source->path) : tokenizer_json_read(source->path, json)) {
+        json->bpe = bpe_create();
+        json->in_text = 256;
+        for (unsigned byte = 0; byte < 256; byte++) {
+            const char string = (char)byte;
+            bpe_add_token(json->bpe, byte, &string, 1, true);
+        }
+    } else if (source->kind == TOKENIZER_GPT2) { /* its file lacks the end of text, which is the last token */
+        if (bpe_open(path, &json->bpe)) {
+            return -1;
+        }
+        const struct added_token end = {memory_string(end_of_text), sizeof end_of_text - 1, bpe_count(json->bpe),
+                                        .special = true};
+        added_tokens_add(&json->added[0], &end);
+        added_tokens_sort(&json->added[0]);
+        tokenizer->end_of_text = end.token;
+        json->in_text = end.token + 1;
+        json->rule = pieces_find(&(struct piece_steps){.gpt2 = true});
+        if (bpe_add_token(json->bpe, end.token, end.content, end.bytes, false)) {
+            return error_prefix("%s", path);
+        }
+    } else if (tokenizer_json_read(path, json) || find_end_of_text(tokenizer, path, source->end_of_text)) {
         return -1;
     }
-    tokenizer->nfc = json->nfc ? nfc_create() : NULL;
-    return find_end_of_text(tokenizer, source->path, gpt2 ? NULL : source->end_of_text) ||
-                   pieces_open(json->rule, &tokenizer->pieces) || fit_rows(tokenizer, source->rows)
-               ? -1
-               : 0;
+    if (json->rule && pieces_open(json->rule, &tokenizer->pieces)) {
+        return -1;
+    }
+    return fit_rows(tokenizer, source->rows);
 }
 
 void tokenizer_close(struct tokenizer *tokenizer) {
     if (tokenizer) {
         tokenizer_json_free(&tokenizer->json);
         pieces_close(tokenizer->pieces);
-        nfc_free(tokenizer->nfc);
         free(tokenizer);
     }
 }
@@ -124,18 +119,6 @@ int tokenizer_copy(const char *from, const char *to) {
     const int status = files_write(to, text, bytes);
     free(text);
     return status;
-}
-
-const char *tokenizer_find_vocabulary(const char *given) {
-    const char *named = getenv("HCTRAIN_VOCAB_FILE");
-    const char *path = given && *given ? given : named && *named ? named : "data/corpus/gpt2.tiktoken";
-    if (access(path, F_OK) == 0) {
-        return path;
-    }
-    error_set("GPT-2's vocabulary is needed and %s does not exist: data/gpt2/vocabulary.sh gets it; --vocab-file "
-              "FILE or HCTRAIN_VOCAB_FILE in the environment name another path",
-              path);
-    return NULL;
 }
 
 const char *tokenizer_name(const struct tokenizer *tokenizer) {
@@ -152,7 +135,7 @@ uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer) {
 }
 
 uint32_t tokenizer_beginning(const struct tokenizer *tokenizer) {
-    return tokenizer->kind == TOKENIZER_FILE ? tokenizer->json.beginning : UINT32_MAX;
+    return tokenizer->json.beginning;
 }
 
 uint32_t tokenizer_prefix(const struct tokenizer *tokenizer) {
@@ -164,11 +147,7 @@ uint32_t tokenizer_prefix(const struct tokenizer *tokenizer) {
 }
 
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes) {
-    if (token >= tokenizer_count(tokenizer)) {
-        return NULL;
-    }
-    *bytes = 1;
-    return tokenizer->json.bpe ? bpe_bytes(tokenizer->json.bpe, token, bytes) : tokenizer->bytes + token;
+    return token < tokenizer->count ? bpe_bytes(tokenizer->json.bpe, token, bytes) : NULL;
 }
 
 /* ---- encoding */
@@ -193,8 +172,8 @@ static int encode_part(struct encoding *encoding, int pass, const char *text, si
     if (pass == ADDED_PASSES) {
         return pieces_each(tokenizer->pieces, text, bytes, encode_piece, encoding);
     }
-    if (pass == 1 && tokenizer->nfc) {
-        nfc_normalize(tokenizer->nfc, &text, &bytes, &encoding->normal);
+    if (pass == 1 && tokenizer->json.nfc) {
+        nfc_normalize(&text, &bytes, &encoding->normal);
     }
     return encode_from(encoding, pass, text, bytes);
 }
@@ -216,20 +195,6 @@ static int encode_from(struct encoding *encoding, int pass, const char *text, si
     return encode_part(encoding, pass + 1, text + done, bytes - done);
 }
 
-/* Fails if the model has no row for a token of the list from `first` on. */
-static int check_rows(const struct tokenizer *tokenizer, const struct token_list *list, size_t first) {
-    for (size_t i = first; i < list->count; i++) {
-        if (list->tokens[i] >= tokenizer->count) {
-            size_t bytes;
-            const char *name = bpe_bytes(tokenizer->json.bpe, list->tokens[i], &bytes);
-            return error_set("the text has the token '%.*s', %" PRIu32 ", and the model has only %" PRIu32
-                             " tokens: change the text, or take --special-tokens text if it is a control token",
-                             (int)bytes, name, list->tokens[i], tokenizer->count);
-        }
-    }
-    return 0;
-}
-
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list) {
     if (tokenizer->kind == TOKENIZER_BYTE) {
         for (size_t i = 0; i < bytes; i++) {
@@ -245,11 +210,16 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     const size_t first = list->count;
     const int status = bytes > 0 ? encode_from(&encoding, 0, text, bytes) : 0; /* text may be NULL */
     text_free(&encoding.normal);
-    return status ? status : check_rows(tokenizer, list, first);
-}
-
-int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end) {
-    return pieces_next(tokenizer->pieces, text, bytes, at, end);
+    for (size_t i = first; status == 0 && i < list->count; i++) {
+        const uint32_t token = list->tokens[i];
+        if (token >= tokenizer->count) {
+            const char *name = bpe_bytes(tokenizer->json.bpe, token, &bytes);
+            return error_set("the text has the token '%.*s', %" PRIu32 ", and the model has only %" PRIu32
+                             " tokens: change the text, or take --special-tokens text if it is a control token",
+                             (int)bytes, name, token, tokenizer->count);
+        }
+    }
+    return status;
 }
 
 /* ---- places to cut */
@@ -280,4 +250,61 @@ size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t
         }
     }
     return 0;
+}
+
+/* ---- the tokenizer of a model */
+
+int tokenizer_choose(const struct tokenizer_settings *settings, struct tokenizer_source *source) {
+    const char *name = settings->tokenizer, *vocabulary = settings->vocabulary;
+    *source = (struct tokenizer_source){.end_of_text = settings->end_of_text,
+                                        .parse_special = settings->special == SPECIAL_PARSE};
+    if (strcmp(name, "gpt2") == 0) {
+        const char *named = getenv("HCTRAIN_VOCAB_FILE");
+        source->kind = TOKENIZER_GPT2;
+        source->path = named && *named ? named : "data/corpus/gpt2.tiktoken";
+        source->path = vocabulary && *vocabulary ? vocabulary : source->path;
+        if (!files_exist(source->path)) {
+            return error_set("GPT-2's vocabulary is needed and %s does not exist: data/gpt2/vocabulary.sh gets it; "
+                             "--vocab-file FILE or HCTRAIN_VOCAB_FILE in the environment name another path",
+                             source->path);
+        }
+    } else if (strcmp(name, "byte") != 0 && strcmp(name, "auto") != 0) {
+        source->kind = TOKENIZER_FILE;
+        source->path = name;
+        if (!files_exist(name)) {
+            return error_set("'%s' is not there: --tokenizer takes byte, gpt2 or the path of a tokenizer.json",
+                             name);
+        }
+    }
+    return 0;
+}
+
+int tokenizer_open_for(const struct model_config *config, const char *folder,
+                       const struct tokenizer_settings *settings, struct tokenizer **opened) {
+    const struct path file = path_of("%s/" TOKENIZER_FILE_NAME, folder);
+    struct tokenizer_settings chosen = *settings;
+    struct tokenizer_source source;
+    *opened = NULL;
+    if (strcmp(settings->tokenizer, "auto") == 0) {
+        const char *name = config->tokenizer;
+        if (strcmp(name, "file") == 0 || (!*name && files_exist(file.text))) {
+            name = file.text;
+        } else if (!*name && config->vocab_size == 256) {
+            name = "byte";
+        } else if (!*name && config->vocab_size >= GPT2_TOKENS && config->vocab_size <= GPT2_PADDED_TOKENS) {
+            name = "gpt2";
+        } else if (!*name) {
+            return error_set("the checkpoint does not say which tokenizer its %" PRId64
+                             " tokens are of: give --tokenizer byte, gpt2, or the path of a tokenizer.json",
+                             config->vocab_size);
+        } else if (strcmp(name, "gpt2") != 0 && strcmp(name, "byte") != 0) {
+            return error_set("the model's tokenizer '%s' is none of byte, gpt2 and file", name);
+        }
+        chosen.tokenizer = (char *)(uintptr_t)name;
+    }
+    if (tokenizer_choose(&chosen, &source)) {
+        return -1;
+    }
+    source.rows = config->vocab_size;
+    return tokenizer_open(&source, opened);
 }

@@ -26,11 +26,6 @@ void tokenizer_close(struct tokenizer *tokenizer);
 /* Copies a tokenizer.json. */
 int tokenizer_copy(const char *from, const char *to);
 
-/* The path of GPT-2's vocabulary file: `given`, or, if that is NULL or empty, $HCTRAIN_VOCAB_FILE, or
- * data/corpus/gpt2.tiktoken, where data/gpt2/vocabulary.sh puts it. NULL with an error that says how to get it, if
- * there is no such file. */
-const char *tokenizer_find_vocabulary(const char *given);
-
 /* "byte", "gpt2" or "file", as in meta.json. */
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 
@@ -55,10 +50,6 @@ uint32_t tokenizer_prefix(const struct tokenizer *tokenizer);
  * tokenizer. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list);
 
-/* Text is divided into pieces, which are encoded one by one. Sets *end to the end of the piece that begins at `at`,
- * at < bytes. The text is UTF-8. */
-int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end);
-
 /* The token's bytes; those of added tokens, such as the end of text, are their names. NULL: no such token. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes);
 
@@ -70,3 +61,42 @@ bool tokenizer_is_cut(const struct tokenizer *tokenizer, const char *text, size_
 /* The last such position; if there is none, the last one before other white space, or before a sign or a number
  * that follows a letter, where tokens are those of the whole, too; 0: there is none. */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t bytes);
+
+/* ---- the tokenizer of a model, and the options that name one */
+
+struct tokenizer_settings {
+    char *tokenizer;   /* "auto", "byte", "gpt2", or the path of a tokenizer.json */
+    char *vocabulary;  /* path of GPT-2's vocabulary file; NULL or "": see TOKENIZER_OPTIONS */
+    char *end_of_text; /* see struct tokenizer_source; may be NULL */
+    int special;       /* enum special_tokens */
+};
+
+enum special_tokens { SPECIAL_TEXT, SPECIAL_PARSE };
+
+/* Rows for tables of options, see runtime/options/option_rows.h. */
+#define TOKENIZER_OPTIONS(settings, value, help)                                                                   \
+    TEXT("tokenizer", &(settings)->tokenizer, value,                                                               \
+         help "byte: each byte is a token; gpt2: GPT-2's byte-pair encoding; or the path of a tokenizer.json of "  \
+              "byte-level BPE (SmolLM2, Llama 3, Qwen)"),                                                          \
+        TEXT("vocab_file", &(settings)->vocabulary, NULL,                                                          \
+             "GPT-2's vocabulary, a file like gpt2.tiktoken or vocab.bpe; default: HCTRAIN_VOCAB_FILE of the "     \
+             "environment, else data/corpus/gpt2.tiktoken, where data/gpt2/vocabulary.sh puts it"),                \
+        TEXT(                                                                                                      \
+            "end_of_text", &(settings)->end_of_text, NULL,                                                         \
+            "the token of a tokenizer.json that ends documents; default: <|endoftext|>, <|end_of_text|> or </s>, " \
+            "whichever the file has first in this order"),                                                         \
+        CHOICE("special_tokens", &(settings)->special, "text", "text|parse",                                       \
+               "control tokens such as <|endoftext|> in the text: encode their names as any other text, or parse " \
+               "them as tokens")
+
+/* Says which tokenizer the settings name; "auto" is that of bytes. Fails, and says how to get it, if the file is
+ * missing. The source refers to the settings and the environment. */
+int tokenizer_choose(const struct tokenizer_settings *settings, struct tokenizer_source *source);
+
+/* Opens the tokenizer of a model in `folder`. With "auto" it is the one that config.json names, where "file" is the
+ * tokenizer.json of the folder. If config.json names none, it is the tokenizer.json of the folder, or bytes for a
+ * model of 256 tokens, or GPT-2's for one of 50257 to 50304. Fails if none of these is the case, if the file is
+ * missing, or if the model has too few rows for the tokenizer (see tokenizer_open). The caller closes *opened, also
+ * on failure. */
+int tokenizer_open_for(const struct model_config *config, const char *folder,
+                       const struct tokenizer_settings *settings, struct tokenizer **opened);

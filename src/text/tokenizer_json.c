@@ -190,37 +190,27 @@ static int add_added(struct added_reader *reader, const json_t *value) {
     return 0;
 }
 
-/* The content of tokens that are found in normalized text is normalized, too. */
-static void normalize_added(struct added_tokens *added) {
-    struct nfc *nfc = nfc_create();
+/* Divides them by the pass that finds them. The content of those found in normalized text is normalized, too. */
+static int divide_added(const struct added_reader *reader, struct tokenizer_json *json) {
     struct text_buffer buffer = {0};
-    for (size_t i = 0; i < added->count; i++) {
-        struct added_token *token = &added->tokens[i];
-        const char *text = token->content;
-        nfc_normalize(nfc, &text, &token->bytes, &buffer);
-        if (text != token->content) {
-            free(token->content);
-            token->content = memory_string_part(text, token->bytes);
+    int status = 0;
+    for (size_t i = 0; i < reader->count; i++) {
+        struct added_token token = reader->tokens[i];
+        const char *text = token.content;
+        if (json->nfc && token.normalized) {
+            nfc_normalize(&text, &token.bytes, &buffer);
         }
+        if (text != token.content) {
+            free(token.content);
+            token.content = memory_string_part(text, token.bytes);
+        }
+        added_tokens_add(&json->added[token.normalized], &token);
     }
     text_free(&buffer);
-    nfc_free(nfc);
-}
-
-/* Divides them by the pass that finds them. */
-static int divide_added(const struct added_reader *reader, struct tokenizer_json *json) {
-    for (size_t i = 0; i < reader->count; i++) {
-        added_tokens_add(&json->added[reader->tokens[i].normalized], &reader->tokens[i]);
+    for (size_t i = 0; i < ADDED_PASSES && status == 0; i++) {
+        status = added_tokens_sort(&json->added[i]) ? error_prefix("added_tokens") : 0;
     }
-    if (json->nfc) {
-        normalize_added(&json->added[1]);
-    }
-    for (size_t i = 0; i < ADDED_PASSES; i++) {
-        if (added_tokens_sort(&json->added[i])) {
-            return error_prefix("added_tokens");
-        }
-    }
-    return 0;
+    return status;
 }
 
 static int read_added(const json_t *root, struct tokenizer_json *json) {

@@ -2,6 +2,7 @@
  * files. */
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/text/pieces.h"
 #include "src/text/tokenizer.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
@@ -171,6 +172,21 @@ UNIT_TEST(test_long_piece) {
 
 /* ---- pieces; a | stands between them */
 
+struct expected_pieces {
+    const char *text, *expected;
+    const bool *ends;
+};
+
+static void check_one_piece(void *context, const char *piece, size_t bytes) {
+    const struct expected_pieces *all = context;
+    const size_t at = (size_t)(piece - all->text);
+    for (size_t i = 1; i <= bytes; i++) {
+        if (all->ends[at + i] != (i == bytes)) {
+            fail_msg("'%s': a piece from %zu to %zu", all->expected, at, at + bytes);
+        }
+    }
+}
+
 static void check_pieces(const char *expected) {
     char text[200];
     bool ends[200] = {false};
@@ -183,14 +199,11 @@ static void check_pieces(const char *expected) {
         }
     }
     ends[bytes] = true;
-    for (size_t at = 0, end; at < bytes; at = end) {
-        assert_int_equal(tokenizer_piece(tokenizer, text, bytes, at, &end), 0);
-        for (size_t i = at + 1; i <= end; i++) {
-            if (ends[i] != (i == end)) {
-                fail_msg("'%s': a piece from %zu to %zu", expected, at, end);
-            }
-        }
-    }
+    struct expected_pieces context = {text, expected, ends};
+    struct pieces *pieces;
+    assert_int_equal(pieces_open(pieces_find(&(struct piece_steps){.gpt2 = true}), &pieces), 0);
+    assert_int_equal(pieces_each(pieces, text, bytes, check_one_piece, &context), 0);
+    pieces_close(pieces);
 }
 
 UNIT_TEST(test_pieces) {

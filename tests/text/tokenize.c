@@ -1,8 +1,9 @@
 /* Text from standard input to tokens on standard output, 32 bits each, and the seconds that it took on standard
- * error; or, with "pieces", to the places where pieces end: for tests/compare_tiktoken.py and
+ * error; or, with "pieces", to the places where GPT-2's pieces end: for tests/compare_tiktoken.py and
  * tests/compare_tokenizers.py. */
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
+#include "src/text/pieces.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
 #include <stdio.h>
@@ -23,13 +24,16 @@ static void write_number(size_t number) {
     fwrite(&stored, sizeof stored, 1, stdout);
 }
 
-static int write_pieces(const struct tokenizer *tokenizer, const struct text_buffer *text) {
-    for (size_t at = 0; at < text->size; write_number(at)) {
-        if (tokenizer_piece(tokenizer, text->bytes, text->size, at, &at)) {
-            return -1;
-        }
-    }
-    return 0;
+static void write_end(void *text, const char *piece, size_t bytes) {
+    write_number((size_t)(piece - ((const struct text_buffer *)text)->bytes) + bytes);
+}
+
+static int write_pieces(struct text_buffer *text) {
+    struct pieces *pieces;
+    const int status = pieces_open(pieces_find(&(struct piece_steps){.gpt2 = true}), &pieces) ||
+                       pieces_each(pieces, text->bytes, text->size, write_end, text);
+    pieces_close(pieces);
+    return status;
 }
 
 static int write_tokens(const struct tokenizer *tokenizer, const struct text_buffer *text) {
@@ -57,7 +61,7 @@ static int run(const char *path, const char *word) {
     if (tokenizer_open(&source, &tokenizer) || read_all(&text)) {
         return -1;
     }
-    if ((strcmp(word, "pieces") == 0 ? write_pieces : write_tokens)(tokenizer, &text)) {
+    if (strcmp(word, "pieces") == 0 ? write_pieces(&text) : write_tokens(tokenizer, &text)) {
         return -1;
     }
     text_free(&text);
