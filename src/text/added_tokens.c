@@ -75,43 +75,31 @@ static const struct added_token *longest(const struct added_tokens *added, const
     return found;
 }
 
-/* Where the white space before text[at] begins, but not before `from`. */
-static size_t space_start(const char *text, size_t from, size_t at) {
-    uint32_t character;
-    at = at < from ? from : at;
-    while (at > from) {
-        const size_t before = from + utf8_last(text + from, at - from);
-        if (utf8_decode(text + before, at - before, &character) == 0 || !utf8_is_space(character)) {
-            break;
-        }
-        at = before;
-    }
-    return at;
-}
-
-static size_t space_end(const char *text, size_t bytes, size_t at) {
-    uint32_t character;
-    size_t length;
-    while (at < bytes && (length = utf8_decode(text + at, bytes - at, &character)) > 0 &&
-           utf8_is_space(character)) {
-        at += length;
-    }
-    return at;
-}
-
 bool added_tokens_next(const struct added_tokens *added, const char *text, size_t bytes, bool special,
                        struct added_match *match) {
     for (size_t at = match->next; at < bytes && added->count > 0;) {
-        const unsigned char first = (unsigned char)text[at];
-        const struct added_token *token =
-            added->first[first] < added->first[first + 1] ? longest(added, text + at, bytes - at) : NULL;
-        if (token && (special || !token->special)) {
-            const size_t next = at + token->bytes;
-            *match = (struct added_match){token, token->lstrip ? space_start(text, match->end, at) : at,
-                                          token->rstrip ? space_end(text, bytes, next) : next, next};
-            return true;
+        const struct added_token *token = longest(added, text + at, bytes - at);
+        if (!token || (token->special && !special)) {
+            at += token ? token->bytes : 1;
+            continue;
         }
-        at += token ? token->bytes : 1;
+        size_t start = at, end = at + token->bytes, length;
+        uint32_t character;
+        const size_t next = end, least = match->end;
+        start = token->lstrip && start < least ? least : start;
+        while (token->lstrip && start > least) {
+            const size_t before = least + utf8_last(text + least, start - least);
+            if (utf8_decode(text + before, start - before, &character) == 0 || !utf8_is_space(character)) {
+                break;
+            }
+            start = before;
+        }
+        while (token->rstrip && end < bytes && (length = utf8_decode(text + end, bytes - end, &character)) > 0 &&
+               utf8_is_space(character)) {
+            end += length;
+        }
+        *match = (struct added_match){token, start, end, next};
+        return true;
     }
     return false;
 }

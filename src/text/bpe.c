@@ -70,23 +70,17 @@ static inline uint64_t mix(uint64_t value) {
     return value ^ value >> 32;
 }
 
-static uint64_t hash_string(const char *string, size_t bytes) {
-    uint64_t hash = bytes;
-    while (bytes >= 8) {
-        uint64_t word;
-        memcpy(&word, string, 8);
-        hash = mix(hash ^ word);
-        string += 8;
-        bytes -= 8;
-    }
-    uint64_t word = 0;
-    memcpy(&word, string, bytes);
-    return mix(hash ^ word);
-}
-
 /* The string's entry of the table, or the free one where it would be. */
-static inline uint32_t *string_entry(const struct bpe *bpe, const char *string, size_t bytes) {
-    size_t at = hash_string(string, bytes) & bpe->strings_mask;
+static uint32_t *string_entry(const struct bpe *bpe, const char *string, size_t bytes) {
+    uint64_t hash = bytes, word = 0;
+    size_t done = 0;
+    for (; bytes - done >= 8; done += 8) {
+        memcpy(&word, string + done, 8);
+        hash = mix(hash ^ word);
+    }
+    word = 0;
+    memcpy(&word, string + done, bytes - done);
+    size_t at = mix(hash ^ word) & bpe->strings_mask;
     for (uint32_t entry; (entry = bpe->strings[at]) != 0; at = (at + 1) & bpe->strings_mask) {
         const struct span span = bpe->spans[entry - 1];
         if (span.bytes == bytes && memcmp(bpe->arena + span.start, string, bytes) == 0) {
@@ -219,9 +213,9 @@ void bpe_add_all_merges(struct bpe *bpe) {
     }
 }
 
-/* ---- completing */
-
-static int look_up_bytes(struct bpe *bpe, bool lacks_bytes) {
+int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes) {
+    struct token_list list = {0};
+    grow_merges(bpe);
     for (unsigned byte = 0; byte < BYTES; byte++) {
         const char string = (char)byte;
         bpe->of_byte[byte] = bpe_find(bpe, &string, 1);
@@ -234,12 +228,7 @@ static int look_up_bytes(struct bpe *bpe, bool lacks_bytes) {
             bpe->of_two[left][right] = merge_entry(bpe, bpe->of_byte[left], bpe->of_byte[right])->rank;
         }
     }
-    return 0;
-}
-
-/* Finds the tokens that their own bytes merge to: pieces of these bytes need no merging. */
-static void find_whole(struct bpe *bpe, bool whole_pieces) {
-    struct token_list list = {0};
+    /* the tokens that their own bytes merge to: pieces of these bytes need no merging */
     for (uint32_t token = 0; token < bpe->count; token++) {
         struct span *span = &bpe->spans[token];
         list.count = 0;
@@ -249,14 +238,6 @@ static void find_whole(struct bpe *bpe, bool whole_pieces) {
         span->whole = span->in_text && (whole_pieces || (list.count == 1 && list.tokens[0] == token));
     }
     token_list_free(&list);
-}
-
-int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes) {
-    grow_merges(bpe);
-    if (look_up_bytes(bpe, lacks_bytes)) {
-        return -1;
-    }
-    find_whole(bpe, whole_pieces);
     return 0;
 }
 
@@ -309,26 +290,6 @@ static uint64_t heap_pop(struct token_list *list, size_t *count) {
     return top;
 }
 
-/* Divides the piece into bytes. The number of parts. */
-static size_t split_bytes(const struct bpe *bpe, struct token_list *list, const char *piece, size_t bytes) {
-    const unsigned char *text = (const unsigned char *)piece;
-    size_t count = 0;
-    unsigned before = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        if (bpe->of_byte[text[i]] == NONE) {
-            continue;
-        }
-        if (count > 0) {
-            list->parts[count - 1].rank = bpe->of_two[before][text[i]];
-        }
-        list->parts[count] =
-            (struct bpe_part){bpe->of_byte[text[i]], NONE, (uint32_t)count + 1, (uint32_t)count - 1};
-        before = text[i];
-        count++;
-    }
-    return count;
-}
-
 /* Looks up what the part at `place` becomes with the next one. */
 static void update_merge(const struct bpe *bpe, struct token_list *list, size_t *heap_count, size_t parts,
                          uint32_t place) {
@@ -379,7 +340,20 @@ void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct t
     /* the heap begins with at most one pair for each byte, and a merge takes one out and puts two in */
     memory_reserve((void **)&list->parts, &list->part_capacity, bytes, sizeof *list->parts);
     memory_reserve((void **)&list->heap, &list->heap_capacity, 2 * bytes, sizeof *list->heap);
-    const size_t count = split_bytes(bpe, list, piece, bytes);
+    size_t count = 0; /* of parts: bytes at first */
+    unsigned before = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char byte = (unsigned char)piece[i];
+        if (bpe->of_byte[byte] != NONE) {
+            if (count > 0) {
+                list->parts[count - 1].rank = bpe->of_two[before][byte];
+            }
+            list->parts[count] =
+                (struct bpe_part){bpe->of_byte[byte], NONE, (uint32_t)count + 1, (uint32_t)count - 1};
+            before = byte;
+            count++;
+        }
+    }
     merge_parts(bpe, list, count);
     for (size_t i = 0; i < count; i = list->parts[i].next) {
         token_list_append(list, list->parts[i].token);

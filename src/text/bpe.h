@@ -45,6 +45,12 @@ enum { BPE_MOST_TOKENS = 1 << 20, BPE_MOST_TOKEN_BYTES = 1024 };
 
 struct bpe *bpe_create(void);
 
+/* GPT-2's alphabet for bytes: the characters that stand for bytes in vocab.bpe and in tokenizer.json. A byte that
+ * prints in Latin-1 stands for itself; the other 68 are the characters from U+0100 on, in their order. The function
+ * replaces text [*bytes] of such characters by the bytes, in place. False, with the text as it was, if it has
+ * another character. */
+bool bpe_decode_alphabet(char *text, size_t *bytes);
+
 /* Fails if the number is taken or not below BPE_MOST_TOKENS, the string is empty or has more than
  * BPE_MOST_TOKEN_BYTES, or all strings together have more than 16 MiB. in_text: a piece of text can become this
  * token. */

@@ -21,22 +21,8 @@ static bool is_blank(const char *text, size_t bytes) {
     return true;
 }
 
-/* Drops the lines that were returned and reads more behind the rest. */
-static int read_more(struct json_lines *lines) {
-    text_drop(&lines->held, lines->at);
-    lines->at = 0;
-    if (lines->held.size > MOST_LINE_BYTES) {
-        return error_set("%s:%" PRIu64
-                         ": a document of more than 1 GiB begins here: check --documents, or divide it",
-                         input_label(lines->input), lines->line + 1);
-    }
-    return text_read(&lines->held, lines->input, READ_BYTES, &lines->at_end);
-}
-
-/* As json_lines_next, including blank lines. */
-static int next_line(struct json_lines *lines, const char **line, size_t *bytes) {
-    size_t searched = 0;
-    for (;;) {
+int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes) {
+    for (size_t searched = 0;;) {
         const size_t left = lines->held.size - lines->at;
         const bool search = !lines->whole && left > searched;
         const char *begin = left > 0 ? lines->held.bytes + lines->at : "";
@@ -46,41 +32,31 @@ static int next_line(struct json_lines *lines, const char **line, size_t *bytes)
             *bytes = end ? (size_t)(end - begin) : left;
             lines->at += *bytes + (end != NULL);
             lines->line++;
-            return 1;
+            searched = 0;
+            if (lines->whole || !is_blank(*line, *bytes)) {
+                return 1;
+            }
+            continue;
         }
         if (lines->at_end) {
             return 0;
         }
         searched = left;
-        if (read_more(lines)) {
+        text_drop(&lines->held, lines->at); /* the lines that were returned */
+        lines->at = 0;
+        if (lines->held.size > MOST_LINE_BYTES) {
+            return error_set("%s:%" PRIu64
+                             ": a document of more than 1 GiB begins here: check --documents, or divide it",
+                             input_label(lines->input), lines->line + 1);
+        }
+        if (text_read(&lines->held, lines->input, READ_BYTES, &lines->at_end)) {
             return -1;
         }
     }
 }
 
-int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes) {
-    int found;
-    do {
-        found = next_line(lines, line, bytes);
-    } while (found == 1 && !lines->whole && is_blank(*line, *bytes));
-    return found;
-}
-
 void json_lines_free(struct json_lines *lines) {
     text_free(&lines->held);
-}
-
-/* "a", "b", "c" */
-static void list_fields(json_t *object, char *text, size_t size) {
-    const char *name;
-    json_t *value;
-    size_t length = 0;
-    *text = '\0';
-    json_object_foreach(object, name, value) {
-        if (length < size) {
-            length += (size_t)snprintf(text + length, size - length, "%s'%s'", length ? ", " : "", name);
-        }
-    }
 }
 
 static int read_field(json_t *object, const char *field, const char *option, struct text_buffer *buffer) {
@@ -89,11 +65,18 @@ static int read_field(json_t *object, const char *field, const char *option, str
         return error_set("not a JSON object ({...})");
     }
     if (!value) {
-        char fields[MOST_FIELDS_SHOWN];
-        list_fields(object, fields, sizeof fields);
-        return option ? error_set("no field '%s'; there is %s (choose with %s)", field, *fields ? fields : "none",
-                                  option)
-                      : error_set("no field '%s'; there is %s", field, *fields ? fields : "none");
+        char fields[MOST_FIELDS_SHOWN] = "none";
+        const char *name;
+        json_t *other;
+        size_t length = 0;
+        json_object_foreach(object, name, other) {
+            if (length < sizeof fields) {
+                length +=
+                    (size_t)snprintf(fields + length, sizeof fields - length, "%s'%s'", length ? ", " : "", name);
+            }
+        }
+        return option ? error_set("no field '%s'; there is %s (choose with %s)", field, fields, option)
+                      : error_set("no field '%s'; there is %s", field, fields);
     }
     if (!json_is_string(value)) {
         return error_set("field '%s' is not a string", field);

@@ -4,7 +4,6 @@
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/text/byte_alphabet.h"
 #include "src/text/nfc.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,14 +28,17 @@ static const char *type_of(const json_t *object) {
 
 /* ---- the model: tokens and merges */
 
-static int check_model(const json_t *model) {
+/* A string of the vocabulary that is not in the alphabet of bytes is no token of texts. */
+static int read_vocabulary(const json_t *model, struct bpe *bpe) {
     static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
                                           "byte_fallback"};
-    const char *type = type_of(model);
+    const json_t *vocabulary = json_object_get(model, "vocab");
+    const char *type = type_of(model), *string;
+    json_t *number;
     if (!json_is_object(model)) {
         return error_set("it has no 'model', so it is no tokenizer.json");
     }
-    if ((*type && strcmp(type, "BPE") != 0)) {
+    if (*type && strcmp(type, "BPE") != 0) {
         return error_set("model.type is '%s': " KINDS, type);
     }
     for (size_t i = 0; i < COUNT(refused); i++) {
@@ -44,25 +46,23 @@ static int check_model(const json_t *model) {
             return error_set("model.%s is set: " KINDS ", none of which has it", refused[i]);
         }
     }
-    if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges"))) {
-        return error_set("model.%s is missing",
-                         json_is_object(json_object_get(model, "vocab")) ? "merges" : "vocab");
+    if (!json_is_object(vocabulary) || !json_is_array(json_object_get(model, "merges"))) {
+        return error_set("model.%s is missing", json_is_object(vocabulary) ? "merges" : "vocab");
+    }
+    json_object_foreach((json_t *)(uintptr_t)vocabulary, string, number) {
+        if (!json_is_integer(number) || json_integer_value(number) < 0) {
+            return error_set("model.vocab: the number of '%s' is not a whole number from 0 on", string);
+        }
+        char *text = memory_string(string);
+        size_t bytes = strlen(text);
+        const bool in_text = bpe_decode_alphabet(text, &bytes);
+        const int status = bpe_add_token(bpe, (uint64_t)json_integer_value(number), text, bytes, in_text);
+        free(text);
+        if (status) {
+            return error_prefix("model.vocab, '%s'", string);
+        }
     }
     return 0;
-}
-
-/* A string of the vocabulary that is not in the alphabet of bytes is no token of texts. */
-static int add_token(struct bpe *bpe, const char *string, const json_t *number) {
-    const json_int_t token = json_is_integer(number) ? json_integer_value(number) : -1;
-    if (token < 0) {
-        return error_set("model.vocab: the number of '%s' is not a whole number from 0 on", string);
-    }
-    char *text = memory_string(string);
-    size_t bytes = strlen(text);
-    const bool in_text = byte_alphabet_decode(text, &bytes);
-    const int status = bpe_add_token(bpe, (uint64_t)token, text, bytes, in_text);
-    free(text);
-    return status ? error_prefix("model.vocab, '%s'", string) : 0;
 }
 
 /* The number of a string of the vocabulary; UINT32_MAX: it is not there, or no token of texts. */
@@ -70,7 +70,7 @@ static uint32_t find_token(const struct bpe *bpe, const char *string, size_t byt
     char *text = memory_string_part(string, bytes);
     uint32_t token = UINT32_MAX;
     bytes = strlen(text);
-    if (byte_alphabet_decode(text, &bytes)) {
+    if (bpe_decode_alphabet(text, &bytes)) {
         token = bpe_find(bpe, text, bytes);
     }
     free(text);
@@ -100,17 +100,6 @@ static int add_merge(struct bpe *bpe, const json_t *merge) {
     return bpe_add_merge(bpe, tokens[0], tokens[1]);
 }
 
-static int read_tokens(const json_t *model, struct bpe *bpe) {
-    const char *string;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json_object_get(model, "vocab"), string, value) {
-        if (add_token(bpe, string, value)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 static int read_merges(const json_t *model, struct bpe *bpe) {
     const json_t *merge;
     size_t i;
@@ -124,113 +113,84 @@ static int read_merges(const json_t *model, struct bpe *bpe) {
 
 /* ---- added tokens */
 
-/* The added tokens while they are read. */
-struct added_reader {
-    const json_t *vocabulary;
-    struct bpe *bpe;
-    struct added_token *tokens; /* [count] in the order of the file, with owned contents */
-    size_t count, capacity;
-    json_t *places;   /* content: place in `tokens` */
-    uint32_t highest; /* number of an added token */
-};
-
-/* The number of a new added token: that of the vocabulary, or else the next one, whatever "id" says, as in
- * tokenizers. */
-static int number_added(struct added_reader *reader, struct added_token *token) {
-    const json_t *known = json_object_get(reader->vocabulary, token->content);
-    const uint32_t size = (uint32_t)json_object_size(reader->vocabulary);
-    token->token = known                                          ? (uint32_t)json_integer_value(known)
-                   : reader->count > 0 && reader->highest >= size ? reader->highest + 1
-                                                                  : size;
-    reader->highest = reader->highest > token->token ? reader->highest : token->token;
-    return known ? 0 : bpe_add_token(reader->bpe, token->token, token->content, token->bytes, false);
-}
-
-static int read_flags(const json_t *value, struct added_token *token) {
+/* The content is heap memory of the caller, also on failure. */
+static int read_one_added(const json_t *value, struct added_token *token) {
+    const char *content = "";
     bool single_word = false;
-    if (json_file_get_flag(value, "special", &token->special) ||
+    int64_t number = -1;
+    *token = (struct added_token){0};
+    if (json_file_get_text(value, "content", &content) ||
+        json_file_get_whole(value, "id", 0, BPE_MOST_TOKENS - 1, &number) ||
+        json_file_get_flag(value, "special", &token->special) ||
         json_file_get_flag(value, "normalized", &token->normalized) ||
         json_file_get_flag(value, "lstrip", &token->lstrip) ||
         json_file_get_flag(value, "rstrip", &token->rstrip) ||
         json_file_get_flag(value, "single_word", &single_word)) {
         return -1;
     }
-    return single_word ? error_set("'%s' has 'single_word', which hctrain does not support", token->content) : 0;
-}
-
-/* Of two tokens with one content the second counts, but a control token stays one. */
-static int add_added(struct added_reader *reader, const json_t *value) {
-    const char *content = "";
-    int64_t number = -1;
-    if (json_file_get_text(value, "content", &content) ||
-        json_file_get_whole(value, "id", 0, BPE_MOST_TOKENS - 1, &number)) {
-        return -1;
-    }
-    if (!*content || strlen(content) > MOST_ADDED_BYTES || number < 0) {
+    token->bytes = strlen(content);
+    token->content = memory_string(content);
+    if (token->bytes == 0 || token->bytes > MOST_ADDED_BYTES || number < 0) {
         return error_set("it must have an 'id', and a 'content' of 1 to %d bytes", MOST_ADDED_BYTES);
     }
-    struct added_token token = {.content = memory_string(content), .bytes = strlen(content)};
-    const json_t *place = json_object_get(reader->places, content);
-    struct added_token *old = place ? &reader->tokens[json_integer_value(place)] : NULL;
-    int status = read_flags(value, &token);
-    if (status == 0 && old) {
-        token.special |= old->special;
-        token.token = old->token;
-        free(old->content);
-        *old = token;
-        return 0;
-    }
-    if (status || number_added(reader, &token)) {
-        free(token.content);
-        return -1;
-    }
-    json_object_set_new(reader->places, content, json_integer((json_int_t)reader->count));
-    memory_reserve((void **)&reader->tokens, &reader->capacity, reader->count + 1, sizeof token);
-    reader->tokens[reader->count++] = token;
-    return 0;
+    return single_word ? error_set("'%s' has 'single_word', which hctrain does not support", content) : 0;
 }
 
-/* Divides them by the pass that finds them. The content of those found in normalized text is normalized, too. */
-static int divide_added(const struct added_reader *reader, struct tokenizer_json *json) {
-    struct text_buffer buffer = {0};
+/* The number of an added token is that of the vocabulary, or else the next one, whatever "id" says, as in
+ * tokenizers. Of two tokens with one content the second counts, but a control token stays one. The content of those
+ * that are found in normalized text is normalized, too. */
+static int read_added(const json_t *root, struct tokenizer_json *json) {
+    const json_t *list = json_object_get(root, "added_tokens");
+    const json_t *vocabulary = json_object_get(json_object_get(root, "model"), "vocab");
+    const uint32_t size = (uint32_t)json_object_size(vocabulary);
+    uint32_t next = size;
+    json->in_text = bpe_count(json->bpe);
+    if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > MOST_ADDED)) {
+        return error_set("added_tokens is not a list of at most %d tokens", MOST_ADDED);
+    }
+    struct added_token *tokens = memory_zeroed(json_array_size(list), sizeof *tokens);
+    size_t count = 0;
     int status = 0;
-    for (size_t i = 0; i < reader->count; i++) {
-        struct added_token token = reader->tokens[i];
-        const char *text = token.content;
-        if (json->nfc && token.normalized) {
-            nfc_normalize(&text, &token.bytes, &buffer);
+    for (size_t i = 0; i < json_array_size(list) && status == 0; i++) {
+        struct added_token token, *old = tokens;
+        status = read_one_added(json_array_get(list, i), &token);
+        while (status == 0 && old < tokens + count && strcmp(old->content, token.content) != 0) {
+            old++;
         }
-        if (text != token.content) {
-            free(token.content);
-            token.content = memory_string_part(text, token.bytes);
+        if (status == 0 && old < tokens + count) {
+            token.special |= old->special;
+            token.token = old->token;
+            free(old->content);
+            *old = token;
+            continue;
         }
-        added_tokens_add(&json->added[token.normalized], &token);
+        const json_t *known = token.content ? json_object_get(vocabulary, token.content) : NULL;
+        token.token = known ? (uint32_t)json_integer_value(known) : next;
+        next = token.token >= next ? token.token + 1 : next;
+        if (status == 0 && !known) {
+            status = bpe_add_token(json->bpe, token.token, token.content, token.bytes, false);
+        }
+        status = status ? error_prefix("added_tokens[%zu]", i) : 0;
+        tokens[count++] = token;
+    }
+    struct text_buffer buffer = {0};
+    for (size_t i = 0; i < count; i++) {
+        struct added_token *token = &tokens[i];
+        const char *text = token->content;
+        if (status == 0 && json->nfc && token->normalized) {
+            nfc_normalize(&text, &token->bytes, &buffer);
+        }
+        if (text != token->content) {
+            free(token->content);
+            token->content = memory_string_part(text, token->bytes);
+        }
+        added_tokens_add(&json->added[token->normalized], token); /* takes over the content, also of the last one */
     }
     text_free(&buffer);
+    free(tokens);
     for (size_t i = 0; i < ADDED_PASSES && status == 0; i++) {
         status = added_tokens_sort(&json->added[i]) ? error_prefix("added_tokens") : 0;
     }
-    return status;
-}
-
-static int read_added(const json_t *root, struct tokenizer_json *json) {
-    const json_t *list = json_object_get(root, "added_tokens");
-    struct added_reader reader = {.vocabulary = json_object_get(json_object_get(root, "model"), "vocab"),
-                                  .bpe = json->bpe,
-                                  .places = json_object()};
-    int status = 0;
-    json->in_text = bpe_count(json->bpe);
-    if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > MOST_ADDED)) {
-        status = error_set("added_tokens is not a list of at most %d tokens", MOST_ADDED);
-    }
-    for (size_t i = 0; i < json_array_size(list) && status == 0; i++) {
-        status = add_added(&reader, json_array_get(list, i)) ? error_prefix("added_tokens[%zu]", i) : 0;
-    }
-    if (divide_added(&reader, json)) { /* also after a failure: it takes over the contents */
-        status = -1;
-    }
-    free(reader.tokens);
-    json_decref(reader.places);
     return status;
 }
 
@@ -260,35 +220,37 @@ static int read_normalizer(const json_t *root, struct tokenizer_json *json) {
     return status;
 }
 
-/* A step before the one of bytes: a Split by an expression, or single digits. */
-static int read_split(const json_t *step, struct piece_steps *steps) {
-    const char *type = type_of(step), *behavior = "";
-    bool each = false, invert = false;
-    if (json_file_get_flag(step, "individual_digits", &each) || json_file_get_flag(step, "invert", &invert) ||
-        json_file_get_text(step, "behavior", &behavior) ||
-        json_file_get_text(json_object_get(step, "pattern"), "Regex", &steps->expression)) {
+/* The last step is ByteLevel. One may stand before it: a Split by an expression, or single digits. */
+static int read_steps(const json_t *list, struct piece_steps *steps) {
+    const size_t count = json_array_size(list);
+    const json_t *first = json_array_get(list, 0), *last = json_array_get(list, count - 1);
+    const char *type = type_of(first), *behavior = "";
+    bool each = false, invert = false, prefix = true;
+    *steps = (struct piece_steps){.gpt2 = true};
+    if (count != 1 && count != 2) {
+        return error_set("the pre_tokenizer has %zu steps: " KINDS ", which have one or two", count);
+    }
+    if (count == 2 &&
+        (json_file_get_flag(first, "individual_digits", &each) || json_file_get_flag(first, "invert", &invert) ||
+         json_file_get_text(first, "behavior", &behavior) ||
+         json_file_get_text(json_object_get(first, "pattern"), "Regex", &steps->expression))) {
         return error_prefix("pre_tokenizer");
     }
-    if (strcmp(type, "Digits") == 0) {
-        steps->digits = true;
-        return each ? 0 : error_set("pre_tokenizer: Digits without individual_digits is not supported");
+    steps->digits = count == 2 && strcmp(type, "Digits") == 0;
+    if (steps->digits && !each) {
+        return error_set("pre_tokenizer: Digits without individual_digits is not supported");
     }
-    if (strcmp(type, "Split") != 0 || !steps->expression) {
+    if (count == 2 && !steps->digits && (strcmp(type, "Split") != 0 || !steps->expression)) {
         return error_set("the pre_tokenizer '%s' is not supported: " KINDS, type);
     }
-    return strcmp(behavior, "Isolated") == 0 && !invert
-               ? 0
-               : error_set("pre_tokenizer: Split is supported with the behavior Isolated alone");
-}
-
-static int read_byte_level(const json_t *step, struct piece_steps *steps) {
-    bool prefix = true;
-    steps->gpt2 = true;
-    if (strcmp(type_of(step), "ByteLevel") != 0) {
+    if (count == 2 && !steps->digits && (strcmp(behavior, "Isolated") != 0 || invert)) {
+        return error_set("pre_tokenizer: Split is supported with the behavior Isolated alone");
+    }
+    if (strcmp(type_of(last), "ByteLevel") != 0) {
         return error_set("the pre_tokenizer does not end with ByteLevel: " KINDS);
     }
-    if (json_file_get_flag(step, "use_regex", &steps->gpt2) ||
-        json_file_get_flag(step, "add_prefix_space", &prefix)) {
+    if (json_file_get_flag(last, "use_regex", &steps->gpt2) ||
+        json_file_get_flag(last, "add_prefix_space", &prefix)) {
         return error_prefix("pre_tokenizer");
     }
     return prefix ? error_set("pre_tokenizer: add_prefix_space is not supported: it must be false") : 0;
@@ -296,29 +258,19 @@ static int read_byte_level(const json_t *step, struct piece_steps *steps) {
 
 static int read_pieces(const json_t *root, struct tokenizer_json *json) {
     json_t *list = steps_of(json_object_get(root, "pre_tokenizer"), "pretokenizers");
-    const size_t count = json_array_size(list);
-    struct piece_steps steps = {0};
-    int status = count == 1 || count == 2
-                     ? 0
-                     : error_set("the pre_tokenizer has %zu steps: " KINDS ", which have one or two", count);
-    if (status == 0 && count == 2) {
-        status = read_split(json_array_get(list, 0), &steps);
+    const json_t *decoder = json_object_get(root, "decoder");
+    struct piece_steps steps;
+    int status = read_steps(list, &steps);
+    json->rule = status == 0 ? pieces_find(&steps) : NULL;
+    if (status == 0 && !json->rule) {
+        status = error_set("pre_tokenizer: hctrain knows the expressions of %s, but not '%.500s'", pieces_names(),
+                           steps.expression ? steps.expression : "");
     }
-    if (status == 0 && read_byte_level(json_array_get(list, count - 1), &steps) == 0) {
-        json->rule = pieces_find(&steps);
-        status = json->rule ? 0
-                            : error_set("pre_tokenizer: hctrain knows the expressions of %s, but not '%.500s'",
-                                        pieces_names(), steps.expression ? steps.expression : "");
+    if (status == 0 && decoder && !json_is_null(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) {
+        status = error_set("the decoder '%s' is not supported: " KINDS, type_of(decoder));
     }
     json_decref(list);
-    return json->rule ? status : -1;
-}
-
-static int read_decoder(const json_t *root) {
-    const json_t *decoder = json_object_get(root, "decoder");
-    return !decoder || json_is_null(decoder) || strcmp(type_of(decoder), "ByteLevel") == 0
-               ? 0
-               : error_set("the decoder '%s' is not supported: " KINDS, type_of(decoder));
+    return status;
 }
 
 /* ---- what happens to tokens behind */
@@ -345,25 +297,19 @@ static void read_beginning(const json_t *root, struct tokenizer_json *json) {
 
 /* ---- all of it */
 
-static int read_root(const json_t *root, struct tokenizer_json *json) {
-    const json_t *model = json_object_get(root, "model");
-    bool ignore_merges = false;
-    json->bpe = bpe_create();
-    return check_model(model) || json_file_get_flag(model, "ignore_merges", &ignore_merges) ||
-                   read_normalizer(root, json) || read_pieces(root, json) || read_decoder(root) ||
-                   read_tokens(model, json->bpe) || read_added(root, json) || bpe_index(json->bpe) ||
-                   read_merges(model, json->bpe) ||
-                   bpe_complete(json->bpe, ignore_merges, is_nothing(json_object_get(model, "unk_token")))
-               ? -1
-               : 0;
-}
-
 int tokenizer_json_read(const char *path, struct tokenizer_json *json) {
     json_t *root;
+    bool ignore_merges = false;
     if (json_file_read(path, TOKENIZER_FILE_MOST_BYTES, &root)) {
         return -1;
     }
-    const int status = read_root(root, json);
+    const json_t *model = json_object_get(root, "model");
+    json->bpe = bpe_create();
+    const int status = read_vocabulary(model, json->bpe) ||
+                       json_file_get_flag(model, "ignore_merges", &ignore_merges) || read_normalizer(root, json) ||
+                       read_pieces(root, json) || read_added(root, json) || bpe_index(json->bpe) ||
+                       read_merges(model, json->bpe) ||
+                       bpe_complete(json->bpe, ignore_merges, is_nothing(json_object_get(model, "unk_token")));
     read_beginning(root, json);
     json_decref(root);
     return status ? error_prefix("%s", path) : 0;
