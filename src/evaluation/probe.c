@@ -3,12 +3,16 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/progress.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
-#include "src/evaluation/perplexity.h"
+#include "src/measuring/h_measurement.h"
+#include "src/model/frame.h"
 #include "src/settings/schedule.h"
 #include "src/settings/unused_options.h"
 #include <inttypes.h>
@@ -56,7 +60,7 @@ static int read_batches(const char *path, bool train, struct batches *batches) {
     return status ? error_prefix("%s", path) : 0;
 }
 
-/* ---- one pass */
+/* ---- results */
 
 /* Tensors in memory, written at once: probes are of small models. */
 struct dump {
@@ -64,15 +68,6 @@ struct dump {
     float **values;
     size_t count;
 };
-
-static void release_dump(struct dump *dump) {
-    for (size_t i = 0; i < dump->count; i++) {
-        free(dump->infos[i].name);
-        free(dump->values[i]);
-    }
-    free(dump->infos);
-    free(dump->values);
-}
 
 /* Takes the name and adds a tensor of zeros: its values. */
 static float *add_tensor(struct dump *dump, unsigned rank, const uint64_t *shape, char *name) {
@@ -92,7 +87,7 @@ static int take_values(void *context, size_t tensor, uint64_t first, uint64_t co
     return 0;
 }
 
-/* The dump, or where that is NULL the weights. */
+/* Writes the dump, or where that is NULL the weights. */
 static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
     char *temporary;
     if (files_stage_begin(path, false, &temporary)) {
@@ -106,33 +101,57 @@ static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
     return files_stage_end(path, temporary, status);
 }
 
-/* A value of the frame, [B, T, shape]. */
-static int dump_value(struct gpt *gpt, struct dump *dump, const struct frame_value *value) {
-    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, value->shape[0],
-                               value->shape[1]};
-    const size_t tokens = gpt_tokens(gpt);
-    const uint64_t count = value->shape[0] * (value->rank > 1 ? value->shape[1] : 1);
-    const size_t bytes = element_size(value->buffer->type);
+/* Fails where that could not begin at the end. */
+static int check_output(const struct probe_settings *settings) {
+    const struct path path = path_of(settings->train ? "%s/" WEIGHTS_FILE : "%s", settings->out);
+    char *temporary = NULL;
+    if ((settings->train && files_make_folder(settings->out)) || files_stage_begin(path.text, false, &temporary)) {
+        return -1;
+    }
+    files_stage_end(path.text, temporary, -1);
+    return 0;
+}
+
+/* ---- values of the frame */
+
+/* Numbers of a value for one token. */
+static size_t numbers_of(const struct frame_value *value) {
+    return (size_t)(value->shape[0] * (value->rank > 1 ? value->shape[1] : 1));
+}
+
+/* Reads them for all tokens. Waits. */
+static int read_value(struct gpt *gpt, const struct frame_value *value, float *numbers) {
+    const size_t tokens = gpt_tokens(gpt), count = numbers_of(value), bytes = element_size(value->buffer->type);
     void *rows = memory_allocate(tokens * value->row, bytes);
-    float *values = add_tensor(dump, 2 + value->rank, shape, memory_string(value->name));
     const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * bytes);
     for (size_t i = 0; status == 0 && i < tokens * count; i++) {
-        values[i] = element_at(rows, i / count * value->row + value->first + i % count, value->buffer->type);
+        numbers[i] = element_at(rows, i / count * value->row + value->first + i % count, value->buffer->type);
     }
     free(rows);
     return status;
 }
 
-/* What the frame computed around a sublayer's branch, or at the top. */
-static int dump_frame(struct gpt *gpt, struct dump *dump, int64_t index) {
-    struct frame_value values[FRAME_MOST_VALUES];
-    const size_t count = gpt->frame->values ? gpt->frame->values(gpt, index, values) : 0;
-    for (size_t i = 0; i < count; i++) {
-        if (dump_value(gpt, dump, &values[i])) {
-            return -1;
+/* Calls `visit` with all values that the last forward pass has left, until it fails. */
+static int each_value(struct gpt *gpt, int (*visit)(void *context, struct gpt *, const struct frame_value *),
+                      void *context) {
+    for (int64_t sublayer = 0; gpt->frame->values && sublayer <= BRANCHES * gpt->config.n_layer; sublayer++) {
+        struct frame_value values[FRAME_MOST_VALUES];
+        const size_t count = gpt->frame->values(gpt, sublayer, values);
+        for (size_t i = 0; i < count; i++) {
+            if (visit(context, gpt, &values[i])) {
+                return -1;
+            }
         }
     }
     return 0;
+}
+
+/* ---- one pass */
+
+static int dump_value(void *context, struct gpt *gpt, const struct frame_value *value) {
+    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, value->shape[0],
+                               value->shape[1]};
+    return read_value(gpt, value, add_tensor(context, 2 + value->rank, shape, memory_string(value->name)));
 }
 
 /* The streams that enter a sublayer, [B, T, S, C]. */
@@ -189,23 +208,24 @@ static int run_loss(struct gpt *gpt, bool gradients, float *loss) {
 }
 
 /* The order matters: logits are computed from the top before the loss overwrites their memory with gradients. */
-static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, struct dump *dump) {
+static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches,
+                     struct dump *dump) {
     const uint64_t one[1] = {1};
-    const uint64_t shape[3] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
+    const uint64_t shape[3] = {(uint64_t)batches->shape.batch, (uint64_t)batches->shape.sequence,
                                (uint64_t)gpt->config.vocab_size};
     float *loss = add_tensor(dump, 1, one, memory_string("loss"));
     float *logits = settings->logits ? add_tensor(dump, 3, shape, memory_string("logits")) : NULL;
+    if (gpt_set_batch(gpt, batches->shape, batches->x, batches->y)) {
+        return -1;
+    }
     gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-    if (logits && gpt_read_logits(gpt, 0, gpt_tokens(gpt), logits)) {
+    if ((logits && gpt_read_logits(gpt, 0, gpt_tokens(gpt), logits)) || run_loss(gpt, settings->grad, loss) ||
+        each_value(gpt, dump_value, dump)) {
         return -1;
     }
-    if (run_loss(gpt, settings->grad, loss)) {
-        return -1;
-    }
-    const int64_t top = BRANCHES * gpt->config.n_layer;
-    for (int64_t index = 0; index <= top; index++) {
-        const bool streams = settings->streams && index < top && residual_has_matrices(gpt->config.residual);
-        if (dump_frame(gpt, dump, index) || (streams && dump_streams(gpt, dump, index))) {
+    const bool streams = settings->streams && residual_has_matrices(gpt->config.residual);
+    for (int64_t index = 0; streams && index < BRANCHES * gpt->config.n_layer; index++) {
+        if (dump_streams(gpt, dump, index)) {
             return -1;
         }
     }
@@ -214,9 +234,13 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
 
 static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     struct dump dump = {0};
-    const int status = gpt_set_batch(gpt, batches->shape, batches->x, batches->y) ||
-                       dump_pass(gpt, settings, &dump) || write_file(settings->out, gpt, &dump);
-    release_dump(&dump);
+    const int status = dump_pass(gpt, settings, batches, &dump) || write_file(settings->out, gpt, &dump);
+    for (size_t i = 0; i < dump.count; i++) {
+        free(dump.infos[i].name);
+        free(dump.values[i]);
+    }
+    free(dump.infos);
+    free(dump.values);
     return status ? -1 : 0;
 }
 
@@ -252,7 +276,7 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
         unused_options_print(settings->specs, settings->spec_count, &gpt->config, &optimizer, false, stderr);
         schedule_complete(settings->specs, settings->spec_count, batches->iterations, &optimizer, stderr);
     }
-    int status = files_make_folder(settings->out);
+    int status = 0;
     for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
         float loss = 0.0f, norm = 0.0f;
         status = train_step(gpt, &optimizer, batches, iteration, &loss, &norm);
@@ -271,7 +295,8 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct model_config config;
     struct gpt gpt = {0};
     int status =
-        config_file_read(settings->checkpoint, &config) || read_batches(settings->batch, settings->train, &batches);
+        config_file_read(settings->checkpoint, &config) || read_batches(settings->batch, settings->train, &batches) ||
+        check_output(settings);
     struct gpt_options options = {.batch = batches.shape.batch,
                                   .sequence = batches.shape.sequence,
                                   .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
@@ -288,4 +313,147 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     free(batches.x);
     free(batches.y);
     return status ? -1 : 0;
+}
+
+/* ---- measuring */
+
+struct measurement {
+    const struct probe_settings *settings;
+    struct token_file *file;
+    double *sums;        /* [count] over tokens, of all values in all sublayers in their order */
+    size_t count, place; /* place: of the value that is visited */
+    json_t *means;       /* of them by name */
+    struct h_measurement h;
+};
+
+/* So many numbers of a value, one for each channel, have one mean. */
+static size_t channels_of(const struct gpt *gpt, const struct frame_value *value) {
+    return value->rank > 1 && value->shape[1] == (uint64_t)gpt->config.n_embd ? (size_t)value->shape[1] : 1;
+}
+
+static int add_value(void *context, struct gpt *gpt, const struct frame_value *value) {
+    struct measurement *measurement = context;
+    const size_t count = numbers_of(value), channels = channels_of(gpt, value), numbers = gpt_tokens(gpt) * count;
+    float *values = memory_allocate(numbers, sizeof *values);
+    const int status = read_value(gpt, value, values);
+    if (measurement->place == measurement->count) { /* of the first pass */
+        measurement->count += count / channels;
+        measurement->sums = memory_resize(measurement->sums, measurement->count, sizeof(double));
+        memset(measurement->sums + measurement->place, 0, count / channels * sizeof(double));
+    }
+    for (size_t i = 0; status == 0 && i < numbers; i++) {
+        measurement->sums[measurement->place + i % count / channels] += (double)values[i] / (double)channels;
+    }
+    measurement->place += count / channels;
+    free(values);
+    return status;
+}
+
+/* The next means, so many. */
+static json_t *take_means(struct measurement *measurement, const struct gpt *gpt, uint64_t count) {
+    const double tokens = (double)(measurement->settings->samples * gpt->config.block_size);
+    json_t *means = json_array();
+    for (uint64_t i = 0; i < count; i++) {
+        json_array_append_new(means, json_file_real(measurement->sums[measurement->place++] / tokens));
+    }
+    return means;
+}
+
+static int put_value(void *context, struct gpt *gpt, const struct frame_value *value) {
+    struct measurement *measurement = context;
+    json_t *means;
+    if (value->rank > 1 && channels_of(gpt, value) == 1) {
+        means = json_array();
+        for (uint64_t row = 0; row < value->shape[0]; row++) {
+            json_array_append_new(means, take_means(measurement, gpt, value->shape[1]));
+        }
+    } else {
+        means = take_means(measurement, gpt, value->shape[0]);
+    }
+    return json_object_set_new(measurement->means, value->name, means);
+}
+
+/* Samples are block_size tokens, the first where index / samples of the split begins. */
+static int read_samples(const struct measurement *measurement, const struct gpt *gpt, int64_t index, int64_t count,
+                        int32_t *tokens) {
+    const uint64_t length = (uint64_t)gpt->config.block_size, held = token_file_count(measurement->file);
+    if (held < length) {
+        return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRIu64, held, length);
+    }
+    const unsigned __int128 places = held - length + 1;
+    int result = 0;
+    for (int64_t end = index + count; result == 0 && index < end; index++, tokens += length) {
+        const uint64_t first = (uint64_t)(places * (uint64_t)index / (uint64_t)measurement->settings->samples);
+        result = token_file_read(measurement->file, first, length, (uint32_t)gpt->config.vocab_size, tokens);
+    }
+    return result;
+}
+
+static int add_samples(struct measurement *measurement, struct gpt *gpt) {
+    const struct probe_settings *settings = measurement->settings;
+    const int64_t samples = settings->samples, batch = settings->batch_size, length = gpt->config.block_size;
+    const bool has_h = residual_has_matrices(gpt->config.residual);
+    int32_t *tokens = memory_allocate((size_t)(batch * length), sizeof *tokens);
+    struct progress progress;
+    int result = 0;
+    progress_start(&progress, 0);
+    for (int64_t first = 0; result == 0 && first < samples; first += batch) {
+        const int64_t count = samples - first < batch ? samples - first : batch;
+        progress_show(&progress, settings->checkpoint, first, samples, "samples", false);
+        result = interrupt_requested() ? error_set("interrupted")
+                                       : read_samples(measurement, gpt, first, count, tokens) ||
+                                             gpt_set_batch(gpt, (struct token_shape){count, length}, tokens, NULL);
+        if (result == 0) {
+            gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+            measurement->place = 0;
+            result = each_value(gpt, add_value, measurement) || (has_h && h_measurement_add(&measurement->h, gpt));
+        }
+    }
+    progress_end(&progress);
+    free(tokens);
+    return result ? -1 : 0;
+}
+
+/* NULL with an error. */
+static json_t *measure(struct compute *compute, const struct model_config *config,
+                       struct measurement *measurement) {
+    const struct probe_settings *settings = measurement->settings;
+    const struct gpt_options options = {.batch = settings->batch_size,
+                                        .sequence = config->block_size,
+                                        .mode = GPT_ANALYSIS};
+    struct gpt gpt = {0};
+    json_t *json = NULL;
+    h_measurement_begin(&measurement->h, config, true);
+    if (gpt_plan(compute, config, &options, &gpt) == 0 && gpt_create(&gpt) == 0 &&
+        checkpoint_load_weights(settings->checkpoint, &gpt) == 0 && add_samples(measurement, &gpt) == 0) {
+        measurement->means = json_object();
+        measurement->place = 0;
+        each_value(&gpt, put_value, measurement);
+        json = json_pack("{s:I, s:o, s:o*}", "samples", (json_int_t)settings->samples, "value_means",
+                         measurement->means, "h",
+                         residual_has_matrices(config->residual) ? h_measurement_json(&measurement->h) : NULL);
+    }
+    free(measurement->sums);
+    h_measurement_end(&measurement->h);
+    gpt_release(&gpt);
+    return json;
+}
+
+int probe_measure(struct compute *compute, const struct probe_settings *settings) {
+    struct measurement measurement = {.settings = settings};
+    struct model_config config;
+    struct output_file out = {0};
+    if (config_file_read(settings->checkpoint, &config) ||
+        token_file_open_split(settings->data_dir, settings->split, &measurement.file)) {
+        return -1;
+    }
+    int status = output_file_open(&out, settings->out);
+    if (status == 0) {
+        json_t *json = frame_of(&config)->values ? measure(compute, &config, &measurement) : json_object();
+        status = json ? json_file_print_line(json, out.stream, JSON_COMPACT | JSON_REAL_PRECISION(9))
+                      : error_prefix("%s", settings->checkpoint);
+        status = output_file_end(&out, status);
+    }
+    token_file_close(measurement.file);
+    return status;
 }

@@ -1,7 +1,9 @@
 #include "src/measuring/h_measurement.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
+#include "src/model/frame.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,46 +14,37 @@ static const double histogram_low = -1.5, histogram_width = 0.01;
 
 /* ---- a forward pass */
 
-/* Its matrices with their singular values. */
-struct batch {
+/* Its matrices, and what pieces of work share. */
+struct pass {
+    struct h_measurement *measurement;
     size_t sublayers, tokens, n;
-    float *h;         /* [sublayers, tokens, n (n + 2)] */
-    float *gram;      /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
-    double *norms;    /* [sublayers, tokens], and */
-    double *smallest; /* the smallest singular values */
-    double *products; /* [tokens, n, n], over all sublayers */
-    double *values;   /* [sublayers, tokens, n], singular values of the products up to each sublayer */
+    size_t first_tokens; /* of them in the first sequence of all passes */
+    float *h;            /* [sublayers, tokens, n (n + 2)] */
+    float *gram;         /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
+    double *products;    /* [sublayers, tokens, n, n] of the matrices up to each sublayer */
 };
 
-static int fetch(struct batch *batch, struct gpt *gpt) {
-    const size_t h_count = batch->tokens * batch->n * (batch->n + 2),
-                 gram_count = batch->tokens * batch->n * batch->n;
-    for (size_t i = 0; i < batch->sublayers; i++) {
+static int fetch(struct pass *pass, struct gpt *gpt) {
+    const size_t h_count = pass->tokens * pass->n * (pass->n + 2), gram_count = pass->tokens * pass->n * pass->n;
+    for (size_t i = 0; i < pass->sublayers; i++) {
         const struct sublayer *sublayer = &gpt->sublayers[i];
         const struct buffer *gram = sublayer->gram;
         if (!gram) {
             gram = gpt->scratch.d_h;
-            stream_gram(&gpt->operations, batch->tokens, sublayer->mix.streams, gram);
+            stream_gram(&gpt->operations, pass->tokens, sublayer->mix.streams, gram);
         }
-        if (buffer_read(gpt->compute, sublayer->mix.h, 0, batch->h + i * h_count, h_count * sizeof *batch->h) ||
-            buffer_read(gpt->compute, gram, 0, batch->gram + i * gram_count, gram_count * sizeof *batch->gram)) {
+        if (buffer_read(gpt->compute, sublayer->mix.h, 0, pass->h + i * h_count, h_count * sizeof *pass->h) ||
+            buffer_read(gpt->compute, gram, 0, pass->gram + i * gram_count, gram_count * sizeof *pass->gram)) {
             return -1;
         }
     }
     return 0;
 }
 
-static void read_gram(const struct batch *batch, size_t sublayer, size_t token, double *gram) {
-    const size_t square = batch->n * batch->n;
-    const float *stored = batch->gram + (sublayer * batch->tokens + token) * square;
-    for (size_t i = 0; i < square; i++) {
-        gram[i] = (double)stored[i];
-    }
-}
-
-static void read_matrix(const struct batch *batch, size_t sublayer, size_t token, double *matrix) {
-    const size_t n = batch->n;
-    const float *h = batch->h + (sublayer * batch->tokens + token) * n * (n + 2) + 2 * n;
+/* A token's matrix in a sublayer. */
+static void read_matrix(const struct pass *pass, size_t sublayer, size_t token, double *matrix) {
+    const size_t n = pass->n;
+    const float *h = pass->h + (sublayer * pass->tokens + token) * n * (n + 2) + 2 * n;
     for (size_t i = 0; i < n * n; i++) {
         matrix[i] = (double)h[i];
     }
@@ -59,85 +52,82 @@ static void read_matrix(const struct batch *batch, size_t sublayer, size_t token
 
 /* A piece of work: some tokens through all sublayers. */
 static int multiply_block(void *context, size_t block) {
-    const struct batch *batch = context;
-    const size_t n = batch->n, begin = block * BLOCK_TOKENS;
-    const size_t end = begin + BLOCK_TOKENS < batch->tokens ? begin + BLOCK_TOKENS : batch->tokens;
+    const struct pass *pass = context;
+    const size_t n = pass->n, begin = block * BLOCK_TOKENS;
+    const size_t end = begin + BLOCK_TOKENS < pass->tokens ? begin + BLOCK_TOKENS : pass->tokens;
     for (size_t token = begin; token < end; token++) {
-        double matrix[STREAM_MATRIX_MOST], values[RESIDUAL_MAX_STREAMS];
-        double *product = batch->products + token * n * n;
+        double matrix[STREAM_MATRIX_MOST], product[STREAM_MATRIX_MOST] = {0};
         for (size_t i = 0; i < n; i++) {
             product[i * n + i] = 1.0;
         }
-        for (size_t sublayer = 0; sublayer < batch->sublayers; sublayer++) {
-            const size_t place = sublayer * batch->tokens + token;
-            read_matrix(batch, sublayer, token, matrix);
+        for (size_t sublayer = 0; sublayer < pass->sublayers; sublayer++) {
+            read_matrix(pass, sublayer, token, matrix);
             stream_matrix_compose(product, matrix, (int64_t)n);
-            stream_matrix_singular_values(matrix, (int64_t)n, values);
-            batch->norms[place] = values[0];
-            batch->smallest[place] = values[n - 1];
-            stream_matrix_singular_values(product, (int64_t)n, batch->values + place * n);
+            memcpy(pass->products + (sublayer * pass->tokens + token) * n * n, product, n * n * sizeof *product);
         }
     }
     return 0;
 }
 
-/* Fetches the last forward pass, and computes products and singular values on all cores. Waits. Either way the
- * caller releases it. */
-static int batch_read(struct batch *batch, struct gpt *gpt) {
-    const size_t sublayers = (size_t)(2 * gpt->config.n_layer), n = (size_t)gpt->config.n_streams;
-    const size_t tokens = gpt_tokens(gpt), blocks = (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    *batch = (struct batch){.sublayers = sublayers,
-                            .tokens = tokens,
-                            .n = n,
-                            .h = memory_allocate(sublayers * tokens * n * (n + 2), sizeof *batch->h),
-                            .gram = memory_allocate(sublayers * tokens * n * n, sizeof *batch->gram),
-                            .norms = memory_allocate(sublayers * tokens, sizeof *batch->norms),
-                            .smallest = memory_allocate(sublayers * tokens, sizeof *batch->smallest),
-                            .products = memory_zeroed(tokens * n * n, sizeof *batch->products),
-                            .values = memory_allocate(sublayers * tokens * n, sizeof *batch->values)};
-    return fetch(batch, gpt) || parallel_run(blocks, multiply_block, batch) ? -1 : 0;
-}
-
-static void batch_release(struct batch *batch) {
-    free(batch->h);
-    free(batch->gram);
-    free(batch->norms);
-    free(batch->smallest);
-    free(batch->products);
-    free(batch->values);
-}
-
 /* ---- one matrix */
 
-/* A token's matrix in a sublayer, or, where `sublayer` is the number of sublayers, the product of all. */
-static void measure_matrix(const struct batch *batch, size_t sublayer, size_t token, struct h_measured *measured) {
-    const int64_t n = (int64_t)batch->n;
-    const size_t place = sublayer * batch->tokens + token, square = batch->n * batch->n;
-    const bool product = sublayer == batch->sublayers;
-    const double *values = batch->values + (product ? place - batch->tokens : place) * batch->n;
-    double *metrics = measured->metrics;
-    if (product) {
-        memcpy(measured->matrix, batch->products + token * square, square * sizeof *measured->matrix);
-        metrics[H_NORM] = values[0];
-        measured->smallest_singular = values[n - 1];
-        metrics[H_COSINE] = metrics[H_LARGEST_SHARE] = metrics[H_EFFECTIVE_RANK] = 0.0;
-    } else {
-        double gram[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST];
-        read_gram(batch, sublayer, token, gram);
-        read_matrix(batch, sublayer, token, measured->matrix);
-        stream_matrix_mix(measured->matrix, gram, n, mixed);
-        metrics[H_NORM] = batch->norms[place];
-        measured->smallest_singular = batch->smallest[place];
-        metrics[H_COSINE] = stream_matrix_cosine(mixed, n);
-        metrics[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
-        metrics[H_EFFECTIVE_RANK] = stream_matrix_effective_rank(gram, n);
+/* Metrics of a token's streams in a sublayer, which H mixes: their inner products G become H G H^T. */
+static void measure_streams(const struct pass *pass, size_t sublayer, size_t token, struct h_measured *measured) {
+    const size_t n = pass->n;
+    const float *stored = pass->gram + (sublayer * pass->tokens + token) * n * n;
+    double gram[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST], cosines = 0.0, largest = 0.0, all = 0.0;
+    for (size_t i = 0; i < n * n; i++) {
+        gram[i] = (double)stored[i];
     }
-    metrics[H_DISTANCE] = stream_matrix_distance(measured->matrix, n);
+    stream_matrix_mix(measured->matrix, gram, (int64_t)n, mixed);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < i; j++) {
+            const double scale = sqrt(fmax(mixed[i * n + i] * mixed[j * n + j], 0.0));
+            cosines += scale > 0.0 ? mixed[i * n + j] / scale : 0.0;
+        }
+        largest = fmax(largest, mixed[i * n + i]);
+        all += mixed[i * n + i];
+    }
+    measured->metrics[H_COSINE] = cosines / (double)(n * (n - 1) / 2);
+    measured->metrics[H_LARGEST_SHARE] = all > 0.0 ? largest / all : 0.0;
+    measured->metrics[H_EFFECTIVE_RANK] = stream_matrix_effective_rank(gram, (int64_t)n);
+}
+
+/* A token's matrix in a sublayer, or, where `sublayer` is the number of sublayers, the product of all. */
+static void measure_matrix(const struct pass *pass, size_t sublayer, size_t token, struct h_measured *measured) {
+    const size_t n = pass->n;
+    const bool is_product = sublayer == pass->sublayers;
+    const double *product =
+        pass->products + ((is_product ? sublayer - 1 : sublayer) * pass->tokens + token) * n * n;
+    double values[RESIDUAL_MAX_STREAMS], square = 0.0;
+    double *matrix = measured->matrix, *metrics = measured->metrics;
+    *measured = (struct h_measured){.diagonal = true};
+    if (is_product) {
+        memcpy(matrix, product, n * n * sizeof *matrix);
+    } else {
+        read_matrix(pass, sublayer, token, matrix);
+        measure_streams(pass, sublayer, token, measured);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t largest = 0; /* of equal ones the first */
+        for (size_t j = 0; j < n; j++) {
+            const double rest = matrix[i * n + j] - (i == j ? 1.0 : 0.0);
+            square += rest * rest;
+            measured->row_sums[i] += matrix[i * n + j];
+            measured->column_sums[i] += matrix[j * n + i];
+            largest = matrix[i * n + j] > matrix[i * n + largest] ? j : largest;
+        }
+        measured->row_maxima[i] = matrix[i * n + largest];
+        measured->diagonal &= largest == i;
+    }
+    metrics[H_DISTANCE] = sqrt(square / (double)n);
+    stream_matrix_singular_values(matrix, (int64_t)n, values);
+    metrics[H_NORM] = values[0];
+    measured->smallest_singular = values[n - 1];
+    stream_matrix_singular_values(product, (int64_t)n, values);
     metrics[H_PRODUCT_FIRST] = values[0];
     metrics[H_PRODUCT_SECOND] = values[1];
     metrics[H_PRODUCT_SMALLEST] = values[n - 1];
-    measured->diagonal = stream_matrix_row_maxima(measured->matrix, n, measured->row_maxima);
-    stream_matrix_sums(measured->matrix, n, measured->row_sums, measured->column_sums);
 }
 
 /* ---- tallies of matrices */
@@ -272,42 +262,44 @@ void h_measurement_end(struct h_measurement *measurement) {
     *measurement = (struct h_measurement){.streams = 0};
 }
 
-/* What pieces of work share. */
-struct addition {
-    struct h_measurement *measurement;
-    struct batch batch;
-    size_t first_tokens; /* of the batch, in the first sequence of all */
-};
-
 /* A piece of work: all tokens of one sublayer, or of the product. */
 static int add_sublayer(void *context, size_t index) {
-    const struct addition *addition = context;
-    const struct batch *batch = &addition->batch;
-    struct h_measurement *measurement = addition->measurement;
-    for (size_t token = 0; token < batch->tokens; token++) {
+    const struct pass *pass = context;
+    struct h_measurement *measurement = pass->measurement;
+    for (size_t token = 0; token < pass->tokens; token++) {
         struct h_measured measured;
-        measure_matrix(batch, index, token, &measured);
-        h_tally_add(&measurement->tallies[index], &measured, batch->n);
-        if (!measurement->details && index < batch->sublayers) {
-            memcpy(measurement->row_maxima + (index * batch->tokens + token) * batch->n, measured.row_maxima,
-                   batch->n * sizeof(double));
+        measure_matrix(pass, index, token, &measured);
+        h_tally_add(&measurement->tallies[index], &measured, pass->n);
+        if (!measurement->details && index < pass->sublayers) {
+            memcpy(measurement->row_maxima + (index * pass->tokens + token) * pass->n, measured.row_maxima,
+                   pass->n * sizeof(double));
         } else if (measurement->details &&
-                   detail_add(&measurement->details[index], &measured, batch->n, token < addition->first_tokens)) {
-            return index < batch->sublayers ? error_prefix("H_res of sublayer %zu", index)
-                                            : error_prefix("the product of all H_res");
+                   detail_add(&measurement->details[index], &measured, pass->n, token < pass->first_tokens)) {
+            return index < pass->sublayers ? error_prefix("H_res of sublayer %zu", index)
+                                           : error_prefix("the product of all H_res");
         }
     }
     return 0;
 }
 
 int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt) {
-    struct addition addition = {.measurement = measurement};
-    addition.first_tokens = measurement->tokens == 0 ? (size_t)gpt->shape.sequence : 0;
-    const int result =
-        batch_read(&addition.batch, gpt) || parallel_run(measurement->sublayers + 1, add_sublayer, &addition);
-    measurement->first_tokens += addition.first_tokens;
-    measurement->tokens += addition.batch.tokens;
-    batch_release(&addition.batch);
+    const size_t n = measurement->streams, tokens = gpt_tokens(gpt), rows = measurement->sublayers * tokens;
+    struct pass pass = {.measurement = measurement,
+                        .sublayers = measurement->sublayers,
+                        .tokens = tokens,
+                        .n = n,
+                        .first_tokens = measurement->tokens == 0 ? (size_t)gpt->shape.sequence : 0,
+                        .h = memory_allocate(rows * n * (n + 2), sizeof *pass.h),
+                        .gram = memory_allocate(rows * n * n, sizeof *pass.gram),
+                        .products = memory_allocate(rows * n * n, sizeof *pass.products)};
+    const int result = fetch(&pass, gpt) ||
+                       parallel_run((tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS, multiply_block, &pass) ||
+                       parallel_run(pass.sublayers + 1, add_sublayer, &pass);
+    measurement->first_tokens += pass.first_tokens;
+    measurement->tokens += tokens;
+    free(pass.h);
+    free(pass.gram);
+    free(pass.products);
     return result ? -1 : 0;
 }
 
@@ -377,21 +369,34 @@ static double farthest(struct range range) {
     return fabs(range.minimum - 1.0) > fabs(range.maximum - 1.0) ? range.minimum : range.maximum;
 }
 
-/* The value that an invariant is about in a sublayer, and how far that is from what it should be. Both are NaN of
- * an invariant that is not measured here; NaN is as far as can be. */
-static double value_of(const struct h_tally *tally, enum residual_invariant invariant, double *deviation) {
-    const double value = invariant == INVARIANT_ROW_SUMS        ? farthest(tally->row_sum)
-                         : invariant == INVARIANT_COLUMN_SUMS   ? farthest(tally->column_sum)
-                         : invariant == INVARIANT_SPECTRAL_NORM ? farthest(tally->norm)
-                         : invariant == INVARIANT_SIGN          ? tally->entry.minimum
-                         : invariant == INVARIANT_ORTHOGONAL    ? farthest(tally->singular)
-                         : invariant == INVARIANT_CONTRACTION   ? tally->norm.maximum
-                                                                : (double)NAN;
-    *deviation = invariant == INVARIANT_SIGN          ? -value
-                 : invariant == INVARIANT_CONTRACTION ? value - 1.0
-                                                      : fabs(value - 1.0);
-    *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;
-    return value;
+/* The value that an invariant is about in a sublayer; NaN of an invariant that is not measured here. */
+static double value_of(const struct h_tally *tally, enum residual_invariant invariant) {
+    switch (invariant) {
+    case INVARIANT_ROW_SUMS:
+        return farthest(tally->row_sum);
+    case INVARIANT_COLUMN_SUMS:
+        return farthest(tally->column_sum);
+    case INVARIANT_SPECTRAL_NORM:
+        return farthest(tally->norm);
+    case INVARIANT_ORTHOGONAL:
+        return farthest(tally->singular);
+    case INVARIANT_CONTRACTION:
+        return tally->norm.maximum;
+    case INVARIANT_SIGN:
+        return tally->entry.minimum;
+    }
+    return (double)NAN;
+}
+
+/* How far that is from what it should be. NaN is as far as can be. */
+static double deviation_of(enum residual_invariant invariant, double value) {
+    if (isnan(value)) {
+        return HUGE_VAL;
+    }
+    if (invariant == INVARIANT_SIGN) {
+        return -value;
+    }
+    return invariant == INVARIANT_CONTRACTION ? value - 1.0 : fabs(value - 1.0);
 }
 
 struct h_violation h_measurement_check(const struct h_measurement *measurement, unsigned looked_for) {
@@ -400,16 +405,48 @@ struct h_violation h_measurement_check(const struct h_measurement *measurement, 
     enum residual_invariant invariant;
     const char *name;
     for (size_t i = 0; (invariant = residual_invariant_at(i, &name)) && !violation.invariant; i++) {
-        double most = RESIDUAL_TOLERANCE + (invariant == shifted ? measurement->hc_eps : 0.0), deviation;
+        double most = RESIDUAL_TOLERANCE + (invariant == shifted ? measurement->hc_eps : 0.0);
         for (size_t k = 0; measurement->invariants & looked_for & invariant && k < measurement->sublayers; k++) {
-            const double value = value_of(&measurement->tallies[k], invariant, &deviation);
-            if (deviation > most) {
-                most = deviation;
+            const double value = value_of(&measurement->tallies[k], invariant);
+            if (deviation_of(invariant, value) > most) {
+                most = deviation_of(invariant, value);
                 violation = (struct h_violation){invariant, name, k, value};
             }
         }
     }
     return violation;
+}
+
+int depth_check(struct h_violation *violation, struct gpt *gpt, unsigned looked_for) {
+    const size_t tokens = gpt_tokens(gpt), sublayers = (size_t)(BRANCHES * gpt->config.n_layer) + 1;
+    struct h_measurement measurement = {.sublayers = sublayers,
+                                        .invariants = gpt->config.residual->invariants,
+                                        .tallies = memory_allocate(sublayers, sizeof *measurement.tallies)};
+    int status = 0;
+    for (size_t i = 0; i < sublayers && status == 0; i++) {
+        struct h_tally *tally = &measurement.tallies[i];
+        struct frame_value values[FRAME_MOST_VALUES];
+        gpt->frame->values(gpt, (int64_t)i, values);
+        const size_t count = (size_t)values[0].shape[0];
+        float *weights = memory_allocate(tokens * count, sizeof *weights);
+        status = buffer_read(gpt->compute, values[0].buffer, 0, weights, tokens * count * sizeof *weights);
+        *tally = h_tally_empty;
+        for (size_t token = 0; token < tokens && status == 0; token++) {
+            double sum = 0.0;
+            for (size_t k = 0; k < count; k++) {
+                const double weight = (double)weights[token * count + k];
+                sum += weight;
+                widen(&tally->entry, weight, weight);
+            }
+            widen(&tally->row_sum, sum, sum);
+        }
+        free(weights);
+    }
+    if (status == 0) {
+        *violation = h_measurement_check(&measurement, looked_for);
+    }
+    free(measurement.tallies);
+    return status;
 }
 
 /* ---- as JSON */
@@ -418,8 +455,7 @@ struct h_violation h_measurement_check(const struct h_measurement *measurement, 
 static json_t *means_json(const struct h_measurement *measurement, enum h_metric metric) {
     json_t *means = json_array();
     for (size_t i = 0; i < measurement->sublayers; i++) {
-        const double mean = h_tally_mean(&measurement->tallies[i], metric);
-        json_array_append_new(means, isfinite(mean) ? json_real(mean) : json_null());
+        json_array_append_new(means, json_file_real(h_tally_mean(&measurement->tallies[i], metric)));
     }
     return means;
 }
@@ -471,10 +507,9 @@ static json_t *matrix_json(const double *values, size_t n, uint64_t count) {
     return rows;
 }
 
-/* What one sublayer and all of them have in common, between what both begin and end with. Takes both references. */
-static json_t *common_json(const struct h_tally *tally, const struct h_detail *detail, json_t *json, json_t *rest) {
-    json_object_update_new(
-        json,
+/* What one sublayer and all of them have in common, and the members of `more`, which it takes. */
+static json_t *common_json(const struct h_tally *tally, const struct h_detail *detail, json_t *more) {
+    json_t *json =
         json_pack("{s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "row_max",
                   distribution_json(detail, H_ROW_MAXIMUM), "diagonal_fraction", tally->diagonal / tally->matrices,
                   "row_sum", distribution_json(detail, H_ROW_SUM), "column_sum",
@@ -482,8 +517,8 @@ static json_t *common_json(const struct h_tally *tally, const struct h_detail *d
                   "smallest_entry", tally->entry.minimum, "largest_entry", tally->entry.maximum, "norm_mean",
                   h_tally_mean(tally, H_NORM), "norm_max", tally->norm.maximum, "identity_distance",
                   h_tally_mean(tally, H_DISTANCE), "stream_cosine", h_tally_mean(tally, H_COSINE), "largest_share",
-                  h_tally_mean(tally, H_LARGEST_SHARE), "effective_rank", h_tally_mean(tally, H_EFFECTIVE_RANK)));
-    json_object_update_new(json, rest);
+                  h_tally_mean(tally, H_LARGEST_SHARE), "effective_rank", h_tally_mean(tally, H_EFFECTIVE_RANK));
+    json_object_update_new(json, more);
     return json;
 }
 
@@ -492,7 +527,7 @@ static json_t *sublayer_json(const struct h_measurement *measurement, size_t sub
     const struct h_detail *detail = &measurement->details[sublayer];
     const struct distribution *norm = &detail->distributions[H_PRODUCT_NORM];
     return common_json(
-        tally, detail, json_object(),
+        tally, detail,
         json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "product_norm_mean", distribution_mean(norm),
                   "product_norm_deviation", distribution_deviation(norm), "product_second_mean",
                   h_tally_mean(tally, H_PRODUCT_SECOND), "product_smallest_mean",
@@ -523,13 +558,12 @@ json_t *h_measurement_json(const struct h_measurement *measurement) {
     }
     json_t *json = common_json(
         &each, &all,
-        json_pack("{s:I, s:I}", "n_streams", (json_int_t)measurement->streams, "tokens",
-                  (json_int_t)measurement->tokens),
-        json_pack("{s:o, s:o, s:{s:o, s:o, s:o, s:f, s:o}}", "entries", histogram_json(&all), "sublayers",
-                  sublayers, "product", "row_sum", distribution_json(product, H_ROW_SUM), "column_sum",
-                  distribution_json(product, H_COLUMN_SUM), "norm", distribution_json(product, H_PRODUCT_NORM),
-                  "identity_distance", h_tally_mean(&measurement->tallies[measurement->sublayers], H_DISTANCE),
-                  "first_sequence",
+        json_pack("{s:I, s:I, s:o, s:o, s:{s:o, s:o, s:o, s:f, s:o}}", "n_streams",
+                  (json_int_t)measurement->streams, "tokens", (json_int_t)measurement->tokens, "entries",
+                  histogram_json(&all), "sublayers", sublayers, "product", "row_sum",
+                  distribution_json(product, H_ROW_SUM), "column_sum", distribution_json(product, H_COLUMN_SUM),
+                  "norm", distribution_json(product, H_PRODUCT_NORM), "identity_distance",
+                  h_tally_mean(&measurement->tallies[measurement->sublayers], H_DISTANCE), "first_sequence",
                   matrix_json(product->first_sequence, measurement->streams, measurement->first_tokens)));
     detail_end(&all);
     return json;

@@ -12,7 +12,7 @@
 /* What is measured of a matrix and averaged over matrices. */
 enum h_metric {
     H_NORM,             /* spectral */
-    H_DISTANCE,         /* from the identity, see stream_matrix_distance */
+    H_DISTANCE,         /* from the identity: the root mean square of the lengths of the rows of H - I */
     H_COSINE,           /* of the streams mixed by it: mean pairwise cosine, and */
     H_LARGEST_SHARE,    /* the largest one's share of the energy; */
     H_EFFECTIVE_RANK,   /* of the streams before it; all three are 0 of the product of all */
@@ -108,6 +108,11 @@ struct h_violation {
 
 /* The first invariant, in the order of residual_invariant_at, that is in `looked_for` and violated. */
 struct h_violation h_measurement_check(const struct h_measurement *measurement, unsigned looked_for);
+
+/* The same of a connection that reads earlier states by weights over depth, after a forward pass of mode
+ * GPT_TRAINING or GPT_ANALYSIS: a token's weights in a sublayer are the row that is checked; sublayer 2 n_layer is
+ * the top. Waits; -1 with an error. */
+int depth_check(struct h_violation *violation, struct gpt *gpt, unsigned looked_for);
 
 /* A line of h_statistics.jsonl, with the iteration. The caller's; NULL where a number is not finite. */
 json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iteration);

@@ -51,12 +51,6 @@ void stream_matrix_singular_values(const double *matrix, int64_t n, double *valu
     }
 }
 
-double stream_matrix_norm(const double *matrix, int64_t n) {
-    double values[RESIDUAL_MAX_STREAMS];
-    stream_matrix_singular_values(matrix, n, values);
-    return values[0];
-}
-
 /* product <- a b, or a b^T. */
 static void multiply(const double *a, const double *b, bool transposed, int64_t n, double *product) {
     for (int64_t i = 0; i < n; i++) {
@@ -76,40 +70,11 @@ void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
     memcpy(composite, product, (size_t)(n * n) * sizeof *product);
 }
 
-double stream_matrix_distance(const double *matrix, int64_t n) {
-    double square = 0.0;
-    for (int64_t i = 0; i < n * n; i++) {
-        const double rest = matrix[i] - (i % (n + 1) == 0 ? 1.0 : 0.0);
-        square += rest * rest;
-    }
-    return sqrt(square / (double)n);
-}
-
 /* The Gram matrix of the mixed streams is H G H^T. */
 void stream_matrix_mix(const double *matrix, const double *gram, int64_t n, double *mixed) {
     double half[STREAM_MATRIX_MOST];
     multiply(matrix, gram, false, n, half);
     multiply(half, matrix, true, n, mixed);
-}
-
-double stream_matrix_cosine(const double *mixed, int64_t n) {
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < i; j++) {
-            const double scale = sqrt(fmax(mixed[i * n + i] * mixed[j * n + j], 0.0));
-            sum += scale > 0.0 ? mixed[i * n + j] / scale : 0.0;
-        }
-    }
-    return sum / (double)(n * (n - 1) / 2);
-}
-
-double stream_matrix_largest_share(const double *mixed, int64_t n) {
-    double largest = 0.0, all = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        largest = fmax(largest, mixed[i * n + i]);
-        all += mixed[i * n + i];
-    }
-    return all > 0.0 ? largest / all : 0.0;
 }
 
 /* The Gram matrix is symmetric and has no negative eigenvalues, so its singular values are the eigenvalues. */
@@ -124,27 +89,4 @@ double stream_matrix_effective_rank(const double *gram, int64_t n) {
         entropy -= share > 0.0 ? share * log(share) : 0.0;
     }
     return sum > 0.0 ? exp(entropy) : 0.0;
-}
-
-void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *columns) {
-    for (int64_t i = 0; i < n; i++) {
-        rows[i] = columns[i] = 0.0;
-        for (int64_t j = 0; j < n; j++) {
-            rows[i] += matrix[i * n + j];
-            columns[i] += matrix[j * n + i];
-        }
-    }
-}
-
-bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima) {
-    bool diagonal = true;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t largest = 0;
-        for (int64_t j = 0; j < n; j++) {
-            largest = matrix[i * n + j] > matrix[i * n + largest] ? j : largest;
-        }
-        diagonal &= largest == i;
-        maxima[i] = matrix[i * n + largest];
-    }
-    return diagonal;
 }

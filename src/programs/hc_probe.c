@@ -3,13 +3,13 @@
 #include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
-#include "src/evaluation/measure.h"
 #include "src/evaluation/probe.h"
 #include "src/programs/program.h"
 #include "src/settings/schedule.h"
 #include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
 #include <signal.h>
+#include <string.h>
 
 static struct program program = {
     .info.name = "hc_probe",
@@ -25,52 +25,61 @@ static struct program program = {
     .computes = true,
 };
 
-/* Whether the learning rate falls, whatever the number of iterations. */
-static int check_schedule(const struct probe_settings *settings) {
-    struct optimizer_settings optimizer = settings->optimizer;
-    schedule_complete(settings->specs, settings->spec_count, 0, &optimizer, NULL);
-    return settings->train ? schedule_check(&optimizer) : 0;
-}
-
 struct settings {
     struct probe_settings probe;
-    bool measures;
-    struct measure_settings measure;
     struct device_settings device;
-    int dtype; /* enum element_type, or TYPE_AUTO */
+    int dtype;                                                   /* enum element_type, or TYPE_AUTO */
+    const struct option_spec *pass, *measuring, *training, *end; /* where the options of each mode begin */
 };
+
+/* An error for an option that was given, of those of one mode. --master changes a pass, too. */
+static int refuse(const struct option_spec *first, const struct option_spec *end, const char *mode) {
+    for (; first < end; first++) {
+        if (first->given && strcmp(first->name, "master") != 0) {
+            return error_set("--%s is for %s: leave it out", first->name, mode);
+        }
+    }
+    return 0;
+}
 
 static int check_arguments(const struct settings *settings) {
     const struct probe_settings *probe = &settings->probe;
-    const char *input = settings->measures ? settings->measure.data_dir : probe->batch;
+    const char *input = probe->measure ? probe->data_dir : probe->batch;
     if (!probe->checkpoint || !input || !probe->out) {
         return error_set("--checkpoint, %s and --out are all needed; see hc_probe --help",
-                         settings->measures ? "--data-dir" : "--batch");
+                         probe->measure ? "--data-dir" : "--batch");
     }
-    if (settings->measures && (probe->train || probe->batch || settings->dtype != ELEMENT_FP32)) {
-        return error_set(
-            "--measure computes in fp32 on samples of --data-dir: leave --batch, --train and --dtype out");
+    if (probe->measure && (probe->train || probe->batch || settings->dtype != ELEMENT_FP32 ||
+                           probe->optimizer.master != ELEMENT_FP32)) {
+        return error_set("--measure computes in fp32 on samples of --data-dir: leave --batch, --train, --dtype and "
+                         "--master out");
     }
-    return check_schedule(probe);
+    if (((probe->train || probe->measure) && refuse(settings->pass, settings->measuring, "a single pass")) ||
+        (!probe->measure && refuse(settings->measuring, settings->training, "--measure")) ||
+        (!probe->train && refuse(settings->training, settings->end, "--train"))) {
+        return -1;
+    }
+    /* whether the learning rate falls, whatever the number of iterations */
+    struct optimizer_settings optimizer = probe->optimizer;
+    schedule_complete(probe->specs, probe->spec_count, 0, &optimizer, NULL);
+    return probe->train ? schedule_check(&optimizer) : 0;
 }
 
 static int run(struct settings *settings) {
     struct compute *compute = NULL;
     struct type_choice choice;
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
+    int status = 0;
     if (check_arguments(settings)) {
         return PROGRAM_WRONG;
     }
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
     if (type_choice_open(&settings->device, settings->dtype, 0, &program.ranks, &compute, &choice)) {
-        compute_close(compute);
-        return PROGRAM_FAILED;
-    }
-    settings->probe.dtype = choice.type;
-    int status;
-    if (settings->measures) {
+        status = -1;
+    } else if (settings->probe.measure) {
         interrupt_install();
-        status = measure_checkpoint(compute, settings->probe.checkpoint, &settings->measure, settings->probe.out);
+        status = probe_measure(compute, &settings->probe);
     } else {
+        settings->probe.dtype = choice.type;
         type_choice_print(&choice, stderr);
         status = probe_run(compute, &settings->probe);
     }
@@ -80,24 +89,30 @@ static int run(struct settings *settings) {
 
 int main(int argc, char **argv) {
     struct settings settings = {0};
+    struct probe_settings *probe = &settings.probe;
     const struct option_spec first[] = {
         HEADING("What to run"),
-        TEXT("checkpoint", &settings.probe.checkpoint, NULL, "checkpoint folder"),
-        TEXT("batch", &settings.probe.batch, NULL,
+        TEXT("checkpoint", &probe->checkpoint, NULL, "checkpoint folder"),
+        TEXT("batch", &probe->batch, NULL,
              "safetensors file with x and y, I32 [B, T] (with --train [iterations, micro, B, T])"),
-        TEXT("out", &settings.probe.out, NULL, "file to write (with --train a folder)"),
-        BOOL("logits", &settings.probe.logits, "false", "write the logits, too"),
-        BOOL("grad", &settings.probe.grad, "true",
-             "run the backward pass and write gradients; --no-grad leaves them out"),
-        BOOL("streams", &settings.probe.streams, "false", "write the streams that enter each sublayer, too"),
-        BOOL("train", &settings.probe.train, "false",
+        TEXT("out", &probe->out, NULL, "file to write (with --train a folder)"),
+        BOOL("train", &probe->train, "false",
              "run optimizer steps on the batches; writes model.safetensors and losses.json"),
-        BOOL("measure", &settings.measures, "false", "write statistics over samples of a token file instead"),
-        TEXT("data_dir", &settings.measure.data_dir, NULL, "for --measure: folder of token files"),
-        CHOICE("split", &settings.measure.split, "val", SPLIT_WORDS, "for --measure: which of its files"),
-        INT("samples", &settings.measure.samples, "1024", 1, 1e9,
-            "for --measure: sequences of block_size tokens, spread evenly over the file"),
-        INT("batch_size", &settings.measure.batch_size, "8", 1, 1e6, "for --measure: sequences at a time"),
+        BOOL("measure", &probe->measure, "false", "write statistics over samples of a token file instead"),
+    };
+    const struct option_spec pass[] = {
+        HEADING("One pass"),
+        BOOL("logits", &probe->logits, "false", "write the logits, too"),
+        BOOL("grad", &probe->grad, "true", "run the backward pass and write gradients; --no-grad leaves them out"),
+        BOOL("streams", &probe->streams, "false", "write the streams that enter each sublayer, too"),
+    };
+    const struct option_spec measuring[] = {
+        HEADING("--measure"),
+        TEXT("data_dir", &probe->data_dir, NULL, "folder of token files"),
+        CHOICE("split", &probe->split, "val", SPLIT_WORDS, "which of its files"),
+        INT("samples", &probe->samples, "1024", 1, 1e9,
+            "sequences of block_size tokens, spread evenly over the file"),
+        INT("batch_size", &probe->batch_size, "8", 1, 1e6, "sequences at a time"),
     };
     const struct option_spec last[] = {
         DEVICE_OPTIONS(&settings.device),
@@ -105,10 +120,16 @@ int main(int argc, char **argv) {
     };
     static struct option_table table;
     options_append(&table, first, COUNT(first));
-    settings_optimizer_options(&settings.probe.optimizer, "the iterations of the batches", &table);
+    settings.pass = table.rows + table.count;
+    options_append(&table, pass, COUNT(pass));
+    settings.measuring = table.rows + table.count;
+    options_append(&table, measuring, COUNT(measuring));
+    settings.training = table.rows + table.count;
+    settings_optimizer_options(&probe->optimizer, "the iterations of the batches", &table);
+    settings.end = table.rows + table.count;
     options_append(&table, last, COUNT(last));
-    settings.probe.specs = table.rows;
-    settings.probe.spec_count = table.count;
+    probe->specs = table.rows;
+    probe->spec_count = table.count;
     if (program_begin(&program, table.rows, table.count, argc, argv)) {
         program.status = run(&settings);
     }

@@ -2,7 +2,6 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
-#include "src/measuring/depth_check.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/batch_sampler.h"
 #include "src/training/best_checkpoint.h"

@@ -1,6 +1,6 @@
 /* Attention residuals: the invariants of their weights over depth, from the first pass on, and that a pass with
  * recompute has the same gradients. */
-#include "src/measuring/depth_check.h"
+#include "src/measuring/h_measurement.h"
 #include "src/model/frame.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"

@@ -22,7 +22,6 @@ static void check(const double *matrix, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         assert_true(fabs(values[i] - expected[i]) <= 1e-13 * expected[0]);
     }
-    assert_true(stream_matrix_norm(matrix, n) == values[0]);
 }
 
 UNIT_TEST(random_matrices_agree_with_lapack) {
@@ -48,15 +47,21 @@ UNIT_TEST(nearly_singular_matrices_agree_with_lapack) {
     }
 }
 
+static double norm_of(const double *matrix) {
+    double values[8];
+    stream_matrix_singular_values(matrix, 8, values);
+    return values[0];
+}
+
 UNIT_TEST(zero_identity_and_diagonal_are_exact) {
     double matrix[64] = {0};
-    assert_true(stream_matrix_norm(matrix, 8) == 0.0);
+    assert_true(norm_of(matrix) == 0.0);
     for (int i = 0; i < 8; i++) {
         matrix[i * 8 + i] = 1.0;
     }
-    assert_true(stream_matrix_norm(matrix, 8) == 1.0);
+    assert_true(norm_of(matrix) == 1.0);
     matrix[3 * 8 + 3] = -5.0;
-    assert_true(stream_matrix_norm(matrix, 8) == 5.0);
+    assert_true(norm_of(matrix) == 5.0);
 }
 
 UNIT_TEST_MAIN(NULL, NULL)

@@ -117,6 +117,8 @@ UNIT_TEST(wrong_options_are_named) {
     REFUSED(USAGE, "--n-streams", "--n-streams", "9");
     REFUSED(USAGE, "stray", "stray");
     assert_failed(CHILD_RUN(probe_program), USAGE, "--checkpoint, --batch and --out are all needed");
+    assert_failed(CHILD_RUN(probe_program, "--checkpoint", "a", "--batch", "b", "--out", "c", "--samples", "3"),
+                  USAGE, "--samples is for --measure");
 }
 
 UNIT_TEST(wrong_config_lines_are_named_with_their_file) {
