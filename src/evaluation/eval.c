@@ -30,7 +30,6 @@ struct evaluation {
     struct token_file *file;     /* of --data */
     struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
     struct documents *documents;
-    struct documents_settings document_settings;
     struct compute *compute;
     struct type_choice choice; /* of the type of activations */
     struct gpt gpt;
@@ -42,29 +41,10 @@ struct evaluation {
     double seconds;
 };
 
-/* Documents, or requests. */
-static bool scores_documents(const struct evaluation *evaluation) {
-    return evaluation->settings->data == NULL;
-}
-
 /* ---- before there is a device */
 
 static bool is_standard_output(const char *path) {
     return path && strcmp(path, "-") == 0;
-}
-
-static int check_score_usage(const struct eval_settings *settings) {
-    if (!settings->score) {
-        return 0;
-    }
-    if (settings->data || !settings->per_document) {
-        return error_set("--score needs files of requests, and --per-document FILE for their results");
-    }
-    if (settings->documents.count_field || settings->documents.word == DOCUMENTS_FILES) {
-        return error_set("--score reads JSON lines with context and continuation: leave out %s",
-                         settings->documents.count_field ? "--count-field" : "--documents");
-    }
-    return 0;
 }
 
 static int check_usage(const struct eval_settings *settings) {
@@ -89,21 +69,17 @@ static int check_usage(const struct eval_settings *settings) {
             "--score-padding no is for documents and requests: in the loss of token files all tokens of "
             "the model count, as in training");
     }
-    return check_score_usage(settings);
-}
-
-static int open_documents(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    evaluation->document_settings = settings->documents;
-    if (settings->score) {
-        evaluation->document_settings.word = DOCUMENTS_JSONL;
-        evaluation->document_settings.field = NULL;
+    if (!settings->documents.requests) {
+        return 0;
     }
-    return documents_open(&evaluation->document_settings, &evaluation->documents) ||
-                   tokenizer_open_for(&evaluation->config, settings->checkpoint, &settings->tokenizer,
-                                      &evaluation->tokenizer)
-               ? -1
-               : 0;
+    if (settings->data || !settings->per_document) {
+        return error_set("--score needs files of requests, and --per-document FILE for their results");
+    }
+    if (settings->documents.count_field || settings->documents.word == DOCUMENTS_FILES) {
+        return error_set("--score reads JSON lines with context and continuation: leave out %s",
+                         settings->documents.count_field ? "--count-field" : "--documents");
+    }
+    return 0;
 }
 
 /* Opens a file of results; an error if it would take the place of a file that is read. NULL: not wanted. */
@@ -117,20 +93,10 @@ static int open_result(const struct eval_settings *settings, const char *path, s
     return status || (path && output_file_open(file, path)) ? -1 : 0;
 }
 
-/* Before hours of work for them. */
-static int open_results(struct evaluation *evaluation) {
+/* Also the files of results, before hours of work for them. */
+static int open_files(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     const char *json = settings->json, *each = settings->per_document;
-    if (json && each && (strcmp(json, each) == 0 || files_are_same(json, each))) {
-        return error_set("--json and --per-document name the same file");
-    }
-    return open_result(settings, json, &evaluation->json) || open_result(settings, each, &evaluation->per_document)
-               ? -1
-               : 0;
-}
-
-static int open_inputs(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
     if (config_file_read(settings->checkpoint, &evaluation->config) ||
         (settings->data && token_file_open_split(settings->data, settings->split, &evaluation->file))) {
         return -1;
@@ -138,7 +104,17 @@ static int open_inputs(struct evaluation *evaluation) {
     if (!evaluation->is_first) {
         return 0;
     }
-    return (scores_documents(evaluation) && open_documents(evaluation)) || open_results(evaluation) ? -1 : 0;
+    if (!settings->data && (documents_open(&settings->documents, &evaluation->documents) ||
+                            tokenizer_open_for(&evaluation->config, settings->checkpoint, &settings->tokenizer,
+                                               &evaluation->tokenizer))) {
+        return -1;
+    }
+    if (json && each && (strcmp(json, each) == 0 || files_are_same(json, each))) {
+        return error_set("--json and --per-document name the same file");
+    }
+    return open_result(settings, json, &evaluation->json) || open_result(settings, each, &evaluation->per_document)
+               ? -1
+               : 0;
 }
 
 static int check_same_inputs(struct evaluation *evaluation) {
@@ -203,7 +179,7 @@ static uint32_t scored_tokens(const struct evaluation *evaluation) {
 static int set_up(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     struct ranks *ranks = evaluation->ranks;
-    if (ranks_agree(ranks, open_inputs(evaluation)) || check_same_inputs(evaluation)) {
+    if (ranks_agree(ranks, open_files(evaluation)) || check_same_inputs(evaluation)) {
         return -1;
     }
     uint32_t vocabulary = scored_tokens(evaluation);
@@ -223,48 +199,7 @@ static int set_up(struct evaluation *evaluation) {
     return data_parallel_share_weights(&evaluation->gpt, ranks);
 }
 
-/* ---- results */
-
-/* Takes the results, to which it adds what every evaluation has. */
-static int write_json(struct evaluation *evaluation, json_t *results) {
-    FILE *stream = evaluation->json.stream;
-    json_t *all =
-        json_pack("{s:o, s:s, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(evaluation->settings->checkpoint),
-                  "dtype", element_name(evaluation->choice.type), "context",
-                  (json_int_t)evaluation->config.block_size, "vocabulary", (json_int_t)evaluation->gpt.vocabulary,
-                  "seconds", evaluation->seconds, "tokens_per_second",
-                  (double)evaluation->total.tokens / evaluation->seconds);
-    json_object_update_new(all, results);
-    if (!stream) {
-        json_decref(all);
-        return 0;
-    }
-    return json_file_print_line(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json)
-                                                             : output_file_end(&evaluation->json, 0);
-}
-
-static bool prints(const struct evaluation *evaluation) {
-    return !is_standard_output(evaluation->settings->json) &&
-           !is_standard_output(evaluation->settings->per_document);
-}
-
-/* Losses are in natural logarithms, whatever the tokens are. */
-static void print_metric(const struct perplexity_metric *metric) {
-    const bool loss = strcmp(metric->name, "loss") == 0 && !isnan(metric->value);
-    message_print(stdout, "%-18s", loss ? "loss (nats/token)" : metric->name);
-    if (isnan(metric->value)) {
-        message_print(stdout, "none\n");
-    } else {
-        message_print(stdout, "%.*f\n", metric->digits == METRIC_COUNT ? 0 : metric->digits, metric->value);
-    }
-}
-
-static void print_rate(const struct evaluation *evaluation) {
-    message_print(stdout, "%-18s%.0f (%.1f s)\n", "tokens/s",
-                  (double)evaluation->total.tokens / evaluation->seconds, evaluation->seconds);
-}
-
-/* ---- token files */
+/* ---- scoring */
 
 static int estimate_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
@@ -282,161 +217,152 @@ static int estimate_split(struct evaluation *evaluation) {
     return status;
 }
 
-static void print_split(const struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    const bool has_shards = token_file_shards(evaluation->file) > 1;
-    message_print(stdout, "%-18s%s, ", "split", token_file_short_name(evaluation->file));
-    if (settings->eval_iters == 0) {
-        message_print(stdout, "%s\n", has_shards ? "all shards" : "the whole file");
-    } else if (settings->seed < 0) {
-        message_print(stdout, "batches at fixed places\n");
-    } else {
-        message_print(stdout, "batches of seed %" PRId64 "\n", settings->seed);
+/* Counts a document or request, and writes its line to --per-document. */
+static int write_line(void *context, const struct scored_document *document) {
+    struct evaluation *evaluation = context;
+    FILE *stream = evaluation->per_document.stream;
+    evaluation->document_count++;
+    if (!stream) {
+        return 0;
     }
+    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document",
+                             (json_int_t)evaluation->document_count);
+    if (document->line > 0) {
+        json_object_set_new(line, "line", json_integer((json_int_t)document->line));
+    }
+    if (evaluation->settings->documents.requests) {
+        json_object_update_new(line,
+                               json_pack("{s:f, s:b, s:I, s:I}", "log_likelihood", document->sums.log_likelihood,
+                                         "greedy", document->greedy, "tokens", (json_int_t)document->sums.tokens,
+                                         "context_tokens", (json_int_t)document->context_tokens));
+    } else {
+        perplexity_put(&document->sums, line);
+    }
+    return json_file_print_line(line, stream, JSON_COMPACT) ? error_prefix("%s", evaluation->settings->per_document)
+                                                            : 0;
 }
 
-static int report_split(struct evaluation *evaluation) {
+static int score(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    const uint64_t tokens = evaluation->total.tokens;
-    const double loss = evaluation->loss;
-    const struct perplexity_sums sums = {.tokens = tokens, .log_likelihood = -loss * (double)tokens};
-    struct perplexity_metric metrics[PERPLEXITY_METRICS];
-    perplexity_metrics(&sums, metrics);
-    const double perplexity = metrics[METRIC_TOKEN_PERPLEXITY].value;
-    json_t *results =
-        json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
-                  token_split_name(settings->split), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
-                  (json_int_t)tokens, "loss", json_file_real(loss), "perplexity", json_file_real(perplexity));
-    const int status = write_json(evaluation, results);
-    if (status == 0 && prints(evaluation)) {
-        print_split(evaluation);
-        print_metric(&(struct perplexity_metric){"loss", 6, loss});
-        print_metric(&(struct perplexity_metric){"perplexity", 4, perplexity});
-        print_metric(&metrics[METRIC_TOKENS]);
-        print_rate(evaluation);
+    if (settings->data && settings->eval_iters > 0) {
+        return estimate_split(evaluation);
     }
-    return status;
+    if (settings->data) {
+        return score_split(&evaluation->gpt, evaluation->ranks, evaluation->file, &evaluation->progress,
+                           &evaluation->total.tokens, &evaluation->loss);
+    }
+    return score_documents(&(struct document_scoring){.gpt = &evaluation->gpt,
+                                                      .ranks = evaluation->ranks,
+                                                      .progress = &evaluation->progress,
+                                                      .settings = &settings->documents,
+                                                      .documents = evaluation->documents,
+                                                      .tokenizer = evaluation->tokenizer,
+                                                      .scored = write_line,
+                                                      .context = evaluation},
+                           &evaluation->total);
 }
+
+/* ---- results */
 
 /* Nothing was scored. */
-static int fail_empty(const struct evaluation *evaluation, const char *what) {
-    const struct documents_settings *documents = &evaluation->settings->documents;
-    const char *name = input_name(documents->names[0]);
+static int fail_empty(const struct documents_settings *documents) {
+    const char *name = input_name(documents->names[0]), *what = documents->requests ? "requests" : "documents";
     return documents->count == 1
                ? error_set("%s has no %s: it is empty, or has blank lines only", name, what)
                : error_set("%s and %zu more files have no %s: they are empty, or have blank lines only", name,
                            documents->count - 1, what);
 }
 
-/* ---- documents */
-
-/* Counts a document, and writes its line, with the results, which it takes, to --per-document. */
-static int write_line(struct evaluation *evaluation, const char *source, uint64_t number, json_t *results) {
-    FILE *stream = evaluation->per_document.stream;
-    evaluation->document_count++;
-    if (!stream) {
-        json_decref(results);
-        return 0;
+/* What --json gets. */
+static json_t *results_json(const struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    const struct perplexity_sums *total = &evaluation->total;
+    json_t *json =
+        json_pack("{s:o, s:s, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(settings->checkpoint), "dtype",
+                  element_name(evaluation->choice.type), "context", (json_int_t)evaluation->config.block_size,
+                  "vocabulary", (json_int_t)evaluation->gpt.vocabulary, "seconds", evaluation->seconds,
+                  "tokens_per_second", (double)total->tokens / evaluation->seconds);
+    if (settings->data) {
+        json_object_update_new(json,
+                               json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data),
+                                         "split", token_split_name(settings->split), "eval_iters",
+                                         (json_int_t)settings->eval_iters, "tokens", (json_int_t)total->tokens,
+                                         "loss", json_file_real(evaluation->loss), "perplexity",
+                                         json_file_real(exp(evaluation->loss))));
+    } else if (settings->documents.requests) {
+        json_object_update_new(json, json_pack("{s:I, s:I, s:f}", "requests",
+                                               (json_int_t)evaluation->document_count, "tokens",
+                                               (json_int_t)total->tokens, "log_likelihood", total->log_likelihood));
+    } else {
+        json_object_set_new(json, "documents", json_integer((json_int_t)evaluation->document_count));
+        perplexity_put(total, json);
     }
-    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(source), "document",
-                             (json_int_t)evaluation->document_count);
-    if (number > 0) {
-        json_object_set_new(line, "line", json_integer((json_int_t)number));
-    }
-    json_object_update_new(line, results);
-    return json_file_print_line(line, stream, JSON_COMPACT) ? error_prefix("%s", evaluation->settings->per_document)
-                                                            : 0;
+    return json;
 }
 
-static int write_document(void *context, const struct scored_document *document) {
-    json_t *results = json_object();
-    perplexity_put(&document->sums, results);
-    return write_line(context, document->source, document->line, results);
+/* Losses are in natural logarithms, whatever the tokens are. */
+static void print_metric(const char *name, int digits, double value) {
+    const bool loss = strcmp(name, "loss") == 0 && !isnan(value);
+    message_print(stdout, "%-18s", loss ? "loss (nats/token)" : name);
+    if (isnan(value)) {
+        message_print(stdout, "none\n");
+    } else {
+        message_print(stdout, "%.*f\n", digits, value);
+    }
 }
 
-static void print_documents(const struct evaluation *evaluation) {
-    struct perplexity_metric metrics[PERPLEXITY_METRICS];
-    perplexity_metrics(&evaluation->total, metrics);
-    message_print(stdout, "%-18s%" PRIu64 "\n", "documents", evaluation->document_count);
-    for (size_t i = 0; i < PERPLEXITY_METRICS; i++) {
-        print_metric(&metrics[i]);
+static void print_results(const struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    const struct perplexity_sums *total = &evaluation->total;
+    if (settings->data) {
+        message_print(stdout, "%-18s%s, ", "split", token_file_short_name(evaluation->file));
+        if (settings->eval_iters == 0) {
+            message_print(stdout, "%s\n",
+                          token_file_shards(evaluation->file) > 1 ? "all shards" : "the whole file");
+        } else if (settings->seed < 0) {
+            message_print(stdout, "batches at fixed places\n");
+        } else {
+            message_print(stdout, "batches of seed %" PRId64 "\n", settings->seed);
+        }
+        print_metric("loss", 6, evaluation->loss);
+        print_metric("perplexity", 4, exp(evaluation->loss));
+        print_metric("tokens", 0, (double)total->tokens);
+    } else {
+        struct perplexity_metric metrics[PERPLEXITY_METRICS];
+        perplexity_metrics(total, metrics);
+        print_metric(settings->documents.requests ? "requests" : "documents", 0,
+                     (double)evaluation->document_count);
+        for (size_t i = 0; i < PERPLEXITY_METRICS && !settings->documents.requests; i++) {
+            print_metric(metrics[i].name, metrics[i].digits, metrics[i].value);
+        }
     }
-    print_rate(evaluation);
-}
-
-static int report_documents(struct evaluation *evaluation) {
-    if (evaluation->document_count == 0) {
-        return fail_empty(evaluation, "documents");
-    }
-    json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
-    perplexity_put(&evaluation->total, results);
-    if (output_file_end(&evaluation->per_document, 0)) {
-        json_decref(results);
-        return -1;
-    }
-    const int status = write_json(evaluation, results);
-    if (status == 0 && prints(evaluation)) {
-        print_documents(evaluation);
-    }
-    return status;
-}
-
-/* ---- requests */
-
-static int write_request(void *context, const struct scored_document *request) {
-    return write_line(context, request->source, request->line,
-                      json_pack("{s:f, s:b, s:I, s:I}", "log_likelihood", request->sums.log_likelihood, "greedy",
-                                request->greedy, "tokens", (json_int_t)request->sums.tokens, "context_tokens",
-                                (json_int_t)request->context_tokens));
-}
-
-static int report_requests(struct evaluation *evaluation) {
-    if (evaluation->document_count == 0) {
-        return fail_empty(evaluation, "requests");
-    }
-    if (output_file_end(&evaluation->per_document, 0)) {
-        return -1;
-    }
-    const int status =
-        write_json(evaluation, json_pack("{s:I, s:I, s:f}", "requests", (json_int_t)evaluation->document_count,
-                                         "tokens", (json_int_t)evaluation->total.tokens, "log_likelihood",
-                                         evaluation->total.log_likelihood));
-    if (status == 0 && prints(evaluation)) {
-        message_print(stdout, "%-18s%" PRIu64 "\n", "requests", evaluation->document_count);
-        print_rate(evaluation);
-    }
-    return status;
-}
-
-/* ---- all of it */
-
-static int score(struct evaluation *evaluation) {
-    const struct document_scoring documents = {
-        .gpt = &evaluation->gpt,
-        .ranks = evaluation->ranks,
-        .progress = &evaluation->progress,
-        .requests = evaluation->settings->score,
-        .replaces = evaluation->settings->documents.invalid == INVALID_REPLACE,
-        .documents = evaluation->documents,
-        .tokenizer = evaluation->tokenizer,
-        .scored = evaluation->settings->score ? write_request : write_document,
-        .context = evaluation,
-    };
-    if (scores_documents(evaluation)) {
-        return score_documents(&documents, &evaluation->total);
-    }
-    return evaluation->settings->eval_iters > 0
-               ? estimate_split(evaluation)
-               : score_split(&evaluation->gpt, evaluation->ranks, evaluation->file, &evaluation->progress,
-                             &evaluation->total.tokens, &evaluation->loss);
+    message_print(stdout, "%-18s%.0f (%.1f s)\n", "tokens/s", (double)total->tokens / evaluation->seconds,
+                  evaluation->seconds);
 }
 
 static int report(struct evaluation *evaluation) {
-    if (evaluation->settings->score) {
-        return report_requests(evaluation);
+    const struct eval_settings *settings = evaluation->settings;
+    if (!settings->data && evaluation->document_count == 0) {
+        return fail_empty(&settings->documents);
     }
-    return scores_documents(evaluation) ? report_documents(evaluation) : report_split(evaluation);
+    if (output_file_end(&evaluation->per_document, 0)) {
+        return -1;
+    }
+    if (evaluation->json.stream) {
+        if (json_file_print_line(results_json(evaluation), evaluation->json.stream, JSON_INDENT(1))) {
+            return error_prefix("%s", settings->json);
+        }
+        if (output_file_end(&evaluation->json, 0)) {
+            return -1;
+        }
+    }
+    if (!is_standard_output(settings->json) && !is_standard_output(settings->per_document)) {
+        print_results(evaluation);
+    }
+    return 0;
 }
+
+/* ---- all of it */
 
 static int run(struct evaluation *evaluation) {
     const int status = score(evaluation) || perplexity_check_loss(evaluation->loss) ? -1 : 0;

@@ -3,7 +3,7 @@
 
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
-#include "src/evaluation/documents.h"
+#include "src/evaluation/score_documents.h"
 #include "src/text/tokenizer.h"
 
 enum score_padding { SCORE_PADDING_AUTO, SCORE_PADDING_NO, SCORE_PADDING_YES };
@@ -17,7 +17,6 @@ struct eval_settings {
     int64_t eval_iters;                  /* batches of the split; 0: all of it */
     int64_t seed;                        /* of the batches; -1: the batches of runs with any seed */
     struct documents_settings documents; /* names NULL: none */
-    bool score;                          /* the documents are lines with requests, see score_documents.h */
     struct tokenizer_settings tokenizer;
     int score_padding; /* enum score_padding: whether rows of the vocabulary without a token are in the softmax */
     char *json, *per_document;

@@ -45,9 +45,9 @@ int perplexity_check_loss(double loss) {
 void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]) {
     const double loss = loss_per(sums, sums->tokens), loss_per_byte = loss_per(sums, sums->bytes);
     const struct perplexity_metric all[PERPLEXITY_METRICS] = {
-        [METRIC_TOKENS] = {"tokens", METRIC_COUNT, (double)sums->tokens},
-        [METRIC_WORDS] = {"words", METRIC_COUNT, (double)sums->words},
-        [METRIC_BYTES] = {"bytes", METRIC_COUNT, (double)sums->bytes},
+        [METRIC_TOKENS] = {"tokens", 0, (double)sums->tokens},
+        [METRIC_WORDS] = {"words", 0, (double)sums->words},
+        [METRIC_BYTES] = {"bytes", 0, (double)sums->bytes},
         [METRIC_LOG_LIKELIHOOD] = {"log_likelihood", 4, sums->log_likelihood},
         [METRIC_WORD_PERPLEXITY] = {"word_perplexity", 4, exp(loss_per(sums, sums->words))},
         [METRIC_BYTE_PERPLEXITY] = {"byte_perplexity", 6, exp(loss_per_byte)},
@@ -62,9 +62,8 @@ void perplexity_put(const struct perplexity_sums *sums, json_t *object) {
     struct perplexity_metric metrics[PERPLEXITY_METRICS];
     perplexity_metrics(sums, metrics);
     for (size_t i = 0; i < PERPLEXITY_METRICS; i++) {
-        const struct perplexity_metric *metric = &metrics[i];
-        json_object_set_new(object, metric->name,
-                            metric->digits == METRIC_COUNT ? json_integer((json_int_t)metric->value)
-                                                           : json_file_real(metric->value));
+        json_object_set_new(object, metrics[i].name,
+                            i <= METRIC_BYTES ? json_integer((json_int_t)metrics[i].value)
+                                              : json_file_real(metrics[i].value));
     }
 }

@@ -21,7 +21,7 @@ void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums 
 
 /* The sums and what follows from them, as numbers with names, which JSON has as keys. */
 enum {
-    METRIC_TOKENS,
+    METRIC_TOKENS, /* the first three are integers */
     METRIC_WORDS,
     METRIC_BYTES,
     METRIC_LOG_LIKELIHOOD,
@@ -30,8 +30,7 @@ enum {
     METRIC_BITS_PER_BYTE,    /* -log_likelihood / bytes / log 2 */
     METRIC_TOKEN_PERPLEXITY, /* exp(loss) */
     METRIC_LOSS,             /* -log_likelihood / tokens */
-    PERPLEXITY_METRICS,
-    METRIC_COUNT = -1 /* instead of digits: an integer */
+    PERPLEXITY_METRICS
 };
 
 struct perplexity_metric {

@@ -5,9 +5,131 @@
 #include "runtime/system/memory.h"
 #include "src/measuring/score_windows.h"
 #include "src/text/json_lines.h"
-#include "src/text/text_buffer.h"
 #include <inttypes.h>
 #include <stdlib.h>
+
+/* ---- documents out of files */
+
+struct documents {
+    const struct documents_settings *settings;
+    enum document_kind kind;
+    size_t file;                               /* number of the one that is read */
+    struct json_lines lines;                   /* of it; no input: not opened yet */
+    struct text_buffer valid, scored, counted; /* the document made UTF-8, and its fields */
+    uint64_t given;                            /* documents */
+    uint64_t stored, total;                    /* bytes of the files before this one, and of all; 0: not known */
+};
+
+struct document {
+    const char *source, *text, *counted; /* the name of its file; UTF-8; whose words and bytes are counted */
+    size_t bytes, counted_bytes;
+    uint64_t line;
+};
+
+int documents_open(const struct documents_settings *settings, struct documents **opened) {
+    struct documents *documents = *opened = memory_zeroed(1, sizeof *documents);
+    bool known = true;
+    documents->settings = settings;
+    documents->kind = settings->requests || settings->word == DOCUMENTS_JSONL ? DOCUMENT_JSONL : DOCUMENT_FILES;
+    if (!settings->requests && settings->word == DOCUMENTS_BY_NAME &&
+        document_kind_by_names(settings->names, settings->count, DOCUMENT_FILES, &documents->kind)) {
+        return -1;
+    }
+    for (size_t i = 0; i < settings->count; i++) {
+        struct input_status status;
+        if (input_examine(settings->names[i], &status)) {
+            return -1;
+        }
+        known = known && status.regular;
+        documents->total += status.bytes;
+    }
+    documents->total = known ? documents->total : 0;
+    return 0;
+}
+
+/* Closes the current file, if there is one. */
+static void close_file(struct documents *documents) {
+    input_close(documents->lines.input);
+    json_lines_free(&documents->lines);
+    documents->lines = (struct json_lines){0};
+}
+
+void documents_close(struct documents *documents) {
+    if (documents) {
+        close_file(documents);
+        text_free(&documents->valid);
+        text_free(&documents->scored);
+        text_free(&documents->counted);
+        free(documents);
+    }
+}
+
+/* The next document of the current file; results as those of next_document. */
+static int next_of_file(struct documents *documents, struct document *document) {
+    const struct documents_settings *settings = documents->settings;
+    const bool whole = documents->lines.whole, replace = settings->invalid == INVALID_REPLACE;
+    const char *source = settings->names[documents->file], *text;
+    size_t bytes;
+    const int found = json_lines_next(&documents->lines, &text, &bytes);
+    if (found != 1) {
+        return found;
+    }
+    if (text_require_utf8(&text, &bytes, input_name(source), documents->lines.line, replace, &documents->valid)) {
+        return -1;
+    }
+    *document = (struct document){source, text, text, bytes, bytes, whole ? 0 : documents->lines.line};
+    if (whole || settings->requests) {
+        return 1;
+    }
+    if (json_lines_field(&document->text, &document->bytes, settings->field, "--field", replace,
+                         &documents->scored) ||
+        (settings->count_field &&
+         json_lines_field(&document->counted, &document->counted_bytes, settings->count_field, "--count-field",
+                          replace, &documents->counted))) {
+        return error_prefix("%s:%" PRIu64, input_name(source), document->line);
+    }
+    if (!settings->count_field) {
+        document->counted = document->text;
+        document->counted_bytes = document->bytes;
+    }
+    return 1;
+}
+
+/* The next document, valid until the next call. 1: there is one, 0: there are no more, -1 with an error. */
+static int next_document(struct documents *documents, struct document *document) {
+    const struct documents_settings *settings = documents->settings;
+    while (documents->file < settings->count &&
+           (settings->limit == 0 || documents->given < (uint64_t)settings->limit)) {
+        struct json_lines *lines = &documents->lines;
+        lines->whole = documents->kind != DOCUMENT_JSONL;
+        if (!lines->input && input_open(settings->names[documents->file], interrupt_descriptor(), &lines->input)) {
+            return -1;
+        }
+        const int found = next_of_file(documents, document);
+        if (found != 0) {
+            documents->given += found == 1;
+            return found;
+        }
+        documents->stored += input_stored_bytes(lines->input);
+        close_file(documents);
+        documents->file++;
+    }
+    return 0;
+}
+
+/* How far reading is, and the end of it; 0: not known. Returns the unit. */
+static const char *progress_of(const struct documents *documents, uint64_t *done, uint64_t *total) {
+    if (documents->settings->limit > 0) {
+        *done = documents->given;
+        *total = (uint64_t)documents->settings->limit;
+        return "documents";
+    }
+    *done = documents->stored + (documents->lines.input ? input_stored_bytes(documents->lines.input) : 0);
+    *total = documents->total;
+    return "bytes";
+}
+
+/* ---- rank 0 reads */
 
 /* A round ends with the document that reaches one of these. They must not depend on the number of ranks. */
 enum { ROUND_TOKENS = 1 << 21, ROUND_DOCUMENTS = 1 << 16 };
@@ -21,6 +143,7 @@ struct length {
 /* Documents that are scored together, and what they are read with. */
 struct batch {
     const struct document_scoring *scoring;
+    size_t context;             /* of the model */
     uint64_t documents, tokens; /* in the arrays below */
     size_t token_capacity;
     struct length *lengths;          /* [ROUND_DOCUMENTS] */
@@ -30,29 +153,11 @@ struct batch {
     size_t window_count;
     struct token_list list, context_list;
     struct text_buffer text, continuation;
-    uint32_t prefix; /* of a request; UINT32_MAX: none */
 };
-
-size_t rolling_windows_count(size_t tokens, size_t context) {
-    return tokens / context + (tokens % context > 0);
-}
-
-struct rolling_window rolling_windows_at(size_t tokens, size_t context, size_t index) {
-    const size_t done = index * context;
-    const size_t end = tokens - done < context ? tokens : done + context; /* t_end is the last one predicted */
-    const size_t length = end < context ? end : context;
-    return (struct rolling_window){end - length, length, end - done};
-}
-
-static size_t context_of(const struct batch *batch) {
-    return (size_t)batch->scoring->gpt->options.sequence;
-}
 
 static void reserve_tokens(struct batch *batch, uint64_t more) {
     memory_reserve((void **)&batch->ids, &batch->token_capacity, batch->tokens + more, sizeof *batch->ids);
 }
-
-/* ---- rank 0 reads */
 
 static void add_tokens(struct batch *batch, const uint32_t *tokens, size_t count) {
     reserve_tokens(batch, count);
@@ -63,53 +168,42 @@ static void add_tokens(struct batch *batch, const uint32_t *tokens, size_t count
 
 static int add_document(struct batch *batch, const struct document *document) {
     const struct tokenizer *tokenizer = batch->scoring->tokenizer;
+    const uint32_t prefix = tokenizer_prefix(tokenizer);
     struct token_list *list = &batch->list;
     list->count = 0;
     if (tokenizer_encode(tokenizer, document->text, document->bytes, list)) {
         return error_prefix("%s", document->source);
     }
-    const uint32_t prefix = tokenizer_prefix(tokenizer);
     add_tokens(batch, &prefix, 1);
     add_tokens(batch, list->tokens, list->count);
-    batch->results[batch->documents] = (struct scored_document){
-        .source = document->source,
-        .line = document->line,
-        .sums = {.tokens = list->count,
-                 .words = perplexity_words(document->counted, document->counted_bytes),
-                 .bytes = document->counted_bytes},
-    };
-    batch->lengths[batch->documents++] = (struct length){list->count, list->count};
+    batch->results[batch->documents].sums =
+        (struct perplexity_sums){.tokens = list->count,
+                                 .words = perplexity_words(document->counted, document->counted_bytes),
+                                 .bytes = document->counted_bytes};
+    batch->lengths[batch->documents] = (struct length){list->count, list->count};
     return 0;
 }
 
-/* Encodes the context, which may be empty, and both texts together: batch->context_list and batch->list. */
-static int encode_request(struct batch *batch, const struct document *document) {
-    const struct tokenizer *tokenizer = batch->scoring->tokenizer;
-    const char *context = document->text, *continuation = document->text;
-    size_t bytes = document->bytes, more = document->bytes;
-    if (json_lines_field(&context, &bytes, "context", NULL, batch->scoring->replaces, &batch->text) ||
-        json_lines_field(&continuation, &more, "continuation", NULL, batch->scoring->replaces,
-                         &batch->continuation)) {
-        return -1;
-    }
-    batch->context_list.count = batch->list.count = 0;
-    if (tokenizer_encode(tokenizer, context, text_rstrip(context, bytes), &batch->context_list)) {
-        return -1;
-    }
-    const bool is_empty = bytes == 0;
-    text_append(&batch->text, continuation, more);
-    batch->prefix = is_empty ? tokenizer_prefix(tokenizer) : tokenizer_beginning(tokenizer);
-    return tokenizer_encode(tokenizer, batch->text.bytes, batch->text.size, &batch->list);
-}
-
 static int add_request(struct batch *batch, const struct document *document) {
-    if (encode_request(batch, document)) {
+    const struct tokenizer *tokenizer = batch->scoring->tokenizer;
+    const bool replace = batch->scoring->settings->invalid == INVALID_REPLACE;
+    struct token_list *before = &batch->context_list,
+                      *all = &batch->list; /* of the context, and of both together */
+    const char *text = document->text, *continuation = document->text;
+    size_t bytes = document->bytes, more = document->bytes;
+    before->count = all->count = 0;
+    if (json_lines_field(&text, &bytes, "context", NULL, replace, &batch->text) ||
+        json_lines_field(&continuation, &more, "continuation", NULL, replace, &batch->continuation) ||
+        tokenizer_encode(tokenizer, text, text_rstrip(text, bytes), before)) {
         return -1;
     }
-    const struct token_list *before = &batch->context_list, *all = &batch->list;
-    const size_t most = context_of(batch) + 1, begins = batch->prefix != UINT32_MAX;
-    const size_t context = begins + before->count,
-                 scored = all->count > before->count ? all->count - before->count : 0;
+    const uint32_t prefix = bytes == 0 ? tokenizer_prefix(tokenizer) : tokenizer_beginning(tokenizer);
+    text_append(&batch->text, continuation, more);
+    if (tokenizer_encode(tokenizer, batch->text.bytes, batch->text.size, all)) {
+        return -1;
+    }
+    const size_t most = batch->context + 1, begins = prefix != UINT32_MAX, context = begins + before->count;
+    const size_t scored = all->count > before->count ? all->count - before->count : 0;
     if (scored == 0) {
         return error_set("the continuation has no tokens: it is empty, or encoded together with the context's end");
     }
@@ -121,39 +215,38 @@ static int add_request(struct batch *batch, const struct document *document) {
                          scored, most - 1);
     }
     const size_t kept = context + scored > most ? most - scored : context; /* of the context */
-    add_tokens(batch, &batch->prefix, begins && kept == context ? 1 : 0);
-    add_tokens(batch, before->tokens + before->count - (kept < before->count ? kept : before->count),
-               kept < before->count ? kept : before->count);
+    const size_t texts = kept < before->count ? kept : before->count;      /* of these, the text's */
+    add_tokens(batch, &prefix, kept - texts);
+    add_tokens(batch, before->tokens + before->count - texts, texts);
     add_tokens(batch, all->tokens + before->count, scored);
-    batch->results[batch->documents] = (struct scored_document){.source = document->source,
-                                                                .line = document->line,
-                                                                .sums = {.tokens = scored},
-                                                                .context_tokens = kept};
-    batch->lengths[batch->documents++] = (struct length){kept + scored - 1, scored};
+    batch->results[batch->documents].sums = (struct perplexity_sums){.tokens = scored};
+    batch->results[batch->documents].context_tokens = kept;
+    batch->lengths[batch->documents] = (struct length){kept + scored - 1, scored};
     return 0;
 }
 
-static int add(struct batch *batch, const struct document *document) {
-    if (!batch->scoring->requests) {
-        return add_document(batch, document);
-    }
-    return add_request(batch, document) ? error_prefix("%s:%" PRIu64, input_name(document->source), document->line)
-                                        : 0;
-}
-
 static int read_documents(struct batch *batch) {
-    int found = 1;
-    while (found == 1 && batch->tokens < ROUND_TOKENS && batch->documents < ROUND_DOCUMENTS) {
+    const bool requests = batch->scoring->settings->requests;
+    while (batch->tokens < ROUND_TOKENS && batch->documents < ROUND_DOCUMENTS) {
         struct document document;
-        found = interrupt_requested() ? -1 : documents_next(batch->scoring->documents, &document);
-        if (found == 1 && add(batch, &document)) {
-            found = -1;
+        const int found = interrupt_requested() ? -1 : next_document(batch->scoring->documents, &document);
+        if (found < 0 && interrupt_requested()) {
+            return error_set("interrupted");
         }
+        if (found <= 0) {
+            return found;
+        }
+        batch->results[batch->documents] =
+            (struct scored_document){.source = document.source, .line = document.line, .greedy = true};
+        if (requests && add_request(batch, &document)) {
+            return error_prefix("%s:%" PRIu64, input_name(document.source), document.line);
+        }
+        if (!requests && add_document(batch, &document)) {
+            return -1;
+        }
+        batch->documents++;
     }
-    if (found < 0 && interrupt_requested()) {
-        return error_set("interrupted");
-    }
-    return found < 0 ? -1 : 0;
+    return 0;
 }
 
 /* The next documents to all ranks; none at the end. Collective. */
@@ -179,21 +272,20 @@ static int share_documents(struct batch *batch) {
 /* ---- all score */
 
 static void make_windows(struct batch *batch) {
-    const size_t context = context_of(batch);
+    const size_t context = batch->context, most = batch->tokens / context + batch->documents;
     const int32_t *ids = batch->ids;
-    const size_t most = batch->tokens / context + batch->documents;
     batch->windows = memory_resize(batch->windows, most, sizeof *batch->windows);
     batch->window_count = 0;
     for (uint64_t i = 0; i < batch->documents; i++) {
         const struct length *length = &batch->lengths[i];
-        const size_t windows = rolling_windows_count(length->tokens, context);
-        for (size_t k = 0; k < windows; k++) {
-            const struct rolling_window window = rolling_windows_at(length->tokens, context, k);
+        for (size_t done = 0; done < length->tokens; done += context) {
+            const size_t left = length->tokens - done, new = left < context ? left : context, end = done + new;
+            const size_t read = end < context ? end : context;
             batch->windows[batch->window_count++] =
-                (struct loss_window){.tokens = ids + window.first,
-                                     .length = window.length,
-                                     .scored = window.scored < length->scored ? window.scored : length->scored,
-                                     .looks_for_miss = batch->scoring->requests};
+                (struct loss_window){.tokens = ids + end - read,
+                                     .length = read,
+                                     .scored = new < length->scored ? new : length->scored,
+                                     .looks_for_miss = batch->scoring->settings->requests};
         }
         ids += length->tokens + 1;
     }
@@ -205,10 +297,9 @@ static int report(const struct batch *batch, struct perplexity_sums *total) {
     const struct loss_window *window = batch->windows;
     for (uint64_t i = 0; i < batch->documents; i++) {
         struct scored_document *document = &batch->results[i];
-        document->greedy = true;
-        for (size_t left = rolling_windows_count(batch->lengths[i].tokens, context_of(batch)); left > 0; left--) {
+        for (size_t done = 0; done < batch->lengths[i].tokens; done += batch->context, window++) {
             document->sums.log_likelihood -= window->loss;
-            document->greedy &= !window++->missed;
+            document->greedy &= !window->missed;
         }
         perplexity_add(total, &document->sums);
         if (scoring->scored(scoring->context, document)) {
@@ -218,19 +309,9 @@ static int report(const struct batch *batch, struct perplexity_sums *total) {
     return 0;
 }
 
-/* Ranks have the same losses, so they agree. */
-static int check_losses(const struct batch *batch) {
-    for (size_t i = 0; i < batch->window_count; i++) {
-        if (perplexity_check_loss(batch->windows[i].loss)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 static int score_all(struct batch *batch, struct perplexity_sums *total) {
     const struct document_scoring *scoring = batch->scoring;
-    struct ranks *ranks = batch->scoring->ranks;
+    struct ranks *ranks = scoring->ranks;
     struct score_round round = {.ranks = ranks, .progress = scoring->progress, .label = ""};
     for (;;) {
         if (share_documents(batch)) {
@@ -243,11 +324,18 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
         round.scored += round.tokens;
         round.tokens = batch->tokens - batch->documents;
         if (scoring->documents) {
-            round.label = documents_progress(scoring->documents, &round.after, &round.total);
+            round.label = progress_of(scoring->documents, &round.after, &round.total);
         }
         make_windows(batch);
-        if (score_windows(scoring->gpt, batch->windows, batch->window_count, &round) || check_losses(batch) ||
-            ranks_agree(ranks, ranks->index == 0 ? report(batch, total) : 0)) {
+        if (score_windows(scoring->gpt, batch->windows, batch->window_count, &round)) {
+            return -1;
+        }
+        for (size_t i = 0; i < batch->window_count; i++) { /* all ranks have the same losses */
+            if (perplexity_check_loss(batch->windows[i].loss)) {
+                return -1;
+            }
+        }
+        if (ranks_agree(ranks, ranks->index == 0 ? report(batch, total) : 0)) {
             return -1;
         }
     }
@@ -256,6 +344,7 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
 int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total) {
     struct batch batch = {
         .scoring = scoring,
+        .context = (size_t)scoring->gpt->options.sequence,
         .lengths = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.lengths),
         .results = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.results),
     };

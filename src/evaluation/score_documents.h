@@ -1,25 +1,52 @@
 /* The log-likelihood of texts under a model, as EleutherAI's lm-evaluation-harness computes it.
  *
- * A document's is a rolling one: it is encoded by itself, follows a prefix token (tokenizer_prefix), and is divided
- * into windows, each token being predicted once. A request is a line of JSON with "context" and "continuation", of
- * which the continuation is predicted behind the context: white space at the context's end belongs to the
- * continuation, the context's tokens are those of the context alone, and the continuation's are what is left of the
- * tokens of both together. Before the context stands the tokenizer's own beginning; an empty one is a prefix token.
- * If both are longer than the model's context, the first tokens are left out.
+ * Documents come out of files: text files, each one document, or JSON lines, each line one; perhaps compressed, see
+ * runtime/files/input.h. A document's log-likelihood is a rolling one: it is encoded by itself, its n tokens
+ * t_1 .. t_n follow a prefix token t_0 (tokenizer_prefix), and each is predicted once. Windows predict T tokens
+ * after T tokens, t_1 .. t_T, t_(T+1) .. t_(2T), ...; the last one predicts what is left. Each reads the T tokens
+ * before the last one that it predicts, or all there are. So the last window's predictions have more context than
+ * the others', and the first token of every other window has the one before it only.
+ *
+ * A request is a line of JSON with "context" and "continuation", of which the continuation is predicted behind the
+ * context: white space at the context's end belongs to the continuation, the context's tokens are those of the
+ * context alone, and the continuation's are what is left of the tokens of both together. Before the context stands
+ * the tokenizer's own beginning; an empty context is replaced by the prefix token. If both are longer than the
+ * model's context, the first tokens are left out.
  *
  * Rank 0 reads and encodes, all ranks score. Memory is bounded by the longest document, not by their number. */
 #pragma once
 
 #include "runtime/system/progress.h"
-#include "src/evaluation/documents.h"
 #include "src/evaluation/perplexity.h"
 #include "src/model/gpt.h"
+#include "src/settings/settings.h"
 #include "src/text/tokenizer.h"
-#include <stdbool.h>
+
+/* --documents */
+#define DOCUMENTS_WORDS "auto|files|jsonl"
+enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FILES, DOCUMENTS_JSONL };
+
+struct documents_settings {
+    const char *const *names; /* [count] of files; "-" is standard input */
+    size_t count;
+    bool requests;     /* they are lines with requests; then `field` and `count_field` are not used */
+    int word;          /* enum documents_word */
+    char *field;       /* of JSON lines: the one that has the text */
+    char *count_field; /* and the one whose words and bytes are counted; NULL: the text */
+    int invalid;       /* enum invalid_word: text that is not UTF-8 is an error, or becomes U+FFFD */
+    int64_t limit;     /* no more documents than these; 0: all */
+};
+
+struct documents;
+
+/* Examines the files, so that a missing one is known at once. The settings must stay. Either way the caller closes
+ * it. */
+int documents_open(const struct documents_settings *settings, struct documents **opened);
+void documents_close(struct documents *documents);
 
 struct scored_document {
     const char *source;          /* the name of its file */
-    uint64_t line;               /* of JSON lines; 0 for a text file */
+    uint64_t line;               /* of JSON lines, from 1; 0 for a text file */
     struct perplexity_sums sums; /* of a request, tokens are the continuation's, and nothing else is counted */
     uint64_t context_tokens;     /* of a request: those that were read before the continuation */
     bool greedy;                 /* of a request: each token of its continuation has the largest logit */
@@ -29,8 +56,7 @@ struct document_scoring {
     struct gpt *gpt; /* planned with the ranks, and the tokens that the softmax is over */
     struct ranks *ranks;
     struct progress *progress;
-    bool requests;                     /* the documents are lines with requests */
-    bool replaces;                     /* in requests, half a surrogate pair becomes U+FFFD */
+    const struct documents_settings *settings;
     struct documents *documents;       /* rank 0's, as all below */
     const struct tokenizer *tokenizer; /* the model's */
     /* Told of the documents in their order; -1 with an error text ends it. */
@@ -39,21 +65,7 @@ struct document_scoring {
 };
 
 /* On rank 0 the sums over all documents. Collective. Sums are made in double, in the order of the documents, so
- * that they do not depend on the number of ranks. Fails with "interrupted" on all ranks when one is. */
+ * that they do not depend on the number of ranks. Fails with "interrupted" on all ranks when one is, and for what is
+ * unreadable, not UTF-8, not JSON, without the field, or of more than 1 GiB; the error text begins with file and
+ * line. */
 int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total);
-
-/* The document's n tokens t_1 .. t_n follow the prefix t_0. Windows predict T tokens after T tokens, t_1 .. t_T,
- * t_(T+1) .. t_(2T), ...; the last one predicts what is left. Each reads the T tokens before the last one that it
- * predicts, or all there are. So the last window's predictions have more context than the others', and the first
- * token of every other window has the one before it only. */
-struct rolling_window {
-    size_t first;  /* it reads t_first .. t_(first + length - 1), to predict each one's successor */
-    size_t length; /* 1 .. T */
-    size_t scored; /* so many predictions at its end count */
-};
-
-/* Windows of n tokens; none for none. */
-size_t rolling_windows_count(size_t tokens, size_t context);
-
-/* Window `index` of them. */
-struct rolling_window rolling_windows_at(size_t tokens, size_t context, size_t index);

@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
              "JSON lines: the field whose words and bytes are counted, if that is not the text that is scored"),
         CHOICE("invalid", &settings.documents.invalid, "error", INVALID_WORDS,
                "text that is not UTF-8: an error, or replaced by U+FFFD as in Python"),
-        BOOL("score", &settings.score, "false",
+        BOOL("score", &settings.documents.requests, "false",
              "the files are JSON lines, each with a context and its continuation, which is scored"),
         INT("limit", &settings.documents.limit, "0", 0, 9e15,
             "score the first N documents or requests only; 0: all"),

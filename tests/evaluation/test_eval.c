@@ -1,4 +1,4 @@
-/* hc_eval: windows and word counts against cases worked by hand; a small checkpoint's metrics against the plain
+/* hc_eval: word counts against cases worked by hand; a small checkpoint's metrics against the plain
  * model in double precision, on documents of all lengths; the same metrics for any batch size and number of ranks;
  * training's val_loss; and input that it must refuse. */
 #include "runtime/files/files.h"
@@ -39,34 +39,6 @@ static const char eval_program[] = HC_PROGRAMS "/hc_eval", train_program[] = HC_
 #define CHECKPOINT_OPTIONS         "--checkpoint", CHECKPOINT, "--device", "pocl"
 #define EVAL(...)                  CHILD_RUN(eval_program, CHECKPOINT_OPTIONS, __VA_ARGS__)
 #define REFUSED(status, text, ...) assert_failed(EVAL(__VA_ARGS__), status, text)
-
-/* ---- windows */
-
-static void assert_windows(size_t tokens, size_t count, const struct rolling_window *expected) {
-    assert_int_equal(rolling_windows_count(tokens, 4), count);
-    for (size_t i = 0; i < count; i++) {
-        const struct rolling_window window = rolling_windows_at(tokens, 4, i);
-        assert_int_equal(window.first, expected[i].first);
-        assert_int_equal(window.length, expected[i].length);
-        assert_int_equal(window.scored, expected[i].scored);
-    }
-}
-#define ASSERT_WINDOWS(tokens, ...)                                                                                \
-    assert_windows(tokens, sizeof((struct rolling_window[]){__VA_ARGS__}) / sizeof(struct rolling_window),         \
-                   (const struct rolling_window[]){__VA_ARGS__})
-
-/* With a context of 4. Token 0 is the prefix. */
-UNIT_TEST(test_windows_are_those_of_the_convention) {
-    assert_windows(0, 0, NULL);
-    ASSERT_WINDOWS(1, {0, 1, 1});
-    ASSERT_WINDOWS(3, {0, 3, 3});
-    ASSERT_WINDOWS(4, {0, 4, 4});
-    ASSERT_WINDOWS(5, {0, 4, 4}, {1, 4, 1});
-    ASSERT_WINDOWS(7, {0, 4, 4}, {3, 4, 3});
-    ASSERT_WINDOWS(8, {0, 4, 4}, {4, 4, 4});
-    ASSERT_WINDOWS(12, {0, 4, 4}, {4, 4, 4}, {8, 4, 4});
-    ASSERT_WINDOWS(13, {0, 4, 4}, {4, 4, 4}, {8, 4, 4}, {9, 4, 1});
-}
 
 /* ---- words */
 
