@@ -20,7 +20,7 @@ import small_runs
 
 TOLERANCE = 1e-5
 VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth")  # that hc_probe writes of the frame
-SELF_MADE = [("shc", 4), ("mhc", 3, "--read-delay"), ("hc", 2), ("mhc_lite", 3), ("gated", 2), ("attnres", 1), ("mudd", 1)]
+SELF_MADE = [("shc", 4), ("mhc", 3, "--read-delay"), ("gated", 2), ("mudd", 1)]
 
 
 def read_tensors(path):

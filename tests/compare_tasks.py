@@ -5,8 +5,8 @@
 
 Makes a GPT-2 and a Llama of random weights for transformers, with tokenizers trained on made-up sentences (the Llama's puts a token before
 each text), and a file of questions for each task in the form of its data set. Both answer them by the harness' own definitions of the
-tasks: without examples, with two examples from the same file, and with two from another file. The exit status is 1 if an answer differs,
-a metric or a log-likelihood by more than 1e-4.
+tasks: without examples, with two examples from the same file, and with two from another file. Both also score documents that are longer and
+shorter than the context. The exit status is 1 if an answer differs, a metric or a log-likelihood by more than 1e-4.
 
 By hand, as it needs torch, transformers, accelerate and lm_eval (pip), and no network.
 """
@@ -26,6 +26,7 @@ import lm_eval
 import tokenizers
 import torch
 import transformers
+from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "src/python"))
@@ -158,6 +159,15 @@ def compare(task, here, there, scores, peers):
     return worst, others
 
 
+def compare_documents(ours, model, count):
+    """The largest difference of documents' log-likelihoods."""
+    rng = random.Random(3)
+    texts = ["", word(rng), *(words(rng, 1, 200) for _ in range(count))]
+    requests = [Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=0) for text in texts]
+    pairs = zip(ours.loglikelihood_rolling(requests), model.loglikelihood_rolling(requests), strict=True)
+    return max(abs(a - b) / max(1, abs(b)) for a, b in pairs)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto", help="of hc_eval")
@@ -174,6 +184,8 @@ def main():
             make_model(work / name, name == "llama")
             ours = HctrainLM(checkpoint=str(work / name), device=arguments.device, dtype="fp32")
             model = HFLM(pretrained=str(work / name), device="cpu", dtype="float32", batch_size=16)
+            worst = max(worst, compare_documents(ours, model, arguments.questions))
+            print(f"{name:8}documents: worst difference so far {worst:.1e}", flush=True)
             for task in TASKS:
                 questions, examples = work / f"{task}.jsonl", work / f"{task}-train.jsonl"
                 write_questions(questions, task, arguments.questions, 1)

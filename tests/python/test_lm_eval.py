@@ -1,4 +1,4 @@
-"""hctrain.lm_eval with a stand-in for the package lm_eval; tests/compare_lm_eval.py has the harness itself."""
+"""hctrain.lm_eval with a stand-in for the package lm_eval; tests/compare_tasks.py has the harness itself."""
 import sys
 import types
 import unittest
