@@ -16,7 +16,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/answers.h"
 #include "tests/emulator/emulated_compiler.h"
-#include "tests/emulator/ptx.h"
+#include "tests/emulator/ptx_machine.h"
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
 #include <stdatomic.h>
@@ -601,7 +601,7 @@ static cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name,
     kernel->dispatch = &dispatch;
     kernel->program = program;
     kernel->code = found;
-    kernel->parameters = memory_zeroed(ptx_parameters_size(found), 1);
+    kernel->parameters = memory_zeroed(found->parameter_bytes, 1);
     retain_program(program);
     return kernel;
 }
@@ -614,15 +614,16 @@ static cl_int CL_API_CALL release_kernel(cl_kernel kernel) {
 }
 
 static cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
-    if (index >= ptx_parameter_count(kernel->code)) {
+    if (index >= kernel->code->parameter_count) {
         return CL_INVALID_ARG_INDEX;
     }
-    if (bytes != ptx_parameter_bytes(kernel->code, index)) {
+    const struct parameter *parameter = &kernel->code->parameters[index];
+    if (bytes != parameter->bytes) {
         return CL_INVALID_ARG_SIZE;
     }
-    char *to = kernel->parameters + ptx_parameter_at(kernel->code, index);
+    char *to = kernel->parameters + parameter->at;
     kernel->is_set[index] = true;
-    if (ptx_parameter_is_pointer(kernel->code, index)) {
+    if (parameter->is_pointer) {
         const cl_mem buffer = value ? *(const cl_mem *)value : NULL;
         const char *data = buffer ? buffer->data : NULL;
         kernel->ranges[index] =
@@ -643,8 +644,8 @@ static cl_int CL_API_CALL kernel_group_info(cl_kernel kernel, cl_device_id devic
     (void)device;
     return what == CL_KERNEL_WORK_GROUP_SIZE                      ? ANSWER(to, size_t, own->most_items)
            : what == CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE ? ANSWER(to, size_t, own->lanes)
-           : what == CL_KERNEL_LOCAL_MEM_SIZE ? ANSWER(to, cl_ulong, ptx_shared_bytes(kernel->code))
-                                              : CL_INVALID_VALUE;
+           : what == CL_KERNEL_LOCAL_MEM_SIZE                     ? ANSWER(to, cl_ulong, kernel->code->shared_bytes)
+                                                                  : CL_INVALID_VALUE;
 }
 
 static atomic_uint launches = 1;
@@ -652,7 +653,7 @@ static atomic_uint launches = 1;
 static cl_int check_launch(cl_kernel kernel, cl_uint dimensions, const size_t *global, const size_t *local) {
     const cl_device_id device = kernel->program->context->device;
     size_t items = 1;
-    for (size_t i = 0; i < ptx_parameter_count(kernel->code); i++) {
+    for (size_t i = 0; i < kernel->code->parameter_count; i++) {
         if (!kernel->is_set[i]) {
             return CL_INVALID_KERNEL_ARGS;
         }
@@ -663,9 +664,9 @@ static cl_int check_launch(cl_kernel kernel, cl_uint dimensions, const size_t *g
         }
         items *= local[i];
     }
-    return items > device->most_items                             ? CL_INVALID_WORK_GROUP_SIZE
-           : ptx_shared_bytes(kernel->code) > device->local_bytes ? CL_OUT_OF_RESOURCES
-                                                                  : CL_SUCCESS;
+    return items > device->most_items                         ? CL_INVALID_WORK_GROUP_SIZE
+           : kernel->code->shared_bytes > device->local_bytes ? CL_OUT_OF_RESOURCES
+                                                              : CL_SUCCESS;
 }
 
 static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
@@ -683,7 +684,7 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
                                 .items = {1, 1, 1},
                                 .parameters = kernel->parameters,
                                 .ranges = kernel->ranges,
-                                .range_count = ptx_parameter_count(kernel->code),
+                                .range_count = kernel->code->parameter_count,
                                 .number = atomic_fetch_add(&launches, 1),
                                 .seed = seed ? strtoull(seed, NULL, 10) : 0};
     for (cl_uint i = 0; i < dimensions; i++) {
@@ -696,7 +697,7 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
     }
     if (getenv("EMULATED_GPU_LOG")) {
         fprintf(stderr, "emulated GPU: %8.3f ms %zu x %zu %s\n", (double)(now() - start) * 1e-6, launch.groups[0],
-                launch.items[0], ptx_name(kernel->code));
+                launch.items[0], kernel->code->name);
     }
     return status ? CL_OUT_OF_RESOURCES : done(queue, event, start);
 }

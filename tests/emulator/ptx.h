@@ -24,20 +24,8 @@ void ptx_free(struct ptx_module *module);
 
 struct ptx_kernel;
 
-/* NULL if there is none of this name, or number. */
+/* NULL if there is none of this name. */
 const struct ptx_kernel *ptx_kernel_find(const struct ptx_module *module, const char *name);
-const struct ptx_kernel *ptx_kernel_at(const struct ptx_module *module, size_t index);
-const char *ptx_name(const struct ptx_kernel *kernel);
-
-/* Bytes of local memory of a work-group. */
-size_t ptx_shared_bytes(const struct ptx_kernel *kernel);
-
-/* Parameters of a kernel: how many, the bytes of each, and where it lies in struct ptx_launch's `parameters`. */
-size_t ptx_parameter_count(const struct ptx_kernel *kernel);
-size_t ptx_parameter_bytes(const struct ptx_kernel *kernel, size_t index);
-size_t ptx_parameter_at(const struct ptx_kernel *kernel, size_t index);
-size_t ptx_parameters_size(const struct ptx_kernel *kernel);
-bool ptx_parameter_is_pointer(const struct ptx_kernel *kernel, size_t index);
 
 /* Memory that a launch may touch. Addresses are the host's. `touched` has ptx_touched_size(bytes) bytes, zero at
  * first, in which launches keep who wrote and read what; NULL: races for it are not looked for. */
@@ -54,7 +42,7 @@ struct ptx_touched *ptx_touched_from(struct ptx_touched *touched, size_t offset)
 struct ptx_launch {
     const struct ptx_kernel *kernel;
     size_t groups[3], items[3]; /* work-groups, and work-items of a group */
-    const char *parameters;     /* ptx_parameters_size bytes; buffers by their host addresses */
+    const char *parameters;     /* parameter_bytes of the kernel; buffers by their host addresses */
     const struct ptx_range *ranges;
     size_t range_count;
     uint32_t number; /* of this launch, not 0; that of no other launch that touches the same memory */

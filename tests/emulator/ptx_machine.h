@@ -32,7 +32,8 @@ enum flow {
     FLOW_GROUP,      /* bar.sync */
 };
 
-enum comparison { EQ, NE, LT, LE, GT, GE, EQU, NEU, LTU, LEU, GTU, GEU, NUM, NAN_ };
+/* Relations of two numbers, for each of which a comparison is true or false: unordered if one is NaN. */
+enum relation { IS_LESS = 1, IS_EQUAL = 2, IS_GREATER = 4, IS_UNORDERED = 8 };
 
 struct warp;
 struct instruction;
@@ -53,7 +54,7 @@ struct instruction {
     uint8_t bytes;                    /* of an element in memory */
     uint8_t count;                    /* of elements */
     uint8_t flow;                     /* enum flow */
-    uint8_t comparison;               /* enum comparison */
+    uint8_t relations;                /* of enum relation: a comparison is true for these */
     bool is_signed;                   /* what is loaded is extended by its sign */
     bool holds_wide[4];               /* registers of 64 bits, of what is loaded or stored */
     const char *file;                 /* of the OpenCL text, NULL if it is not known */
@@ -147,7 +148,6 @@ struct opcode {
     enum flow flow;
 };
 struct opcode opcode_find(const char *name);
-const char *opcode_name(size_t index); /* of those that compute; NULL behind the last */
 
 /* mov that puts two registers together to one, or with `splits` takes one apart. */
 struct opcode opcode_joining(const char *name, bool splits);

@@ -404,10 +404,6 @@ struct opcode opcode_find(const char *name) {
     return (struct opcode){.execute = NULL};
 }
 
-const char *opcode_name(size_t index) {
-    return index < COUNT(opcodes) ? opcodes[index].name : NULL;
-}
-
 struct opcode opcode_joining(const char *name, bool splits) {
     if (strcmp(name, "mov.b64") == 0) {
         return (struct opcode){name, splits ? split_wide : join_words, splits ? "wwd" : "dww", FLOW_NEXT};
@@ -418,64 +414,24 @@ struct opcode opcode_joining(const char *name, bool splits) {
     return (struct opcode){.execute = NULL};
 }
 
-/* ---- comparisons: those of floats are false where one is NaN, or true with a u at the end */
+/* ---- comparisons */
 
 #define COMPARE(name, tb, value)                                                                                   \
     static void name(struct warp *warp, const struct instruction *x, uint64_t lanes) {                             \
         union word *D = WORDS(0);                                                                                  \
         const union tb *A = (const union tb *)(void *)(warp->registers + x->operands[1]);                          \
         const union tb *B = (const union tb *)(void *)(warp->registers + x->operands[2]);                          \
-        switch ((enum comparison)x->comparison) {                                                                  \
-        case EQ:                                                                                                   \
-            EACH_LANE(D[l].u = value(a) == value(b));                                                              \
-            break;                                                                                                 \
-        case NE:                                                                                                   \
-            EACH_LANE(D[l].u = value(a) != value(b) && IS_ORDERED(value(a), value(b)));                            \
-            break;                                                                                                 \
-        case LT:                                                                                                   \
-            EACH_LANE(D[l].u = value(a) < value(b));                                                               \
-            break;                                                                                                 \
-        case LE:                                                                                                   \
-            EACH_LANE(D[l].u = value(a) <= value(b));                                                              \
-            break;                                                                                                 \
-        case GT:                                                                                                   \
-            EACH_LANE(D[l].u = value(a) > value(b));                                                               \
-            break;                                                                                                 \
-        case GE:                                                                                                   \
-            EACH_LANE(D[l].u = value(a) >= value(b));                                                              \
-            break;                                                                                                 \
-        case EQU:                                                                                                  \
-            EACH_LANE(D[l].u = !(value(a) != value(b) && IS_ORDERED(value(a), value(b))));                         \
-            break;                                                                                                 \
-        case NEU:                                                                                                  \
-            EACH_LANE(D[l].u = !(value(a) == value(b)));                                                           \
-            break;                                                                                                 \
-        case LTU:                                                                                                  \
-            EACH_LANE(D[l].u = !(value(a) >= value(b)));                                                           \
-            break;                                                                                                 \
-        case LEU:                                                                                                  \
-            EACH_LANE(D[l].u = !(value(a) > value(b)));                                                            \
-            break;                                                                                                 \
-        case GTU:                                                                                                  \
-            EACH_LANE(D[l].u = !(value(a) <= value(b)));                                                           \
-            break;                                                                                                 \
-        case GEU:                                                                                                  \
-            EACH_LANE(D[l].u = !(value(a) < value(b)));                                                            \
-            break;                                                                                                 \
-        case NUM:                                                                                                  \
-            EACH_LANE(D[l].u = IS_ORDERED(value(a), value(b)));                                                    \
-            break;                                                                                                 \
-        case NAN_:                                                                                                 \
-            EACH_LANE(D[l].u = !IS_ORDERED(value(a), value(b)));                                                   \
-            break;                                                                                                 \
-        }                                                                                                          \
+        EACH_LANE(const unsigned relation = value(a) < value(b)    ? IS_LESS                                       \
+                                            : value(a) == value(b) ? IS_EQUAL                                      \
+                                            : value(a) > value(b)  ? IS_GREATER                                    \
+                                                                   : IS_UNORDERED;                                  \
+                  D[l].u = (x->relations & relation) != 0);                                                        \
     }
-#define IS_ORDERED(p, q) ((p) == (p) && (q) == (q))
-#define AS_U32(v)        ((v).u)
-#define AS_S32(v)        ((v).s)
-#define AS_F32(v)        ((v).f)
-#define AS_U16(v)        ((uint16_t)(v).u)
-#define AS_S16(v)        ((int16_t)(v).u)
+#define AS_U32(v) ((v).u)
+#define AS_S32(v) ((v).s)
+#define AS_F32(v) ((v).f)
+#define AS_U16(v) ((uint16_t)(v).u)
+#define AS_S16(v) ((int16_t)(v).u)
 COMPARE(compare_u32, word, AS_U32)
 COMPARE(compare_s32, word, AS_S32)
 COMPARE(compare_f32, word, AS_F32)

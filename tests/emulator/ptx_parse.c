@@ -459,19 +459,31 @@ static int take_branch(struct parser *parser, struct instruction *x, const char 
 /* setp.lt.u32: the comparison, the type. */
 static int take_comparison(struct parser *parser, struct instruction *x, const struct mnemonic *mnemonic,
                            char *operands[], size_t count) {
-    static const char *const names[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
-                                        "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
+    static const struct {
+        const char *name;
+        uint8_t relations;
+    } known[] = {{"eq", IS_EQUAL},
+                 {"ne", IS_LESS | IS_GREATER},
+                 {"lt", IS_LESS},
+                 {"le", IS_LESS | IS_EQUAL},
+                 {"gt", IS_GREATER},
+                 {"ge", IS_GREATER | IS_EQUAL},
+                 {"num", IS_LESS | IS_EQUAL | IS_GREATER},
+                 {"nan", IS_UNORDERED}};
     uint32_t *places = operands_allocate(3);
+    const char *name = mnemonic->parts[1];
     char letter = 'w';
     bool wide;
     x->operands = places;
-    size_t which = 0;
-    while (which < COUNT(names) && strcmp(names[which], mnemonic->parts[1]) != 0) {
-        which++;
+    for (size_t i = 0; i < COUNT(known); i++) {
+        if (strcmp(known[i].name, name) == 0) {
+            x->relations = known[i].relations;
+        } else if (strlen(name) == 3 && name[2] == 'u' && strncmp(known[i].name, name, 2) == 0) {
+            x->relations = known[i].relations | IS_UNORDERED;
+        }
     }
-    x->comparison = (uint8_t)which;
     x->execute = comparison_find(last_part(mnemonic), &letter);
-    if (which == COUNT(names) || !x->execute || mnemonic->count != 3 || count != 3) {
+    if (!x->relations || !x->execute || mnemonic->count != 3 || count != 3) {
         return error_set("a comparison that is not known");
     }
     return operand_place(parser, operands[0], false, &places[0], &wide) ||
@@ -841,8 +853,6 @@ void ptx_free(struct ptx_module *module) {
     free(module);
 }
 
-/* ---- what it holds */
-
 const struct ptx_kernel *ptx_kernel_find(const struct ptx_module *module, const char *name) {
     struct ptx_kernel *const *kernels = module->kernels.items;
     for (size_t i = 0; i < module->kernels.count; i++) {
@@ -851,36 +861,4 @@ const struct ptx_kernel *ptx_kernel_find(const struct ptx_module *module, const 
         }
     }
     return NULL;
-}
-
-const struct ptx_kernel *ptx_kernel_at(const struct ptx_module *module, size_t index) {
-    return index < module->kernels.count ? ((struct ptx_kernel *const *)module->kernels.items)[index] : NULL;
-}
-
-const char *ptx_name(const struct ptx_kernel *kernel) {
-    return kernel->name;
-}
-
-size_t ptx_shared_bytes(const struct ptx_kernel *kernel) {
-    return kernel->shared_bytes;
-}
-
-size_t ptx_parameter_count(const struct ptx_kernel *kernel) {
-    return kernel->parameter_count;
-}
-
-size_t ptx_parameter_bytes(const struct ptx_kernel *kernel, size_t index) {
-    return kernel->parameters[index].bytes;
-}
-
-size_t ptx_parameter_at(const struct ptx_kernel *kernel, size_t index) {
-    return kernel->parameters[index].at;
-}
-
-size_t ptx_parameters_size(const struct ptx_kernel *kernel) {
-    return kernel->parameter_bytes;
-}
-
-bool ptx_parameter_is_pointer(const struct ptx_kernel *kernel, size_t index) {
-    return kernel->parameters[index].is_pointer;
 }
