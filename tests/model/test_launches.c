@@ -334,18 +334,18 @@ static bool has_run(const char *name) {
 UNIT_TEST(test_gpu) {
     train("emulation", "portable", config_of("shc"), ELEMENT_FP32);
     train("emulation", "portable", modern_config_of("mhc"), ELEMENT_FP32);
-    train("emulation", "portable", delayed_config_of("hc"), ELEMENT_FP32);
     assert_true(has_run("attention_backward_keys") && has_run("gemm_blocks"));
 }
 
 LONG_TEST(test_gpu_with_other_connections) {
+    train("emulation", "portable", delayed_config_of("hc"), ELEMENT_FP32);
+    train("emulation", "auto", config_of("gated"), ELEMENT_BF16);
     train("emulation", "portable", config_of("hc"), ELEMENT_FP32);
     train("emulation", "portable", config_of("rc"), ELEMENT_FP32);
     train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
 }
 
 UNIT_TEST(test_gpu_with_matrix_units) {
-    train("emulation", "auto", config_of("gated"), ELEMENT_BF16);
     train("emulation", "auto", config_of("mudd"), ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }

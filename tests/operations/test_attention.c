@@ -125,7 +125,7 @@ UNIT_TEST(test_head_16_bf16) {
     check_cases(3, 16, ELEMENT_BF16, false, all_cases, COUNT(all_cases));
 }
 
-UNIT_TEST(test_head_64_fp16) {
+LONG_TEST(test_head_64_fp16) {
     check_cases(2, 64, ELEMENT_FP16, false, few_cases, COUNT(few_cases));
 }
 
@@ -188,6 +188,9 @@ UNIT_TEST(test_cpu) {
     check_cpu(2, 64, ELEMENT_FP16, FP32, few_cases, COUNT(few_cases));
     for (int products = has_bf16() ? BF16 : BF16_EMULATED; products <= BF16_EMULATED; products++) {
         check_cpu(3, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
+        if (products == BF16_EMULATED && has_bf16() && !test_is_whole()) {
+            break;
+        }
         check_cpu(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
         check_cpu(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
         check_cpu(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
@@ -250,12 +253,12 @@ UNIT_TEST(test_gpu) {
     attn_scale = 0.12;
     check_gpu(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
     attn_scale = 0.0;
-    kv_group = 3;
-    check_gpu(6, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
-    kv_group = 1;
 }
 
 LONG_TEST(test_gpu_with_other_heads) {
+    kv_group = 3;
+    check_gpu(6, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
+    kv_group = 1;
     check_gpu(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
     attn_scale = 0.12;
     check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
@@ -298,8 +301,8 @@ static void check_planted(struct operations *operations, const char *right, cons
 UNIT_TEST(test_planted_faults) {
     struct operations operations = make_operations(3, 16, ELEMENT_BF16);
     check_planted(&operations, "(dropout.element + key) % 4", "(dropout.element + key + 1) % 4", " of y is ");
-    check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
     if (test_is_whole()) {
+        check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
         check_planted(&operations, "(int)(at.key - at.query)", "1 + (int)(at.key - at.query)", " of d_qkv is ");
     }
     operations_release(&operations);

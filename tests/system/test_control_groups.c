@@ -173,9 +173,9 @@ UNIT_TEST(test_limits_are_found) {
 /* As a kernel would not write them, but what is in /proc is shown by anything. */
 UNIT_TEST(test_long_lines) {
     struct group_limits limits;
-    char *deep = scratch_format("0::/%0100000d\n", 0),
-         *mounts = scratch_format("%0100000d cgroup2\n%s", 0, UNIFIED("/", "/sys/fs/cgroup"));
-    for (size_t at = 5; at < 100000; at += 2) {
+    char *deep = scratch_format("0::/%020000d\n", 0),
+         *mounts = scratch_format("%020000d cgroup2\n%s", 0, UNIFIED("/", "/sys/fs/cgroup"));
+    for (size_t at = 5; at < 20000; at += 2) {
         deep[at] = '/';
     }
     write_file("deep", "/proc/self/mountinfo", mounts);
