@@ -424,7 +424,7 @@ struct opcode opcode_joining(const char *name, bool splits) {
         EACH_LANE(const unsigned relation = value(a) < value(b)    ? IS_LESS                                       \
                                             : value(a) == value(b) ? IS_EQUAL                                      \
                                             : value(a) > value(b)  ? IS_GREATER                                    \
-                                                                   : IS_UNORDERED;                                  \
+                                                                   : IS_UNORDERED;                                 \
                   D[l].u = (x->relations & relation) != 0);                                                        \
     }
 #define AS_U32(v) ((v).u)
