@@ -416,16 +416,13 @@ struct opcode opcode_joining(const char *name, bool splits) {
 
 /* ---- comparisons */
 
+#define RELATION(p, q) ((p) < (q) ? IS_LESS : (p) == (q) ? IS_EQUAL : (p) > (q) ? IS_GREATER : IS_UNORDERED)
 #define COMPARE(name, tb, value)                                                                                   \
     static void name(struct warp *warp, const struct instruction *x, uint64_t lanes) {                             \
         union word *D = WORDS(0);                                                                                  \
         const union tb *A = (const union tb *)(void *)(warp->registers + x->operands[1]);                          \
         const union tb *B = (const union tb *)(void *)(warp->registers + x->operands[2]);                          \
-        EACH_LANE(const unsigned relation = value(a) < value(b)    ? IS_LESS                                       \
-                                            : value(a) == value(b) ? IS_EQUAL                                      \
-                                            : value(a) > value(b)  ? IS_GREATER                                    \
-                                                                   : IS_UNORDERED;                                 \
-                  D[l].u = (x->relations & relation) != 0);                                                        \
+        EACH_LANE(D[l].u = (x->relations & RELATION(value(a), value(b))) != 0);                                    \
     }
 #define AS_U32(v) ((v).u)
 #define AS_S32(v) ((v).s)
