@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 """Residual connections here and in the public code that others train with: the same losses, logits and gradients.
 
-  tests/compare_residuals.py [--build build] [--device pocl] [--attnres PATH]
+  tests/compare_residuals.py [--build build] [--device pocl]
 
-Needs torch, safetensors and transformers (pip install torch safetensors transformers) and no network. Models of random weights are built
+Needs torch, safetensors and transformers 5.24 or later (pip install torch safetensors transformers) and no network. Models of random weights are built
 around the public modules, with attention and MLPs of src/python/hctrain/model.py; the script writes each as a checkpoint, runs hc_probe on it
 in fp32, and prints by how much loss, logits and gradients differ, relative to the loss, the largest logit and the gradients' norms:
 
   deepseek_v4   mhc with hc_eps and without gain: transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead; also the bits of
                 hctrain.convert, to and from its layout
   qwen4_exp     gated: transformers' Qwen4ExpTextGatedResidual
-  kimi_k3       attnres with gains: transformers' KimiK3AttentionResidual, of a version that has it
-  --attnres     attnres without gains: examples/nanogpt/attnres.py of github.com/tokenbender/nanogpt-attnres-repro
 
-What is not there is skipped, with a line that says how to get it. All may differ by 1e-5. Exit status: 0, or 1 if one differs by more.
+All may differ by 1e-5. Exit status: 0, or 1 if one differs by more.
 """
 import argparse
 import os
@@ -29,6 +27,8 @@ from compared_programs import Programs, gradients_off_by, load_file_as, off_by
 from hctrain import convert
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers.models.deepseek_v4 import modeling_deepseek_v4
+from transformers.models.qwen4_exp import modeling_qwen4_exp
 
 TOLERANCE = 1e-5
 BATCH, CONTEXT, VOCABULARY = 3, 24, 97
@@ -51,10 +51,6 @@ def report_bits(name, ours, theirs):
     held = ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     failed += not held
     print("  %-4s %-56s %s" % ("ok" if held else "DIFF", name, "the same bits" if held else "other bits"), flush=True)
-
-
-def skip(name, what, how):
-    print("  skip %s: %s; %s" % (name, what, how), flush=True)
 
 
 # ---- models around public modules
@@ -100,14 +96,14 @@ class Model(nn.Module):
 class DeepSeekV4(Model):
     """As DeepseekV4DecoderLayer and DeepseekV4Model connect them."""
 
-    def __init__(self, parts, config, public):
+    def __init__(self, parts, config):
         super().__init__(parts, config)
         self.streams = config["n_streams"]
         theirs = types.SimpleNamespace(hc_mult=self.streams, hc_sinkhorn_iters=config["sinkhorn_iters"], hc_eps=config["hc_eps"], rms_norm_eps=1e-6,
                                        hidden_size=config["n_embd"])
         for layer in self.transformer.h:
-            layer.hc_attn, layer.hc_mlp = public.DeepseekV4HyperConnection(theirs), public.DeepseekV4HyperConnection(theirs)
-        self.transformer.hc_head = public.DeepseekV4HyperHead(theirs)
+            layer.hc_attn, layer.hc_mlp = modeling_deepseek_v4.DeepseekV4HyperConnection(theirs), modeling_deepseek_v4.DeepseekV4HyperConnection(theirs)
+        self.transformer.hc_head = modeling_deepseek_v4.DeepseekV4HyperHead(theirs)
 
     def top(self, embedded):
         streams = embedded.unsqueeze(2).expand(-1, -1, self.streams, -1).contiguous()
@@ -130,15 +126,15 @@ class DeepSeekV4(Model):
 class Gated(Model):
     """As Qwen4ExpTextDecoderLayer and Qwen4ExpTextModel connect them: without norms of their own."""
 
-    def __init__(self, parts, config, public):
+    def __init__(self, parts, config):
         super().__init__(parts, config)
         self.streams = config["n_streams"]
         theirs = types.SimpleNamespace(hc_count=self.streams, hidden_size=config["n_embd"], hc_lowrank=config["gated_rank"], rms_norm_eps=config["norm_eps"])
         for layer in self.transformer.h:
             del layer.ln_1, layer.ln_2
-            layer.hc_attn, layer.hc_mlp = public.Qwen4ExpTextGatedResidual(theirs), public.Qwen4ExpTextGatedResidual(theirs)
+            layer.hc_attn, layer.hc_mlp = modeling_qwen4_exp.Qwen4ExpTextGatedResidual(theirs), modeling_qwen4_exp.Qwen4ExpTextGatedResidual(theirs)
         del self.transformer.ln_f
-        self.transformer.hc_head = public.Qwen4ExpTextGatedResidual(theirs, use_combine=False)
+        self.transformer.hc_head = modeling_qwen4_exp.Qwen4ExpTextGatedResidual(theirs, use_combine=False)
 
     def top(self, embedded):
         streams = embedded.repeat(1, 1, self.streams)
@@ -152,64 +148,6 @@ class Gated(Model):
         names = {"hc_norm.weight": "norm.weight", "input_mix_weight_down.weight": "w_down", "input_mix_weight_up.weight": "w_up",
                  "block_inject_weight.weight": "w_post"}
         return {names[name]: x.T if x.dim() > 1 else x for name, x in theirs.items()}
-
-
-class Depth(Model):
-    """Attention residuals: a sublayer reads a mix of the embedding and of sums of outputs. Subclasses mix."""
-
-    def __init__(self, parts, config):
-        super().__init__(parts, config)
-        self.block = config["attnres_block"]
-
-    def top(self, embedded):
-        blocks, run, place = [embedded], None, 0
-        for layer in self.transformer.h:
-            for norm, branch in ((layer.ln_1, layer.attn), (layer.ln_2, layer.mlp)):
-                states = blocks + ([] if run is None else [run])
-                output = branch(norm(self.mix(place, states)))
-                run, place = output if run is None else run + output, place + 1
-                if place % self.block == 0:
-                    blocks, run = blocks + [run], None
-        return self.transformer.ln_f(self.mix(place, blocks + ([] if run is None else [run])))
-
-
-class KimiK3(Depth):
-    def __init__(self, parts, config, public):
-        super().__init__(parts, config)
-        theirs = types.SimpleNamespace(hidden_size=config["n_embd"], rms_norm_eps=config["norm_eps"])
-        for layer in self.transformer.h:
-            layer.hc_attn, layer.hc_mlp = public.KimiK3AttentionResidual(theirs), public.KimiK3AttentionResidual(theirs)
-        self.transformer.hc_head = public.KimiK3AttentionResidual(theirs)
-
-    def mix(self, place, states):
-        layers = self.transformer.h
-        module = self.transformer.hc_head if place == 2 * len(layers) else (layers[place // 2].hc_attn, layers[place // 2].hc_mlp)[place % 2]
-        earlier = [state.reshape(-1, 1, state.shape[-1]) for state in states[:-1]]
-        return module(states[-1], torch.cat(earlier, 1) if earlier else states[-1].new_empty(states[-1][..., 0].numel(), 0, states[-1].shape[-1]))
-
-    def leaves(self, theirs):
-        return {"query": theirs["pseudo_queries.weight"][0], "norm.weight": theirs["attn_residual_norm.weight"]}
-
-
-class Repro(Depth):
-    """All queries are rows of one tensor, transformer.hc_all.mixer.queries."""
-
-    def __init__(self, parts, config, public):
-        super().__init__(parts, config)
-        self.transformer.hc_all = public.BlockAttnResReference(2 * config["n_layer"], config["n_embd"], self.block, eps=config["norm_eps"])
-
-    def mix(self, place, states):
-        return self.transformer.hc_all.mixer(place, states)
-
-    def tensors(self, value):
-        ours = super().tensors(value)
-        queries = ours.pop("transformer.hc_all.queries")
-        for place in range(len(queries) - 1):
-            ours["transformer.h.%d.%s.query" % (place // 2, ("hc_attn", "hc_mlp")[place % 2])] = queries[place]
-        return {**ours, "transformer.hc_head.query": queries[-1]}
-
-    def leaves(self, theirs):
-        return {"queries": theirs["mixer.queries"]}
 
 
 # ---- comparisons
@@ -257,77 +195,33 @@ def compare_files(bench, config, model, folder):
                                         for tensors in (load_file(os.path.join(begun, "model.safetensors")), wanted)))
 
 
-def deepseek_v4(bench, parts, _):
-    try:
-        from transformers.models.deepseek_v4 import modeling_deepseek_v4 as public
-    except ImportError:
-        return skip("deepseek_v4", "transformers has no deepseek_v4", "pip install 'transformers>=5.24'")
+def deepseek_v4(bench, parts):
     for streams, eps, iterations in ((4, 1e-6, 20), (4, 0.01, 6), (2, 1e-6, 20), (3, 0.1, 1)):
         config = {**SHAPE, "residual": "mhc", "n_streams": streams, "hc_eps": eps, "sinkhorn_iters": iterations, "hc_norm_gain": False,
                   "stream_reduce": "head"}
-        model = DeepSeekV4(parts, config, public)
+        model = DeepSeekV4(parts, config)
         folder = compare(bench, "deepseek_v4, %d streams, hc_eps %g, %d iterations" % (streams, eps, iterations), config, model)
         compare_files(bench, config, model, folder)
-    return None
 
 
-def qwen4_exp(bench, parts, _):
-    try:
-        from transformers.models.qwen4_exp import modeling_qwen4_exp as public
-    except ImportError:
-        return skip("qwen4_exp", "transformers has no qwen4_exp", "pip install 'transformers>=5.24'")
+def qwen4_exp(bench, parts):
     for streams, rank in ((4, 6), (2, 5), (8, 12)):
         config = {**SHAPE, "residual": "gated", "n_streams": streams, "gated_rank": rank}
-        compare(bench, "qwen4_exp, %d streams, rank %d" % (streams, rank), config, Gated(parts, config, public))
-    return None
-
-
-def lacks(bench, name, residual):
-    """Whether the programs are older than the connection."""
-    names = [line.split()[0] for line in bench.run("hc_train", "--list-residuals").decode().splitlines()]
-    if residual not in names:
-        skip(name, "hc_train has no residual %s" % residual, "build the newest version")
-    return residual not in names
-
-
-def kimi_k3(bench, parts, _):
-    if lacks(bench, "kimi_k3", "attnres"):
-        return None
-    try:
-        from transformers.models.kimi_k3 import modeling_kimi_k3 as public
-    except ImportError:
-        return skip("kimi_k3", "transformers has no kimi_k3", "install a version that has it, or its main branch")
-    for block in (2, 4):
-        config = {**SHAPE, "residual": "attnres", "n_streams": 1, "attnres_block": block}
-        compare(bench, "kimi_k3, blocks of %d sublayers" % block, config, KimiK3(parts, config, public))
-    return None
-
-
-def repro(bench, parts, arguments):
-    if not arguments.attnres:
-        return skip("attnres.py", "no --attnres PATH", "git clone https://github.com/tokenbender/nanogpt-attnres-repro and give examples/nanogpt/attnres.py")
-    if lacks(bench, "attnres.py", "attnres"):
-        return None
-    public = load_file_as("attnres", arguments.attnres)
-    for block in (1, 2, 4):
-        config = {**SHAPE, "residual": "attnres", "n_streams": 1, "attnres_block": block, "hc_norm_gain": False}
-        compare(bench, "attnres.py, blocks of %d sublayers" % block, config, Repro(parts, config, public))
-    return None
+        compare(bench, "qwen4_exp, %d streams, rank %d" % (streams, rank), config, Gated(parts, config))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="folder of the programs")
     parser.add_argument("--device", default="pocl")
-    parser.add_argument("--attnres", metavar="PATH", help="the module attnres.py of nanogpt-attnres-repro")
     arguments = parser.parse_args()
     torch.manual_seed(1)
     print("%-63s %9s %9s %9s" % ("off by", "loss", "logits", "gradients"))
     with tempfile.TemporaryDirectory() as folder:
         bench = Programs(arguments, folder)
         parts = load_file_as("model", os.path.join(HERE, "..", "src", "python", "hctrain", "model.py"))  # for attention, MLPs and norms
-        for comparison in (deepseek_v4, qwen4_exp, kimi_k3, repro):
-            comparison(bench, parts, arguments)
+        deepseek_v4(bench, parts)
+        qwen4_exp(bench, parts)
     print("%d comparisons differ" % failed if failed else "all agree")
     return 1 if failed else 0
 
