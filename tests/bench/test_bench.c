@@ -1,12 +1,6 @@
 /* hc_bench: its figures hang together. */
 #include "runtime/files/json_file.h"
-#include "tests/support/child.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 static const char program[] = HC_PROGRAMS "/hc_bench";
 

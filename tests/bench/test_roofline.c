@@ -1,13 +1,7 @@
 /* hc_bench --roofline: the launches of a step that does not run are those of a step of that shape that runs.
  * test_launches compares what is logged with what is put into the queue. */
 #include "runtime/files/json_file.h"
-#include "tests/support/child.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char program[] = HC_PROGRAMS "/hc_bench";
 

@@ -1,25 +1,9 @@
 /* A device that fails under hc_train, mocked by tests/support/faulty_opencl.c: what is reported, and that the run
  * can go on; and a device that computes nonsense, which no program takes. */
 #include "runtime/system/library.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static const char train_program[] = HC_PROGRAMS "/hc_train";
-
-#define TRAIN(run, ...)                                                                                            \
-    CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),            \
-              "--out-dir", scratch_path(run), "--lr-decay-iters", "20", ##__VA_ARGS__)
 
 /* Trains with a variable of faulty_opencl.c; the child's exit status. */
 static int train_where(const char *variable, const char *value, const char *run) {
@@ -98,7 +82,7 @@ static void check_refused(const char *kernel, const char *failed, const char *co
 #define CHECK_REFUSED(kernel, failed, ...)                                                                         \
     check_refused((kernel), (failed), (const char *const[]){__VA_ARGS__, "--device", "pocl", NULL})
 #define NEW_RUN                                                                                                    \
-    train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
+    TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
         scratch_path("nonsense"), "--start-over"
 
 UNIT_TEST(nonsense_is_refused_in_every_class_of_kernels) {

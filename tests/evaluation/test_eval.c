@@ -1,35 +1,21 @@
 /* hc_eval: word counts against cases worked by hand; a small checkpoint's metrics against the plain
  * model in double precision, on documents of all lengths; the same metrics for any batch size and number of ranks;
  * training's val_loss; and input that it must refuse. */
-#include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export.h"
 #include "src/evaluation/perplexity.h"
 #include "src/evaluation/score_documents.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
-#include "tests/support/test.h"
-#include <fcntl.h>
-#include <math.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-enum { CONTEXT = 16, BYTES = 256, VOCABULARY = 300, MOST_BYTES = 4096, FAILED = 1, USAGE = 2 };
+enum { CONTEXT = 16, BYTES = 256, VOCABULARY = 300, MOST_BYTES = 4096, USAGE = 2 };
 
 static const double TOLERANCE = 1e-5; /* relative */
 

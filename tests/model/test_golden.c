@@ -7,25 +7,16 @@
  *   test_golden DEVICE [PATTERN]...   on another device: with the backends that it chooses for itself
  *
  * A PATTERN is one of a shell, for names of tests: tests that match one are run, or all if none is given. */
-#include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/error.h"
 #include "src/checkpoint/config_file.h"
 #include "src/evaluation/probe.h"
 #include "src/settings/settings.h"
 #include "tests/support/lanes.h"
 #include "tests/support/rounding.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
-#include "tests/support/test.h"
 #include <dirent.h>
 #include <fnmatch.h>
-#include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* What single precision can keep. */
 static const double LOSS_TOLERANCE = 1e-5;       /* relative */

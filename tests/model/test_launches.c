@@ -342,11 +342,11 @@ LONG_TEST(test_gpu_with_other_connections) {
     train("emulation", "auto", config_of("gated"), ELEMENT_BF16);
     train("emulation", "portable", config_of("hc"), ELEMENT_FP32);
     train("emulation", "portable", config_of("rc"), ELEMENT_FP32);
-    train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
+    train("emulation", "auto", config_of("mudd"), ELEMENT_BF16);
 }
 
 UNIT_TEST(test_gpu_with_matrix_units) {
-    train("emulation", "auto", config_of("mudd"), ELEMENT_BF16);
+    train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
@@ -354,7 +354,6 @@ UNIT_TEST(test_cpu) {
     train(NULL, "portable", config_of("gated"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("mudd"), ELEMENT_BF16);
     train(NULL, "portable", modern_config_of("shc"), ELEMENT_BF16);
-    train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);
     train(NULL, "auto", delayed_config_of("mhc"), ELEMENT_BF16);
     assert_true(has_run("mix_between") && has_run("mix_backward"));
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
@@ -375,6 +374,7 @@ UNIT_TEST(test_kept_types) {
 }
 
 LONG_TEST(test_cpu_with_other_connections) {
+    train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);
     train(NULL, "auto", config_of("shc"), ELEMENT_FP32);
     train(NULL, "portable", config_of("identity"), ELEMENT_BF16);
 }

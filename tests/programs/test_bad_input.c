@@ -1,28 +1,16 @@
 /* Programs given what they cannot use: each refuses with one message that says what and where, with exit status 1
  * (2 for wrong usage), and leaves nothing behind. */
-#include "runtime/files/files.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-enum { FAILED = 1, USAGE = 2 };
 
 static const char probe_program[] = HC_PROGRAMS "/hc_probe", sample_program[] = HC_PROGRAMS "/hc_sample";
 
 /* A run that gets "refused" as its folder, which must not be there afterwards. */
-#define REFUSED(status, text, ...) assert_refused(TRAIN("refused", __VA_ARGS__), status, text)
+#define REFUSED(status, text, ...) assert_left_nothing(TRAIN("refused", __VA_ARGS__), status, text)
 #define REFUSED_DATA(folder, text) REFUSED(FAILED, text, "--data-dir", scratch_path(folder))
 
-static void assert_refused(int status, int expected, const char *text) {
+static void assert_left_nothing(int status, int expected, const char *text) {
     assert_failed(status, expected, text);
     assert_false(files_exist(scratch_path("refused")));
 }
@@ -109,25 +97,25 @@ UNIT_TEST(vocabulary_that_is_too_large_is_said) {
 /* ---- options */
 
 UNIT_TEST(wrong_options_are_named) {
-    REFUSED(USAGE, "--nonsense", "--nonsense", "3");
-    REFUSED(USAGE, "--n-layer: 'two' is not a whole number", "--n-layer", "two");
-    REFUSED(USAGE, "--learning-rate", "--learning-rate", "11");
-    REFUSED(USAGE, "--dropout", "--dropout", "1");
-    REFUSED(USAGE, "--residual", "--residual", "shcc");
-    REFUSED(USAGE, "--n-streams", "--n-streams", "9");
-    REFUSED(USAGE, "stray", "stray");
-    assert_failed(CHILD_RUN(probe_program), USAGE, "--checkpoint, --batch and --out are all needed");
+    REFUSED(WRONG_USAGE, "--nonsense", "--nonsense", "3");
+    REFUSED(WRONG_USAGE, "--n-layer: 'two' is not a whole number", "--n-layer", "two");
+    REFUSED(WRONG_USAGE, "--learning-rate", "--learning-rate", "11");
+    REFUSED(WRONG_USAGE, "--dropout", "--dropout", "1");
+    REFUSED(WRONG_USAGE, "--residual", "--residual", "shcc");
+    REFUSED(WRONG_USAGE, "--n-streams", "--n-streams", "9");
+    REFUSED(WRONG_USAGE, "stray", "stray");
+    assert_failed(CHILD_RUN(probe_program), WRONG_USAGE, "--checkpoint, --batch and --out are all needed");
     assert_failed(CHILD_RUN(probe_program, "--checkpoint", "a", "--batch", "b", "--out", "c", "--samples", "3"),
-                  USAGE, "--samples is for --measure");
+                  WRONG_USAGE, "--samples is for --measure");
 }
 
 UNIT_TEST(wrong_config_lines_are_named_with_their_file) {
     const char *path = scratch_write("bad.conf", "# fine\nn_layer = 2\nn_embd = many\n", 34);
-    REFUSED(USAGE, "bad.conf:3: n_embd", "--config", path);
+    REFUSED(WRONG_USAGE, "bad.conf:3: n_embd", "--config", path);
     path = scratch_write("bad.conf", "n_layre = 2\n", 12);
-    REFUSED(USAGE, "bad.conf:1: ", "--config", path);
+    REFUSED(WRONG_USAGE, "bad.conf:1: ", "--config", path);
     assert_non_null(strstr(child_message(), "n_layre"));
-    REFUSED(USAGE, "no-such.conf", "--config", scratch_path("no-such.conf"));
+    REFUSED(WRONG_USAGE, "no-such.conf", "--config", scratch_path("no-such.conf"));
 }
 
 /* Nothing is wrong with those of configs/; one sequence a pass, so that memory suffices anywhere. */
@@ -149,10 +137,10 @@ UNIT_TEST(configs_of_the_repository_are_accepted) {
 }
 
 UNIT_TEST(shapes_that_cannot_be_are_refused) {
-    REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--n-head", "3");
-    REFUSED(USAGE, "head_dim = 5 is odd", "--position", "rope", "--head-dim", "5");
-    REFUSED(USAGE, "n_head = 4 is not divisible by n_kv_head = 3", "--n-head", "4", "--n-kv-head", "3");
-    REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--n-streams", "1");
+    REFUSED(WRONG_USAGE, "n_embd = 16 is not divisible by n_head = 3", "--n-head", "3");
+    REFUSED(WRONG_USAGE, "head_dim = 5 is odd", "--position", "rope", "--head-dim", "5");
+    REFUSED(WRONG_USAGE, "n_head = 4 is not divisible by n_kv_head = 3", "--n-head", "4", "--n-kv-head", "3");
+    REFUSED(WRONG_USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--n-streams", "1");
 }
 
 UNIT_TEST(unknown_device_lists_those_there_are) {
@@ -410,7 +398,7 @@ UNIT_TEST(text_that_cannot_be_printed_is_an_error) {
 
 static void assert_batch_refused(struct tensors_ids x, struct tensors_ids y, const char *text) {
     tensors_write_batch(scratch_path("batch"), x, y);
-    assert_refused(PROBE(scratch_path("batch")), FAILED, text);
+    assert_left_nothing(PROBE(scratch_path("batch")), FAILED, text);
 }
 
 UNIT_TEST(wrong_batches_are_refused) {
@@ -426,9 +414,9 @@ UNIT_TEST(wrong_batches_are_refused) {
     assert_batch_refused(fine, (struct tensors_ids){2, {1, 16}, good}, "x and y have different shapes");
     assert_batch_refused((struct tensors_ids){2, {2, 17}, good}, (struct tensors_ids){2, {2, 17}, good},
                          "block_size 16");
-    assert_refused(PROBE(scratch_path("batch"), "--train"), FAILED, "I32 with 4 dimensions");
-    assert_refused(PROBE(scratch_path("whole/ckpt-2/model.safetensors")), FAILED, "tensor 'x' must be there");
-    assert_refused(PROBE(scratch_path("no-batch")), FAILED, "no-batch");
+    assert_left_nothing(PROBE(scratch_path("batch"), "--train"), FAILED, "I32 with 4 dimensions");
+    assert_left_nothing(PROBE(scratch_path("whole/ckpt-2/model.safetensors")), FAILED, "tensor 'x' must be there");
+    assert_left_nothing(PROBE(scratch_path("no-batch")), FAILED, "no-batch");
     tensors_write_batch(scratch_path("batch"), fine, fine);
     assert_done(PROBE(scratch_path("batch")));
     unlink(scratch_path("refused"));
@@ -467,7 +455,7 @@ UNIT_TEST(batch_of_floats_is_refused) {
     memcpy(file, &length, sizeof length);
     memcpy(file + 8, header, length);
     const char *path = scratch_write("floats", file, 8 + length + 32);
-    assert_refused(PROBE(path), FAILED, "tensor 'x' must be there as I32");
+    assert_left_nothing(PROBE(path), FAILED, "tensor 'x' must be there as I32");
 }
 
 static int begin(void **state) {

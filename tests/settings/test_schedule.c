@@ -1,18 +1,10 @@
 /* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is
  * said. */
-#include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/settings/schedule.h"
 #include "src/settings/settings.h"
 #include "src/settings/unused_options.h"
-#include "tests/support/child.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct fixture {
     struct optimizer_settings optimizer;

@@ -43,6 +43,10 @@ int corpus_make(const char *programs) {
     return status == 0 ? 0 : -1;
 }
 
+int corpus_begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
+}
+
 void corpus_write_over(const char *path, const char *from, bool turned) {
     size_t bytes;
     char *data = scratch_read(scratch_path(from), &bytes), *written = malloc(bytes);

@@ -1,12 +1,8 @@
 #include "tests/support/random_checkpoint.h"
-#include "runtime/files/files.h"
 #include "runtime/system/random.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <stdlib.h>
 
 int random_checkpoint_values(void *context, size_t parameter, uint64_t first, uint64_t count, float *values) {
     const struct parameters *parameters = context;

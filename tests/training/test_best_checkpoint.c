@@ -1,5 +1,5 @@
 /* ckpt-best has the weights with the lowest validation loss, whatever is resumed, lost or exchanged. */
-#include "tests/support/run_control.h"
+#include "tests/support/runs.h"
 
 RUN_TEST(weights_that_training_made_worse_are_kept) {
     assert_done(TRAIN("worse", "--residual", "rc", "--learning-rate", "10", "--min-lr", "10", "--grad-clip", "0",
@@ -57,10 +57,10 @@ RUN_TEST(best_loss_is_that_of_the_validation_data) {
     assert_done(TRAIN("half-changed", "--data-dir", scratch_path("half-changing"), "--max-iters", "4",
                       "--eval-interval", "100", "--eval-iters", "2"));
     assert_int_equal(saved_integer("half-changed/ckpt-4/state.json", "best_iteration"), 4);
-    turn_round("half-changing/train.bin");
+    corpus_write_over("half-changing/train.bin", "half-changing/train.bin", true);
     assert_done(RESUME("half-changed", "--max-iters", "5", "--accept-new-data", "--eval-iters", "0"));
     assert_int_equal(saved_integer("half-changed/ckpt-5/state.json", "best_iteration"), 4);
-    turn_round("half-changing/val.bin");
+    corpus_write_over("half-changing/val.bin", "half-changing/val.bin", true);
     assert_done(RESUME("half-changed", "--max-iters", "6", "--accept-new-data", "--learning-rate", "0", "--min-lr",
                        "0", "--eval-iters", "2"));
     assert_int_equal(saved_integer("half-changed/ckpt-6/state.json", "best_iteration"), 6);

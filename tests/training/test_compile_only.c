@@ -1,7 +1,7 @@
 /* --compile-only compiles what a run needs, and the second process of a first start does the same. */
 #include "src/settings/compile_ahead.h"
 #include "src/training/train.h"
-#include "tests/support/run_control.h"
+#include "tests/support/runs.h"
 #include <ftw.h>
 #include <sys/wait.h>
 

@@ -1,18 +1,7 @@
 /* Which tokens hc_train's validation loss is of: the same ones for runs with different seeds, all of a split that
  * is small, and those that hc_eval takes; runs saved before the setting existed keep the places that depend on
  * their seed. */
-#include "runtime/files/files.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
-#include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char eval_program[] = HC_PROGRAMS "/hc_eval";
 

@@ -1,12 +1,8 @@
 /* --fit: how sizes are read, and that what it chooses fits, keeps the batch, and prefers what costs least. */
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/error.h"
 #include "src/training/fit.h"
-#include "tests/support/run_control.h"
+#include "tests/support/runs.h"
 #include "tests/support/small_model.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 UNIT_TEST(sizes_are_read) {
     static const struct {

@@ -1,13 +1,6 @@
 /* hc_train on Vulkan: the losses of PoCL, resuming bit for bit, and two ranks, all under the eyes of Vulkan's
  * validation layer. */
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define VALIDATION "VK_LAYER_KHRONOS_validation"
 

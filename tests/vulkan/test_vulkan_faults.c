@@ -2,24 +2,13 @@
  * drivers that are not as they should be: what is reported, that nothing ends by a signal or hangs, and that no
  * checkpoint suffers. */
 #include "runtime/device/programs.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
 #include <dirent.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char train_program[] = HC_PROGRAMS "/hc_train", bench_program[] = HC_PROGRAMS "/hc_bench";
 
-enum { TIMEOUT_SECONDS = 180, KEY_DIGITS = 64, MOST_CACHED = 200 };
+enum { KEY_DIGITS = 64, MOST_CACHED = 200 };
 
 static const char small[] = "device = vulkan\n"
                             "residual = rc\n"
@@ -42,9 +31,9 @@ static const char small[] = "device = vulkan\n"
                                                                .environment = (changed),                           \
                                                                .file_bytes = (bytes)},                             \
                                          RUN_ARGUMENTS(program, run, ##__VA_ARGS__)),                              \
-                        TIMEOUT_SECONDS)
-#define TRAIN(run, changed, ...) RUN_IN(train_program, run, 0, changed, ##__VA_ARGS__)
-#define CHANGED(...)             ((const char *const[]){__VA_ARGS__, NULL})
+                        3 * TIMEOUT_SECONDS)
+#define TRAIN_CHANGED(run, changed, ...) RUN_IN(train_program, run, 0, changed, ##__VA_ARGS__)
+#define CHANGED(...)                     ((const char *const[]){__VA_ARGS__, NULL})
 
 /* "NAME=value" for a child's environment, valid until 8 more calls. */
 static const char *setting(const char *name, const char *value) {
@@ -129,7 +118,7 @@ static void fail_later(const struct failing *row) {
     const unsigned long call = trains ? 5 : 1 + calls_of(row->function) * 3 / 4;
     const char *const changed[] = {fault(row->function, row->code, call, "once"),
                                    trains ? setting("HC_VULKAN_AFTER", scratch_path("later/ckpt-1")) : NULL, NULL};
-    const int status = TRAIN("later", changed, "--start-over");
+    const int status = TRAIN_CHANGED("later", changed, "--start-over");
     if (row->when == PASSED_OVER) {
         assert_done(status);
     } else {
@@ -143,7 +132,7 @@ static void fail_later(const struct failing *row) {
 UNIT_TEST(failing_calls_are_reported) {
     for (const struct failing *row = failing; row < failing + COUNT(failing); row++) {
         assert_true(calls_of(row->function) > 0);
-        assert_reported(TRAIN("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"),
+        assert_reported(TRAIN_CHANGED("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"),
                         row->text);
         assert_int_equal(newest("first", 0), -1);
         if (calls_of(row->function) > 1) {
@@ -154,10 +143,11 @@ UNIT_TEST(failing_calls_are_reported) {
 
 UNIT_TEST(lost_device_leaves_a_checkpoint) {
     const char *after = setting("HC_VULKAN_AFTER", scratch_path("lost/ckpt-1"));
-    assert_reported(TRAIN("lost", CHANGED(fault("vkQueueSubmit", -4, 2, "on"), after)), "the device was lost");
+    assert_reported(TRAIN_CHANGED("lost", CHANGED(fault("vkQueueSubmit", -4, 2, "on"), after)),
+                    "the device was lost");
     assert_non_null(strstr(child_message(), "--init-from resume goes on from there"));
     assert_true(assert_checkpoints_whole("lost") >= 1);
-    assert_done(TRAIN("lost", NULL, "--init-from", "resume"));
+    assert_done(TRAIN_CHANGED("lost", NULL, "--init-from", "resume"));
     assert_int_equal(assert_checkpoints_whole("lost"), 3);
 }
 
@@ -175,10 +165,11 @@ UNIT_TEST(profile_does_without_times) {
 UNIT_TEST(missing_drivers_are_reported) {
     mkdir(scratch_path("no-loader"), 0700);
     scratch_write("no-loader/libvulkan.so.1", "", 0);
-    assert_reported(TRAIN("nothing", CHANGED(setting("LD_LIBRARY_PATH", scratch_path("no-loader")))),
+    assert_reported(TRAIN_CHANGED("nothing", CHANGED(setting("LD_LIBRARY_PATH", scratch_path("no-loader")))),
                     "needs Vulkan's loader");
-    assert_reported(TRAIN("nothing", CHANGED("VK_ICD_FILENAMES=/nonexistent.json")), "there is no Vulkan driver");
-    assert_reported(TRAIN("nothing", CHANGED(fault("vkEnumeratePhysicalDevices", -3, 1, "on"))),
+    assert_reported(TRAIN_CHANGED("nothing", CHANGED("VK_ICD_FILENAMES=/nonexistent.json")),
+                    "there is no Vulkan driver");
+    assert_reported(TRAIN_CHANGED("nothing", CHANGED(fault("vkEnumeratePhysicalDevices", -3, 1, "on"))),
                     "Vulkan offers no device");
 }
 
@@ -201,32 +192,34 @@ static const char *const *with_compiler(const char *script) {
 
 UNIT_TEST(missing_compiler_is_needed_for_new_programs_only) {
     const char *path = setting("PATH", scratch_path("nothing-here"));
-    assert_reported(TRAIN("cold", CHANGED(path, setting("XDG_CACHE_HOME", scratch_path("cold")))), "clspv");
+    assert_reported(TRAIN_CHANGED("cold", CHANGED(path, setting("XDG_CACHE_HOME", scratch_path("cold")))), "clspv");
     assert_non_null(strstr(child_message(), "ci/setup.sh vulkan"));
-    assert_done(TRAIN("warm", CHANGED(path)));
+    assert_done(TRAIN_CHANGED("warm", CHANGED(path)));
     assert_int_equal(assert_checkpoints_whole("warm"), 3);
 }
 
 UNIT_TEST(failing_compiler_is_reported) {
-    assert_reported(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
+    assert_reported(TRAIN_CHANGED("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
                     "clspv ended with status 3");
     assert_non_null(strstr(child_message(), "no such thing as a kernel"));
-    assert_reported(TRAIN("cold", with_compiler("printf 'a kernel\\033[31m\\r\\nforged: all is well\\n'; exit 3")),
+    assert_reported(TRAIN_CHANGED("cold",
+                                  with_compiler("printf 'a kernel\\033[31m\\r\\nforged: all is well\\n'; exit 3")),
                     "a kernel\\x1b[31m");
     assert_shown(child_message());
-    assert_reported(TRAIN("cold", with_compiler("exit 1")),
+    assert_reported(TRAIN_CHANGED("cold", with_compiler("exit 1")),
                     "ended with status 1 and wrote nothing; is there room in");
-    assert_reported(TRAIN("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
-    assert_reported(TRAIN("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");
-    assert_reported(TRAIN("cold", with_compiler("for last; do :; done; : > \"$last\"")),
+    assert_reported(TRAIN_CHANGED("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
+    assert_reported(TRAIN_CHANGED("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");
+    assert_reported(TRAIN_CHANGED("cold", with_compiler("for last; do :; done; : > \"$last\"")),
                     "clspv ended with status 0 and wrote nothing");
-    assert_reported(TRAIN("cold", with_compiler("for last; do :; done; echo rubbish > \"$last\"")),
+    assert_reported(TRAIN_CHANGED("cold", with_compiler("for last; do :; done; echo rubbish > \"$last\"")),
                     "it is no SPIR-V");
 }
 
 UNIT_TEST(folder_for_compiling_is_named) {
     const char *cache = setting("XDG_CACHE_HOME", scratch_path("cold"));
-    assert_reported(TRAIN("cold", CHANGED(cache, "TMPDIR=/nonexistent")), "cannot make a folder in /nonexistent");
+    assert_reported(TRAIN_CHANGED("cold", CHANGED(cache, "TMPDIR=/nonexistent")),
+                    "cannot make a folder in /nonexistent");
     assert_non_null(strstr(child_message(), "set TMPDIR"));
     /* files of the run are smaller than the source of a program */
     assert_reported(RUN_IN(train_program, "cold", 1024, CHANGED(cache)), "File too large; set TMPDIR");
@@ -330,7 +323,7 @@ UNIT_TEST(damaged_programs_are_compiled_again) {
         spoil(&whole[i], i % WAYS);
     }
     assert_int_equal(list_cache(spoilt), count);
-    assert_done(TRAIN("damaged", NULL));
+    assert_done(TRAIN_CHANGED("damaged", NULL));
     assert_int_equal(assert_checkpoints_whole("damaged"), 3);
     assert_int_equal(list_cache(now), count);
     for (size_t i = 0; i < count; i++) {
@@ -350,7 +343,7 @@ UNIT_TEST(damaged_programs_are_compiled_again) {
 
 static bool layer_complains(const char *run, const char *const *changed) {
     size_t bytes;
-    const int status = TRAIN(run, changed, "--start-over");
+    const int status = TRAIN_CHANGED(run, changed, "--start-over");
     char *output = scratch_read(scratch_path("output"), &bytes);
     assert_non_null(output);
     const bool complains = strstr(output, "Validation ") || strstr(child_message(), "Validation ");
@@ -387,11 +380,11 @@ static int set_up(void **state) {
     setenv("LD_PRELOAD", HC_FAULTY_VULKAN, 1);
     setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
     snprintf(counts, sizeof counts, "HC_VULKAN_COUNTS=%s", scratch_path("counts"));
-    const int status = TRAIN("unharmed", NULL);
+    const int status = TRAIN_CHANGED("unharmed", NULL);
     if (status) {
         fprintf(stderr, "%s", child_message());
     }
-    return status || TRAIN("counted", CHANGED(counts));
+    return status || TRAIN_CHANGED("counted", CHANGED(counts));
 }
 
 UNIT_TEST_MAIN(set_up, scratch_end)

@@ -1,23 +1,15 @@
 /* Models for and from others: what hc_export writes, what is read of Hugging Face's folders, and what is refused.
  * tests/compare_transformers.py, run by hand, holds both to transformers and PyTorch themselves. */
-#include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export.h"
 #include "src/checkpoint/weights.h"
-#include "tests/support/child.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
-#include "tests/support/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char export_program[] = HC_PROGRAMS "/hc_export", train_program[] = HC_PROGRAMS "/hc_train",
                   probe_program[] = HC_PROGRAMS "/hc_probe";

@@ -1,23 +1,13 @@
 /* A tokenizer.json on its way through the programs: beside the token files that it made, in the checkpoints of
  * models that are trained on them, in samples, evaluations and exports. */
-#include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define QWEN2  HC_TEST_DATA "/text/tokenizers/qwen2.json"
 #define LLAMA3 HC_TEST_DATA "/text/tokenizers/llama3.json"
 
-enum { FAILED = 1 };
-
-#define PREPARE(folder, ...) CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path(folder), ##__VA_ARGS__)
-#define TRAIN_ON(data, ...)  "--data-dir", scratch_path(data), "--max-iters", "2", ##__VA_ARGS__
+#define PREPARE_TO(folder, ...) CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path(folder), ##__VA_ARGS__)
+#define TRAIN_ON(data, ...)     "--data-dir", scratch_path(data), "--max-iters", "2", ##__VA_ARGS__
 #define RUN(program, ...)                                                                                          \
     CHILD_RUN(HC_PROGRAMS "/" program, "--checkpoint", scratch_path("run/ckpt-2"), ##__VA_ARGS__)
 
@@ -39,9 +29,9 @@ static json_t *meta_of(const char *folder) {
 
 /* Other results replace it; without one, none is left. */
 UNIT_TEST(test_prepared_folders) {
-    assert_done(PREPARE("replaced", "--tokenizer", LLAMA3, text_file));
+    assert_done(PREPARE_TO("replaced", "--tokenizer", LLAMA3, text_file));
     assert_copied("replaced", LLAMA3);
-    assert_done(PREPARE("replaced", "--tokenizer", QWEN2, "--end-of-text", "<|im_end|>", text_file));
+    assert_done(PREPARE_TO("replaced", "--tokenizer", QWEN2, "--end-of-text", "<|im_end|>", text_file));
     assert_copied("replaced", QWEN2);
     json_t *meta = meta_of("replaced");
     assert_string_equal(json_string_value(json_object_get(meta, "tokenizer")), "file");
@@ -49,18 +39,19 @@ UNIT_TEST(test_prepared_folders) {
     assert_int_equal(json_integer_value(json_object_get(meta, "vocab_size")), 406);
     assert_non_null(json_object_get(meta, "tokenizer_sha256"));
     json_decref(meta);
-    assert_failed(PREPARE("replaced", "--tokenizer", scratch_path("replaced/tokenizer.json"), text_file), FAILED,
+    assert_failed(PREPARE_TO("replaced", "--tokenizer", scratch_path("replaced/tokenizer.json"), text_file), FAILED,
                   "tokenizer.json");
-    assert_done(PREPARE("replaced", text_file));
+    assert_done(PREPARE_TO("replaced", text_file));
     assert_false(files_exist(scratch_path("replaced/tokenizer.json")));
-    assert_failed(PREPARE("none", "--tokenizer", "words", text_file), FAILED, "'words' is not there");
+    assert_failed(PREPARE_TO("none", "--tokenizer", "words", text_file), FAILED, "'words' is not there");
 }
 
 /* A control token in a document is text, or with parse the token itself. */
 static json_int_t train_tokens(const char *word) {
     static const char line[] = "{\"text\": \"<|im_end|>\"}\n";
     const char *source = scratch_write("line.jsonl", line, sizeof line - 1);
-    assert_done(PREPARE("special", "--tokenizer", QWEN2, "--special-tokens", word, "--val-fraction", "0", source));
+    assert_done(
+        PREPARE_TO("special", "--tokenizer", QWEN2, "--special-tokens", word, "--val-fraction", "0", source));
     json_t *meta = meta_of("special");
     const json_int_t tokens = json_integer_value(json_object_get(meta, "train_tokens"));
     json_decref(meta);
@@ -73,7 +64,7 @@ UNIT_TEST(test_control_tokens) {
 }
 
 UNIT_TEST(test_checkpoints) {
-    assert_done(PREPARE("data", "--tokenizer", QWEN2, text_file));
+    assert_done(PREPARE_TO("data", "--tokenizer", QWEN2, text_file));
     assert_done(TRAIN("run", TRAIN_ON("data")));
     assert_copied("run/ckpt-2", QWEN2);
     assert_done(RUN("hc_sample", "--device", "pocl", "--prompt", "the <|im_start|>", "--max-new-tokens", "3"));
@@ -82,7 +73,7 @@ UNIT_TEST(test_checkpoints) {
     assert_copied("export", QWEN2);
 
     /* data of another tokenizer.json are refused */
-    assert_done(PREPARE("other", "--tokenizer", LLAMA3, text_file));
+    assert_done(PREPARE_TO("other", "--tokenizer", LLAMA3, text_file));
     assert_failed(TRAIN("tuned", TRAIN_ON("other", "--init-from", scratch_path("run/ckpt-2"))), FAILED,
                   "ckpt-2/tokenizer.json are not the same: prepare the text with the model's tokenizer");
     assert_done(TRAIN("tuned", TRAIN_ON("data", "--init-from", scratch_path("run/ckpt-2"))));
@@ -111,14 +102,14 @@ UNIT_TEST(test_added_after_training) {
 
     /* a folder whose tokenizer.json has them is trained on, too */
     assert_int_equal(rename(path, scratch_path("run/ckpt-2/tokenizer.json")), 0);
-    assert_done(PREPARE("padded", "--tokenizer", scratch_path("run/ckpt-2/tokenizer.json"), text_file));
+    assert_done(PREPARE_TO("padded", "--tokenizer", scratch_path("run/ckpt-2/tokenizer.json"), text_file));
     assert_done(TRAIN("on-padded", TRAIN_ON("padded", "--init-from", scratch_path("run/ckpt-2"))));
     char words[4000];
     for (size_t i = 0; i < sizeof words; i++) {
         words[i] = "[PAD49] the\n"[i % 12];
     }
-    assert_done(PREPARE("needing", "--tokenizer", scratch_path("run/ckpt-2/tokenizer.json"), "--special-tokens",
-                        "parse", "--val-fraction", "0", scratch_write("pad.txt", words, sizeof words)));
+    assert_done(PREPARE_TO("needing", "--tokenizer", scratch_path("run/ckpt-2/tokenizer.json"), "--special-tokens",
+                           "parse", "--val-fraction", "0", scratch_write("pad.txt", words, sizeof words)));
     assert_failed(TRAIN("on-needing",
                         TRAIN_ON("needing", "--eval-iters", "0", "--init-from", scratch_path("run/ckpt-2"))),
                   FAILED, "vocabulary");

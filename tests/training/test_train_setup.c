@@ -1,5 +1,5 @@
 /* How runs go on: with which settings, how far, and with which lines of their records. */
-#include "tests/support/run_control.h"
+#include "tests/support/runs.h"
 
 #define UNUSUAL "--learning-rate", "3e-3", "--dropout", "0.1", "--weight-decay", "0.3"
 

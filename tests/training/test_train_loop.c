@@ -1,23 +1,8 @@
 /* hc_train, run as a program: runs that are repeated, interrupted, killed and resumed, and what they leave. */
-#include "runtime/files/files.h"
 #include "runtime/system/random.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
-#include <fcntl.h>
-#include <jansson.h>
-#include <math.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { KILLS = 6 };
 
@@ -561,9 +546,5 @@ UNIT_TEST(recomputing_changes_nothing) {
     }
 }
 
-static int begin(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
-}
-
 /* The argument is a pattern of names of tests. */
-UNIT_TEST_MAIN(begin, scratch_end)
+UNIT_TEST_MAIN(corpus_begin, scratch_end)

@@ -1,29 +1,14 @@
 /* hc_train under mpirun: ranks that agree with one process, with themselves and after resuming on other numbers of
  * ranks, and jobs in which something goes wrong. */
-#include "runtime/files/files.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
-#include <math.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { KILLS = 5, ITERATIONS = 20, MOST_RANKS = 16 };
 #define SOON 15.0 /* seconds in which a job that has lost a rank must have ended */
-
-static const char train_program[] = HC_PROGRAMS "/hc_train";
 
 /* Buckets of 4 KiB: even this model has several. Four micro-batches, so that 1, 2 and 4 ranks can share them. */
 #define COMMON(run)                                                                                                \
@@ -31,15 +16,15 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
         "--gradient-accumulation-steps", "4", "--batch-size", "2", "--allreduce-bucket", "0.004",                  \
         "--lr-decay-iters", "20"
 #define RANKS_ARGUMENTS(count, run, ...)                                                                           \
-    ((const char *const[]){HC_MPIRUN, "-np", count, train_program, COMMON(run), ##__VA_ARGS__, NULL})
+    ((const char *const[]){HC_MPIRUN, "-np", count, TRAIN_PROGRAM, COMMON(run), ##__VA_ARGS__, NULL})
 #define RANKS(count, run, ...)                                                                                     \
     child_finish(child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS(count, run, ##__VA_ARGS__)))
 /* The same where only so many ranks in a row share memory, as on several hosts. */
 #define RANKS_APART(count, per_host, run, ...)                                                                     \
-    CHILD_RUN(HC_MPIRUN, "-np", count, "-x", "HCTRAIN_RANKS_PER_HOST=" per_host, train_program, COMMON(run),       \
+    CHILD_RUN(HC_MPIRUN, "-np", count, "-x", "HCTRAIN_RANKS_PER_HOST=" per_host, TRAIN_PROGRAM, COMMON(run),       \
               ##__VA_ARGS__)
 /* Without mpirun at all. */
-#define ALONE(run, ...) CHILD_RUN(train_program, COMMON(run), ##__VA_ARGS__)
+#define ALONE(run, ...) CHILD_RUN(TRAIN_PROGRAM, COMMON(run), ##__VA_ARGS__)
 
 #define assert_near(first, second, tolerance) assert_near_metrics(first, second, ITERATIONS, tolerance)
 
@@ -129,7 +114,7 @@ LONG_TEST(ranks_may_talk_over_tcp_only) {
     assert_done(RANKS("2", "shared-memory"));
     assert_done(CHILD_RUN(HC_MPIRUN, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca",
                           "btl_tcp_if_include", "lo", "--host", "localhost:1,127.0.0.1:1", "-x",
-                          "HCTRAIN_RANKS_PER_HOST=1", "-np", "2", train_program, COMMON("tcp")));
+                          "HCTRAIN_RANKS_PER_HOST=1", "-np", "2", TRAIN_PROGRAM, COMMON("tcp")));
     assert_same_metrics("shared-memory", "tcp");
     assert_same_checkpoint("shared-memory", "tcp", "ckpt-20");
 }
@@ -191,7 +176,7 @@ UNIT_TEST(sharded_states_resume_anywhere) {
 
 /* Without clipping, whose norm is summed in another order, not a bit depends on which rank owns which of Muon's
  * matrices, before and after resuming. Some matrices are larger than a bucket. */
-UNIT_TEST(muon_has_the_same_bits_where_states_are_shared) {
+LONG_TEST(muon_has_the_same_bits_where_states_are_shared) {
 #define MUON "--optimizer", "muon", "--mlp", "swiglu", "--residual", "mhc"
     assert_done(RANKS("4", "muon-whole", MUON, "--grad-clip", "0"));
     assert_done(RANKS("4", "muon-shared", MUON, "--grad-clip", "0", "--shard-optimizer"));
@@ -278,7 +263,7 @@ UNIT_TEST(a_rank_that_starts_another_process_ends) {
     const char *kernels = scratch_format("POCL_CACHE_DIR=%s", scratch_path("first-kernels")),
                *cache = scratch_format("XDG_CACHE_HOME=%s", scratch_path("first-cache"));
     assert_done(CHILD_RUN(HC_MPIRUN, "-np", "1", "-x", "HCTRAIN_COMPILE_AHEAD=1", "-x", kernels, "-x", cache,
-                          train_program, COMMON("first-start"), "--max-iters", "1"));
+                          TRAIN_PROGRAM, COMMON("first-start"), "--max-iters", "1"));
 }
 
 /* ---- death and trouble */
@@ -593,11 +578,11 @@ UNIT_TEST(work_that_cannot_be_divided_is_refused) {
 
 /* Two programs in one job that differ in what stands here. */
 #define UNLIKE(program, ...)                                                                                       \
-    CHILD_RUN(BY_RANK, train_program, COMMON("unlike"), ",", program, COMMON("unlike"), ##__VA_ARGS__)
+    CHILD_RUN(BY_RANK, TRAIN_PROGRAM, COMMON("unlike"), ",", program, COMMON("unlike"), ##__VA_ARGS__)
 
 UNIT_TEST(ranks_that_differ_are_refused) {
     size_t bytes;
-    assert_failed(UNLIKE(train_program, "--learning-rate", "0.02"), 1, "rank 1 on ");
+    assert_failed(UNLIKE(TRAIN_PROGRAM, "--learning-rate", "0.02"), 1, "rank 1 on ");
     assert_non_null(strstr(child_message(), "'learning_rate = 0.02' instead of 'learning_rate = 0.01'"));
     char *text = scratch_read(scratch_path("data/train.bin"), &bytes);
     text[bytes / 4 * 2] ^= 1;
@@ -607,12 +592,12 @@ UNIT_TEST(ranks_that_differ_are_refused) {
     text = scratch_read(scratch_path("data/meta.json"), &bytes);
     scratch_write("other/meta.json", text, bytes);
     free(text);
-    assert_failed(UNLIKE(train_program, "--data-dir", scratch_path("other")), 1, "train.bin is not the same");
+    assert_failed(UNLIKE(TRAIN_PROGRAM, "--data-dir", scratch_path("other")), 1, "train.bin is not the same");
     assert_done(RANKS("2", "ends", "--max-iters", "2"));
-#define RESUME train_program, "--init-from", "resume", "--out-dir", scratch_path("ends"), "--device", "pocl"
-    assert_failed(CHILD_RUN(BY_RANK, RESUME, "--max-iters", "1", ",", RESUME), 1, "max_iters given now");
-#undef RESUME
-    text = scratch_read(train_program, &bytes);
+#define ENDS TRAIN_PROGRAM, "--init-from", "resume", "--out-dir", scratch_path("ends"), "--device", "pocl"
+    assert_failed(CHILD_RUN(BY_RANK, ENDS, "--max-iters", "1", ",", ENDS), 1, "max_iters given now");
+#undef ENDS
+    text = scratch_read(TRAIN_PROGRAM, &bytes);
     text = realloc(text, bytes + 1);
     text[bytes] = 0;
     const char *program = scratch_write("hc_train", text, bytes + 1);
@@ -624,10 +609,10 @@ UNIT_TEST(ranks_that_differ_are_refused) {
 
 /* An error that one rank has is told once, by that of its name. */
 UNIT_TEST(missing_data_on_one_host_is_named) {
-    assert_failed(UNLIKE(train_program, "--data-dir", scratch_path("nowhere")), 1, "hc_train: rank 1 on ");
+    assert_failed(UNLIKE(TRAIN_PROGRAM, "--data-dir", scratch_path("nowhere")), 1, "hc_train: rank 1 on ");
     assert_non_null(strstr(child_message(), "nowhere/train.bin does not exist"));
     assert_null(strstr(strstr(child_message(), "hc_train: ") + 1, "hc_train: "));
-    assert_failed(UNLIKE(train_program, "--n-embd", "many"), 2, "rank 1 on ");
+    assert_failed(UNLIKE(TRAIN_PROGRAM, "--n-embd", "many"), 2, "rank 1 on ");
 }
 
 /* A rank whose set-up fails while the others go on to talk to it. */
@@ -637,7 +622,7 @@ UNIT_TEST(failing_set_up_ends_the_job) {
     const char *const arguments[][40] = {
         {BY_RANK, bench_program, "--gradient-accumulation-steps", "2", ",", bench_program,
          "--gradient-accumulation-steps", "2", "--device", "nonsense", NULL},
-        {BY_RANK, train_program, COMMON("set-up"), ",", train_program, COMMON("set-up"), "--device", "nonsense",
+        {BY_RANK, TRAIN_PROGRAM, COMMON("set-up"), ",", TRAIN_PROGRAM, COMMON("set-up"), "--device", "nonsense",
          NULL},
     };
     for (size_t i = 0; i < 2; i++) {
@@ -662,7 +647,7 @@ UNIT_TEST(one_rank_speaks) {
         }
     }
     size_t bytes;
-    assert_done(CHILD_RUN_WRITING(scratch_path("help"), HC_MPIRUN, "-np", "3", train_program, "--help"));
+    assert_done(CHILD_RUN_WRITING(scratch_path("help"), HC_MPIRUN, "-np", "3", TRAIN_PROGRAM, "--help"));
     char *help = scratch_read(scratch_path("help"), &bytes);
     assert_int_equal(count_of(help, "shard-optimizer"), 1);
     free(help);
@@ -670,9 +655,5 @@ UNIT_TEST(one_rank_speaks) {
     assert_int_equal(count_of(child_message(), "n-layre"), 1);
 }
 
-static int begin(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
-}
-
 /* The argument is a pattern of names of tests. */
-UNIT_TEST_MAIN(begin, scratch_end)
+UNIT_TEST_MAIN(corpus_begin, scratch_end)

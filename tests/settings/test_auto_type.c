@@ -1,13 +1,6 @@
 /* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept.
  */
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define ON_NO_GPU     NULL
 #define OF_CHECKPOINT "--checkpoint", scratch_path("gpu/ckpt-3") /* of the first test */

@@ -1,18 +1,84 @@
-/* Token files of 4 bytes a token: a vocabulary that needs them is trained on, scored and sampled from; and tokens
- * that fit into 2 bytes give the same bits from files of either kind. */
-#include "runtime/files/files.h"
+/* Token files that move, change or become shorter under a run. */
 #include "runtime/files/token_file.h"
 #include "runtime/system/random.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
 #include <openssl/evp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { TOKENS = 2000, FAILED = 1 };
+RUN_TEST(name_of_the_data_may_be_any_bytes) {
+    copy_data("data-\xff");
+    assert_done(TRAIN("oddly-named", "--data-dir", scratch_path("data-\xff"), "--max-iters", "10"));
+    assert_done(RESUME("oddly-named", "--max-iters", "20"));
+    assert_done(TRAIN("plainly-named"));
+    assert_same_run("oddly-named", "plainly-named", "ckpt-20");
+}
+
+RUN_TEST(exchanged_data_must_be_accepted) {
+    copy_data("changing");
+    assert_done(TRAIN("exchanged", "--data-dir", scratch_path("changing"), "--max-iters", "10"));
+    corpus_write_over("changing/train.bin", "changing/train.bin", true);
+    assert_failed(RESUME("exchanged", "--max-iters", "15"), FAILED, "--accept-new-data");
+    assert_true(has("exchanged", "ckpt-10"));
+    assert_int_equal(count_lines("exchanged/metrics.jsonl"), 10);
+    assert_done(RESUME("exchanged", "--max-iters", "15", "--accept-new-data"));
+    assert_done(RESUME("exchanged", "--max-iters", "20"));
+    assert_true(has("exchanged", "ckpt-20"));
+    corpus_write_over("changing/train.bin", "changing/train.bin",
+                      true); /* back: no longer what it trained on last */
+    assert_failed(RESUME("exchanged", "--max-iters", "25"), FAILED, "--accept-new-data");
+}
+
+RUN_TEST(data_may_move) {
+    copy_data("data-here");
+    assert_done(TRAIN("data-moved", "--data-dir", scratch_path("data-here"), "--max-iters", "10"));
+    assert_int_equal(rename(scratch_path("data-here"), scratch_path("data-there")), 0);
+    assert_done(RESUME("data-moved", "--data-dir", scratch_path("data-there"), "--max-iters", "15"));
+    assert_done(RESUME("data-moved", "--max-iters", "20"));
+    assert_done(TRAIN("data-stayed"));
+    assert_same_run("data-moved", "data-stayed", "ckpt-20");
+}
+
+RUN_TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint) {
+    struct stat status;
+    copy_data("shrinking");
+    start(TRAIN_ARGUMENTS("shortened", "--data-dir", scratch_path("shrinking"), "--max-iters", "100000",
+                          "--checkpoint-interval", "100000"));
+    wait_for(more_lines, "shortened", 2);
+    assert_int_equal(stat(scratch_path("shrinking/train.bin"), &status), 0);
+    assert_int_equal(truncate(scratch_path("shrinking/train.bin"), status.st_size / 4 * 2), 0);
+    assert_failed(finish(), FAILED, "became shorter");
+    const long at = newest("shortened", 1); /* not a periodic one */
+    assert_int_equal(count_lines("shortened/metrics.jsonl"), at);
+    copy("data/train.bin", "shrinking/train.bin");
+    assert_done(RESUME("shortened", "--max-iters", decimal(at + 3)));
+    assert_done(TRAIN("unshortened", "--max-iters", decimal(at + 3)));
+    assert_same_run("shortened", "unshortened", checkpoint(at + 3));
+}
+
+/* No step is made with what was written, so that the run goes on as if nothing had happened once the file is back.
+ * Times alone do not matter. */
+RUN_TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint) {
+    copy_data("rewritten");
+    start(TRAIN_ARGUMENTS("overwritten", "--data-dir", scratch_path("rewritten"), "--max-iters", "100000",
+                          "--checkpoint-interval", "100000"));
+    wait_for(more_lines, "overwritten", 2);
+    corpus_write_over("rewritten/train.bin", "data/train.bin", false);
+    assert_int_equal(link(scratch_path("rewritten/val.bin"), scratch_path("rewritten/link")), 0);
+    wait_for(more_lines, "overwritten", count_lines("overwritten/metrics.jsonl") + 2);
+    corpus_write_over("rewritten/train.bin", "data/train.bin", true);
+    assert_failed(finish(), FAILED, "was changed while it was in use");
+    const long at = newest("overwritten", 1);
+    assert_int_equal(count_lines("overwritten/metrics.jsonl"), at);
+    assert_failed(RESUME("overwritten", "--max-iters", decimal(at + 3)), FAILED, "--accept-new-data");
+    corpus_write_over("rewritten/train.bin", "data/train.bin", false);
+    assert_done(RESUME("overwritten", "--max-iters", decimal(at + 3)));
+    assert_done(TRAIN("not-overwritten", "--max-iters", decimal(at + 3)));
+    assert_same_run("overwritten", "not-overwritten", checkpoint(at + 3));
+}
+
+/* ---- 4 bytes a token: a vocabulary that needs them is trained on, scored and sampled from; and tokens that fit
+ * into 2 bytes give the same bits from files of either kind */
+
+enum { TOKENS = 2000 };
 
 static void write_tokens(const char *name, unsigned token_bytes, uint32_t vocab_size) {
     unsigned char *stored = malloc(TOKENS * TOKEN_MOST_BYTES);
@@ -44,7 +110,7 @@ static void make_data(const char *folder, unsigned token_bytes, uint32_t vocab_s
     CHILD_RUN(HC_PROGRAMS "/hc_eval", "--checkpoint", scratch_path(checkpoint), "--device", "pocl", "--data",      \
               scratch_path(data))
 
-UNIT_TEST(test_vocabulary_of_70000) {
+RUN_TEST(vocabulary_of_70000) {
     make_data("large", 4, 70000);
     assert_done(TRAIN("run", TRAIN_ON("large")));
     assert_done(TRAIN("run", TRAIN_ON("large", "--init-from", "resume", "--max-iters", "6")));
@@ -74,7 +140,7 @@ static const char *write_vocabulary(void) {
 }
 
 /* From text to text. Each two bytes of a word are a token. */
-UNIT_TEST(test_text_of_a_large_vocabulary) {
+RUN_TEST(text_of_a_large_vocabulary) {
     static const char line[] = "abcdefgh\n";
     char text[200 * (sizeof line - 1) + 1] = "";
     const char *vocabulary = write_vocabulary();
@@ -112,7 +178,7 @@ UNIT_TEST(test_text_of_a_large_vocabulary) {
                           "pocl", "--vocab-file", vocabulary, "--prompt", "abcd", "--max-new-tokens", "4"));
 }
 
-UNIT_TEST(test_two_and_four_bytes_are_the_same) {
+RUN_TEST(two_and_four_bytes_are_the_same) {
     make_data("two", 2, 300);
     make_data("four", 4, 300);
     assert_done(TRAIN("of-two", TRAIN_ON("two")));
@@ -125,7 +191,7 @@ static void write_meta(const char *text) {
     scratch_write("wrong/meta.json", text, strlen(text));
 }
 
-UNIT_TEST(test_wrong_files) {
+RUN_TEST(wrong_files) {
     make_data("wrong", 4, 70000);
     write_meta("{\"vocab_size\": 69999, \"token_bytes\": 4}");
     assert_failed(TRAIN("beyond", TRAIN_ON("wrong")), FAILED, "wrong/train.bin: token 69999 at position ");
@@ -138,8 +204,4 @@ UNIT_TEST(test_wrong_files) {
     assert_failed(TRAIN("cut", TRAIN_ON("wrong")), FAILED, "wrong/train.bin has a wrong size (6 bytes)");
 }
 
-static int begin(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS);
-}
-
-UNIT_TEST_MAIN(begin, scratch_end)
+UNIT_TEST_MAIN(run_control_begin, scratch_end)

@@ -1,19 +1,12 @@
 /* llm.c's token shards: what is read of them, what is refused, and that training on them gives the same bits as
  * training on one train.bin with the same tokens. Batches in sequence. */
-#include "runtime/files/files.h"
 #include "runtime/files/token_shards.h"
 #include "runtime/system/random.h"
 #include "src/training/data_set.h"
-#include "tests/support/corpus.h"
 #include "tests/support/runs.h"
-#include "tests/support/test.h"
-#include "tests/support/training.h"
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-enum { TOKENS = 2000, VOCABULARY = 300, FAILED = 1, GPT2 = 20240520, LLAMA3 = 20240801 };
+enum { TOKENS = 2000, VOCABULARY = 300, GPT2 = 20240520, LLAMA3 = 20240801 };
 
 static uint32_t token_at(const char *split, uint64_t i) {
     return (uint32_t)random_below(random_key(1, split), i, VOCABULARY);
@@ -208,8 +201,4 @@ UNIT_TEST(test_a_sequence_goes_on_where_it_stopped) {
                                  tokens));
 }
 
-static int begin(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS);
-}
-
-UNIT_TEST_MAIN(begin, scratch_end)
+UNIT_TEST_MAIN(corpus_begin, scratch_end)

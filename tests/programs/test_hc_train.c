@@ -1,6 +1,6 @@
 /* Broken pipes, full devices, caches that cannot be written, too little memory, damaged records. */
 #include "runtime/system/host.h"
-#include "tests/support/run_control.h"
+#include "tests/support/runs.h"
 
 /* Starts a run whose stderr is a pipe; its reading end. */
 static int start_with_pipe(const char *const *arguments) {
