@@ -294,9 +294,8 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct batches batches = {0};
     struct model_config config;
     struct gpt gpt = {0};
-    int status =
-        config_file_read(settings->checkpoint, &config) || read_batches(settings->batch, settings->train, &batches) ||
-        check_output(settings);
+    int status = config_file_read(settings->checkpoint, &config) ||
+                 read_batches(settings->batch, settings->train, &batches) || check_output(settings);
     struct gpt_options options = {.batch = batches.shape.batch,
                                   .sequence = batches.shape.sequence,
                                   .mode = settings->train || settings->grad ? GPT_TRAINING : GPT_ANALYSIS,
