@@ -65,6 +65,7 @@ struct document_scoring {
 };
 
 /* On rank 0 the sums over all documents. Collective. Sums are made in double, in the order of the documents, so
- * that they do not depend on the number of ranks. Fails on all ranks with "interrupted" if one is, and for a document
- * that is unreadable, not UTF-8, not JSON, without the field, or of more than 1 GiB, with its file and line. */
+ * that they do not depend on the number of ranks. Fails on all ranks with "interrupted" if one is, and for a
+ * document that is unreadable, not UTF-8, not JSON, without the field, or of more than 1 GiB, with its file and
+ * line. */
 int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total);
