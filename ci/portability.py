@@ -39,7 +39,9 @@ MATRIX_ALONE = ("gfx908", "comgr:gfx908", "intel16", "intel8")  # these get only
 HOT_CLANG = 15  # the counts of loads in ci/hot_kernels.txt are of this version: clang 19 divides some vectors of 16 bits
 # Programs over which a version of clang aborts: 19 takes a load of three words into scalar registers, which only gfx12 has.
 ABORTS = {19: r"frame\.cl .*STREAMS=3"}
-NOT_HOT = ("attention.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
+NOT_HOT = ("attention_gpu.cl", "attention_step.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
+# Files that others include, which do not distinguish programs.
+INCLUDED = ("types.cl", "group.cl", "random.cl", "workarounds.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl", "mix_parts.cl", "rounding.cl")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
@@ -93,21 +95,20 @@ class Program:
         self.files, self.text, self.target, self.listed = files, text, target, listed
         self.intel = tuple(option for option in options if option.startswith("-cl-intel-"))
         self.options = tuple(option for option in options if option not in self.intel)
-        own = [name for name in files.split(", ") if name not in ("common.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl",
-                                                                       "mix_parts.cl", "rounding.cl")
-               and not name.startswith(("norm_", "activation_"))]
+        own = [name for name in files.split(", ") if name not in INCLUDED and not name.startswith(("norm_", "activation_"))]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]
-        self.file = "frame.cl" if "frame.cl" in own else own[-1] if target else own[0]
+        self.file = own[0]
         self.label = " ".join(own + sorted(shape))
 
 
 def mentioned(text, options):
     """The options but for definitions of what the text does not name. ACT, the type of activations, counts only where one
-    of common.cl's names for them is used behind it."""
+    of the names that types.cl has for them is used elsewhere."""
     names = set(re.findall(r"\w+", text))
-    common, _, rest = text.partition('#line 1 "common.cl"')[2].partition("#line 1 ")
-    if common and not re.search(r"\b(act_t|ACT_\w+)\b", rest):
+    pieces = re.split(r'#line \d+ "([^"]+)"\n', text)[1:]
+    if not re.search(r"\b(act_t|ACT_\w+|ACT)\b", "".join(piece for file, piece in zip(pieces[::2], pieces[1::2])
+                                                        if file not in ("types.cl", "workarounds.cl"))):
         names.discard("ACT")
     return tuple(option for option in options.split()
                  if not option.startswith("-D") or option[2:].split("=")[0] in names)

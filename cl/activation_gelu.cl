@@ -1,4 +1,5 @@
 /* GELU:  gelu(x) = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2, gelu'(x) = Phi(x) + x exp(-x^2/2) / sqrt(2 pi) */
+#include "types.cl"
 
 /* erf(x) = 1 - exp(-u P(u)) for u = |x|, P of degree 8 fitted to -log(erfc(u)) / u on [0, 4] (least squares,
  * weighted so that erf's own error is even): off by 5e-9, and 7e-8 with rounding. Beyond 4 erf is 1 in float.

@@ -1,6 +1,7 @@
 /* GELU by tanh:  gelu(x) = x (1 + tanh v) / 2 = x S(2 v),  v = sqrt(2 / pi) (x + 0.044715 x^3),
  *                S(t) = 1 / (1 + exp(-t)),
  *                gelu'(x) = S(2 v) + 2 x v' S(2 v) (1 - S(2 v)) */
+#include "types.cl"
 
 /* Beyond 15 S is 0 or 1 to the last bit, and x^2 must not become infinite. */
 static inline vec_t clamped(vec_t x) {

@@ -1,4 +1,5 @@
 /* SiLU:  silu(x) = x S(x), S(x) = 1 / (1 + exp(-x)),  silu'(x) = S(x) (1 + x (1 - S(x))) */
+#include "types.cl"
 
 static inline vec_t activation_factor(vec_t x) {
     return 1.0f / (1.0f + exp(-x));

@@ -11,6 +11,7 @@
  * With MOMENTS m and v are rounded as they are stored (rounding.cl); the step's own update is of what they were
  * before. With MASTER weights from `lowp_only_from` on are in weights_lowp alone, in bf16, and rounded in this way,
  * too. */
+#include "rounding.cl"
 
 /* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `first_at` on of the first
  * moments, `second_at` on of the second. settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t),

@@ -18,6 +18,8 @@
  * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), ATTN_SCALE, KEY_VEC keys in a
  * vector.
  */
+#include "random.cl"
+
 #define KV_GROUP    (HEADS / KV_HEADS)
 #define Y_ROW       (HEADS * HEAD_SIZE)    /* elements of a token in y, */
 #define KV_ROW      (KV_HEADS * HEAD_SIZE) /* in keys, and in values, */

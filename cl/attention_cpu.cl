@@ -3,8 +3,8 @@
  * of scores is QUERIES x KEYS. Vectors are along keys, so k and v are copied to transposed tiles first: k_t and v_t
  * [B, K, padded / KEYS, D / KEY_ELEMENTS, KEYS, KEY_ELEMENTS], padded = T rounded up to KEYS, the padding zero.
  *
- * The file before this one multiplies tiles: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs that multiply
- * pairs of bf16. A row that is multiplied has ROW_ITEMS elements of row_t; sums are floats.
+ * attention_cpu_fp32.cl, and attention_cpu_bf16.cl for CPUs that multiply pairs of bf16, multiply tiles; they
+ * include this file. A row that is multiplied has ROW_ITEMS elements of row_t; sums are floats.
  *
  * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS;
  * both are multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE).

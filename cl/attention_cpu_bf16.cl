@@ -9,6 +9,8 @@
  * Build constants: EMULATED, the instructions in OpenCL C, for tests on CPUs without them. HEAD_SIZE is a multiple
  * of 16, QUERIES and KEYS_BACKWARD of 8, KEYS of 32.
  */
+#include "attention.cl"
+
 typedef uint row_t;
 #define ROW_ITEMS              (HEAD_SIZE / 2)
 #define KEY_ELEMENTS           2
@@ -146,3 +148,5 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
         }
     }
 }
+
+#include "attention_cpu.cl"

@@ -1,5 +1,7 @@
 /* Multiplication of tiles for cl/attention_cpu.cl, in float whatever type is stored: a row of a block is HEAD_SIZE
  * floats, and the lanes of a vector are keys. Queries are scaled when they are loaded. */
+#include "attention.cl"
+
 typedef float row_t;
 #define ROW_ITEMS              HEAD_SIZE
 #define KEY_ELEMENTS           1 /* of a key in a row of a transposed tile */
@@ -83,3 +85,5 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
         }
     }
 }
+
+#include "attention_cpu.cl"

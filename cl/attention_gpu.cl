@@ -29,6 +29,8 @@
  * Build constants, besides those of attention.cl: ACROSS and DOWN, powers of two from 8 on; SCALE, the scale of
  * scores; KEYS_STAY: 1 if a group has a block of keys and goes over queries (attention_backward_keys), 0
  * if it has a block of queries and goes over keys (the other two); the file is built once for each. */
+#include "attention.cl"
+
 #define ITEMS       (ACROSS * DOWN)
 #define ITEM_ROWS   4 /* rows of the tile that a work-item has */
 #define ROWS        (DOWN * ITEM_ROWS)

@@ -22,9 +22,11 @@
  *   BLOCK      a multiple of STRIP; 4 BLOCK >= WARPS FRAGMENT_M and 2 KEYS >= WARPS FRAGMENT_M
  *   STRIP      rows of a block whose scores a warp has at a time, a multiple of FRAGMENT_K
  *   KEEP       1: the stationary rows are kept in registers, 0: in local memory
- *
- * Comes after attention.cl, element.cl, matrix_cores.cl and the files that it lists.
  */
+#include "attention.cl"
+#include "matrix_cores.cl"
+#include "matrix_cores_*.cl"
+
 #define ITEMS  (WARPS * WARP_SIZE)
 #define ROWS   (WARPS * FRAGMENT_M)
 #define DEPTH  (HEAD_SIZE / FRAGMENT_K) /* fragments of a row that is multiplied */

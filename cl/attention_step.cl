@@ -8,6 +8,8 @@
  * and make the new key D writes far apart.) A sequence's part is in one piece, so that it can be copied to another
  * row.
  */
+#include "attention.cl"
+#include "group.cl"
 
 /* k and v of qkv [B, T, (H + 2 K) D] to rows row .. row + B - 1 of the cache, from `position` on. One
  * work-item: a vector of one (token, head). */

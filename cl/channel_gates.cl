@@ -16,6 +16,8 @@
  *
  * Build constants: STREAMS (S), CHANNELS (C), RANK, RANK_ROW, Y_ROW, GAINED (there is a gain), NORM_EPSILON.
  */
+#include "group.cl"
+
 #define ROW_LENGTH (STREAMS * CHANNELS)
 #define PACKED     ((Y_ROW + RANK_ROW) * ROW_LENGTH)
 

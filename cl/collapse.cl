@@ -10,6 +10,8 @@
  *
  * Build constants: STREAMS (S), CHANNELS (C), PROJECTED, HC_EPS; VEC is 1.
  */
+#include "group.cl"
+
 #define SMALL       (PROJECTED ? STREAMS + 1 : STREAMS)
 #define ROW_LENGTH  (STREAMS * CHANNELS)
 #define H_ROW       (STREAMS * (STREAMS + 2))

@@ -2,6 +2,8 @@
  *
  * A work-item takes VEC elements; where fewer are left one by one. Build constants: ACT (1 or 2), VEC.
  */
+#include "types.cl"
+
 __kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong count, __global float *to,
                               ulong to_at) {
     size_t i = get_global_id(0) * VEC;

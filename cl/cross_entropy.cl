@@ -13,6 +13,8 @@
  *
  * Build constants: VOCABULARY (V), LANES of its own, CAPPED, SOFTCAP.
  */
+#include "group.cl"
+
 #if CAPPED == 2
 #define SCALED(x)      ((x) * (0x1p-40f / SOFTCAP)) /* x / s by 2^-40: squares up to x = 1e31 s are finite */
 #define CAP(x)         (SOFTCAP * SCALED(x) * rsqrt(SCALED(x) * SCALED(x) + 0x1p-80f))

@@ -17,6 +17,7 @@
  *
  * Build constants: CHANNELS (C), BIAS (norm has one), GAINED (the gain exists: [C] right before the query).
  */
+#include "norm_*.cl"
 
 /* States whose sums over the lanes are made together: fewer barriers, and more registers. */
 #if LANES == 1 || SLOTS(CHANNELS) * VEC > 16

@@ -1,8 +1,6 @@
 /* Elements of a buffer whose type is known when the kernel is compiled or only when it runs: TYPE_..., as enum
  * element_type of the host has them. Computed in float whatever is stored. */
-
-/* Arrays that these helpers get stay in registers only if nothing is called. */
-#define INLINED static inline __attribute__((always_inline))
+#include "workarounds.cl"
 
 #define TYPE_FP32 0
 #define TYPE_BF16 1 /* the upper half of an fp32, rounded to nearest even */

@@ -1,10 +1,12 @@
-/* Element by element: the activation, whose file (activation_*.cl) stands before this one and has
- * activation_factor(x), so that activation(x) = x activation_factor(x), and activation_derivative(x); bias; dropout
- * of branch outputs.
+/* Element by element: the activation, whose file has activation_factor(x), so that activation(x) = x
+ * activation_factor(x), and activation_derivative(x); bias; dropout of branch outputs.
  *
  * Lengths are multiples of VEC; a work-item takes one vector; global sizes are rounded up, so items past the end
  * return.
  */
+#include "activation_*.cl"
+#include "random.cl"
+
 #define VECTOR_INDEX() (get_global_id(0) * VEC)
 
 __kernel void activation_forward(__global const act_t *x, ulong count, __global act_t *y) {

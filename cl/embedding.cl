@@ -6,8 +6,11 @@
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *
  * Build constants: STREAMS (S), CHANNELS (C), SCALED, POSITIONS (there is a wpe), EMBED_NORM,
- * EMBED_EPSILON, MASTER (common.cl).
+ * EMBED_EPSILON, MASTER (types.cl).
  */
+#include "group.cl"
+#include "random.cl"
+
 #define ROW_LENGTH            (STREAMS * CHANNELS)
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
 #define NORMED(x, norm, gain) (EMBED_NORM ? (x) * (norm) * VEC_LOAD(gain) : (x))

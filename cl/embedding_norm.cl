@@ -3,8 +3,9 @@
  *
  *   n = x scale    e = g n    d_g = sum over tokens of d_e n    d_x = scale (g d_e - n mean over C of (g d_e n))
  *
- * Build constants: CHANNELS (C), POSITIONS, MASTER (common.cl).
+ * Build constants: CHANNELS (C), POSITIONS, MASTER (types.cl).
  */
+#include "group.cl"
 
 /* One work-group a chunk of tokens [N]: d_embedding [N, C], which is d_e, becomes d_x; partials [chunks, C] are the
  * chunks' parts of d_g. */

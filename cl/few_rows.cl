@@ -9,6 +9,7 @@
  * which reads W in its order, twice as fast on CPUs; several rows are read from a cache again for each block of W,
  * so blocks are larger.
  */
+#include "group.cl"
 
 /* A work-group computes group_rows rows and group_columns columns of y, which begins at y_at and has y_row numbers
  * from row to row. What is past the end of x or W repeats the last row. */

@@ -4,19 +4,22 @@
  *   frame_backward  the backward pass of a sublayer, except frame_output_gradient and a GEMM of d_z
  *
  * They compute what stream_mix.cl, projections.cl and hc_map.cl do, on devices where many lanes share a row: each
- * stream is read and written once each way. The variant's files and the norm come before this file. CPUs, whose
+ * stream is read and written once each way. CPUs, whose
  * caches hold the streams from one kernel to the next, use the separate kernels.
  *
- * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more
- * than the registers or the local memory of a group can hold, so its rows come to all tokens of the group at the
- * same time: the barriers between blocks of columns keep them together, and what one token loads the others find in
- * the cache.
+ * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [PROJECTIONS, LENGTH], the projections, is
+ * more than the registers or the local memory of a group can hold, so its rows come to all tokens of the group at
+ * the same time: the barriers between blocks of columns keep them together, and what one token loads the others
+ * find in the cache.
  *
  * With READ_DELAY the width mix takes the pre of the sublayer before (`read`), which is known before its own map
  * is.
  *
  * Where the tokens end within a group, the last one is repeated by rows that write nothing.
  */
+#include "hc_token.cl"
+#include "norm_*.cl"
+
 #define ROW_LENGTH (STREAMS * CHANNELS)
 #define POST(s)    h[STREAMS + (s)]
 #define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
@@ -25,7 +28,7 @@
 #define SUMS          (STREAMS * (STREAMS + 2)) /* of d_h */
 #define MOST_SUMS     (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
 #define PARTIAL_ROW   ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
-#define Z_COLUMNS     (RMS_GROUPS * COLUMNS)
+#define Z_COLUMNS     (RMS_GROUPS * PROJECTIONS)
 #define ROW_SCRATCH   (H_ROW + RMS_GROUPS + (ACT ? Z_COLUMNS : 0))
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
@@ -59,10 +62,10 @@ INLINED void rotate(vec_t values[SLOTS(CHANNELS)]) {
 INLINED void project(vec_t y[STREAM_SLOTS], __global const act_t *packed, bool real, __global float *z,
                      __local float *scratch) {
     UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
-        UNROLL(1) for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
+        UNROLL(1) for (int column = 0; column < PROJECTIONS; column += COLUMN_BLOCK) {
             float sums[COLUMN_BLOCK];
             UNROLL_LANES(COLUMN_BLOCK) for (int b = 0; b < COLUMN_BLOCK; b++) {
-                __global const act_t *factors = packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH;
+                __global const act_t *factors = packed + (size_t)min(column + b, PROJECTIONS - 1) * LENGTH;
                 vec_t sum = (vec_t)(0.0f);
                 UNROLL_LANES(GROUP_STREAMS) for (int s = 0; s < GROUP_STREAMS; s++) {
                     LANE_STEPS(slot, c, CHANNELS) {
@@ -72,8 +75,8 @@ INLINED void project(vec_t y[STREAM_SLOTS], __global const act_t *packed, bool r
                 sums[b] = VEC_SUM(sum);
             }
             GROUP_SUMS(sums, COLUMN_BLOCK, scratch);
-            for (int b = LANE; b < COLUMN_BLOCK && column + b < COLUMNS && real; b += LANES) {
-                z[group * COLUMNS + column + b] = GROUP_TOTAL(sums, scratch, b);
+            for (int b = LANE; b < COLUMN_BLOCK && column + b < PROJECTIONS && real; b += LANES) {
+                z[group * PROJECTIONS + column + b] = GROUP_TOTAL(sums, scratch, b);
             }
         }
     }
@@ -144,7 +147,7 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
     if (!READ_DELAY) {
         UNUSED_POINTER(read);
     }
-    if (COLUMNS == 0) {
+    if (PROJECTIONS == 0) {
         UNUSED_POINTER(squares);
         UNUSED_POINTER(packed);
         UNUSED_POINTER(z);
@@ -166,7 +169,7 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     __global const float *h = h_before + token * H_ROW;
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *stored = mixed + token * ROW_LENGTH;
-    if (COLUMNS == 0) {
+    if (PROJECTIONS == 0) {
         UNUSED_POINTER(packed);
         UNUSED_POINTER(z);
     }
@@ -285,12 +288,12 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
 /* d_x = d_z packed: what comes back through `project`. */
 INLINED void project_back(__global const float *d_z, __global const act_t *packed, vec_t d_x[STREAM_SLOTS]) {
     CLEAR(vec_t, d_x, STREAM_SLOTS);
-    UNROLL(1) for (int column = 0; column < COLUMNS; column++) {
+    UNROLL(1) for (int column = 0; column < PROJECTIONS; column++) {
         if (column % COLUMN_BLOCK == 0) {
             GROUP_BARRIER(); /* together, see the top */
         }
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            const float factor = d_z[j / GROUP_STREAMS * COLUMNS + column];
+            const float factor = d_z[j / GROUP_STREAMS * PROJECTIONS + column];
             LANE_STEPS(slot, c, CHANNELS) {
                 d_x[AT(j, slot)] +=
                     factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
@@ -383,7 +386,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     if (!READ_DELAY) {
         UNUSED_POINTER(d_read);
     }
-    if (COLUMNS == 0) {
+    if (PROJECTIONS == 0) {
         UNUSED_POINTER(squares);
         UNUSED_POINTER(z_all);
         UNUSED_POINTER(packed);

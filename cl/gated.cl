@@ -3,6 +3,7 @@
  * A row of x [rows, 2 M] has g [M] and then u [M], so that one GEMM computes both. M is a multiple of VEC. A
  * work-item takes one vector of y [rows, M], and items past the end return.
  */
+#include "activation_*.cl"
 
 /* Where x has g of element i of y; u is `width` = M behind it. */
 #define GATE_AT(i, width) ((i) + (i) / (width) * (width))

@@ -17,9 +17,11 @@
  *   FLOAT_C          whether C is float though A and B may not be
  *   VEC              4
  *
- * Comes after common.cl and gemm_c.cl. No array in it has a dimension of 1 within another: clspv mixes up their
+ * No array in it has a dimension of 1 within another: clspv mixes up their
  * indices.
  */
+#include "gemm_c.cl"
+
 #define EACH(i, n)   UNROLL(n) for (uint i = 0; i < (n); i++)
 #define BLOCK_K      16
 #define ITEMS        (2 * BLOCK)

@@ -1,4 +1,6 @@
-/* Elements of C in the portable GEMM on GPUs: act_t, or float with FLOAT_C 1. Comes after common.cl. */
+/* Elements of C in the portable GEMM on GPUs: act_t, or float with FLOAT_C 1. */
+#include "types.cl"
+
 #if FLOAT_C
 typedef float c_t;
 #define C_LOAD(p)            VEC_LOAD(p)

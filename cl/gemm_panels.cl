@@ -15,6 +15,8 @@
  * Build constants: VEC, SYMMETRIC. Which operand is transposed is an argument: a kernel for each case would take
  * three times as long to compile, and be no faster.
  */
+#include "types.cl"
+
 #define TILE_ROWS 6
 #define PANEL     (2 * VEC)
 #define DEPTH     (4096 / PANEL)

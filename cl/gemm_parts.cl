@@ -1,6 +1,7 @@
 /* C = sum of parts + beta C in the parts' order, C [m, n]; partial [parts, m, n] is what gemm_blocks.cl makes where
- * several groups share a block. One work-item computes an element. beta == 0 does not read C. Comes after
- * gemm_c.cl. */
+ * several groups share a block. One work-item computes an element. beta == 0 does not read C. */
+#include "gemm_c.cl"
+
 __kernel void gemm_parts(uint m, uint n, uint parts, __global const float *partial, float beta, __global c_t *c,
                          ulong c_offset, ulong c_stride) {
     const uint element = get_global_id(0), part_size = m * n; /* the host divides no products so large */

@@ -6,6 +6,8 @@
  * With less to give away the deeper the model is, products over all sublayers keep differences between streams.
  * Circulant matrices commute, and so do their products.
  */
+#include "hc_gates.cl"
+
 #define SHARE fmin(CIRCULANT_BETA / (2 * SUBLAYERS), 1.0f)
 
 INLINED void circulant_weights(__global const float *theta, __global const float *z, float *weights) {

@@ -5,6 +5,8 @@
  * A skew-symmetric, its upper triangle by rows a = alpha_res z + b_res. Rows and columns of Q have length one, so
  * those of res sum to one. Since (I + A) + (I - A) = 2 I, Q = 2 X - I with X = (I + A)^-1.
  */
+#include "hc_gates.cl"
+
 #define BLOCK   2
 #define ORDER   (BLOCK * STREAMS)
 #define ENTRIES (ORDER * ORDER)

@@ -1,4 +1,6 @@
 /* identity: res = I. The baseline whose streams only the branches mix. */
+#include "hc_gates.cl"
+
 static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     sigmoid_gates_forward(theta, z, h);
     EACH_ENTRY(i, j, STREAMS) {

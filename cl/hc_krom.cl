@@ -7,7 +7,9 @@
  * An entry depends only on which bits of its row and column differ: res[i, j] = w[i ^ j], and w[x] is the product
  * over k of 1 - p_k where bit k of x is set, counted from the highest, and of p_k where it is not.
  */
-#define FACTORS     ((COLUMNS - GATE_COLUMNS) / 2)
+#include "hc_gates.cl"
+
+#define FACTORS     ((PROJECTIONS - GATE_COLUMNS) / 2)
 #define FACTOR_ROOM (FACTORS > 1 ? FACTORS : 2) /* clspv fails on arrays of arrays of one element */
 
 /* Whether the factor's bit of x is set. */

@@ -1,9 +1,11 @@
 /* The map of hc_token.cl over all tokens, on its own: one work-item a token. z [N, Z_ROW]: raw projections in,
  * normalised out. squares [N, S]. h [N, H_ROW]. */
+#include "hc_token.cl"
+
 ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
                                ulong tokens, __global float *z_all, __global float *h_all) {
     const size_t token = get_global_id(0);
-    if (COLUMNS == 0) {
+    if (PROJECTIONS == 0) {
         UNUSED_POINTER(squares);
         UNUSED_POINTER(z_all);
     }
@@ -25,7 +27,7 @@ ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at
     const size_t first = chunk * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     __global float *d_theta = partials + chunk * THETA;
-    if (COLUMNS == 0) {
+    if (PROJECTIONS == 0) {
         UNUSED_POINTER(squares);
         UNUSED_POINTER(z_all);
         UNUSED_POINTER(d_z_all);

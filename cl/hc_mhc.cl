@@ -13,6 +13,8 @@
  *   C_j <- C_j / (C_j sum_i K_ij R_i + HC_EPS)   from the second iteration on,
  *   R_i <- R_i / (R_i sum_j K_ij C_j + HC_EPS).
  */
+#include "hc_gates.cl"
+
 #define FACTOR_LIMIT 1e15f
 
 /* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the

@@ -3,7 +3,9 @@
  * P_r[i, perm_r(i)] = 1 for the r-th permutation in lexicographic order. Up to 40320 coefficients (S = 8): they
  * stay in global memory, and the permutations are generated as the loop goes.
  */
-#define PERMUTATIONS (COLUMNS - GATE_COLUMNS)
+#include "hc_gates.cl"
+
+#define PERMUTATIONS (PROJECTIONS - GATE_COLUMNS)
 
 /* A permutation is eight numbers of four bits: an array would have to be memory, where it is indexed. */
 #define FIRST_PERMUTATION 0x76543210u

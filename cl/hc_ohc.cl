@@ -7,6 +7,8 @@
  * All logits 0: q = r = 1 and res is the identity, to the bit. The components of a float4 are w, x, y, z in this
  * order.
  */
+#include "hc_gates.cl"
+
 #define QUATERNION_EPSILON 1e-12f
 
 INLINED float4 quaternion_product(float4 a, float4 b) {

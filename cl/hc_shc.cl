@@ -7,6 +7,8 @@
  * sums. Columns of z after the gates: z_u [k], z_v [k], z_s [m], k = m(m-1)/2. For S = 2, k = 0 and Q = 1.
  * FREEZE_GAMMA: no gradient for gamma.
  */
+#include "hc_gates.cl"
+
 #define M          (STREAMS - 1)
 #define ANGLES     (M * (M - 1) / 2)
 #define ANGLE_ROOM (ANGLES > 0 ? ANGLES : 1)

@@ -7,12 +7,14 @@
  * r_g = sqrt(group length / max(sum of squares, 1e-24)).
  *
  * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc).
- * COLUMNS is the number of projections per group; 0: there are none, and no norm. Sums of squares come from the
+ * PROJECTIONS is the number of projections per group; 0: there are none, and no norm. Sums of squares come from the
  * kernel that wrote the streams.
  */
+#include "hc_*.cl"
+
 #define LEAST_SQUARES    1e-24f
 #define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
-#define Z_ROW            (RMS_GROUPS * COLUMNS)
+#define Z_ROW            (RMS_GROUPS * PROJECTIONS)
 
 static inline float group_squares(__global const float *squares, int group) {
     float sum = 0.0f;
@@ -30,11 +32,11 @@ static inline float rms_inverse(float sum) {
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
 INLINED void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
                                __global float *h) {
-    if (COLUMNS > 0) {
+    if (PROJECTIONS > 0) {
         for (int group = 0; group < RMS_GROUPS; group++) {
             const float inverse = rms_inverse(group_squares(squares, group));
-            for (int k = 0; k < COLUMNS; k++) {
-                z[group * COLUMNS + k] *= inverse;
+            for (int k = 0; k < PROJECTIONS; k++) {
+                z[group * PROJECTIONS + k] *= inverse;
             }
         }
     }
@@ -66,7 +68,7 @@ INLINED void map_token_backward(__global const float *theta, __global const floa
 #ifdef FREEZE_ALPHA_RES
     d_theta[P_alpha_res] = 0.0f;
 #endif
-    if (COLUMNS == 0) { /* no norm */
+    if (PROJECTIONS == 0) { /* no norm */
         rms_scale[0] = 0.0f;
         return;
     }
@@ -74,7 +76,7 @@ INLINED void map_token_backward(__global const float *theta, __global const floa
         const float sum = group_squares(squares, group), inverse = rms_inverse(sum);
         const bool is_constant = RMS_EPSILON == 0.0f && sum < LEAST_SQUARES; /* the norm then does not matter */
         float product = 0.0f;
-        for (int k = group * COLUMNS; k < (group + 1) * COLUMNS; k++) {
+        for (int k = group * PROJECTIONS; k < (group + 1) * PROJECTIONS; k++) {
             product += z[k] * d_z[k];
             d_z[k] *= inverse;
         }

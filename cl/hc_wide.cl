@@ -3,6 +3,8 @@
  *   pre_s = sigmoid(b_pre_s) + HC_EPS     post_s = 2 sigmoid(b_post_s)
  *   res   = I, or with b_res (wide_retention) diag(1 - FORGET sigmoid(-b_res_s))
  */
+#include "hc_gates.cl"
+
 #define FORGET 0.1f /* the most that a stream loses in a sublayer */
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {

@@ -4,6 +4,8 @@
  *
  * Build constants: STREAMS (S), CHANNELS (C), NORM_SUM (1 or 0), BIAS.
  */
+#include "norm_*.cl"
+
 #define ROW_LENGTH (STREAMS * CHANNELS)
 #define NORMS      (NORM_SUM ? STREAMS : 1) /* rows normalised per token */
 #define SUMMED     (NORM_SUM ? 1 : STREAMS) /* streams summed into each */

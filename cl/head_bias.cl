@@ -4,6 +4,7 @@
  *
  * Build constants: VOCABULARY (V).
  */
+#include "types.cl"
 
 /* One work-item: a column in a chunk of rows. parameters has b at bias_at. */
 __kernel void head_bias_forward(__global const float *parameters, ulong bias_at, ulong rows, ulong rows_per_chunk,

@@ -12,6 +12,8 @@
  * Build constants: HEADS (H), KV_HEADS (K), HEAD_SIZE (D), NORMED, HEAD_GAINS, NORM_EPSILON, VEC (divides
  * D/2; 1 if D is odd).
  */
+#include "position_*.cl"
+
 #define TURNED_HEADS (HEADS + KV_HEADS) /* of q and k in a row */
 #define QKV_ROW      ((HEADS + 2 * KV_HEADS) * HEAD_SIZE)
 #define HALF         ((HEAD_SIZE + 1) / 2)

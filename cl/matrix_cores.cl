@@ -1,15 +1,12 @@
 /* Matrix cores: D = A B + C on small matrices that the lanes of a warp (wave, sub-group) hold together as
  * fragments; A and B have 16 bits, C and D are float. GEMM and attention use the same functions on all devices; a
- * file for each kind of matrix cores defines them. This file comes first, after element.cl; the host adds the
- * others (matrix_cores_files of runtime/gemm/matrix_cores.c):
+ * file for each kind of matrix cores defines them (the table of runtime/gemm/matrix_cores.c):
  *
- *   NVIDIA sm_80 and later   matrix_cores_nvidia.cl (PTX), matrix_cores_ptx.cl
- *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl or _mfma.cl (gfx908, gfx90a, gfx94x,
- *                            gfx950), then matrix_cores_amd.cl, matrix_cores_plain.cl
- *   Intel                    matrix_cores_intel.cl (cl_intel_subgroup_matrix_multiply_accumulate),
- *                            matrix_cores_plain.cl
- *   any device, for tests    matrix_cores_emulated.cl (NVIDIA's instructions in OpenCL C), matrix_cores_plain.cl,
- *                            matrix_cores_ptx.cl
+ *   NVIDIA sm_80 and later   matrix_cores_nvidia.cl (PTX)
+ *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl, _mfma_8.cl (gfx908) or _mfma_16.cl
+ *                            (gfx90a, gfx94x, gfx950)
+ *   Intel                    matrix_cores_intel.cl (cl_intel_subgroup_matrix_multiply_accumulate)
+ *   any device, for tests    matrix_cores_emulated.cl (NVIDIA's instructions in OpenCL C)
  *
  * Constants given at build time:
  *   WARP_SIZE  lanes that work together
@@ -46,6 +43,8 @@
  * rows below each other hit all banks; tile_at says where an element is, and a chunk stays whole. Tiles are aligned
  * to 16 bytes.
  */
+#include "element.cl"
+
 #define CHUNK 8 /* elements of 16 bits that are copied at once */
 
 #define FRAGMENT_UNROLL     _Pragma("unroll")   /* fragments must live in registers */

@@ -1,6 +1,8 @@
-/* Fragments of AMD's matrix cores. Lane l holds OPERAND_SHARE neighbours along k of row l % 16 of A and of column l
- * % 16 of B. Which ones does not matter as long as it is the same for both, since the sum over k has no order.
- * Comes after one of matrix_cores_amd_*.cl. */
+/* Fragments of AMD's matrix cores. Lane l holds OPERAND_SHARE neighbours along k of row l % 16 of A and of column
+ * l % 16 of B. Which ones does not matter as long as it is the same for both, since the sum over k has no order.
+ * matrix_cores_amd_*.cl include this file behind their definitions. */
+#include "matrix_cores_plain.cl"
+
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define COPY_UNROLL    FRAGMENT_UNROLL
 #define FRAGMENT_M     16

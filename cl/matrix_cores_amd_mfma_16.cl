@@ -1,1 +1,6 @@
+/* AMD CDNA 2 and 3 (gfx90a, gfx942, gfx950): bf16 in steps of 16 along k. */
+#include "matrix_cores_amd_mfma.cl"
+
 #define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0)
+
+#include "matrix_cores_amd.cl"

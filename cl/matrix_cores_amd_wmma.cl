@@ -1,4 +1,6 @@
 /* AMD RDNA 3 (gfx11), whose two halves of a wave hold the same elements of A and B: RDNA 3 ISA, "WMMA". */
+#include "matrix_cores.cl"
+
 #define FRAGMENT_ELEMENTS   8
 #define OPERAND_SHARE       16
 #define fragment_row(me, i) ((i) * 2 + (me).lane / 16)
@@ -10,3 +12,5 @@ typedef float8 floats_t;
 #define OPERAND_BF16(x)        as_short16(x)
 #define MULTIPLY_FP16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c)
 #define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c)
+
+#include "matrix_cores_amd.cl"

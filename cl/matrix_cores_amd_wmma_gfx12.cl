@@ -1,4 +1,6 @@
 /* AMD RDNA 4 (gfx12): RDNA 4 ISA, "WMMA". */
+#include "matrix_cores.cl"
+
 #define FRAGMENT_ELEMENTS   8
 #define OPERAND_SHARE       8
 #define fragment_row(me, i) ((me).lane / 16 * 8 + (i))
@@ -10,3 +12,5 @@ typedef float8 floats_t;
 #define OPERAND_BF16(x)        as_short8(x)
 #define MULTIPLY_FP16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c)
 #define MULTIPLY_BF16(a, b, c) __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c)
+
+#include "matrix_cores_amd.cl"

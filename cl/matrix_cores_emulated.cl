@@ -1,5 +1,7 @@
 /* An emulation of NVIDIA's instructions, for tests on any device. It does what the tables of the PTX ISA say, so
  * that it tests which lane holds which element in matrix_cores_ptx.cl. */
+#include "matrix_cores.cl"
+
 #undef FRAGMENT_UNROLL
 #undef MATRIX_BEGIN
 #define FRAGMENT_UNROLL   _Pragma("nounroll") /* it has to compile fast */
@@ -68,3 +70,6 @@ INLINED float emulated_exchange(struct work_item me, float x, uint bit) {
     barrier(CLK_LOCAL_MEM_FENCE);
     return other;
 }
+
+#include "matrix_cores_plain.cl"
+#include "matrix_cores_ptx.cl"

@@ -1,6 +1,8 @@
 /* Intel's matrix cores: cl_intel_subgroup_matrix_multiply_accumulate. A lane holds column `lane` of B and of C, and
  * of each row of A the FRAGMENT_K / WARP_SIZE elements from lane * FRAGMENT_K / WARP_SIZE on. Sub-groups have 8 or
  * 16 lanes. */
+#include "matrix_cores_plain.cl"
+
 #define COPY_UNROLL       FRAGMENT_UNROLL
 #define WARP_FENCE()      barrier(CLK_LOCAL_MEM_FENCE)
 #define FRAGMENT_M        8

@@ -1,4 +1,6 @@
 /* NVIDIA's instructions, of compute capability 8.0 and later: PTX ISA, mma.m16n8k16, ldmatrix and cp.async. */
+#include "matrix_cores.cl"
+
 #define SHARED_ADDRESS(pointer) ((uint)(size_t)(pointer))
 
 /* Four 8 x 8 matrices, each transposed by the second function; lane l gives where row l % 8 of matrix l / 8 is. */
@@ -63,3 +65,5 @@ INLINED float ptx_exchange(float x, uint bit) {
     }
 PAIR_ROUND(pair_round_fp16, "cvt.rn.f16x2.f32")
 PAIR_ROUND(pair_round_bf16, "cvt.rn.bf16x2.f32")
+
+#include "matrix_cores_ptx.cl"

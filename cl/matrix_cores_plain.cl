@@ -1,4 +1,6 @@
 /* What matrix cores other than NVIDIA's do without instructions for it: copies to local memory, and rounding. */
+#include "matrix_cores.cl"
+
 INLINED void copy_chunk(__local ushort *to, __global const ushort *from, uint bytes) {
     if (bytes == CHUNK * sizeof(ushort)) {
         *(__local uint4 *)to = *(__global const uint4 *)from;

@@ -1,6 +1,6 @@
 /* Fragments of NVIDIA's matrix cores: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". B and
- * C are two fragments side by side, so that ldmatrix.x4 fills either operand. Comes after matrix_cores_nvidia.cl or
- * matrix_cores_emulated.cl. */
+ * C are two fragments side by side, so that ldmatrix.x4 fills either operand. matrix_cores_nvidia.cl
+ * and matrix_cores_emulated.cl include this file behind their instructions. */
 #define FRAGMENT_M        16
 #define FRAGMENT_N        16
 #define FRAGMENT_K        16

@@ -1,5 +1,7 @@
 /* The backward pass of mix_between.cl, in place of width_mix_backward, depth_mix_backward and stream_backward. It
  * does not run where the frame is fused (frame.cl). */
+#include "mix_parts.cl"
+#include "norm_*.cl"
 
 /* u at channels c .. c+VEC-1 */
 static inline vec_t mix_read(__global const act_t *x, __global const float *read, int c) {

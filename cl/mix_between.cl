@@ -1,6 +1,8 @@
 /* The depth mix behind one branch and the width mix before the next in one kernel, where the pre of the second is
  * known before its streams are. mix_parts.cl has the formulas. The streams are read once and written once.
  */
+#include "mix_parts.cl"
+#include "norm_*.cl"
 
 /* One work-group a token: depth_mix_forward, and width_mix_forward of the next sublayer with the pre of
  * read [N, H_ROW]. x [N, S, C], h, output o [N, C] -> mixed X' [N, S, C], squares q [N, S], normed [N, C],

@@ -11,6 +11,8 @@
  *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
+#include "group.cl"
+
 #define H_ROW      (STREAMS * (STREAMS + 2))
 #define ROW_LENGTH (STREAMS * CHANNELS)
 

@@ -17,9 +17,12 @@
  *               at multiples of 8 elements and n is one, so that a run is there or is not; else 1
  *   BLOCK_M, _N of the blocks of C that work-groups make
  *
- * This file comes after element.cl, matrix_cores.cl and the files that matrix_cores.cl lists. If SIDE is not 0,
- * common.cl (with VEC 1) and the file of the activation come before all of them.
+ * VEC is 1. Without SIDE the host names no file for the activation.
  */
+#include "activation_*.cl"
+#include "matrix_cores.cl"
+#include "matrix_cores_*.cl"
+
 /* C, the bias and what lies beside C; without bias or side they are any buffer. */
 struct target {
     __global void *c;

@@ -19,9 +19,9 @@
  *   TRANSPOSED_LOAD  whether tiles whose rows lie across k are transposed on their way into local memory, for
  *               matrix cores that read fragments fast along k only; there are two stages then
  *   BEHIND      STAGES - 2
- *
- * Comes after mma_finish.cl and what that comes after.
  */
+#include "mma_finish.cl"
+
 #define WARPS_ACROSS (BLOCK_N / WARP_N)
 #define WARPS        (BLOCK_M / WARP_M * WARPS_ACROSS)
 #define ITEMS        (WARPS * WARP_SIZE)

@@ -1,8 +1,8 @@
 /* Blocks of C of a product on matrix cores that several work-groups each have made parts of: these, [blocks -
  * whole, parts, BLOCK_M, BLOCK_N] in fp32, are added in their order, and mma_finish.cl does the rest. A work-item
- * has a run of a row.
- *
- * Comes after mma_finish.cl and what that comes after. */
+ * has a run of a row. */
+#include "mma_finish.cl"
+
 #define BLOCK_SIZE (BLOCK_M * BLOCK_N)
 
 /* Global size: the runs of the blocks from `whole` on. */

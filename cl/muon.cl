@@ -11,6 +11,9 @@
  * the arena at any place, and in scratch one behind the other. ACT is the type of X and A; for muon_update it is
  * that of activations. VEC is 1 on GPUs. With MOMENTS m is rounded as it is stored, and with MASTER W, which then
  * is in weights_lowp alone, in bf16 (rounding.cl). */
+#include "group.cl"
+#include "rounding.cl"
+
 #define LEAST_NORM 1e-7f
 
 /* load_<what>: VEC numbers from p on, of which only `left` are there, then zeros; store_<what>: those that are. */

@@ -7,6 +7,7 @@
  *
  * Build constants: CHANNELS (C), BIAS (there is one), NORM_EPSILON.
  */
+#include "group.cl"
 
 /* u - mean in place; returns mean and scale. `sum` is that of the work-item's share of u. */
 INLINED float2 norm_center(vec_t u[SLOTS(CHANNELS)], vec_t sum, __local float *scratch) {

@@ -7,6 +7,7 @@
  *
  * Build constants: CHANNELS (C), NORM_EPSILON.
  */
+#include "group.cl"
 
 /* Leaves u as it is; returns 0 and scale. */
 INLINED float2 norm_center(vec_t u[SLOTS(CHANNELS)], vec_t sum, __local float *scratch) {

@@ -4,6 +4,7 @@
  *
  *   u' = u cos a - w sin a        w' = w cos a + u sin a
  */
+#include "types.cl"
 
 /* Turns components d .. d + VEC - 1 (u) and those D/2 behind them (w); backward is the rotation by -a. `table` is
  * the position's row: cosines [D/2], then sines [D/2]. */

@@ -1,12 +1,14 @@
 /* The projections of a hyper-connection: z = X packed^T, where X [R, LENGTH] holds the rows that the RMSNorm runs
- * over, R of them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain
- * folded in. z and all gradients are float.
+ * over, R of them in all tokens, and packed [PROJECTIONS, LENGTH] the projections of all leaves with the norm's
+ * gain folded in. z and all gradients are float.
  *
  * z is computed by few_rows.cl. X is read once from memory; what a block of LENGTH needs again is in a cache.
  *
- * Build constants: COLUMNS, LENGTH; GAINED, whether the norm has a gain (else it is 1); WIDE, vectors that a
+ * Build constants: PROJECTIONS, LENGTH; GAINED, whether the norm has a gain (else it is 1); WIDE, vectors that a
  * work-item of projections_gradient has side by side.
  */
+#include "types.cl"
+
 #define BLOCK_SUMS 6 /* of projections_gradient: BLOCK_SUMS x WIDE */
 
 /* What a leaf's row of the table tells, see struct projection_leaf. */
@@ -63,14 +65,14 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
     }
 }
 
-/* d_packed [COLUMNS, LENGTH] of a sublayer = d_z^T x. One work-item WIDE vectors of LENGTH. */
+/* d_packed [PROJECTIONS, LENGTH] of a sublayer = d_z^T x. One work-item WIDE vectors of LENGTH. */
 __kernel SUB_GROUP_SIZE void projections_gradient(__global const act_t *x, __global const float *d_z, ulong rows,
                                                   __global float *d_packed, ulong d_packed_at) {
     const size_t k = get_global_id(0) * (WIDE * VEC);
     if (k >= LENGTH) {
         return;
     }
-    for (int column = 0; column < COLUMNS; column += BLOCK_SUMS) {
+    for (int column = 0; column < PROJECTIONS; column += BLOCK_SUMS) {
         vec_t sums[BLOCK_SUMS][WIDE];
         UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
             CLEAR(vec_t, sums[b], WIDE);
@@ -81,14 +83,14 @@ __kernel SUB_GROUP_SIZE void projections_gradient(__global const act_t *x, __glo
                 in[w] = ACT_LOAD(x + row * LENGTH + k + w * VEC);
             }
             UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
-                const float factor = d_z[row * COLUMNS + min(column + b, COLUMNS - 1)];
+                const float factor = d_z[row * PROJECTIONS + min(column + b, PROJECTIONS - 1)];
                 UNROLL(WIDE) for (int w = 0; w < WIDE; w++) {
                     sums[b][w] += factor * in[w];
                 }
             }
         }
         UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
-            UNROLL(WIDE) for (int w = 0; w < WIDE && column + b < COLUMNS; w++) {
+            UNROLL(WIDE) for (int w = 0; w < WIDE && column + b < PROJECTIONS; w++) {
                 VEC_STORE(sums[b][w], d_packed + d_packed_at + (size_t)(column + b) * LENGTH + k + w * VEC);
             }
         }

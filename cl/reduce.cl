@@ -1,6 +1,8 @@
 /* Sums in a fixed order: partial sums of chunks, then their sum in a second pass. No atomics, so a result does not
  * depend on the order in which work-groups run.
  */
+#include "group.cl"
+
 #define LINE 64 /* vectors summed before they join a total, which keeps float sums of millions accurate */
 
 /* One work-group a chunk of rows: partials [chunks, width] = column sums of x [rows, width]. width a multiple of

@@ -7,7 +7,9 @@
  * depends on a key and on the number of the element alone: not on the width of vectors, and not on the rank.
  *
  * MOMENTS: how the optimizer's states are stored: 0 fp32, 1 bf16; MASTER: how embeddings and weights of GEMMs are
- * (common.cl). */
+ * (types.cl). */
+#include "random.cl"
+
 #ifndef MOMENTS
 #define MOMENTS 0
 #endif
@@ -34,7 +36,7 @@ typedef CONCAT(ushort, VEC) bf16_t;
 #define LANE_NUMBERS (CONCAT(NUMBERS, VEC))
 #endif
 
-/* Philox's first two words (common.cl) with the counters (element + lane, 0): 64 random bits for each of VEC
+/* Philox's first two words (random.cl) with the counters (element + lane, 0): 64 random bits for each of VEC
  * elements. An element's number below a vector's first one's plus VEC does not pass a multiple of 2^32. */
 INLINED void rounding_bits(ulong key, ulong element, bits_t *first, bits_t *second) {
     bits_t x = (bits_t)((uint)element) + (bits_t)LANE_NUMBERS, y = (bits_t)((uint)(element >> 32));
@@ -81,3 +83,8 @@ typedef float moment_t;
 #define MOMENT_STORE(v, p)      VEC_STORE(v, p)
 #define MOMENT_ROUND(v, random) (v)
 #endif
+
+/* What gradients with this norm are multiplied by, so that it is at most `clip`; clip <= 0: no clipping. */
+static inline float clip_factor(float norm, float clip) {
+    return clip > 0.0f && norm + 1e-6f > clip ? clip / (norm + 1e-6f) : 1.0f;
+}

@@ -4,6 +4,8 @@
  * q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the
  * projections read.
  */
+#include "mix_parts.cl"
+#include "norm_*.cl"
 
 /* u at channels c .. c+VEC-1 */
 static inline vec_t mix_width(__global const act_t *x, H_POINTER h, int c) {

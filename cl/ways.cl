@@ -13,8 +13,11 @@
  * Rows of raw, hidden and a are padded with zeros to a multiple of the widest vector. Each state has a slot of
  * states [slots, N, C]: number s is in slot s.
  *
- * activation_gelu.cl stands before this file. Build constants: CHANNELS (C), WAYS (4 or 1), NORM_EPSILON.
+ * Build constants: CHANNELS (C), WAYS (4 or 1), NORM_EPSILON.
  */
+#include "activation_gelu.cl"
+#include "group.cl"
+
 #define SHARE SLOTS(CHANNELS) /* vectors of a state that a work-item has */
 
 /* States whose sums over the lanes are made together: fewer barriers, and more registers. */

@@ -206,7 +206,7 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
     } else if (source != ELEMENT_FP32 && target != ELEMENT_FP32) {
         compute_fail(compute, "cannot convert from bf16 to fp16 or back");
     } else {
-        const char *const files[] = {"common.cl", "convert.cl", NULL};
+        const char *const files[] = {"convert.cl", NULL};
         const size_t vectors = (count - 1) / compute->vector + 1;
         char options[64];
         snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", (int)(target == ELEMENT_FP32 ? source : target),

@@ -141,10 +141,11 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
 
 /* ---- programs and kernels */
 
-/* Compiles the concatenation of files of cl/ (names, NULL at the end) with these options, -DVEC_MAX=<vector>, and
+/* Compiles the first of `files` (of cl/, NULL at the end) with these options, -DVEC_MAX=<vector>, and
  * -DLANES=<lanes> unless the options have one; or takes the program from those built before or from the cache on
- * disk, where its key is device, driver, options and text. The error of a compiler has its log. The caller releases
- * *program. */
+ * disk, where its key is device, driver, options and text. Lines `#include "NAME"` are replaced by files of cl/,
+ * each of them once. In `#include "norm_*.cl"` NAME is the first of the other files that match; without one the
+ * line goes. The error of a compiler has its log. The caller releases *program. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 
 /* Takes from the cache, or compiles, programs that program_build will be asked for: several at a time, but for
@@ -160,7 +161,7 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
 
 void kernel_release(struct kernel *kernel);
 
-/* The kernel of this name, which is built at the first call with these files (literals) and options, and kept until
+/* The kernel of this name, which is built at the first call with these files and options, and kept until
  * compute_close. A failure is kept in the compute, so that launches of the empty kernel that is returned then do
  * nothing. */
 const struct kernel *kernel_find(struct compute *compute, const char *const *files, const char *options,

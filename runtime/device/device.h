@@ -93,9 +93,9 @@ bool device_by_intel(const struct device *device);
 enum registers { REGISTERS_AS_NEEDED, REGISTERS_MANY };
 const char *device_registers_option(const struct device *device, enum registers registers);
 
-/* The compiler option, with a space before it, that asks for sub-groups of 16 (cl/common.cl) where Intel's driver
- * has 16 and 32: its compiler takes 32 even if a work-item's half of the registers is not enough. "" on other
- * devices; where there are sub-groups of 8, too, the compiler takes fewer work-items before it spills. */
+/* The compiler option, with a space before it, that asks for sub-groups of 16 (cl/workarounds.cl) where Intel's
+ * driver has 16 and 32: its compiler takes 32 even if a work-item's half of the registers is not enough. "" on
+ * other devices; where there are sub-groups of 8, too, the compiler takes fewer work-items before it spills. */
 const char *device_sub_group_option(const struct device *device);
 
 /* Why there may be no device at all, and what to do. */

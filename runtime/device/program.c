@@ -5,6 +5,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/parallel.h"
+#include <fnmatch.h>
 #include <pthread.h>
 #include <regex.h>
 #include <stdio.h>
@@ -14,9 +15,7 @@
 /* Never -cl-fast-relaxed-math: infinities and NaN must keep their meaning. */
 #define COMMON_OPTIONS "-cl-std=CL1.2 -cl-mad-enable -cl-no-signed-zeros"
 
-#define LINE_DIRECTIVE "#line 1 \""
-
-enum { MOST_FILES = 12 }; /* of a kernel of kernel_find */
+enum { MOST_FILES = 16 }; /* of a program */
 
 /* ---- places in a compiler's log */
 
@@ -32,10 +31,11 @@ static bool find_place(const char *text, unsigned long line, struct place *place
     *place = (struct place){0};
     for (unsigned long at = 1; at <= line && *text != '\0'; at++) {
         place->line++;
-        if (strncmp(text, LINE_DIRECTIVE, strlen(LINE_DIRECTIVE)) == 0) {
-            place->name = text + strlen(LINE_DIRECTIVE);
+        unsigned long next;
+        if (sscanf(text, "#line %lu \"", &next) == 1) {
+            place->name = text + strcspn(text, "\"") + 1;
             place->length = (int)strcspn(place->name, "\"\n");
-            place->line = 0;
+            place->line = next - 1;
         }
         text += strcspn(text, "\n");
         text += *text == '\n';
@@ -49,9 +49,8 @@ static bool find_place(const char *text, unsigned long line, struct place *place
 /* Whether a line of the log names a file of the text. */
 static bool names_file(const char *text, const char *line) {
     char name[256];
-    for (const char *found = strstr(text, LINE_DIRECTIVE); found != NULL;
-         found = strstr(found + 1, LINE_DIRECTIVE)) {
-        if (sscanf(found + strlen(LINE_DIRECTIVE), "%255[^\"\n]", name) == 1 && strstr(line, name) != NULL) {
+    for (const char *found = strstr(text, "#line "); found != NULL; found = strstr(found + 1, "#line ")) {
+        if (sscanf(found, "#line %*u \"%255[^\"\n]", name) == 1 && strstr(line, name) != NULL) {
             return true;
         }
     }
@@ -96,30 +95,66 @@ char *build_log_locate(const char *text, const char *log) {
 
 /* ---- compiling */
 
-static const char *source_find(const char *name) {
-    for (const struct embedded_text *source = kernel_sources; source->name; source++) {
-        if (!strcmp(source->name, name)) {
-            return source->text;
+static const struct embedded_text *source_find(const char *name) {
+    const struct embedded_text *source = kernel_sources;
+    while (source->name && strcmp(source->name, name)) {
+        source++;
+    }
+    return source->name ? source : NULL;
+}
+
+/* A program's text as files are added to it. */
+struct joined_text {
+    FILE *stream;
+    const char *const *chosen;     /* what an #include with a * may mean */
+    const char *files[MOST_FILES]; /* that are in it */
+    size_t count;
+};
+
+/* Adds a file once, and in place of its lines `#include "NAME"` those files. */
+static int join_file(struct joined_text *text, const char *name) {
+    const struct embedded_text *source = source_find(name);
+    char included[64];
+    for (size_t i = 0; i < text->count; i++) {
+        if (!strcmp(text->files[i], name)) {
+            return 0;
         }
     }
-    return NULL;
+    if (!source || text->count == MOST_FILES) {
+        return error_set("there is no kernel file %s in this program", name);
+    }
+    text->files[text->count++] = source->name;
+    fprintf(text->stream, "#line 1 \"%s\"\n", name);
+    unsigned line = 1;
+    for (const char *at = source->text; *at; line++) {
+        const size_t length = strcspn(at, "\n");
+        if (sscanf(at, "#include \"%63[^\"\n]", included) == 1) {
+            const char *const *file = text->chosen;
+            while (strchr(included, '*') && *file && fnmatch(included, *file, 0)) {
+                file++;
+            }
+            const char *found = !strchr(included, '*') ? included : *file;
+            if (found && join_file(text, found)) {
+                return -1;
+            }
+            fprintf(text->stream, "#line %u \"%s\"\n", line + 1, name);
+        } else {
+            fprintf(text->stream, "%.*s\n", (int)length, at);
+        }
+        at += length + (at[length] == '\n');
+    }
+    return 0;
 }
 
 static int join_files(struct built_program *wanted, const char *const *files) {
     size_t size;
-    FILE *text = memory_open_stream(&wanted->text, &size);
-    int status = 0;
-    for (const char *const *file = files; *file && status == 0; file++) {
-        const char *source = source_find(*file);
+    struct joined_text text = {.stream = memory_open_stream(&wanted->text, &size), .chosen = files + 1};
+    const int status = join_file(&text, files[0]);
+    memory_close_stream(text.stream);
+    for (size_t i = 0; i < text.count; i++) {
         const size_t used = strlen(wanted->files);
-        snprintf(wanted->files + used, sizeof(wanted->files) - used, "%s%s", used ? ", " : "", *file);
-        if (source) {
-            fprintf(text, LINE_DIRECTIVE "%s\"\n%s\n", *file, source);
-        } else {
-            status = error_set("there is no kernel file %s in this program", *file);
-        }
+        snprintf(wanted->files + used, sizeof(wanted->files) - used, "%s%s", used ? ", " : "", text.files[i]);
     }
-    memory_close_stream(text);
     return status;
 }
 
@@ -177,7 +212,7 @@ static int compile_text(struct compute *compute, struct built_program *wanted, c
 
 /* On PoCL, with declarations of the built-in functions that are used in place of a header of all. */
 static int compile_for_pocl(struct compute *compute, struct built_program *wanted) {
-    char *text = memory_format("%s%s", source_find("pocl_builtins.cl"), wanted->text);
+    char *text = memory_format("%s%s", source_find("pocl_builtins.cl")->text, wanted->text);
     char *options = memory_format("%s -w -D_OPENCL_H_", wanted->options);
     const int status = compile_text(compute, wanted, text, options);
     free(options);
@@ -290,7 +325,7 @@ static void built_release(struct built_program *built) {
 /* A kernel that kernel_find keeps. */
 struct found_kernel {
     struct found_kernel *next;
-    const char *files[MOST_FILES + 1];
+    char *files[MOST_FILES + 1];
     char *options;
     struct kernel kernel;
 };
@@ -299,6 +334,9 @@ void programs_release(struct compute *compute) {
     for (struct found_kernel *found = compute->kernels, *next; found; found = next) {
         next = found->next;
         kernel_release(&found->kernel);
+        for (size_t i = 0; found->files[i]; i++) {
+            free(found->files[i]);
+        }
         free(found->options);
         free(found);
     }
@@ -349,8 +387,10 @@ static int prepare(void *context, size_t i) {
 }
 
 static void keep_built(struct compute *compute, struct built_program *built) {
-    free(built->text);
-    built->text = NULL;
+    if (!compute->dry) {
+        free(built->text);
+        built->text = NULL;
+    }
     built->next = compute->programs;
     compute->programs = built;
 }
@@ -498,7 +538,7 @@ const struct kernel *kernel_find(struct compute *compute, const char *const *fil
     found = memory_zeroed(1, sizeof *found);
     *found = (struct found_kernel){.next = compute->kernels, .options = memory_string(options), .kernel = kernel};
     for (size_t i = 0; files[i] && i < MOST_FILES; i++) {
-        found->files[i] = files[i];
+        found->files[i] = memory_string(files[i]);
     }
     compute->kernels = found;
     return &found->kernel;

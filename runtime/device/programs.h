@@ -16,15 +16,15 @@ extern const struct embedded_text kernel_sources[];
 struct built_program {
     struct built_program *next; /* built before */
     cl_program program;         /* NULL in a dry compute */
-    char files[256];            /* "common.cl, adamw.cl" */
-    char *text;                 /* all of them, with #line directives; while it is being built */
-    char *options;              /* complete */
+    char files[256];            /* "adamw.cl, rounding.cl, ..." */
+    char *text;    /* all of them, with #line directives; while it is being built, or in a dry compute */
+    char *options; /* complete */
     char key[CHECKSUM_SIZE];
 };
 
 /* A compiler's log with " [FILE:LINE]" behind each line that names a line of `text`, which is several files, each
- * behind a line `#line 1 "FILE"`: the compilers of NVIDIA and Mesa ignore #line. Lines that name one of the files
- * stay. Heap memory. */
+ * piece behind a line `#line NUMBER "FILE"`: the compilers of NVIDIA and Mesa ignore #line. Lines that name one of
+ * the files stay. Heap memory. */
 char *build_log_locate(const char *text, const char *log);
 
 /* ---- the cache folder */

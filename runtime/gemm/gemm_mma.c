@@ -190,10 +190,8 @@ static const struct kernel *kernel_of(struct compute *compute, const struct gemm
         mma->cores.limits_registers && !adds && mma_tiles_warps(x) * mma->cores.warp == TWO_GROUPS_ITEMS;
     char activation[64];
     snprintf(activation, sizeof activation, "activation_%s.cl", side ? call->activation : "");
-    const char *files[12] = {"common.cl", activation, "element.cl"};
-    size_t count = matrix_cores_add_files(&mma->cores, files, 3);
-    files[count++] = "mma_finish.cl";
-    files[count++] = adds ? "mma_parts.cl" : "mma_gemm.cl";
+    const char *const files[] = {adds ? "mma_parts.cl" : "mma_gemm.cl", mma->cores.file, side ? activation : NULL,
+                                 NULL};
     char options[640];
     snprintf(options, sizeof(options),
              "-DVEC=1 -DWARP_SIZE=%u -DFP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
@@ -207,8 +205,7 @@ static const struct kernel *kernel_of(struct compute *compute, const struct gemm
              !adds && call->transpose_a, !adds && call->transpose_b, adds ? 0 : (int)load_of(call, x),
              purpose == MAKES_PARTS, mma->cores.transposed_load, !adds && x->stages > 2 ? x->stages - 2 : 0,
              two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&compute->device, REGISTERS_MANY));
-    /* without an activation from element.cl on */
-    return kernel_find(compute, files + (side ? 0 : 2), options, adds ? "mma_parts" : "mma_gemm");
+    return kernel_find(compute, files, options, adds ? "mma_parts" : "mma_gemm");
 }
 
 bool mma_takes(struct compute *compute, const struct gemm_call *call) {

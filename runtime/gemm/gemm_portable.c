@@ -25,7 +25,7 @@ size_t gemm_iterations(const struct compute *compute, size_t k) {
 }
 
 void gemm_panels_run(struct compute *compute, const struct gemm_call *call) {
-    static const char *const files[] = {"common.cl", "gemm_panels.cl", NULL};
+    static const char *const files[] = {"gemm_panels.cl", NULL};
     const bool is_halved = call->symmetric && call->m == call->n && call->k > 0; /* half of C is computed */
     char options[48];
     snprintf(options, sizeof options, "-DVEC=%u -DSYMMETRIC=%d", compute->vector, is_halved);
@@ -116,7 +116,7 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
 
 static const struct kernel *blocks_kernel(struct compute *compute, size_t edge, bool transpose_a, bool transpose_b,
                                           bool vectors, enum element_type type, bool float_c) {
-    static const char *const files[] = {"common.cl", "gemm_c.cl", "gemm_blocks.cl", NULL};
+    static const char *const files[] = {"gemm_blocks.cl", NULL};
     char options[192];
     snprintf(options, sizeof(options),
              "-DVEC=%d -DACT=%d -DBLOCK=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DVECTORS=%d -DFLOAT_C=%d%s", QUAD,
@@ -126,7 +126,7 @@ static const struct kernel *blocks_kernel(struct compute *compute, size_t edge, 
 }
 
 static const struct kernel *parts_kernel(struct compute *compute, enum element_type type, bool float_c) {
-    static const char *const files[] = {"common.cl", "gemm_c.cl", "gemm_parts.cl", NULL};
+    static const char *const files[] = {"gemm_parts.cl", NULL};
     char options[64];
     snprintf(options, sizeof(options), "-DVEC=%d -DACT=%d -DFLOAT_C=%d", QUAD, (int)type, float_c);
     return kernel_find(compute, files, options, "gemm_parts");

@@ -40,45 +40,21 @@ static const struct mma_tiles intel_16[] = {{128, 128, 32, 32, 32, 2},
 static const struct mma_tiles emulated[] = {EMULATED, EMULATED, EMULATED, EMULATED, EMULATED};
 
 #define FILE_OF(name) "matrix_cores_" name ".cl"
-#define AMD(kind, name, tiles, warp, wide, ...)                                                                    \
-    {MATRIX_CORES_AMD_##kind,                                                                                      \
-     name,                                                                                                         \
-     {__VA_ARGS__, FILE_OF("amd"), FILE_OF("plain")},                                                              \
-     tiles,                                                                                                        \
-     warp,                                                                                                         \
-     16,                                                                                                           \
-     16,                                                                                                           \
-     16,                                                                                                           \
-     .wide_fragments = (wide),                                                                                     \
+#define AMD(kind, name, file, tiles, warp, wide)                                                                   \
+    {MATRIX_CORES_AMD_##kind, name, FILE_OF(file), tiles, warp, 16, 16, 16, .wide_fragments = (wide),              \
      .transposed_load = true}
 #define INTEL(tiles, warp, n)                                                                                      \
-    {MATRIX_CORES_INTEL,     "XMX", {FILE_OF("intel"), FILE_OF("plain")}, tiles, warp, 8, n, 16,                   \
-     .transposed_load = true}
+    {MATRIX_CORES_INTEL, "XMX", FILE_OF("intel"), tiles, warp, 8, n, 16, .transposed_load = true}
 
 static const struct matrix_cores all[] = {
-    {MATRIX_CORES_NVIDIA,
-     "mma.sync",
-     {FILE_OF("nvidia"), FILE_OF("ptx")},
-     nvidia,
-     32,
-     16,
-     16,
-     16,
-     .limits_registers = true},
-    AMD(WMMA, "WMMA", wmma, 32, true, FILE_OF("amd_wmma")),
-    AMD(WMMA_GFX12, "WMMA", wmma, 32, false, FILE_OF("amd_wmma_gfx12")), /* a lane has half of an operand */
-    AMD(MFMA, "MFMA", mfma, 64, false, FILE_OF("amd_mfma"), FILE_OF("amd_mfma_16")),
-    AMD(MFMA_GFX908, "MFMA", mfma, 64, false, FILE_OF("amd_mfma"), FILE_OF("amd_mfma_8")),
+    {MATRIX_CORES_NVIDIA, "mma.sync", FILE_OF("nvidia"), nvidia, 32, 16, 16, 16, .limits_registers = true},
+    AMD(WMMA, "WMMA", "amd_wmma", wmma, 32, true),
+    AMD(WMMA_GFX12, "WMMA", "amd_wmma_gfx12", wmma, 32, false), /* a lane has half of an operand */
+    AMD(MFMA, "MFMA", "amd_mfma_16", mfma, 64, false),
+    AMD(MFMA_GFX908, "MFMA", "amd_mfma_8", mfma, 64, false),
     INTEL(intel_8, 8, 8),
     INTEL(intel_16, 16, 16),
-    {MATRIX_CORES_EMULATED,
-     "an emulation for tests",
-     {FILE_OF("emulated"), FILE_OF("plain"), FILE_OF("ptx")},
-     emulated,
-     32,
-     16,
-     16,
-     16,
+    {MATRIX_CORES_EMULATED, "an emulation for tests", FILE_OF("emulated"), emulated, 32, 16, 16, 16,
      .scratch_bytes = 1024},
 };
 
@@ -93,14 +69,6 @@ static struct matrix_cores take(enum matrix_cores_kind kind, unsigned warp) {
         i++;
     }
     return all[i];
-}
-
-size_t matrix_cores_add_files(const struct matrix_cores *cores, const char **files, size_t count) {
-    files[count++] = "matrix_cores.cl";
-    for (size_t i = 0; cores->files[i]; i++) {
-        files[count++] = cores->files[i];
-    }
-    return count;
 }
 
 /* ---- what a device has */

@@ -30,7 +30,7 @@ enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHA
 struct matrix_cores {
     enum matrix_cores_kind kind;
     const char *name;              /* human-readable */
-    const char *files[5];          /* of cl/, which matrix_cores_add_files adds; NULL behind the last */
+    const char *file;              /* of cl/, for `#include "matrix_cores_*.cl"` */
     const struct mma_tiles *tiles; /* [MMA_SHAPES] */
     unsigned warp;                 /* work-items that hold a matrix together (warp, wave, sub-group) */
     unsigned m, n, k;              /* of one instruction's matrices */
@@ -49,8 +49,5 @@ struct matrix_cores matrix_cores_emulated(void);
 
 /* Whether the device has the local memory and the work-items for all tiles of the cores. -1 with an error. */
 int matrix_cores_check_tiles(const struct matrix_cores *cores, const struct device *device);
-
-/* Appends the kernel files for these cores, which come after element.cl, to a list of `count`. The new count. */
-size_t matrix_cores_add_files(const struct matrix_cores *cores, const char **files, size_t count);
 
 size_t mma_tiles_warps(const struct mma_tiles *tiles);

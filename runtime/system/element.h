@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum element_type { /* kernels know them by the same numbers: ACT in cl/common.cl, TYPE_... in cl/element.cl */
+enum element_type { /* kernels know them by the same numbers: ACT in cl/types.cl, TYPE_... in cl/element.cl */
                     ELEMENT_FP32,
                     ELEMENT_BF16,  /* the upper half of an fp32, rounded to nearest even */
                     ELEMENT_FP16,  /* IEEE binary16 */

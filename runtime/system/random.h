@@ -1,6 +1,6 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
  * A value depends on key and counter only, never on what was drawn before, so results do not depend on the order or
- * the number of workers. cl/common.cl has the same function; tests hold the two together. */
+ * the number of workers. cl/random.cl has the same function; tests hold the two together. */
 #pragma once
 
 #include <stdint.h>

@@ -9,7 +9,7 @@
 /* Stores of 16 bits round to nearest even, on devices with this option. */
 #define VULKAN_ROUNDING_OPTION "--rounding-mode-rte=16"
 
-/* Kernels get buffers as addresses of 64 bits. The last option is for cl/common.cl. */
+/* Kernels get buffers as addresses of 64 bits. The last option is for cl/workarounds.cl. */
 #define VULKAN_ADDRESS_OPTIONS "--arch=spir64", "--physical-storage-buffers", "-DCLSPV_ADDRESSES"
 
 /* A part of the key of cached programs: change it with any other option here. */

@@ -31,7 +31,7 @@ void square_total(struct operations *operations, struct span x, size_t count, st
 
 /* Of ranges that are not whole vectors, which steps have only with rates of their own for small parameters. */
 static const struct kernel *any_place_kernel(struct operations *operations) {
-    static const char *const files[] = {"common.cl", "rounding.cl", "adamw.cl", NULL};
+    static const char *const files[] = {"adamw.cl", NULL};
     char options[64];
     snprintf(options, sizeof options, "-DVEC=1 -DMOMENTS=%d -DMASTER=%d -DACT=%d", (int)operations->shape.moments,
              (int)operations->shape.master, (int)operations->shape.type);

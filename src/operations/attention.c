@@ -363,7 +363,7 @@ int attention_open(struct operations *operations) {
         return 0;
     }
     if (attention_is(operations, "cpu_bf16") &&
-        (attention_next(operations) || operations_build(operations, "attention.cl"))) {
+        (attention_next(operations) || operations_build(operations, "attention"))) {
         return -1;
     }
     const int status = compute->verify ? check_once(operations, operations->attention_by) : 0;

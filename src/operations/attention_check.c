@@ -78,7 +78,7 @@ static void add(double factor, const double *row, size_t count, double *sum) {
     }
 }
 
-/* As cl/common.cl draws it. */
+/* As cl/random.cl draws it. */
 static double dropout_factor(const struct trial *trial, size_t head, size_t query, size_t key) {
     const struct dropout *dropout = &trial->dropout;
     const uint64_t row = dropout->first_row + query;

@@ -81,9 +81,7 @@ static int build(struct operations *operations) {
     struct compute *compute = operations->compute;
     struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     const struct head_shape heads = head_shape(&operations->shape);
-    const char *files[12] = {"common.cl", "attention.cl", "element.cl"};
-    size_t count = matrix_cores_add_files(&cores->unit, files, 3);
-    files[count++] = "attention_matrix_cores.cl";
+    const char *const files[] = {"attention_matrix_cores.cl", cores->unit.file, NULL};
     char text[512];
     cl_program program = NULL;
     snprintf(text, sizeof(text),

@@ -3,7 +3,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,174 +93,282 @@ const char *activation_names(void) {
     return list_names(activations, sizeof activations[0], COUNT(activations), "", names);
 }
 
-/* When a program is built, besides attention's. */
-enum need {
-    ALWAYS,
-    HYPER_CONNECTIONS,
-    PROJECTIONS,
-    READ_AHEAD,
-    READ_AHEAD_APART,
-    FUSED_FRAME,
-    GATED_MLPS,
-    EMBED_NORM,
-    HEAD_BIAS,
-    HEAD_ROWS,
-    COLLAPSE,
-    CHANNEL_GATES,
-    DEPTH,
-    MULTIWAY,
-    MUON
-};
+/* ---- the table of programs */
 
-/* Files of cl/, which are compiled together after common.cl, and the kernels that are taken from them.
- *
- * `constants` lists the build constants that the text uses, and no others, so that models which differ in other
- * things share the compiled program. "NAME" has the value of that name in number_of, "NAME=other" that of `other`,
- * which may also be a number; SETTINGS stands for what the residual variant's file reads. */
+/* When a program is built. */
+static bool has_map(const struct operations *operations) {
+    return residual_has_matrices(operations->shape.residual);
+}
+
+static bool has_projections(const struct operations *operations) {
+    return operations->columns > 0;
+}
+
+/* Whether H_pre is known before the streams that it weighs. */
+static bool reads_early(const struct operations *operations) {
+    return operations->shape.read_delay || residual_is_fixed(operations->shape.residual);
+}
+
+static bool reads_early_unfused(const struct operations *operations) {
+    return reads_early(operations) && !frame_is_fused(operations);
+}
+
+static bool has_collapse(const struct operations *operations) {
+    return operations->shape.collapsed;
+}
+
+static bool has_channel_gates(const struct operations *operations) {
+    return residual_has_gates(operations->shape.residual);
+}
+
+static bool reads_depth(const struct operations *operations) {
+    return residual_reads_depth(operations->shape.residual);
+}
+
+static bool mixes_layers(const struct operations *operations) {
+    return residual_mixes_layers(operations->shape.residual);
+}
+
+static bool has_gated_mlp(const struct operations *operations) {
+    return mlp_is_gated(operations->shape.mlp);
+}
+
+static bool has_embed_norm(const struct operations *operations) {
+    return operations->shape.embed_norm;
+}
+
+static bool has_head_bias(const struct operations *operations) {
+    return operations->shape.head_bias;
+}
+
+static bool changes_heads(const struct operations *operations) {
+    return head_rows_change(&operations->shape);
+}
+
+static bool uses_muon(const struct operations *operations) {
+    return operations->shape.muon;
+}
+
+/* Build constants with values of the device and the model. A program lists those that its text uses, and no others,
+ * so that models which differ in other things share the compiled program. VEC_HEAD and the like are other values of
+ * VEC. */
+enum constant {
+    END,
+    ACT,
+    ACROSS_KEY,
+    ACROSS_QUERY,
+    ACT_MASTER,
+    ACT_MUON,
+    BIAS,
+    BLOCK_COLUMNS,
+    BLOCK_ROWS,
+    BLOCK_ROWS_PROJECTED,
+    CAPPED,
+    CHANNELS,
+    DOWN_KEY,
+    DOWN_QUERY,
+    EMBED_NORM,
+    EMULATED,
+    GAINED,
+    GROUP_ROWS,
+    HEADS,
+    HEAD_GAINS,
+    HEAD_SIZE,
+    KEYS,
+    KEYS_BACKWARD,
+    KEY_VEC,
+    KV_HEADS,
+    LANES_LOSS,
+    LANES_MAP,
+    LENGTH,
+    MAP_LOCAL,
+    MASTER,
+    MOMENTS,
+    NORMED,
+    NORM_SUM,
+    PLAIN,
+    POSITIONS,
+    PROJECTED,
+    PROJECTIONS,
+    QUERIES,
+    RANK,
+    RANK_ROW,
+    READ_DELAY,
+    RMS_GROUPS,
+    SCALED,
+    STREAMS,
+    VEC,
+    VEC_ANY,
+    VEC_ARENA,
+    VEC_HALF_HEAD,
+    VEC_HEAD,
+    VEC_LINEAR,
+    VOCABULARY,
+    WIDE,
+    Y_ROW,
+    /* floats */ ATTN_SCALE,
+    EMBED_EPSILON,
+    HC_EPS,
+    NORM_EPSILON,
+    SCALE,
+    SOFTCAP,
+    /* what the file of the residual variant reads */ VARIANT
+};
+#define MIX_CONSTANTS  VEC, STREAMS, CHANNELS, PLAIN, RMS_GROUPS, BIAS, NORM_EPSILON, ACT
+#define HEAD_CONSTANTS VEC_HEAD, KEY_VEC, HEADS, KV_HEADS, HEAD_SIZE, ATTN_SCALE, ACT
+
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
-#define HEAD_CONSTANTS "VEC=head_vector KEY_VEC HEADS KV_HEADS HEAD_SIZE ATTN_SCALE ACT"
-enum { ROW_FILES = 5 }; /* at most */
 static const struct program {
-    const char
-        *files[ROW_FILES]; /* %s is the name of the residual variant, norm, kind of positions or activation */
-    const char *constants;
-    enum need need;
+    const char *file; /* of cl/ */
+    enum constant constants[16];
+    const char *options;      /* build constants whose values are always these; NULL: none */
+    enum registers registers; /* work-items of some kernels need many */
+    bool (*needed)(const struct operations *operations); /* NULL: by all models */
     const char *attention; /* only for the algorithm of this name; NULL: not of attention */
     struct {
         const char *name;
         size_t at; /* in struct operation_kernels */
     } kernels[11];
 } programs[] = {
-    {.files = {"embedding.cl"},
-     .constants = "VEC STREAMS CHANNELS SCALED POSITIONS EMBED_NORM EMBED_EPSILON MASTER ACT",
+    {.file = "embedding.cl",
+     .constants = {VEC, STREAMS, CHANNELS, SCALED, POSITIONS, EMBED_NORM, EMBED_EPSILON, MASTER, ACT},
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
-    {.files = {"embedding_norm.cl"},
-     .constants = "VEC CHANNELS POSITIONS MASTER ACT=MASTER",
-     .need = EMBED_NORM,
+    {.file = "embedding_norm.cl",
+     .constants = {VEC, CHANNELS, POSITIONS, MASTER, ACT_MASTER},
+     .needed = has_embed_norm,
      .kernels = {KERNEL(embedding_norm_backward)}},
-    {.files = {"norm_%s.cl", "mix_parts.cl", "stream_mix.cl"},
-     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
+    {.file = "stream_mix.cl",
+     .constants = {MIX_CONSTANTS},
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
                  KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_gram)}},
-    {.files = {"norm_%s.cl", "mix_parts.cl", "mix_between.cl"},
-     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
-     .need = READ_AHEAD,
+    {.file = "mix_between.cl",
+     .constants = {MIX_CONSTANTS},
+     .needed = reads_early,
      .kernels = {KERNEL(mix_between)}},
-    {.files = {"norm_%s.cl", "mix_parts.cl", "mix_backward.cl"},
-     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT",
-     .need = READ_AHEAD_APART,
+    {.file = "mix_backward.cl",
+     .constants = {MIX_CONSTANTS},
+     .needed = reads_early_unfused,
      .kernels = {KERNEL(mix_backward)}},
-    {.files = {"norm_%s.cl", "head.cl"},
-     .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
+    {.file = "head.cl",
+     .constants = {VEC, STREAMS, CHANNELS, BIAS, NORM_SUM, NORM_EPSILON, ACT},
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
-    {.files = {"norm_%s.cl", "depth_read.cl"},
-     .constants = "VEC CHANNELS BIAS GAINED NORM_EPSILON ACT",
-     .need = DEPTH,
+    {.file = "depth_read.cl",
+     .constants = {VEC, CHANNELS, BIAS, GAINED, NORM_EPSILON, ACT},
+     .registers = REGISTERS_MANY,
+     .needed = reads_depth,
      .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward)}},
-    {.files = {"activation_gelu.cl", "ways.cl"},
-     .constants = "VEC CHANNELS WAYS=4 NORM_EPSILON ACT",
-     .need = MULTIWAY,
+    {.file = "ways.cl",
+     .constants = {VEC, CHANNELS, NORM_EPSILON, ACT},
+     .options = " -DWAYS=4",
+     .registers = REGISTERS_MANY,
+     .needed = mixes_layers,
      .kernels = {KERNEL(ways_pack), KERNEL(ways_state_forward), KERNEL(ways_state_backward),
                  KERNEL(ways_hidden_forward), KERNEL(ways_hidden_backward), KERNEL(ways_mix_forward),
                  KERNEL(ways_mix_backward)}},
-    {.files = {"activation_gelu.cl", "ways.cl"},
-     .constants = "VEC CHANNELS WAYS=1 NORM_EPSILON ACT",
-     .need = MULTIWAY,
+    {.file = "ways.cl",
+     .constants = {VEC, CHANNELS, NORM_EPSILON, ACT},
+     .options = " -DWAYS=1",
+     .registers = REGISTERS_MANY,
+     .needed = mixes_layers,
      .kernels = {{"ways_mix_forward", offsetof(struct operation_kernels, way_mix_forward)},
                  {"ways_mix_backward", offsetof(struct operation_kernels, way_mix_backward)}}},
-    {.files = {"activation_gelu.cl", "elementwise.cl"}, /* of floats */
-     .constants = "VEC ACT=0",
-     .need = MULTIWAY,
+    {.file = "elementwise.cl", /* of floats */
+     .constants = {VEC},
+     .options = " -DACT=0",
+     .registers = REGISTERS_MANY,
+     .needed = mixes_layers,
      .kernels = {{"bias_add", offsetof(struct operation_kernels, ways_bias_forward)}}},
-    {.files = {"collapse.cl"},
-     .constants = "VEC=1 STREAMS CHANNELS PROJECTED HC_EPS ACT",
-     .need = COLLAPSE,
+    {.file = "collapse.cl",
+     .constants = {STREAMS, CHANNELS, PROJECTED, HC_EPS, ACT},
+     .options = " -DVEC=1",
+     .needed = has_collapse,
      .kernels = {KERNEL(collapse_forward), KERNEL(collapse_backward)}},
-    {.files = {"channel_gates.cl"},
-     .constants = "VEC STREAMS CHANNELS RANK RANK_ROW Y_ROW GAINED NORM_EPSILON ACT",
-     .need = CHANNEL_GATES,
+    {.file = "channel_gates.cl",
+     .constants = {VEC, STREAMS, CHANNELS, RANK, RANK_ROW, Y_ROW, GAINED, NORM_EPSILON, ACT},
+     .registers = REGISTERS_MANY,
+     .needed = has_channel_gates,
      .kernels = {KERNEL(gates_pack), KERNEL(gates_unpack), KERNEL(gates_begin), KERNEL(gates_leave),
                  KERNEL(gates_leave_backward), KERNEL(gates_streams_backward), KERNEL(gates_hidden_forward),
                  KERNEL(gates_hidden_backward), KERNEL(gates_open), KERNEL(gates_forward), KERNEL(gates_backward)}},
-    {.files = {"cross_entropy.cl"},
-     .constants = "VEC LANES=loss_lanes VOCABULARY CAPPED SOFTCAP ACT",
+    {.file = "cross_entropy.cl",
+     .constants = {VEC, LANES_LOSS, VOCABULARY, CAPPED, SOFTCAP, ACT},
      .kernels = {KERNEL(cross_entropy)}},
-    {.files = {"head_bias.cl"},
-     .constants = "VEC=1 VOCABULARY ACT",
-     .need = HEAD_BIAS,
+    {.file = "head_bias.cl",
+     .constants = {VOCABULARY, ACT},
+     .options = " -DVEC=1",
+     .needed = has_head_bias,
      .kernels = {KERNEL(head_bias_forward), KERNEL(head_bias_backward)}},
-    {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "hc_map.cl"},
-     .constants = "VEC=1 LANES=map_lanes STREAMS CHANNELS PLAIN RMS_GROUPS MAP_LOCAL=0 SETTINGS", /* always fp32 */
-     .need = HYPER_CONNECTIONS,
+    {.file = "hc_map.cl", /* always fp32 */
+     .constants = {LANES_MAP, STREAMS, CHANNELS, PLAIN, RMS_GROUPS, VARIANT},
+     .options = " -DVEC=1 -DMAP_LOCAL=0",
+     .registers = REGISTERS_MANY,
+     .needed = has_map,
      .kernels = {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
-    {.files = {"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "norm_%s.cl", "frame.cl"},
-     .constants = "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON GROUP_ROWS LENGTH MAP_LOCAL READ_DELAY "
-                  "SETTINGS ACT",
-     .need = FUSED_FRAME,
+    {.file = "frame.cl",
+     .constants = {MIX_CONSTANTS, GROUP_ROWS, LENGTH, MAP_LOCAL, READ_DELAY, VARIANT},
+     .registers = REGISTERS_MANY,
+     .needed = frame_is_fused,
      .kernels = {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient),
                  KERNEL(frame_backward)}},
-    {.files = {"projections.cl"},
-     .constants = "VEC COLUMNS LENGTH GAINED WIDE ACT",
-     .need = PROJECTIONS,
+    {.file = "projections.cl",
+     .constants = {VEC, PROJECTIONS, LENGTH, GAINED, WIDE, ACT},
+     .needed = has_projections,
      .kernels = {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_gradient)}},
-    {.files = {"few_rows.cl"},
-     .constants = "VEC BLOCK_ROWS=projection_rows BLOCK_COLUMNS=3 ACT",
-     .need = PROJECTIONS,
+    {.file = "few_rows.cl",
+     .constants = {VEC, BLOCK_ROWS_PROJECTED, ACT},
+     .options = " -DBLOCK_COLUMNS=3",
+     .needed = has_projections,
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, projections_multiply)}}},
-    {.files = {"activation_%s.cl", "elementwise.cl"},
-     .constants = "VEC=linear_vector ACT",
+    {.file = "elementwise.cl",
+     .constants = {VEC_LINEAR, ACT},
      .kernels = {KERNEL(activation_forward), KERNEL(activation_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
-    {.files = {"activation_%s.cl", "gated.cl"},
-     .constants = "VEC=linear_vector ACT",
-     .need = GATED_MLPS,
+    {.file = "gated.cl",
+     .constants = {VEC_LINEAR, ACT},
+     .needed = has_gated_mlp,
      .kernels = {KERNEL(gated_forward), KERNEL(gated_backward)}},
-    {.files = {"reduce.cl"},
-     .constants = "VEC=linear_vector ACT",
-     .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
-    {.files = {"position_%s.cl", "head_rows.cl"},
-     .constants = "VEC=half_head_vector HEADS KV_HEADS HEAD_SIZE NORMED HEAD_GAINS NORM_EPSILON ACT",
-     .need = HEAD_ROWS,
+    {.file = "reduce.cl", .constants = {VEC_LINEAR, ACT}, .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
+    {.file = "reduce.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
+    {.file = "head_rows.cl",
+     .constants = {VEC_HALF_HEAD, HEADS, KV_HEADS, HEAD_SIZE, NORMED, HEAD_GAINS, NORM_EPSILON, ACT},
+     .needed = changes_heads,
      .kernels = {KERNEL(head_rows_forward), KERNEL(head_rows_backward), KERNEL(head_gains_backward)}},
-    {.files = {"attention.cl", "attention_step.cl", "attention_cpu_bf16.cl", "attention_cpu.cl"},
-     .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD EMULATED",
+    {.file = "attention_step.cl",
+     .constants = {HEAD_CONSTANTS},
+     .kernels = {KERNEL(attention_fill), KERNEL(attention_step)}},
+    {.file = "attention_cpu_bf16.cl",
+     .constants = {HEAD_CONSTANTS, QUERIES, KEYS, KEYS_BACKWARD, EMULATED},
      .attention = "cpu_bf16",
      .kernels = {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
-                 KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
-    {.files = {"attention.cl", "attention_step.cl", "attention_cpu_fp32.cl", "attention_cpu.cl"},
-     .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD",
+                 KERNEL(attention_backward_keys)}},
+    {.file = "attention_cpu_fp32.cl",
+     .constants = {HEAD_CONSTANTS, QUERIES, KEYS, KEYS_BACKWARD},
      .attention = "cpu",
      .kernels = {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
-                 KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
-    {.files = {"attention.cl", "attention_step.cl", "attention_gpu.cl"},
-     .constants = HEAD_CONSTANTS " ACROSS=query_across DOWN=query_down SCALE KEYS_STAY=0",
+                 KERNEL(attention_backward_keys)}},
+    {.file = "attention_gpu.cl",
+     .constants = {HEAD_CONSTANTS, ACROSS_QUERY, DOWN_QUERY, SCALE},
+     .options = " -DKEYS_STAY=0",
      .attention = "gpu",
-     .kernels = {KERNEL(attention_forward), KERNEL(attention_backward_queries), KERNEL(attention_fill),
-                 KERNEL(attention_step)}},
-    {.files = {"attention.cl", "attention_gpu.cl"},
-     .constants = HEAD_CONSTANTS " ACROSS=key_across DOWN=key_down SCALE KEYS_STAY=1",
+     .kernels = {KERNEL(attention_forward), KERNEL(attention_backward_queries)}},
+    {.file = "attention_gpu.cl",
+     .constants = {HEAD_CONSTANTS, ACROSS_KEY, DOWN_KEY, SCALE},
+     .options = " -DKEYS_STAY=1",
      .attention = "gpu",
      .kernels = {KERNEL(attention_backward_keys)}},
-    {.files = {"few_rows.cl"},
-     .constants = "VEC=linear_vector BLOCK_ROWS=1 BLOCK_COLUMNS=1 ACT",
+    {.file = "few_rows.cl",
+     .constants = {VEC_LINEAR, ACT},
+     .options = " -DBLOCK_ROWS=1 -DBLOCK_COLUMNS=1",
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
-    {.files = {"few_rows.cl"},
-     .constants = "VEC=linear_vector BLOCK_ROWS=few_rows_block BLOCK_COLUMNS=few_rows_block ACT",
+    {.file = "few_rows.cl",
+     .constants = {VEC_LINEAR, BLOCK_ROWS, BLOCK_COLUMNS, ACT},
      .kernels = {KERNEL(few_rows_multiply)}},
-    {.files = {"reduce.cl"},
-     .constants = "VEC=arena_vector ACT",
-     .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
-    {.files = {"rounding.cl", "adamw.cl"},
-     .constants = "VEC=arena_vector MOMENTS MASTER ACT",
-     .kernels = {KERNEL(adamw)}},
-    {.files = {"rounding.cl", "muon.cl"},
-     .constants = "VEC=any_vector MOMENTS ACT=muon_type",
-     .need = MUON,
+    {.file = "adamw.cl", .constants = {VEC_ARENA, MOMENTS, MASTER, ACT}, .kernels = {KERNEL(adamw)}},
+    {.file = "muon.cl",
+     .constants = {VEC_ANY, MOMENTS, ACT_MUON},
+     .needed = uses_muon,
      .kernels = {KERNEL(muon_momentum), KERNEL(muon_normalise), KERNEL(muon_polynomial)}},
-    {.files = {"rounding.cl", "muon.cl"},
-     .constants = "VEC=any_vector MASTER ACT",
-     .need = MUON,
-     .kernels = {KERNEL(muon_update)}},
+    {.file = "muon.cl", .constants = {VEC_ANY, MASTER, ACT}, .needed = uses_muon, .kernels = {KERNEL(muon_update)}},
 };
 
 static struct kernel *kernel_of(const struct operations *operations, const struct program *program, size_t i) {
@@ -272,105 +379,13 @@ static struct kernel *kernel_of(const struct operations *operations, const struc
 
 /* ---- build constants */
 
-/* The value of a build constant. -1: there is none of this name. */
-static int64_t number_of(const struct operations *operations, const char *name) {
-    const struct operation_shape *shape = &operations->shape;
-    const struct policy *policy = &operations->policy;
-    const struct head_shape heads = head_shape(shape);
-    const bool bf16 = attention_is(operations, "cpu_bf16");
-    const struct {
-        const char *name;
-        int64_t number;
-    } all[] = {
-        {"ACT", shape->type},
-        {"BIAS", has_norm_bias(operations)},
-        {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
-        {"CHANNELS", shape->channels},
-        {"COLUMNS", (int64_t)operations->columns},
-        {"EMBED_NORM", shape->embed_norm},
-        {"EMULATED", operations->emulates_bf16},
-        {"GAINED", !shape->gainless},
-        {"GROUP_ROWS", (int64_t)policy->frame_rows},
-        {"HEADS", heads.heads},
-        {"HEAD_GAINS", shape->qk_norm == QK_NORM_GAINED},
-        {"HEAD_SIZE", heads.size},
-        {"KEYS", policy->attention_keys},
-        {"KEYS_BACKWARD", policy->attention_keys_backward},
-        {"KEY_VEC", policy->attention_key_vector},
-        {"KV_HEADS", heads.kv_heads},
-        {"LENGTH", (int64_t)norm_length(operations)},
-        {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
-        {"MASTER", shape->master},
-        {"MOMENTS", shape->moments},
-        {"NORMED", shape->qk_norm != QK_NORM_NONE},
-        {"NORM_SUM", shape->norm_sum},
-        {"PLAIN", !residual_has_matrices(shape->residual)},
-        {"PROJECTED", !shape->fixed_top},
-        {"POSITIONS", shape->position == POSITION_LEARNED},
-        {"QUERIES", policy->attention_queries[bf16]},
-        {"RANK", gates_rank(shape)},
-        {"RANK_ROW", (int64_t)gate_rows(shape).hidden},
-        {"READ_DELAY", shape->read_delay},
-        {"RMS_GROUPS", (int64_t)operations->norm_groups},
-        {"SCALED", shape->scaled},
-        {"STREAMS", shape->streams},
-        {"VEC", policy->vector},
-        {"VOCABULARY", shape->vocabulary},
-        {"WIDE", (int64_t)policy->projection_vectors},
-        {"Y_ROW", (int64_t)gate_rows(shape).y},
-        {"any_vector", policy->any_vector},
-        {"arena_vector", policy->arena_vector},
-        {"few_rows_block", FEW_ROWS_BLOCK},
-        {"half_head_vector", policy->half_head_vector},
-        {"head_vector", policy->head_vector},
-        {"key_across", policy->attention_gpu[1].across},
-        {"key_down", policy->attention_gpu[1].down},
-        {"linear_vector", policy->linear_vector},
-        {"loss_lanes", (int64_t)policy->loss_lanes},
-        {"muon_type", shape->muon_type},
-        {"map_lanes", (int64_t)policy->map_lanes},
-        {"projection_rows", (int64_t)policy->projection_rows},
-        {"query_across", policy->attention_gpu[0].across},
-        {"query_down", policy->attention_gpu[0].down},
-    };
-    for (size_t i = 0; i < COUNT(all); i++) {
-        if (strcmp(all[i].name, name) == 0) {
-            return all[i].number;
-        }
-    }
-    return -1;
-}
-
-/* The value of a build constant that is a float; NAN: there is none of this name. */
-static double real_of(const struct operations *operations, const char *name) {
-    const struct operation_shape *shape = &operations->shape;
-    const struct {
-        const char *name;
-        double value;
-    } all[] = {
-        {"HC_EPS", shape->hc_eps},
-        {"NORM_EPSILON", shape->norm_eps},
-        {"EMBED_EPSILON", shape->embed_norm ? shape->norm_eps : 1.0},
-        {"SOFTCAP", shape->softcap > 0.0 ? shape->softcap : 1.0},
-        {"SCALE", attention_scale(shape)},
-        {"ATTN_SCALE", shape->attn_scale},
-    };
-    for (size_t i = 0; i < COUNT(all); i++) {
-        if (strcmp(all[i].name, name) == 0) {
-            return all[i].value;
-        }
-    }
-    return NAN;
-}
-
 /* What the residual variant's file reads: its settings, and P_<leaf>, where each small parameter is in a sublayer's
  * theta. */
-static void define_settings(FILE *file, const struct operations *operations) {
+static void print_variant(FILE *file, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     int64_t offset = 0;
-    fprintf(file, " -DCOLUMNS=%zu -DTHETA=%" PRId64 " -DHC_EPS=%.9ef -DRMS_EPSILON=%.9ef -DH_TRANSPOSED=%d",
-            operations->columns, residual_theta(shape->residual, shape->streams, &shape->settings), shape->hc_eps,
-            shape->hc_norm_eps, shape->h_res_transposed);
+    fprintf(file, " -DPROJECTIONS=%zu -DTHETA=%zu -DHC_EPS=%.9ef -DRMS_EPSILON=%.9ef -DH_TRANSPOSED=%d",
+            operations->columns, operations->theta, shape->hc_eps, shape->hc_norm_eps, shape->h_res_transposed);
     residual_settings_define(shape->residual, &shape->settings, file);
     if (shape->residual->uses_depth) {
         fprintf(file, " -DSUBLAYERS=%" PRId64, shape->sublayers);
@@ -390,29 +405,89 @@ static void define_settings(FILE *file, const struct operations *operations) {
 }
 
 /* " -D<name>=<value> ...", which the caller frees. */
-static char *define_all(const struct operations *operations, const struct program *program) {
-    char words[192], *rest, *text;
+static char *print_constants(const struct operations *operations, const struct program *program) {
+    const struct operation_shape *shape = &operations->shape;
+    const struct policy *policy = &operations->policy;
+    const struct head_shape heads = head_shape(shape);
+    const struct attention_gpu_group *tiles = policy->attention_gpu;
+    const struct {
+        const char *name;
+        int64_t number;
+        double real;
+    } all[] = {
+        [ACT] = {"ACT", shape->type},
+        [ACROSS_KEY] = {"ACROSS", tiles[1].across},
+        [ACROSS_QUERY] = {"ACROSS", tiles[0].across},
+        [ACT_MASTER] = {"ACT", shape->master},
+        [ACT_MUON] = {"ACT", shape->muon_type},
+        [BIAS] = {"BIAS", has_norm_bias(operations)},
+        [BLOCK_COLUMNS] = {"BLOCK_COLUMNS", FEW_ROWS_BLOCK},
+        [BLOCK_ROWS] = {"BLOCK_ROWS", FEW_ROWS_BLOCK},
+        [BLOCK_ROWS_PROJECTED] = {"BLOCK_ROWS", (int64_t)policy->projection_rows},
+        [CAPPED] = {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
+        [CHANNELS] = {"CHANNELS", shape->channels},
+        [DOWN_KEY] = {"DOWN", tiles[1].down},
+        [DOWN_QUERY] = {"DOWN", tiles[0].down},
+        [EMBED_NORM] = {"EMBED_NORM", shape->embed_norm},
+        [EMULATED] = {"EMULATED", operations->emulates_bf16},
+        [GAINED] = {"GAINED", !shape->gainless},
+        [GROUP_ROWS] = {"GROUP_ROWS", (int64_t)policy->frame_rows},
+        [HEADS] = {"HEADS", heads.heads},
+        [HEAD_GAINS] = {"HEAD_GAINS", shape->qk_norm == QK_NORM_GAINED},
+        [HEAD_SIZE] = {"HEAD_SIZE", heads.size},
+        [KEYS] = {"KEYS", policy->attention_keys},
+        [KEYS_BACKWARD] = {"KEYS_BACKWARD", policy->attention_keys_backward},
+        [KEY_VEC] = {"KEY_VEC", policy->attention_key_vector},
+        [KV_HEADS] = {"KV_HEADS", heads.kv_heads},
+        [LANES_LOSS] = {"LANES", (int64_t)policy->loss_lanes},
+        [LANES_MAP] = {"LANES", (int64_t)policy->map_lanes},
+        [LENGTH] = {"LENGTH", (int64_t)norm_length(operations)},
+        [MAP_LOCAL] = {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
+        [MASTER] = {"MASTER", shape->master},
+        [MOMENTS] = {"MOMENTS", shape->moments},
+        [NORMED] = {"NORMED", shape->qk_norm != QK_NORM_NONE},
+        [NORM_SUM] = {"NORM_SUM", shape->norm_sum},
+        [PLAIN] = {"PLAIN", !residual_has_matrices(shape->residual)},
+        [POSITIONS] = {"POSITIONS", shape->position == POSITION_LEARNED},
+        [PROJECTED] = {"PROJECTED", !shape->fixed_top},
+        [PROJECTIONS] = {"PROJECTIONS", (int64_t)operations->columns},
+        [QUERIES] = {"QUERIES", policy->attention_queries[attention_is(operations, "cpu_bf16")]},
+        [RANK] = {"RANK", gates_rank(shape)},
+        [RANK_ROW] = {"RANK_ROW", (int64_t)gate_rows(shape).hidden},
+        [READ_DELAY] = {"READ_DELAY", shape->read_delay},
+        [RMS_GROUPS] = {"RMS_GROUPS", (int64_t)operations->norm_groups},
+        [SCALED] = {"SCALED", shape->scaled},
+        [STREAMS] = {"STREAMS", shape->streams},
+        [VEC] = {"VEC", policy->vector},
+        [VEC_ANY] = {"VEC", policy->any_vector},
+        [VEC_ARENA] = {"VEC", policy->arena_vector},
+        [VEC_HALF_HEAD] = {"VEC", policy->half_head_vector},
+        [VEC_HEAD] = {"VEC", policy->head_vector},
+        [VEC_LINEAR] = {"VEC", policy->linear_vector},
+        [VOCABULARY] = {"VOCABULARY", shape->vocabulary},
+        [WIDE] = {"WIDE", (int64_t)policy->projection_vectors},
+        [Y_ROW] = {"Y_ROW", (int64_t)gate_rows(shape).y},
+        [ATTN_SCALE] = {"ATTN_SCALE", .real = shape->attn_scale},
+        [EMBED_EPSILON] = {"EMBED_EPSILON", .real = shape->embed_norm ? shape->norm_eps : 1.0},
+        [HC_EPS] = {"HC_EPS", .real = shape->hc_eps},
+        [NORM_EPSILON] = {"NORM_EPSILON", .real = shape->norm_eps},
+        [SCALE] = {"SCALE", .real = attention_scale(shape)},
+        [SOFTCAP] = {"SOFTCAP", .real = shape->softcap > 0.0 ? shape->softcap : 1.0},
+    };
+    char *text;
     size_t bytes;
     FILE *file = memory_open_stream(&text, &bytes);
-    snprintf(words, sizeof words, "%s", program->constants);
-    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        const char *equals = strchr(word, '='), *value = equals ? equals + 1 : word;
-        const int64_t number = number_of(operations, value);
-        const double real = real_of(operations, word);
-        if (strcmp(word, "SETTINGS") == 0) {
-            define_settings(file, operations);
-        } else if (!isnan(real)) {
-            fprintf(file, " -D%s=%.9ef", word, real);
-        } else if (number < 0) {
-            fprintf(file, " -D%s", word);
+    for (const enum constant *constant = program->constants; *constant != END; constant++) {
+        if (*constant == VARIANT) {
+            print_variant(file, operations);
+        } else if (*constant >= ATTN_SCALE) {
+            fprintf(file, " -D%s=%.9ef", all[*constant].name, all[*constant].real);
         } else {
-            fprintf(file, " -D%.*s=%" PRId64, (int)strcspn(word, "="), word, number);
+            fprintf(file, " -D%s=%" PRId64, all[*constant].name, all[*constant].number);
         }
     }
-    const bool is_heavy = program->need == HYPER_CONNECTIONS || program->need == FUSED_FRAME ||
-                          program->need == CHANNEL_GATES || program->need == DEPTH || program->need == MULTIWAY;
-    fputs(device_registers_option(&operations->compute->device, is_heavy ? REGISTERS_MANY : REGISTERS_AS_NEEDED),
-          file);
+    fputs(program->options ? program->options : "", file);
+    fputs(device_registers_option(&operations->compute->device, program->registers), file);
     memory_close_stream(file);
     return text;
 }
@@ -424,33 +499,22 @@ const char *shape_activation(const struct operation_shape *shape) {
     return own ? own : activations[shape->activation];
 }
 
-/* The file of the model's residual variant, norm, kind of positions or activation, or `file` itself. */
-static void name_file(const struct operations *operations, const char *file, char *name, size_t size) {
-    const struct operation_shape *shape = &operations->shape;
-    const char *chosen = *file == 'h'   ? shape->residual->name
-                         : *file == 'n' ? norms[shape->norm].name
-                         : *file == 'p' ? positions[shape->position].turns
-                                        : shape_activation(shape);
-    const char *percent = strchr(file, '%');
-    if (percent) {
-        snprintf(name, size, "%.*s%s.cl", (int)(percent - file), file, chosen);
-    } else {
-        snprintf(name, size, "%s", file);
-    }
-}
-
 /* What a row's program is compiled from. */
 struct row_text {
-    char names[ROW_FILES][64];
-    const char *files[ROW_FILES + 2];
+    char chosen[4][64]; /* the files of the model's residual variant, norm, kind of positions and activation */
+    const char *files[6];
     char *constants; /* to be freed */
 };
 
 static void describe_row(const struct operations *operations, const struct program *row, struct row_text *text) {
-    *text = (struct row_text){.files = {"common.cl"}, .constants = define_all(operations, row)};
-    for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
-        name_file(operations, row->files[i], text->names[i], sizeof text->names[i]);
-        text->files[1 + i] = text->names[i];
+    const struct operation_shape *shape = &operations->shape;
+    *text = (struct row_text){.files = {row->file}, .constants = print_constants(operations, row)};
+    snprintf(text->chosen[0], sizeof *text->chosen, "hc_%s.cl", shape->residual->name);
+    snprintf(text->chosen[1], sizeof *text->chosen, "norm_%s.cl", norms[shape->norm].name);
+    snprintf(text->chosen[2], sizeof *text->chosen, "position_%s.cl", positions[shape->position].turns);
+    snprintf(text->chosen[3], sizeof *text->chosen, "activation_%s.cl", shape_activation(shape));
+    for (size_t i = 0; i < COUNT(text->chosen); i++) {
+        text->files[1 + i] = text->chosen[i];
     }
 }
 
@@ -470,33 +534,11 @@ static int build(struct operations *operations, const struct program *row) {
     return status;
 }
 
-/* Whether a program of this row is to be built: one that the model needs, of the wanted file, and not built
- * before. */
+/* Whether a program of this row is to be built: the model needs it, its file's name begins with `file`, and it was
+ * not built before. */
 static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
-    const bool reads_ahead = operations->shape.read_delay || residual_is_fixed(operations->shape.residual);
-    const bool needed[] = {
-        [ALWAYS] = true,
-        [HYPER_CONNECTIONS] = residual_has_matrices(operations->shape.residual),
-        [PROJECTIONS] = operations->columns > 0,
-        [READ_AHEAD] = reads_ahead,
-        [READ_AHEAD_APART] = reads_ahead && operations->policy.frame_rows == 0,
-        [FUSED_FRAME] = operations->policy.frame_rows > 0,
-        [COLLAPSE] = operations->shape.collapsed,
-        [CHANNEL_GATES] = residual_has_gates(operations->shape.residual),
-        [DEPTH] = residual_reads_depth(operations->shape.residual),
-        [MULTIWAY] = residual_mixes_layers(operations->shape.residual),
-        [MUON] = operations->shape.muon,
-        [GATED_MLPS] = mlp_is_gated(operations->shape.mlp),
-        [EMBED_NORM] = operations->shape.embed_norm,
-        [HEAD_BIAS] = operations->shape.head_bias,
-        [HEAD_ROWS] = head_rows_change(&operations->shape),
-    };
-    bool wanted = !file;
-    for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
-        wanted |= file && strcmp(row->files[i], file) == 0;
-    }
-    return wanted && needed[row->need] && (!row->attention || attention_is(operations, row->attention)) &&
-           !kernel_of(operations, row, 0)->handle;
+    return (!file || strncmp(row->file, file, strlen(file)) == 0) && (!row->needed || row->needed(operations)) &&
+           (!row->attention || attention_is(operations, row->attention)) && !kernel_of(operations, row, 0)->handle;
 }
 
 void operations_release_attention(struct operations *operations) {

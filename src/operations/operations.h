@@ -62,8 +62,9 @@ struct operations {
 void operations_describe(struct compute *compute, const struct operation_shape *shape,
                          struct operations *operations);
 
-/* Compiles the kernels that the shape needs, or those of one file of cl/, unless they are built. The parameters'
- * arenas are passed to each operation. -1 with an error; operations_release is needed then, too. */
+/* Compiles the kernels that the shape needs, unless they are built: all of them (NULL), or those of files of cl/
+ * whose names begin with `file`. The parameters' arenas are passed to each operation. -1 with an error;
+ * operations_release is needed then, too. */
 int operations_build(struct operations *operations, const char *file);
 void operations_release(struct operations *operations);
 

@@ -25,7 +25,7 @@ static unsigned vector_of(const struct compute *compute, int64_t length) {
     return vector;
 }
 
-/* Sums over a token's lanes, as GROUP_SUMS_SCRATCH of cl/common.cl lays them out. */
+/* Sums over a token's lanes, as GROUP_SUMS_SCRATCH of cl/group.cl lays them out. */
 static size_t frame_local_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t streams = (size_t)shape->streams, sums = streams * (streams + 2), least = COLUMN_BLOCK + streams;
     const size_t lanes = compute->lanes, parts = lanes >= 64 ? 8 : lanes >= 16 ? 4 : lanes >= 4 ? 2 : 1;

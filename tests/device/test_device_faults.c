@@ -48,7 +48,7 @@ UNIT_TEST(texts_of_devices_and_compilers_are_shown) {
     assert_non_null(strstr(child_message(), "\n  | line one\\x1b[31m\n  | forged"));
     assert_non_null(strstr(child_message(), "\n  | line two\n"));
     assert_failed(train_where("HC_LOG", "<kernel>:3:1: error: it is not to be", "uncompiled"), 1,
-                  "  | <kernel>:3:1: error: it is not to be [common.cl:2]");
+                  "  | <kernel>:3:1: error: it is not to be [gemm_panels.cl:2]");
     setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
 }
 

@@ -40,11 +40,11 @@ TOGETHER = "GROUP_BARRIER(); /* together"  # orders nothing, but keeps work-item
 TESTS = {
     "attention_gpu.cl": ("attention (tiny mhc",),
     "attention_step.cl": ("attention, step",),
-    "common.cl": ("final_norm", "cross_entropy"),
     "cross_entropy.cl": ("cross_entropy",),
     "depth_read.cl": ("depth_read (",),
     "frame.cl": ("frame (hc in bf16",),
     "gemm_blocks.cl": ("test_own_blocks*",),
+    "group.cl": ("final_norm", "cross_entropy"),
     "hc_map.cl": ("map (",),
     "matrix_cores_emulated.cl": (),
     "reduce.cl": ("final_norm",),
@@ -110,9 +110,9 @@ def faults():
     operations = [
         Fault(POINTERS, "null pointers to local memory", "hc_mhc.cl", "i < STREAMS && keeps;", "i < STREAMS && kept;", "sm_80",
               ("--tiny", "--filter", "frame (mhc S"), daily=True, program="test_operations"),
-        Fault(FLAGS, "barriers for global memory order local memory", "common.cl", "GROUP_BARRIER() barrier(CLK_GLOBAL_", "GROUP_BARRIER() barrier(CLK_LOCAL_",
+        Fault(FLAGS, "barriers for global memory order local memory", "group.cl", "GROUP_BARRIER() barrier(CLK_GLOBAL_", "GROUP_BARRIER() barrier(CLK_LOCAL_",
               "sm_80", ("--tiny", "--filter", "frame (hc"), daily=True, program="test_operations"),
-        Fault(FLAGS, "barriers for local memory order global memory", "common.cl", BARRIER, "barrier(CLK_GLOBAL_MEM_FENCE);", "sm_80",
+        Fault(FLAGS, "barriers for local memory order global memory", "group.cl", BARRIER, "barrier(CLK_GLOBAL_MEM_FENCE);", "sm_80",
               ("--tiny", "--filter", "final_norm"), program="test_operations"),
         Fault(STRIDES, "dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
     ]

@@ -98,7 +98,7 @@ static void check_attention(int64_t heads, int64_t kv_heads, int64_t head_size, 
                                           .type = type,
                                           .residual = residual_find("rc")};
     operations_describe(compute, &shape, &operations);
-    require(operations_build(&operations, "attention.cl"));
+    require(operations_build(&operations, "attention"));
     require(attention_matrix_cores_open(&operations, NULL));
     for (size_t i = 0; i < (all ? COUNT(cases) : 2); i++) {
         const struct dropout dropout = {cases[i].dropout, 0x123456789abcdef0U, 7};

@@ -205,7 +205,7 @@ UNIT_TEST(test_planted_error) {
     assert_non_null(strstr(error_text(), "nt 32x32x80: C[0, 0] is"));
     /* a kernel that does not compile is a reason, too, and leaves the compute in order */
     buffer_release(compute, &gemm_state(compute)->partial);
-    mma->cores.files[0] = NULL; /* nothing defines what the kernel calls */
+    mma->cores.file = NULL; /* nothing defines what the kernel calls */
     assert_int_equal(mma_self_test(compute, ELEMENT_BF16), -1);
     assert_non_null(strstr(error_text(), "self-test with bf16: nt "));
     assert_non_null(strstr(error_text(), "cannot compile"));

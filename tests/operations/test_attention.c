@@ -48,7 +48,7 @@ static void check_case(struct operations *operations, const struct attention_cas
 
 /* Nothing else is to be run. */
 static void build_attention(struct operations *operations) {
-    require(operations_build(operations, "attention.cl"));
+    require(operations_build(operations, "attention"));
 }
 
 /* Query heads for each key head, and the scale of scores, 0 being 1 / sqrt(D); of all cases that follow. */

@@ -320,7 +320,7 @@ static struct operations *operations_of(struct shape_cache *cache, struct comput
         (test->other_file && operations_build(operations, test->other_file))) {
         return NULL;
     }
-    if (!strcmp(test->file, "attention.cl") && !operations->attention_matrix_cores && attention_open(operations)) {
+    if (!strcmp(test->file, "attention") && !operations->attention_matrix_cores && attention_open(operations)) {
         return NULL;
     }
     return operations;

@@ -79,37 +79,12 @@ struct list {
 
 /* ---- what a dry compute would have built */
 
-static const char *text_of(const char *file) {
-    const struct embedded_text *source = kernel_sources;
-    while (strcmp(source->name, file)) {
-        source++;
-    }
-    return source->text;
-}
-
-/* The files "one.cl, two.cl" as one text. */
-static json_t *join_files(const char *names) {
-    char *text, *copy = memory_string(names), *rest = copy;
-    size_t bytes;
-    FILE *file = memory_open_stream(&text, &bytes);
-    for (char *name; (name = strsep(&rest, ", ")) != NULL;) {
-        if (*name) {
-            fprintf(file, "#line 1 \"%s\"\n%s\n", name, text_of(name));
-        }
-    }
-    memory_close_stream(file);
-    json_t *joined = json_string(text);
-    free(text);
-    free(copy);
-    return joined;
-}
-
 /* In the order in which they were built. */
 static void list_built(struct list *list, const struct built_program *built) {
     if (built) {
         list_built(list, built->next);
         if (!json_object_get(list->texts, built->files)) {
-            json_object_set_new(list->texts, built->files, join_files(built->files));
+            json_object_set_new(list->texts, built->files, json_string(built->text));
         }
         json_array_append_new(list->programs, json_pack("{s:s, s:s, s:s}", "target", list->target, "files",
                                                         built->files, "options", built->options));
@@ -222,7 +197,7 @@ static int build_one(struct compute *compute, const char *const *files, const ch
 
 /* Programs that do not belong to an operation. */
 static int list_others(struct compute *compute) {
-    static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
+    static const char *const conversion[] = {"convert.cl", NULL};
     static const char *const loops[] = {"loops.cl", NULL};
     /* every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads */
     const int status = gemm_blocks_build(compute, ELEMENT_FP32) || gemm_blocks_build(compute, ELEMENT_BF16) ||

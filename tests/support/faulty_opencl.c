@@ -107,11 +107,12 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t capacity, vo
     }
 }
 
-/* Adds a file of cl/ to a text. */
+/* Adds a file of cl/ to a text, without what it includes. */
 static void add_file(FILE *text, const char *name) {
+    char line[256];
     FILE *file = fopen(name, "r");
-    for (int c; file && (c = fgetc(file)) != EOF;) {
-        fputc(c, text);
+    while (file && fgets(line, sizeof line, file)) {
+        fputs(strncmp(line, "#include", 8) ? line : "\n", text);
     }
     if (file) {
         fclose(file);

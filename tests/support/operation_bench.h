@@ -75,7 +75,7 @@ struct bench {
 
 struct operation_test {
     const char *name;
-    const char *file;                       /* of cl/, whose kernels it runs beside those of reduce.cl */
+    const char *file;                       /* of cl/, or what names begin with; reduce.cl is built, too */
     void (*describe)(struct bench *bench);  /* adds the fields */
     void (*prepare)(struct bench *bench);   /* NULL, or changes the values (and ids) that were drawn */
     void (*reference)(struct bench *bench); /* outputs' values from inputs' values */

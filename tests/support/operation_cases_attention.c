@@ -66,7 +66,7 @@ static void run_attention_backward(struct bench *bench) {
     *bench->operations = chosen;
 }
 
-OPERATION(attention, "attention", "attention.cl", attention_describe, .reference = attention_reference,
+OPERATION(attention, "attention", "attention", attention_describe, .reference = attention_reference,
           .forward = run_attention_forward, .backward = run_attention_backward);
 
 /* ---- queries and keys before attention: sequences that begin at position 0 */
@@ -216,7 +216,7 @@ static void run_step(struct bench *bench) {
                    bench_buffer(bench, "y"));
 }
 
-OPERATION(attention_one, "attention, step", "attention.cl", step_describe, .reference = step_reference,
+OPERATION(attention_one, "attention, step", "attention", step_describe, .reference = step_reference,
           .forward = run_step);
 
 static void fill_describe(struct bench *bench) {
@@ -238,7 +238,7 @@ static void run_fill(struct bench *bench) {
     attention_fill(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), 1, cache_of(bench));
 }
 
-OPERATION(cache_fill, "attention, fill", "attention.cl", fill_describe, .reference = fill_reference,
+OPERATION(cache_fill, "attention, fill", "attention", fill_describe, .reference = fill_reference,
           .forward = run_fill);
 
 /* ---- cases */

@@ -117,7 +117,7 @@ def add_optimizer(tree):
     shutil.copy(os.path.join(tree, "tests/variants/mock/mock_sign.cl"), os.path.join(tree, "cl"))
     insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* ---- attention */", "    struct kernel mock_sign;\n"))
     insert(os.path.join(tree, "src/operations/kernels.c"),
-           ("};\n\nstatic struct kernel *kernel_of(", '    {.files = {"mock_sign.cl"}, .constants = "VEC=arena_vector ACT", .kernels = {KERNEL(mock_sign)}},\n'))
+           ("};\n\nstatic struct kernel *kernel_of(", '    {.file = "mock_sign.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(mock_sign)}},\n'))
     insert(os.path.join(tree, "src/model/optimizer_settings.h"), ("    double grad_clip;", "    double mock_memory;\n"))
     insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <string.h>", '#include "src/operations/kernels.h"\n'),
            ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", ", &optimizer_mock_sign"))

@@ -1,4 +1,6 @@
 /* An activation for tests: x S(x), S(x) = 1 / (1 + exp(-x)). */
+#include "types.cl"
+
 static inline vec_t activation_factor(vec_t x) {
     return 1.0f / (1.0f + exp(-x));
 }

@@ -1,6 +1,8 @@
 /* mock, for tests: res = (1 - s) I + s J / S, a step from the identity towards the mean of the streams with the
  * strength s = MOCK_LARGEST logistic(alpha_res z + b_res). Rows and columns sum to 1.
  */
+#include "hc_gates.cl"
+
 static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     sigmoid_gates_forward(theta, z, h);
     const float s = MOCK_LARGEST * logistic(theta[P_alpha_res] * z[GATE_COLUMNS] + theta[P_b_res]);

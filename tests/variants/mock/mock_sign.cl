@@ -1,4 +1,6 @@
 /* An optimizer for tests: m = memory m + g, w = w - rate m / (|m| + 1e-12). Arguments as in adamw.cl. */
+#include "types.cl"
+
 __kernel void mock_sign(__global float *weights, __global act_t *weights_lowp, __global const float *gradients,
                         __global float *sums, ulong first, ulong state_first, ulong count, float rate, float memory,
                         __global const float *norm) {
