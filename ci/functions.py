@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks sizes (CTest's `functions`): a function of src/ and runtime/ has at most 100 lines, without the rows of tables in it, and 8
-parameters; OpenCL's own functions in runtime/vulkan may have more. A kernel of cl/ has at most 16 parameters. Lines of kernels and
+parameters; OpenCL's own functions in runtime/vulkan may have more. A kernel of cl/ has at most 18 parameters. Lines of kernels and
 of C files, tests included, have at most 116 columns.
 
     ci/functions.py
@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS, MOST_COLUMNS = 100, 8, 16, 116
+MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS, MOST_COLUMNS = 100, 8, 18, 116
 TEXTS = ["cl/*.cl", "src/*/*.[ch]", "runtime/*/*.[ch]", "tests/*/*.[ch]", "bench/*/*.[ch]"]
 HEAD = re.compile(r"^(?!typedef|struct \w+ \{|enum|union)[A-Za-z_][\w \*]*?(\w+)\(([^;{}]*?)\)\s*(__attribute__[^;{]*)?([;{])", re.M)
 

@@ -48,7 +48,6 @@ __kernel void adamw(__global float *weights, __global act_t *weights_lowp, __glo
     }
     if (ACT) {
         ACT_STORE(lowp_only ? round_randomly(updated, others) : updated, weights_lowp + i);
-    } else {
-        UNUSED_POINTER(weights_lowp);
     }
+    UNUSED_POINTER(weights_lowp);
 }

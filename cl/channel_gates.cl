@@ -35,10 +35,6 @@
 #define INVERSE(squares) rsqrt((squares) / CHANNELS + NORM_EPSILON)
 #define SIGMOID(x)       (1.0f / (1.0f + exp(-(x))))
 
-/* A work-item's vectors of all streams, as one array: see cl/frame.cl. */
-#define STREAM_SLOTS     (STREAMS * SLOTS(CHANNELS))
-#define AT(stream, slot) ((stream) * SLOTS(CHANNELS) + (slot))
-
 /* Of channels i .. of a row of all streams. */
 static inline vec_t gain_at(__global const float *gain, int i) {
     return GAINED ? 1.0f + VEC_LOAD(gain + i) : (vec_t)(1.0f);
@@ -126,7 +122,7 @@ ROW_KERNEL void gates_leave(__global const act_t *v_all, __global const float *s
     const size_t token = get_group_id(0);
     __global const act_t *v = v_all + token * ROW_LENGTH;
     vec_t x[STREAM_SLOTS], sum[STREAMS];
-    float root[STREAMS], weight[STREAMS], totals[STREAMS];
+    float root[STREAMS], weight[STREAMS];
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         sum[i] = (vec_t)(0.0f);
         root[i] = 1.0f / INVERSE(squares[token * STREAMS + i]);
@@ -139,9 +135,7 @@ ROW_KERNEL void gates_leave(__global const act_t *v_all, __global const float *s
             sum[i] += x[AT(i, slot)] * x[AT(i, slot)];
         }
     }
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        totals[i] = VEC_SUM(sum[i]);
-    }
+    LANE_TOTALS(VEC_SUM, totals, sum, STREAMS);
     GROUP_SUMS(totals, STREAMS, scratch);
     GROUP_STORE_TOTALS(next_squares + token * STREAMS, totals, STREAMS, scratch);
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
@@ -162,7 +156,6 @@ ROW_KERNEL void gates_leave_backward(__global const act_t *d_next, __global cons
     const size_t token = get_group_id(0);
     __global const act_t *d = d_next + token * ROW_LENGTH;
     vec_t product[STREAMS];
-    float totals[STREAMS];
     CLEAR(vec_t, product, STREAMS);
     for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
@@ -174,9 +167,7 @@ ROW_KERNEL void gates_leave_backward(__global const act_t *d_next, __global cons
         }
         ACT_STORE(d_o, d_output + token * CHANNELS + c);
     }
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        totals[i] = VEC_SUM(product[i]);
-    }
+    LANE_TOTALS(VEC_SUM, totals, product, STREAMS);
     GROUP_SUMS(totals, STREAMS, scratch);
     GROUP_STORE_TOTALS(d_post + token * STREAMS, totals, STREAMS, scratch);
 }
@@ -236,9 +227,7 @@ ROW_KERNEL void gates_forward(__global const act_t *v_all, __global const act_t 
                               __global const float *parameters, ulong gain_from, __global act_t *u) {
     const size_t token = get_group_id(0), row = token * ROW_LENGTH;
     __global const float *gain = parameters + gain_from;
-    if (!GAINED) {
-        UNUSED_POINTER(gain);
-    }
+    UNUSED_POINTER(gain);
     for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC) {
         vec_t sum = (vec_t)(0.0f);
         UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
@@ -253,17 +242,13 @@ ROW_KERNEL void gates_forward(__global const act_t *v_all, __global const act_t 
  * of the gain's gradient which comes through u. */
 ROW_KERNEL void gates_backward(__global const act_t *v_all, __global const act_t *logits,
                                __global const float *parameters, ulong gain_from, __global const act_t *d_u,
-                               ulong tokens, ulong tokens_per_chunk, __global act_t *d_logits,
-                               __global float *partials) {
-    const size_t first = get_group_id(0) * tokens_per_chunk;
-    const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
+                               ulong tokens, __global act_t *d_logits, __global float *partials) {
+    const size_t first = chunk_begin(tokens, 0), last = chunk_begin(tokens, 1);
     __global const float *gain = parameters + gain_from;
     vec_t d_gain[STREAM_SLOTS];
     CLEAR(vec_t, d_gain, STREAM_SLOTS);
-    if (!GAINED) {
-        UNUSED_POINTER(gain);
-        UNUSED_POINTER(partials);
-    }
+    UNUSED_POINTER(gain);
+    UNUSED_POINTER(partials);
     for (size_t token = first; token < last; token++) {
         const size_t row = token * ROW_LENGTH;
         LANE_STEPS(slot, c, CHANNELS) {
@@ -302,11 +287,9 @@ ROW_KERNEL void gates_streams_backward(__global const act_t *v_all, __global con
     const size_t token = get_group_id(0), row = token * ROW_LENGTH;
     __global const float *gain = parameters + gain_from;
     vec_t d_v[STREAM_SLOTS], product[STREAMS];
-    float totals[STREAMS], mean[STREAMS], scale[STREAMS], weight[STREAMS];
+    float mean[STREAMS], scale[STREAMS], weight[STREAMS];
     CLEAR(vec_t, product, STREAMS);
-    if (!GAINED) {
-        UNUSED_POINTER(gain);
-    }
+    UNUSED_POINTER(gain);
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t d = ACT_LOAD(d_u + token * CHANNELS + c) / STREAMS;
         UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
@@ -316,9 +299,7 @@ ROW_KERNEL void gates_streams_backward(__global const act_t *v_all, __global con
             product[i] += d_v[AT(i, slot)] * ACT_LOAD(v_all + row + k);
         }
     }
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        totals[i] = VEC_SUM(product[i]);
-    }
+    LANE_TOTALS(VEC_SUM, totals, product, STREAMS);
     GROUP_SUMS(totals, STREAMS, scratch);
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         mean[i] = GROUP_TOTAL(totals, scratch, i) / CHANNELS;
@@ -346,11 +327,9 @@ ROW_KERNEL void gates_streams_backward(__global const act_t *v_all, __global con
             ACT_STORE(d_o, d_output + token * CHANNELS + c);
         }
     }
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        totals[i] = VEC_SUM(product[i]);
-    }
-    GROUP_SUMS(totals, STREAMS, scratch);
+    LANE_TOTALS(VEC_SUM, d_posts, product, STREAMS);
+    GROUP_SUMS(d_posts, STREAMS, scratch);
     if (joins) {
-        GROUP_STORE_TOTALS(d_post + token * STREAMS, totals, STREAMS, scratch);
+        GROUP_STORE_TOTALS(d_post + token * STREAMS, d_posts, STREAMS, scratch);
     }
 }

@@ -62,10 +62,9 @@ ROW_KERNEL void collapse_forward(__global const act_t *streams, __global const f
 ROW_KERNEL void collapse_backward(__global const act_t *streams, __global const float *parameters, ulong w_at,
                                   ulong small_at, __global const float *squares, __global const float *z,
                                   __global const float *h, __global const float *d_h, __global const act_t *d_u,
-                                  ulong tokens, ulong tokens_per_chunk, __global act_t *d_z,
-                                  __global act_t *d_streams, __global float *partials) {
-    const size_t first = get_group_id(0) * tokens_per_chunk;
-    const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
+                                  ulong tokens, __global act_t *d_z, __global act_t *d_streams,
+                                  __global float *partials) {
+    const size_t first = chunk_begin(tokens, 0), last = chunk_begin(tokens, 1);
     float d_small[SMALL];
     CLEAR(float, d_small, SMALL);
 #if !PROJECTED

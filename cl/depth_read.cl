@@ -17,7 +17,7 @@
  *
  * Build constants: CHANNELS (C), BIAS (norm has one), GAINED (the gain exists: [C] right before the query).
  */
-#include "norm_*.cl"
+#include "norm.cl"
 
 /* States whose sums over the lanes are made together: fewer barriers, and more registers. */
 #if LANES == 1 || SLOTS(CHANNELS) * VEC > 16
@@ -72,13 +72,13 @@ INLINED float2 score_state(const vec_t x[SHARE], __global const float *leaves, _
     return (float2)(scale, scale * GROUP_TOTAL(sums, scratch, 1));
 }
 
-/* One work-group a token. states [slots, N, C], output [N, C] of the branch before -> the newest state, in its slot
- * of `written`, which is `states`, too; its scales [slots, N]; weights a [N, others + 1], mixed u [N, C], normed y
- * [N, C], statistics [N, 2] of the norm. norm_at: where its gain and bias are. `others` is count - 1: clspv makes
- * of an index count - 1 an address 2^32 elements behind. */
+/* One work-group a token. states [slots, N, C], output [N, C] of the branch before -> the newest state, in its
+ * slot of `written`, which is `states`, too; its scales [slots, N]; weights a [N, others + 1], mixed u [N, C],
+ * normed y [N, C], statistics [N, 2] of the norm. Its gain and bias, and the leaves, are in parameters. `others`
+ * is count - 1: clspv makes of an index count - 1 an address 2^32 elements behind. */
 ROW_KERNEL void depth_read_forward(__global const act_t *states, __global act_t *written, ulong tokens, int others,
                                    int apart, int newest, int before, __global const act_t *output,
-                                   __global const float *parameters, ulong leaves_at, uint4 norm_at,
+                                   __global const float *parameters, ulong leaves_at, ulong gain_at, ulong bias_at,
                                    __global float *scales, __global float *weights, __global act_t *mixed,
                                    __global act_t *normed, __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, 2);
@@ -141,8 +141,7 @@ ROW_KERNEL void depth_read_forward(__global const act_t *states, __global act_t 
         sum += u[slot];
     }
     const float2 moments = norm_center(u, sum, scratch);
-    norm_store(u, moments, parameters + FIRST_U64(norm_at), parameters + SECOND_U64(norm_at), normed + at,
-               statistics + 2 * token);
+    norm_store(u, moments, parameters + gain_at, parameters + bias_at, normed + at, statistics + 2 * token);
 }
 
 /* ---- backward */
@@ -156,20 +155,17 @@ ROW_KERNEL void depth_read_forward(__global const act_t *states, __global act_t 
 INLINED float input_gradient(__global const act_t *u, __global const act_t *d_normed,
                              __global const float *statistics, __global const float *gain, vec_t d_u[SHARE],
                              vec_t d_gain[SHARE], vec_t d_bias[SHARE], __local float *scratch) {
-    const float mean = statistics[0], scale = statistics[1];
-    vec_t normal[SHARE], sum = (vec_t)(0.0f), product = (vec_t)(0.0f), along = (vec_t)(0.0f);
+    const float2 row = (float2)(statistics[0], statistics[1]);
+    vec_t normal[SHARE], along = (vec_t)(0.0f);
+    products_t sums[2];
+    CLEAR(products_t, sums, 2);
     LANE_STEPS(slot, c, CHANNELS) {
-        const vec_t d_y = ACT_LOAD(d_normed + c);
-        normal[slot] = (ACT_LOAD(u + c) - mean) * scale;
-        d_u[slot] = d_y * VEC_LOAD(gain + c);
-        sum += d_u[slot];
-        product += d_u[slot] * normal[slot];
-        d_gain[slot] += d_y * normal[slot];
-        d_bias[slot] += d_y;
+        norm_backward(slot, ACT_LOAD(u + c), row, ACT_LOAD(d_normed + c), VEC_LOAD(gain + c), normal, d_u, sums,
+                      d_gain, d_bias);
     }
-    const float2 means = norm_means(VEC_SUM(sum), VEC_SUM(product), scratch);
+    const float2 means = norm_backward_means(sums, scratch);
     LANE_STEPS(slot, c, CHANNELS) {
-        d_u[slot] = norm_gradient(scale, d_u[slot], normal[slot], means);
+        d_u[slot] = norm_gradient(row.y, d_u[slot], normal[slot], means);
         along += d_u[slot] * ACT_LOAD(u + c);
     }
     return GROUP_SUM(VEC_SUM(along), scratch);
@@ -190,29 +186,25 @@ INLINED void store_partials(vec_t d_gain[SHARE], vec_t d_bias[SHARE], vec_t d_w[
     }
 }
 
-/* One work-group a chunk of tokens; sizes are N and tokens of a chunk, parameters_at where leaves and the norm's
- * gain are. d_normed [N, C] -> d_states [count, N, C] and d_output [N, C] as `what` says, partial sums [chunks,
- * PARTIALS] of the gradients of the norm's gain and bias, and of gain and query. */
-ROW_KERNEL void depth_read_backward(__global const act_t *states, uint4 sizes, int count, int apart, int newest,
+/* One work-group a chunk of tokens. d_normed [N, C] -> d_states [count, N, C] and d_output [N, C] as `what` says,
+ * partial sums [chunks, PARTIALS] of the gradients of the norm's gain and bias, and of gain and query. */
+ROW_KERNEL void depth_read_backward(__global const act_t *states, ulong tokens, int count, int apart, int newest,
                                     int what, __global const act_t *mixed, __global const float *parameters,
-                                    uint4 parameters_at, __global const float *scales,
+                                    ulong leaves_at, ulong gain_at, __global const float *scales,
                                     __global const float *weights, __global const float *statistics,
                                     __global const act_t *d_normed, __global act_t *d_states,
                                     __global act_t *d_output, __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, 2 * TOGETHER);
-    const size_t tokens = FIRST_U64(sizes), first_token = get_group_id(0) * SECOND_U64(sizes);
-    const size_t last_token = min((ulong)(first_token + SECOND_U64(sizes)), (ulong)tokens);
     const size_t slot_size = tokens * CHANNELS;
-    __global const float *leaves = parameters + FIRST_U64(parameters_at);
+    __global const float *leaves = parameters + leaves_at;
     vec_t d_gain[SHARE], d_bias[SHARE], d_w[SHARE], d_u[SHARE], x[TOGETHER * SHARE];
     CLEAR(vec_t, d_gain, SHARE);
     CLEAR(vec_t, d_bias, SHARE);
     CLEAR(vec_t, d_w, SHARE);
-    for (size_t token = first_token; token < last_token; token++) {
+    for (size_t token = chunk_begin(tokens, 0), end = chunk_begin(tokens, 1); token < end; token++) {
         const size_t at = token * CHANNELS;
-        const float mean_product =
-            input_gradient(mixed + at, d_normed + at, statistics + 2 * token,
-                           parameters + SECOND_U64(parameters_at), d_u, d_gain, d_bias, scratch);
+        const float mean_product = input_gradient(mixed + at, d_normed + at, statistics + 2 * token,
+                                                  parameters + gain_at, d_u, d_gain, d_bias, scratch);
         for (int first = 0; first < count; first += TOGETHER) {
             float sums[2 * TOGETHER];
             UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {

@@ -23,9 +23,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const mas
                                   int sequence, int first, float dropout, ulong key, ulong first_row,
                                   __global act_t *streams, __global float *squares, __global float *scales) {
     GROUP_SCRATCH(scratch);
-#if !SCALED && !EMBED_NORM
     UNUSED_POINTER(parameters);
-#endif
     const size_t token = get_group_id(0);
     const size_t position = first + token % sequence;
     __global const master_t *word = tables + wte_at + (size_t)tokens[token] * CHANNELS;
@@ -73,9 +71,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const mas
 ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, __global const float *parameters,
                                        ulong scale_at, float dropout, ulong key, ulong first_row,
                                        __global float *d_embedding) {
-    if (!SCALED) {
-        UNUSED_POINTER(parameters);
-    }
+    UNUSED_POINTER(parameters);
     const size_t token = get_group_id(0);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
         vec_t d = SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + c), parameters + scale_at, 0, c);
@@ -125,14 +121,10 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
 ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const master_t *tables, ulong wte_at,
                                       ulong wpe_at, __global const float *parameters, ulong gain_at, int sequence,
                                       float dropout, ulong key, ulong first_row, __global const act_t *d_streams,
-                                      __global const float *scales, ulong count, ulong per_chunk,
-                                      __global float *partials) {
-    if (!EMBED_NORM) {
-        UNUSED_POINTER(parameters);
-        UNUSED_POINTER(scales);
-    }
-    const size_t first = get_group_id(0) * per_chunk;
-    const size_t last = min((ulong)(first + per_chunk), count);
+                                      __global const float *scales, ulong count, __global float *partials) {
+    UNUSED_POINTER(parameters);
+    UNUSED_POINTER(scales);
+    const size_t first = chunk_begin(count, 0), last = chunk_begin(count, 1);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
         vec_t sums[STREAMS];
         CLEAR(vec_t, sums, STREAMS);

@@ -11,11 +11,10 @@
  * chunks' parts of d_g. */
 ROW_KERNEL void embedding_norm_backward(__global const int *tokens, __global const master_t *tables, ulong wte_at,
                                         ulong wpe_at, __global const float *parameters, ulong gain_at, int sequence,
-                                        __global const float *scales, ulong count, ulong per_chunk,
-                                        __global float *d_embedding, __global float *partials) {
+                                        __global const float *scales, ulong count, __global float *d_embedding,
+                                        __global float *partials) {
     GROUP_SCRATCH(scratch);
-    const size_t first = get_group_id(0) * per_chunk;
-    const size_t last = min((ulong)(first + per_chunk), count);
+    const size_t first = chunk_begin(count, 0), last = chunk_begin(count, 1);
     __global const float *gain = parameters + gain_at;
     vec_t d_gain[SLOTS(CHANNELS)];
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));

@@ -18,24 +18,17 @@
  * Where the tokens end within a group, the last one is repeated by rows that write nothing.
  */
 #include "hc_token.cl"
-#include "norm_*.cl"
 
-#define ROW_LENGTH (STREAMS * CHANNELS)
-#define POST(s)    h[STREAMS + (s)]
-#define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
+#define FUSED
+#define H_IN_MEMORY
+#include "mix_math.cl"
 
 #define COLUMN_BLOCK  4
-#define SUMS          (STREAMS * (STREAMS + 2)) /* of d_h */
-#define MOST_SUMS     (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
+#define MOST_SUMS     (H_ROW > COLUMN_BLOCK + STREAMS ? H_ROW : COLUMN_BLOCK + STREAMS)
 #define PARTIAL_ROW   ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
 #define Z_COLUMNS     (RMS_GROUPS * PROJECTIONS)
 #define ROW_SCRATCH   (H_ROW + RMS_GROUPS + (ACT ? Z_COLUMNS : 0))
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
-
-/* A work-item's vectors of all streams, as one array: clspv mistakes the indices of an array of arrays of one
- * element. */
-#define STREAM_SLOTS     (STREAMS * SLOTS(CHANNELS))
-#define AT(stream, slot) ((stream) * SLOTS(CHANNELS) + (slot))
 
 /* Walks a work-item's vectors of a token one by one, without unrolling: all loads at once would not fit into
  * registers. Of arrays by slot the vector under way is at [0]; `rotate` at the end of each round brings the next
@@ -102,23 +95,25 @@ INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *read, __g
 
 /* From a token's streams, in registers, to its branch's input: projections, map, width mix. */
 INLINED void enter(vec_t y[STREAM_SLOTS], __global const float *read_all, size_t token, bool real,
-                   __global const act_t *packed, __global const float *parameters, ulong theta_at, ulong gain_at,
-                   ulong bias_at, __global float *squares, __global float *z_all, __global float *h_all,
-                   __global act_t *normed, __global float *statistics, __local float *scratch) {
+                   __global const act_t *packed, __global const float *theta, __global const float *gain,
+                   __global const float *bias, __global float *squares, __global float *z_all,
+                   __global float *h_all, __global act_t *normed, __global float *statistics,
+                   __local float *scratch) {
+    __global const float *read = read_all + token * H_ROW;
     __global float *z = z_all + token * Z_COLUMNS;
+    normed += token * CHANNELS;
+    statistics += 2 * token;
     if (READ_DELAY) {
-        mix_and_norm(y, read_all + token * H_ROW, parameters + gain_at, parameters + bias_at, real,
-                     normed + token * CHANNELS, statistics + 2 * token, scratch);
+        mix_and_norm(y, read, gain, bias, real, normed, statistics, scratch);
     }
     project(y, packed, real, z, scratch);
     GROUP_BARRIER(); /* z and squares are there */
     if (LANE == 0 && real) {
-        map_token_forward(parameters + theta_at, squares + token * STREAMS, z, h_all + token * H_ROW);
+        map_token_forward(theta, squares + token * STREAMS, z, h_all + token * H_ROW);
     }
     if (!READ_DELAY) {
         GROUP_BARRIER();
-        mix_and_norm(y, read_all + token * H_ROW, parameters + gain_at, parameters + bias_at, real,
-                     normed + token * CHANNELS, statistics + 2 * token, scratch);
+        mix_and_norm(y, read, gain, bias, real, normed, statistics, scratch);
     }
 }
 
@@ -144,16 +139,12 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
             y[AT(s, slot)] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
         }
     }
-    if (!READ_DELAY) {
-        UNUSED_POINTER(read);
-    }
-    if (PROJECTIONS == 0) {
-        UNUSED_POINTER(squares);
-        UNUSED_POINTER(packed);
-        UNUSED_POINTER(z);
-    }
-    enter(y, READ_OF(read, h), token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z,
-          h, normed, statistics, scratch);
+    UNUSED_POINTER(read);
+    UNUSED_POINTER(squares);
+    UNUSED_POINTER(packed);
+    UNUSED_POINTER(z);
+    enter(y, READ_OF(read, h), token, real, packed + packed_at, parameters + theta_at, parameters + gain_at,
+          parameters + bias_at, squares, z, h, normed, statistics, scratch);
 }
 
 /* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what
@@ -169,37 +160,30 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     __global const float *h = h_before + token * H_ROW;
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *stored = mixed + token * ROW_LENGTH;
-    if (PROJECTIONS == 0) {
-        UNUSED_POINTER(packed);
-        UNUSED_POINTER(z);
-    }
+    UNUSED_POINTER(packed);
+    UNUSED_POINTER(z);
     vec_t y[STREAM_SLOTS];
-    float sums[STREAMS];
-    CLEAR(float, sums, STREAMS);
+    products_t sums[STREAMS];
+    CLEAR(products_t, sums, STREAMS);
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            in[j] = ACT_LOAD(x + j * CHANNELS + c);
-        }
+        streams_load(x, c, in);
         UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            vec_t out = POST(i) * o;
-            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                out += RES(i, j) * in[j];
-            }
+            const vec_t out = depth_mix(i, o, in, h);
             y[AT(i, slot)] = ACT_ROUND(out);
             if (real) {
                 ACT_STORE(out, stored + i * CHANNELS + c);
             }
-            sums[i] += VEC_SUM(y[AT(i, slot)] * y[AT(i, slot)]);
+            sums[i] += PRODUCTS(y[AT(i, slot)] * y[AT(i, slot)]);
         }
     }
     GROUP_SUMS(sums, STREAMS, scratch);
     if (real) {
         GROUP_STORE_TOTALS(squares + token * STREAMS, sums, STREAMS, scratch);
     }
-    enter(y, READ_OF(h_before, h_after), token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at,
-          squares, z, h_after, normed, statistics, scratch);
+    enter(y, READ_OF(h_before, h_after), token, real, packed + packed_at, parameters + theta_at,
+          parameters + gain_at, parameters + bias_at, squares, z, h_after, normed, statistics, scratch);
 }
 
 /* d_output [N, C] = sum_i post_i d_x'_i of the last sublayer; for each other frame_backward of the next one
@@ -219,62 +203,27 @@ ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global cons
     }
 }
 
-/* d_u [C] from d_normed, with the token's part of the gradients of gain and bias. */
-INLINED void norm_backward(__global const act_t *x, __global const float *read, __global const float *statistics,
-                           __global const act_t *d_normed, __global const float *gain, bool real,
-                           vec_t d_u[SLOTS(CHANNELS)], vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
-                           __local float *scratch) {
-    const float mean = statistics[0], scale = statistics[1];
-    vec_t normal[SLOTS(CHANNELS)];
-    float sums[2] = {0.0f, 0.0f};
-    LANE_STEPS(slot, c, CHANNELS) {
-        const vec_t d_y = real ? ACT_LOAD(d_normed + c) : (vec_t)(0.0f);
-        vec_t u = read[0] * ACT_LOAD(x + c);
-        UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
-            u += read[s] * ACT_LOAD(x + s * CHANNELS + c);
-        }
-        normal[slot] = (u - mean) * scale;
-        d_u[slot] = d_y * VEC_LOAD(gain + c);
-        sums[0] += VEC_SUM(d_u[slot]);
-        sums[1] += VEC_SUM(d_u[slot] * normal[slot]);
-        d_gain[slot] += d_y * normal[slot];
-        if (BIAS) {
-            d_bias[slot] += d_y;
-        }
-    }
-    const float2 means = norm_means(sums[0], sums[1], scratch);
-    LANE_STEPS(slot, c, CHANNELS) {
-        d_u[slot] = norm_gradient(scale, d_u[slot], normal[slot], means);
-    }
-}
-
 /* d_h [H_ROW]: <d_u, x_s> | <d_x'_i, o> | <d_x'_i, x_j>. With READ_DELAY the first of them are the gradient of
  * another h: they take the place of d_read [S], which is that of this one. */
 INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec_t d_u[SLOTS(CHANNELS)],
                            __global const act_t *output, bool real, __global float *d_h, __global float *d_read,
                            __local float *scratch) {
-    float sums[SUMS];
-    CLEAR(float, sums, SUMS);
+    products_t sums[H_ROW];
+    CLEAR(products_t, sums, H_ROW);
     LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
             const vec_t o = ACT_LOAD(output + c);
             vec_t in[STREAMS];
-            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                in[j] = ACT_LOAD(x + j * CHANNELS + c);
-                sums[j] += VEC_SUM(d_u[0] * in[j]);
-            }
+            streams_load(x, c, in);
             UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-                const vec_t d_i = ACT_LOAD(d + i * CHANNELS + c);
-                sums[STREAMS + i] += VEC_SUM(d_i * o);
-                UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                    sums[2 * STREAMS + i * STREAMS + j] += VEC_SUM(d_i * in[j]);
-                }
+                sums[i] += PRODUCTS(d_u[0] * in[i]);
+                add_h_gradients(i, ACT_LOAD(d + i * CHANNELS + c), o, in, sums + STREAMS);
             }
         }
         rotate(d_u);
     }
-    GROUP_SUMS(sums, SUMS, scratch);
-    for (int k = LANE; k < SUMS && real; k += LANES) {
+    GROUP_SUMS(sums, H_ROW, scratch);
+    for (int k = LANE; k < H_ROW && real; k += LANES) {
         const float total = GROUP_TOTAL(sums, scratch, k);
         if (READ_DELAY && k < STREAMS) {
             d_h[k] = d_read[k];
@@ -302,8 +251,9 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
     }
 }
 
-/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + read_j d_u +
- * rms_scale_g(j) x_j + d_x_j, and d_output [C] of the sublayer before, whose h is h_before. */
+/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: d_x_j + read_j d_u + rms_scale_g(j)
+ * x_j + sum_i res_ij d_i (in another order CDNA needs more than 256 registers), and d_output [C] of the sublayer
+ * before, whose h is h_before. */
 INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
                                     vec_t d_x[STREAM_SLOTS], __global const float *read, __global const float *h,
                                     __global const float *rms_scale, __global const float *h_before,
@@ -311,15 +261,11 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
     LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
             vec_t d_in[STREAMS], sum = (vec_t)(0.0f);
-            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-                d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
-            }
+            streams_load(d, c, d_in);
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                vec_t out = d_x[AT(j, 0)] + read[j] * d_u[0] +
-                            rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
-                UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-                    out += RES(i, j) * d_in[i];
-                }
+                const vec_t start = d_x[AT(j, 0)] + read[j] * d_u[0] +
+                                    rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+                const vec_t out = depth_mix_back(j, start, d_in, h);
                 ACT_STORE(out, d + j * CHANNELS + c);
                 sum += h_before[STREAMS + j] * out;
             }
@@ -360,20 +306,19 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
  * [N, S, C], and d_branch [N, C], the gradient of normed, -> that of the output of the sublayer before, whose h is
  * h_before. d_read [N, H_ROW], of which the first S of a row count, with READ_DELAY only: the gradient of pre ->
  * that of h_before's. d_z [N, Z_COLUMNS] of
- * the raw projections is for the GEMM that makes their gradient. rows_at: tokens, and where packed begins.
- * leaves_at: where theta and gain begin.
+ * the raw projections is for the GEMM that makes their gradient.
  *
  * One work-group a chunk of tokens. partials: [groups, PARTIAL_ROW], sums of the gradients of gain and bias [2 C],
  * and of theta; and behind them of each group [GROUP_ROWS, THETA], sums of each row, and [GROUP_ROWS, ROW_SCRATCH],
  * d_h, rms_scale and, in 16 bits, d_z in float of its token. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all,
                                __global const act_t *output, __global const float *squares,
-                               __global const float *z_all, __global const float *statistics, uint4 rows_at,
-                               __global const act_t *packed, uint4 leaves_at, __global const float *parameters,
-                               __global act_t *d_z_all, __global act_t *d_streams, __global const float *h_before,
-                               __global act_t *d_branch, __global float *d_read, __global float *partials) {
+                               __global const float *z_all, __global const float *statistics, ulong tokens,
+                               __global const act_t *packed, ulong packed_at, __global const float *parameters,
+                               ulong theta_at, ulong gain_at, __global act_t *d_z_all, __global act_t *d_streams,
+                               __global const float *h_before, __global act_t *d_branch, __global float *d_read,
+                               __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
-    const ulong tokens = FIRST_U64(rows_at);
     const size_t groups = get_num_groups(0), rounds = (tokens + GROUP_ROWS - 1) / GROUP_ROWS;
     const size_t tokens_per_group = (rounds + groups - 1) / groups * GROUP_ROWS;
     const size_t first = get_group_id(0) * tokens_per_group;
@@ -383,15 +328,11 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     __global float *d_theta = group_rows + ROW * THETA;
     __global float *d_h = group_rows + GROUP_ROWS * THETA + ROW * ROW_SCRATCH, *rms_scale = d_h + H_ROW;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
-    if (!READ_DELAY) {
-        UNUSED_POINTER(d_read);
-    }
-    if (PROJECTIONS == 0) {
-        UNUSED_POINTER(squares);
-        UNUSED_POINTER(z_all);
-        UNUSED_POINTER(packed);
-        UNUSED_POINTER(d_z_all);
-    }
+    UNUSED_POINTER(d_read);
+    UNUSED_POINTER(squares);
+    UNUSED_POINTER(z_all);
+    UNUSED_POINTER(packed);
+    UNUSED_POINTER(d_z_all);
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
     for (int k = LANE; k < THETA; k += LANES) {
@@ -404,16 +345,26 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         __global const act_t *x = x_all + token * ROW_LENGTH;
         __global act_t *d = d_streams + token * ROW_LENGTH;
         __global const float *read = READ_OF(h_before, h_all) + token * H_ROW;
-        vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS];
-        norm_backward(x, read, statistics + 2 * token, d_branch + token * CHANNELS,
-                      parameters + SECOND_U64(leaves_at), real, d_u, d_gain, d_bias, scratch);
+        const float2 row = (float2)(statistics[2 * token], statistics[2 * token + 1]);
+        vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS], normal[SLOTS(CHANNELS)];
+        products_t sums[2];
+        CLEAR(products_t, sums, 2);
+        LANE_STEPS(slot, c, CHANNELS) {
+            const vec_t d_y = real ? ACT_LOAD(d_branch + token * CHANNELS + c) : (vec_t)(0.0f);
+            norm_backward(slot, width_mix(x, read, c), row, d_y, VEC_LOAD(parameters + gain_at + c), normal, d_u,
+                          sums, d_gain, d_bias);
+        }
+        const float2 means = norm_backward_means(sums, scratch);
+        LANE_STEPS(slot, c, CHANNELS) {
+            d_u[slot] = norm_gradient(row.y, d_u[slot], normal[slot], means);
+        }
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, d_read + token * H_ROW, scratch);
         /* d_h and d_theta's zeros are there, scratch is free */
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (LANE == 0 && real) {
             WORK_DECLARE(scratch); /* which has no sums in it at the time */
-            map_token_backward(parameters + FIRST_U64(leaves_at), squares + token * STREAMS,
-                               z_all + token * Z_COLUMNS, h, d_h, d_z, rms_scale, d_theta WORK_ARGUMENT);
+            map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h,
+                               d_z, rms_scale, d_theta WORK_ARGUMENT);
         }
         GROUP_BARRIER();
         if (ACT) {
@@ -421,7 +372,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
                 ACT_STORE_SCALAR(d_z[k], d_z_all + token * Z_COLUMNS + k);
             }
         }
-        project_back(d_z, packed + SECOND_U64(rows_at), d_x);
+        project_back(d_z, packed + packed_at, d_x);
         if (real) {
             frame_streams_backward(x, d, d_u, d_x, read, h, rms_scale, h_before + token * H_ROW,
                                    d_branch + token * CHANNELS);

@@ -119,6 +119,13 @@ INLINED float group_max(float x, __local float *scratch) {
         (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                        \
     }
 
+/* Where the chunk of this work-group begins, or with `after` 1 ends, where groups share `rows` rows in equal
+ * chunks. */
+INLINED size_t chunk_begin(ulong rows, int after) {
+    const ulong each = (rows + get_num_groups(0) - 1) / get_num_groups(0);
+    return min((get_group_id(0) + after) * each, rows);
+}
+
 /* Sums of products that a lane has many of side by side: vectors where its registers are wide, else one float
  * each. */
 #if LANES == 1
@@ -131,8 +138,20 @@ typedef float products_t;
 #define PRODUCTS_SUM(v) (v)
 #endif
 
+/* Declares `totals`, for GROUP_SUMS: of each of `count` sums that a lane has, vectors or PRODUCTS, its SUM. */
+#define LANE_TOTALS(SUM, totals, sums, count)                                                                      \
+    float totals[count];                                                                                           \
+    UNROLL_LANES(count) for (int total_i = 0; total_i < (count); total_i++) {                                      \
+        totals[total_i] = SUM((sums)[total_i]);                                                                    \
+    }
+
 /* Steps that a lane takes along a row of `width` elements, for private arrays that hold its share of it. */
 #define SLOTS(width) (((width) / VEC + LANES - 1) / LANES)
+
+/* A work-item's vectors of all streams, as one array: clspv mistakes the indices of an array of arrays of one
+ * element. */
+#define STREAM_SLOTS     (STREAMS * SLOTS(CHANNELS))
+#define AT(stream, slot) ((stream) * SLOTS(CHANNELS) + (slot))
 
 /* Those steps as a loop: slot counts them, c is the first of the step's VEC elements. Every lane makes the same
  * number of turns, known to the compiler, which only then unrolls the loop and keeps arrays indexed by slot in

@@ -5,10 +5,8 @@
 ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
                                ulong tokens, __global float *z_all, __global float *h_all) {
     const size_t token = get_global_id(0);
-    if (PROJECTIONS == 0) {
-        UNUSED_POINTER(squares);
-        UNUSED_POINTER(z_all);
-    }
+    UNUSED_POINTER(squares);
+    UNUSED_POINTER(z_all);
     if (token >= tokens) {
         return;
     }
@@ -27,11 +25,9 @@ ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at
     const size_t first = chunk * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     __global float *d_theta = partials + chunk * THETA;
-    if (PROJECTIONS == 0) {
-        UNUSED_POINTER(squares);
-        UNUSED_POINTER(z_all);
-        UNUSED_POINTER(d_z_all);
-    }
+    UNUSED_POINTER(squares);
+    UNUSED_POINTER(z_all);
+    UNUSED_POINTER(d_z_all);
     for (int k = 0; k < THETA; k++) {
         d_theta[k] = 0.0f;
     }

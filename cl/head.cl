@@ -4,7 +4,7 @@
  *
  * Build constants: STREAMS (S), CHANNELS (C), NORM_SUM (1 or 0), BIAS.
  */
-#include "norm_*.cl"
+#include "norm.cl"
 
 #define ROW_LENGTH (STREAMS * CHANNELS)
 #define NORMS      (NORM_SUM ? STREAMS : 1) /* rows normalised per token */
@@ -55,34 +55,25 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
  * d_output [N, C] -> d_streams [N, S, C], partial sums [chunks, 2 C] of the gradients of gain and bias. */
 ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global const float *parameters, ulong gain_at,
                                     __global const float *statistics, __global const act_t *d_output, ulong tokens,
-                                    ulong tokens_per_chunk, __global act_t *d_streams, __global float *partials) {
+                                    __global act_t *d_streams, __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, 2);
-    const size_t first = get_group_id(0) * tokens_per_chunk;
-    const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
-    vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
+    vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
-    for (size_t token = first; token < last; token++) {
-        __global const act_t *x = streams + token * ROW_LENGTH;
-        __global const act_t *d_y = d_output + token * CHANNELS;
+    for (size_t token = chunk_begin(tokens, 0), end = chunk_begin(tokens, 1); token < end; token++) {
         for (int norm = 0; norm < NORMS; norm++) {
-            const float mean = statistics[(token * NORMS + norm) * 2];
-            const float scale = statistics[(token * NORMS + norm) * 2 + 1];
-            vec_t sum = (vec_t)(0.0f), product = (vec_t)(0.0f);
+            const size_t at = (token * NORMS + norm) * 2;
+            const float2 row = (float2)(statistics[at], statistics[at + 1]);
+            products_t sums[2];
+            CLEAR(products_t, sums, 2);
             LANE_STEPS(slot, c, CHANNELS) {
-                const vec_t normal = (norm_input(x, norm, c) - mean) * scale;
-                const vec_t d = ACT_LOAD(d_y + c);
-                const vec_t d_normal = d * VEC_LOAD(parameters + gain_at + c);
-                sum += d_normal;
-                product += d_normal * normal;
-                d_gain[slot] += d * normal;
-                d_bias[slot] += d;
+                norm_backward(slot, norm_input(streams + token * ROW_LENGTH, norm, c), row,
+                              ACT_LOAD(d_output + token * CHANNELS + c), VEC_LOAD(parameters + gain_at + c), normal,
+                              d_normal, sums, d_gain, d_bias);
             }
-            const float2 means = norm_means(VEC_SUM(sum), VEC_SUM(product), scratch);
+            const float2 means = norm_backward_means(sums, scratch);
             LANE_STEPS(slot, c, CHANNELS) {
-                const vec_t normal = (norm_input(x, norm, c) - mean) * scale;
-                const vec_t d_normal = ACT_LOAD(d_y + c) * VEC_LOAD(parameters + gain_at + c);
-                const vec_t d = norm_gradient(scale, d_normal, normal, means);
+                const vec_t d = norm_gradient(row.y, d_normal[slot], normal[slot], means);
                 for (int s = 0; s < SUMMED; s++) {
                     ACT_STORE(d, d_streams + token * ROW_LENGTH + (norm + s) * CHANNELS + c);
                 }

@@ -1,8 +1,7 @@
 /* The depth mix behind one branch and the width mix before the next in one kernel, where the pre of the second is
- * known before its streams are. mix_parts.cl has the formulas. The streams are read once and written once.
+ * known before its streams are. mix_math.cl has the formulas. The streams are read once and written once.
  */
-#include "mix_parts.cl"
-#include "norm_*.cl"
+#include "mix_math.cl"
 
 /* One work-group a token: depth_mix_forward, and width_mix_forward of the next sublayer with the pre of
  * read [N, H_ROW]. x [N, S, C], h, output o [N, C] -> mixed X' [N, S, C], squares q [N, S], normed [N, C],
@@ -17,31 +16,23 @@ ROW_KERNEL void mix_between(__global const act_t *x_all, __global const float *h
     __global const float *read = read_all + token * H_ROW;
     H_OF_TOKEN(h, h_all + token * H_ROW);
     __global act_t *y = mixed + token * ROW_LENGTH;
-    vec_t sum[STREAMS], u[SLOTS(CHANNELS)], u_sum = (vec_t)(0.0f);
-    CLEAR(vec_t, sum, STREAMS);
+    vec_t u[SLOTS(CHANNELS)], u_sum = (vec_t)(0.0f);
+    products_t sums[STREAMS];
+    CLEAR(products_t, sums, STREAMS);
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
-        UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            in[j] = ACT_LOAD(x + j * CHANNELS + c);
-        }
+        streams_load(x, c, in);
         u[slot] = (vec_t)(0.0f);
         UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            vec_t out = POST(i) * o;
-            UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                out += RES(i, j) * in[j];
-            }
-            ACT_STORE(out, y + i * CHANNELS + c);
+            ACT_STORE(depth_mix(i, o, in, h), y + i * CHANNELS + c);
             const vec_t stored = ACT_LOAD(y + i * CHANNELS + c);
-            sum[i] += stored * stored;
+            sums[i] += PRODUCTS(stored * stored);
             u[slot] += read[i] * stored;
         }
         u_sum += u[slot];
     }
-    float totals[STREAMS];
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        totals[i] = VEC_SUM(sum[i]);
-    }
+    LANE_TOTALS(PRODUCTS_SUM, totals, sums, STREAMS);
     GROUP_SUMS(totals, STREAMS, scratch);
     GROUP_STORE_TOTALS(squares + token * STREAMS, totals, STREAMS, scratch);
     const float2 row = norm_center(u, u_sum, scratch);

@@ -157,7 +157,6 @@ __kernel void muon_update(__global float *weights, __global act_t *weights_lowp,
 #endif
     if (ACT) {
         store_acts(w, weights_lowp + at, count - i);
-    } else {
-        UNUSED_POINTER(weights_lowp);
     }
+    UNUSED_POINTER(weights_lowp);
 }

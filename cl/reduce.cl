@@ -7,10 +7,8 @@
 
 /* One work-group a chunk of rows: partials [chunks, width] = column sums of x [rows, width]. width a multiple of
  * VEC. */
-ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_chunk, int width,
-                            __global float *partials) {
-    const size_t first = get_group_id(0) * rows_per_chunk;
-    const size_t last = min((ulong)(first + rows_per_chunk), rows);
+ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, int width, __global float *partials) {
+    const size_t first = chunk_begin(rows, 0), last = chunk_begin(rows, 1);
     for (int c = get_local_id(0) * VEC; c < width; c += LANES * VEC) {
         vec_t sum = (vec_t)(0.0f);
         for (size_t row = first; row < last; row++) {

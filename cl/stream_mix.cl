@@ -1,20 +1,10 @@
-/* The frame of a hyper-connection: streams to branch input and branch output back to streams. mix_parts.cl has the
+/* The frame of a hyper-connection: streams to branch input and branch output back to streams. mix_math.cl has the
  * formulas.
  *
  * q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the
  * projections read.
  */
-#include "mix_parts.cl"
-#include "norm_*.cl"
-
-/* u at channels c .. c+VEC-1 */
-static inline vec_t mix_width(__global const act_t *x, H_POINTER h, int c) {
-    vec_t u = PRE(0) * ACT_LOAD(x + c);
-    for (int s = 1; s < STREAMS; s++) {
-        u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
-    }
-    return u;
-}
+#include "mix_math.cl"
 
 /* One work-group a token. x [N, S, C], h [N, H_ROW] -> normed [N, C], statistics [N, 2] (mean, 1/deviation). */
 ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const float *h_all,
@@ -27,7 +17,7 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
     vec_t u[SLOTS(CHANNELS)];
     vec_t sum = (vec_t)(0.0f);
     LANE_STEPS(slot, c, CHANNELS) {
-        u[slot] = mix_width(x, h, c);
+        u[slot] = width_mix(x, h, c);
         sum += u[slot];
     }
     const float2 row = norm_center(u, sum, scratch);
@@ -40,31 +30,24 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
 ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const float *h_all,
                                    __global const float *parameters, ulong gain_at,
                                    __global const float *statistics, __global const act_t *d_normed, ulong tokens,
-                                   ulong tokens_per_chunk, __global act_t *d_u, __global float *d_h,
-                                   __global float *partials) {
+                                   __global act_t *d_u, __global float *d_h, __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, STREAMS > 2 ? STREAMS : 2);
-    const size_t first = get_group_id(0) * tokens_per_chunk;
-    const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
-    for (size_t token = first; token < last; token++) {
+    for (size_t token = chunk_begin(tokens, 0), end = chunk_begin(tokens, 1); token < end; token++) {
         __global const act_t *x = x_all + token * ROW_LENGTH;
         H_OF_TOKEN(h, h_all + token * H_ROW);
-        const float mean = statistics[2 * token], scale = statistics[2 * token + 1];
-        vec_t sum = (vec_t)(0.0f), product = (vec_t)(0.0f);
+        const float2 row = (float2)(statistics[2 * token], statistics[2 * token + 1]);
+        products_t sums[2];
+        CLEAR(products_t, sums, 2);
         LANE_STEPS(slot, c, CHANNELS) {
-            const vec_t d_y = ACT_LOAD(d_normed + token * CHANNELS + c);
-            normal[slot] = (mix_width(x, h, c) - mean) * scale;
-            d_normal[slot] = d_y * VEC_LOAD(parameters + gain_at + c);
-            sum += d_normal[slot];
-            product += d_normal[slot] * normal[slot];
-            d_gain[slot] += d_y * normal[slot];
-            d_bias[slot] += d_y;
+            norm_backward(slot, width_mix(x, h, c), row, ACT_LOAD(d_normed + token * CHANNELS + c),
+                          VEC_LOAD(parameters + gain_at + c), normal, d_normal, sums, d_gain, d_bias);
         }
-        const float2 means = norm_means(VEC_SUM(sum), VEC_SUM(product), scratch);
+        const float2 means = norm_backward_means(sums, scratch);
         LANE_STEPS(slot, c, CHANNELS) {
-            d_normal[slot] = norm_gradient(scale, d_normal[slot], normal[slot], means);
+            d_normal[slot] = norm_gradient(row.y, d_normal[slot], normal[slot], means);
             ACT_STORE(d_normal[slot], d_u + token * CHANNELS + c);
         }
 #if !PLAIN
@@ -75,10 +58,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
                 pre[s] += PRODUCTS(d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c));
             }
         }
-        float d_pre[STREAMS];
-        UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
-            d_pre[s] = PRODUCTS_SUM(pre[s]);
-        }
+        LANE_TOTALS(PRODUCTS_SUM, d_pre, pre, STREAMS);
         GROUP_SUMS(d_pre, STREAMS, scratch);
         GROUP_STORE_TOTALS(d_h + token * H_ROW, d_pre, STREAMS, scratch);
 #else
@@ -96,35 +76,25 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
     __global const act_t *x = x_all + token * ROW_LENGTH;
     H_OF_TOKEN(h, h_all + token * H_ROW);
     __global act_t *y = mixed + token * ROW_LENGTH;
-    vec_t sum[STREAMS];
-    CLEAR(vec_t, sum, STREAMS);
+    products_t sums[STREAMS];
+    CLEAR(products_t, sums, STREAMS);
     MIX_STEPS(c) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
-        UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            in[j] = ACT_LOAD(x + j * CHANNELS + c);
-        }
+        streams_load(x, c, in);
         UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            vec_t out = POST(i) * o;
-            UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                out += RES(i, j) * in[j];
-            }
-            ACT_STORE(out, y + i * CHANNELS + c);
+            ACT_STORE(depth_mix(i, o, in, h), y + i * CHANNELS + c);
             const vec_t stored = ACT_LOAD(y + i * CHANNELS + c);
-            sum[i] += stored * stored;
+            sums[i] += PRODUCTS(stored * stored);
         }
     }
-    float totals[STREAMS];
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        totals[i] = VEC_SUM(sum[i]);
-    }
+    LANE_TOTALS(PRODUCTS_SUM, totals, sums, STREAMS);
     GROUP_SUMS(totals, STREAMS, scratch);
     GROUP_STORE_TOTALS(squares + token * STREAMS, totals, STREAMS, scratch);
 }
 
 /* One work-group a token; not for PLAIN, where d_output is d_mixed itself.
  * d_mixed [N, S, C] -> d_output [N, C]; d_h's post and res parts: <d_x'_i, o> and <d_x'_i, x_j>. */
-#define D_H_SUMS (STREAMS + STREAMS * STREAMS) /* post, then res by rows, as in h */
 ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const float *h_all,
                                    __global const act_t *output, __global const act_t *d_mixed,
                                    __global act_t *d_output, __global float *d_h_all) {
@@ -138,23 +108,15 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
     MIX_STEPS(c) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS], d_o = (vec_t)(0.0f);
-        UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            in[j] = ACT_LOAD(x + j * CHANNELS + c);
-        }
+        streams_load(x, c, in);
         UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
             const vec_t d = ACT_LOAD(d_y + i * CHANNELS + c);
             d_o += POST(i) * d;
-            sums[i] += PRODUCTS(d * o);
-            UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                sums[STREAMS + i * STREAMS + j] += PRODUCTS(d * in[j]);
-            }
+            add_h_gradients(i, d, o, in, sums);
         }
         ACT_STORE(d_o, d_output + token * CHANNELS + c);
     }
-    float totals[D_H_SUMS];
-    UNROLL_LANES(D_H_SUMS) for (int k = 0; k < D_H_SUMS; k++) {
-        totals[k] = PRODUCTS_SUM(sums[k]);
-    }
+    LANE_TOTALS(PRODUCTS_SUM, totals, sums, D_H_SUMS);
     GROUP_SUMS(totals, D_H_SUMS, scratch);
     GROUP_STORE_TOTALS(d_h_all + token * H_ROW + STREAMS, totals, D_H_SUMS, scratch);
 }
@@ -180,14 +142,9 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
     MIX_STEPS(c) {
         const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);
         vec_t d[STREAMS];
-        UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            d[i] = ACT_LOAD(d_x + i * CHANNELS + c);
-        }
+        streams_load(d_x, c, d);
         UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            vec_t sum = PRE(j) * branch;
-            UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
-                sum += RES(i, j) * d[i];
-            }
+            vec_t sum = depth_mix_back(j, PRE(j) * branch, d, h);
             if (!PLAIN) {
                 sum += rms[j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
             }

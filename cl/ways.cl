@@ -150,11 +150,9 @@ ROW_KERNEL void ways_mix_forward(__global const act_t *states, ulong tokens, int
         ACT_STORE(y[3 * SHARE + slot], stream + at + c);
 #endif
     }
-#if WAYS == 1
     UNUSED_POINTER(keys);
     UNUSED_POINTER(values);
     UNUSED_POINTER(stream);
-#endif
 }
 
 /* One work-group a token. d_y of queries, keys, values and the stream [N, C] -> d_a [N, row], and d_S_s, which with
@@ -177,11 +175,9 @@ ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, in
         d_y[3 * SHARE + slot] = ACT_LOAD(d_stream + at + c);
 #endif
     }
-#if WAYS == 1
     UNUSED_POINTER(d_keys);
     UNUSED_POINTER(d_values);
     UNUSED_POINTER(d_stream);
-#endif
     for (int first = 0; first < count; first += TOGETHER) {
         float sums[WAYS * TOGETHER];
         UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {

@@ -37,7 +37,7 @@
         *(__private kept_t *)(p) = (v);                                                                            \
     } while (0)
 
-/* For arguments that a kernel does not use as it is built. clspv (on LLVM 22), where it has addresses of buffers,
+/* For arguments that a kernel may not use as it is built. clspv (on LLVM 22), where it has addresses of buffers,
  * crashes on a pointer without any use. Can go when it does not. */
 #ifdef CLSPV_ADDRESSES
 #define UNUSED_POINTER(pointer) prefetch(pointer, 1)
@@ -60,7 +60,3 @@
 #else
 #define SUB_GROUP_SIZE
 #endif
-
-/* The two numbers of ARG_U64X2 (runtime/device/compute.h): clspv passes 64-bit numbers well only one by one. */
-#define FIRST_U64(pair)  ((ulong)(pair).y << 32 | (pair).x)
-#define SECOND_U64(pair) ((ulong)(pair).w << 32 | (pair).z)

@@ -178,7 +178,6 @@ struct kernel_argument {
         cl_uint u32;
         cl_ulong u64;
         cl_float f32, f32x4[4];
-        cl_ulong u64x2[2];
     } value;
     const struct buffer *buffer; /* NULL: no buffer, or not to be logged */
     size_t offset, elements;
@@ -191,8 +190,6 @@ struct kernel_argument {
 #define ARG_F32(x) ((struct kernel_argument){.bytes = sizeof(cl_float), .value.f32 = (cl_float)(x)})
 #define ARG_F32X4(x, y, z, w)                                                                                      \
     ((struct kernel_argument){.bytes = sizeof(cl_float4), .value.f32x4 = {(x), (y), (z), (w)}})
-/* Two ulong numbers, as a uint4: low and high words of each. */
-#define ARG_U64X2(x, y) ((struct kernel_argument){.bytes = sizeof(cl_ulong2), .value.u64x2 = {(x), (y)}})
 
 #define ARG_MEMORY_(b, at, count, in, out)                                                                         \
     ((struct kernel_argument){sizeof(cl_mem), {.memory = (b)->memory}, (b), (at), (count), (in), (out)})

@@ -128,7 +128,7 @@ void gates_backward(struct operations *operations, size_t tokens, const struct g
     const size_t count = gains(operations);
     RUN_ROWS(gates_backward, chunks.chunks, ARG_IN(values->streams, sizes.streams),
              ARG_IN(values->logits, sizes.streams), ARG_SPAN_IN(values->gain, count), ARG_IN(d_u, sizes.channels),
-             ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(d_logits, sizes.streams),
+             ARG_U64(tokens), ARG_OUT(d_logits, sizes.streams),
              ARG_OUT(&operations->partials, chunks.chunks * count));
     if (count) {
         add_partials(operations, chunks.chunks, count, (struct partial_target[PARTIAL_TARGETS]){{0, count, d_gain}},

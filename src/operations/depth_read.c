@@ -18,7 +18,7 @@ void depth_read_forward(struct operations *operations, size_t tokens, const stru
              ARG_MEMORY_(read->states, adds ? newest * size : 0, adds ? size : 0, 0, 1), ARG_U64(tokens),
              ARG_I32(count - 1), ARG_I32(read->apart), ARG_I32(newest), ARG_I32(before),
              ARG_IN(adds ? read->output : read->states, adds ? size : 0), ARG_SPAN_IN(read->leaves, leaves),
-             ARG_U64X2(read->norm.gain.offset, read->norm.bias.offset),
+             ARG_U64(read->norm.gain.offset), ARG_U64(read->norm.bias.offset),
              ARG_MEMORY_(read->scales, newest * tokens, tokens, 0, 1), ARG_OUT(read->weights, count * tokens),
              ARG_OUT(read->mixed, size), ARG_OUT(read->normed, size), ARG_OUT(read->statistics, 2 * tokens));
 }
@@ -32,10 +32,10 @@ void depth_read_backward(struct operations *operations, size_t tokens, const str
     const bool has_output = gradients->d_output != NULL, keeps = !has_output || read->before >= 0;
     const size_t kept = (count - !keeps) * size;
     const int what = ADDS * gradients->adds | KEEPS_NEWEST * keeps | HAS_OUTPUT * has_output;
-    RUN_ROWS(depth_read_backward, chunks.chunks, ARG_IN(read->states, count * size),
-             ARG_U64X2(tokens, chunks.per_chunk), ARG_I32(count), ARG_I32(read->apart), ARG_I32(read->newest),
-             ARG_I32(what), ARG_IN(read->mixed, size), ARG_IN(read->leaves.buffer, leaves + channels),
-             ARG_U64X2(read->leaves.offset, read->norm.gain.offset), ARG_IN(read->scales, count * tokens),
+    RUN_ROWS(depth_read_backward, chunks.chunks, ARG_IN(read->states, count * size), ARG_U64(tokens),
+             ARG_I32(count), ARG_I32(read->apart), ARG_I32(read->newest), ARG_I32(what), ARG_IN(read->mixed, size),
+             ARG_IN(read->leaves.buffer, leaves + channels), ARG_U64(read->leaves.offset),
+             ARG_U64(read->norm.gain.offset), ARG_IN(read->scales, count * tokens),
              ARG_IN(read->weights, count * tokens), ARG_IN(read->statistics, 2 * tokens), ARG_IN(d_normed, size),
              ARG_MEMORY_(gradients->d_states, 0, kept, gradients->adds, 1),
              ARG_OUT(has_output ? gradients->d_output : gradients->d_states, has_output ? size : 0),

@@ -49,8 +49,8 @@ void bias_forward(struct operations *operations, size_t rows, size_t width, stru
 void bias_backward(struct operations *operations, size_t rows, size_t width, size_t count, const struct buffer *d,
                    struct span d_bias, bool accumulate) {
     const struct chunking chunks = chunk_rows(rows, operations->policy.row_chunks);
-    RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d, rows * width), ARG_U64(rows), ARG_U64(chunks.per_chunk),
-             ARG_I32(width), ARG_OUT(&operations->partials, chunks.chunks * width));
+    RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d, rows * width), ARG_U64(rows), ARG_I32(width),
+             ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, count, d_bias}},
                  accumulate);
 }

@@ -31,7 +31,7 @@ static void scale_backward(struct operations *operations, const struct embedding
              ARG_SPAN_IN(weights.gain, normed ? channels : 0), ARG_I32(input->tokens.sequence),
              ARG_DROPOUT(input->dropout), ARG_IN(d_streams, count * width),
              ARG_IN(normed ? input->scales : d_streams, normed ? count : 0), ARG_U64(count),
-             ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
+             ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}},
                  accumulate);
 }
@@ -45,7 +45,7 @@ static void norm_backward(struct operations *operations, const struct embedding_
     RUN_ROWS(embedding_norm_backward, chunks.chunks, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
              ARG_SPAN_IN(weights.gain, channels), ARG_I32(input->tokens.sequence), ARG_IN(input->scales, count),
-             ARG_U64(count), ARG_U64(chunks.per_chunk), ARG_IN_OUT(d_embedding, count * channels),
+             ARG_U64(count), ARG_IN_OUT(d_embedding, count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * channels));
     add_partials(operations, chunks.chunks, channels,
                  (struct partial_target[PARTIAL_TARGETS]){{0, channels, d_gain}}, accumulate);

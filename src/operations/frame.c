@@ -30,11 +30,14 @@ size_t frame_scratch(const struct operations *operations) {
     KERNEL_RUN(operations->compute, &operations->kernels->kernel, (groups),                                        \
                operations->compute->lanes * operations->policy.frame_rows, __VA_ARGS__)
 
-/* The pointer to packed is one to all sublayers': a span. */
-#define ARG_ENTER(mix)                                                                                             \
+/* The packed projections, and the parameters with their offsets: theta's and the gain's. */
+#define ARG_SUBLAYER(mix)                                                                                          \
     ARG_SPAN_IN((mix)->packed, sizes.packed), ARG_SPAN_IN((mix)->theta, sizes.theta),                              \
-        ARG_U64((mix)->norm.gain.offset), ARG_U64((mix)->norm.bias.offset), ARG_OUT((mix)->z, sizes.z),            \
-        ARG_OUT((mix)->h, sizes.h), ARG_OUT((mix)->normed, sizes.channels), ARG_OUT((mix)->statistics, 2 * tokens)
+        ARG_U64((mix)->norm.gain.offset)
+
+#define ARG_ENTER(mix)                                                                                             \
+    ARG_SUBLAYER(mix), ARG_U64((mix)->norm.bias.offset), ARG_OUT((mix)->z, sizes.z), ARG_OUT((mix)->h, sizes.h),   \
+        ARG_OUT((mix)->normed, sizes.channels), ARG_OUT((mix)->statistics, 2 * tokens)
 
 void frame_leave(struct operations *operations, const struct stream_mix *from) {
     operations->pending_leave = from;
@@ -77,10 +80,7 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
     const size_t sums = groups * (norm_partials(operations) + (1 + rows) * sizes.theta);
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
               ARG_IN(mix->output, sizes.channels), ARG_IN(mix->squares, sizes.squares), ARG_IN(mix->z, sizes.z),
-              ARG_IN(mix->statistics, 2 * tokens), ARG_U64X2(tokens, mix->packed.offset),
-              ARG_MEMORY_(mix->packed.buffer, mix->packed.offset, sizes.packed, 1, 0),
-              ARG_U64X2(mix->theta.offset, mix->norm.gain.offset),
-              ARG_MEMORY_(mix->theta.buffer, mix->theta.offset, sizes.theta, 1, 0),
+              ARG_IN(mix->statistics, 2 * tokens), ARG_U64(tokens), ARG_SUBLAYER(mix),
               ARG_OUT(gradients->d_z, sizes.z), ARG_IN_OUT(gradients->d_streams, sizes.streams),
               ARG_IN(gradients->h_before ? gradients->h_before : mix->h, sizes.h),
               ARG_IN_OUT(gradients->d_branch, sizes.channels),

@@ -19,8 +19,7 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
     const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
     RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(final->streams, tokens * count * channels),
              ARG_SPAN_IN(final->norm.gain, channels), ARG_IN(final->statistics, 2 * tokens * norms(operations)),
-             ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
-             ARG_OUT(d_streams, tokens * count * channels),
+             ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_OUT(d_streams, tokens * count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
@@ -50,8 +49,8 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
              ARG_SPAN_IN(fixed ? collapse->small : collapse->w, fixed ? 0 : row * streams + 1),
              ARG_U64(collapse->small.offset), ARG_IN(collapse->squares, squares), ARG_IN(collapse->z, squares),
              ARG_IN(collapse->h, tokens * streams), ARG_IN(d_h, tokens * streams), ARG_IN(d_u, tokens * channels),
-             ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(gradients->d_z, squares),
-             ARG_OUT(gradients->d_streams, tokens * row), ARG_OUT(&operations->partials, chunks.chunks * small));
+             ARG_U64(tokens), ARG_OUT(gradients->d_z, squares), ARG_OUT(gradients->d_streams, tokens * row),
+             ARG_OUT(&operations->partials, chunks.chunks * small));
     add_partials(operations, chunks.chunks, small,
                  (struct partial_target[PARTIAL_TARGETS]){{0, small, gradients->d_small}}, accumulate);
 }

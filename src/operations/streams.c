@@ -142,8 +142,8 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(read_of(mix), sizes.h),
              ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_IN(mix->statistics, 2 * tokens),
-             ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
-             ARG_OUT(d_u, sizes.channels), ARG_OUT(d_h, sizes.h ? sizes.squares : 0),
+             ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_OUT(d_u, sizes.channels),
+             ARG_OUT(d_h, sizes.h ? sizes.squares : 0),
              ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
@@ -182,7 +182,7 @@ void mix_backward(struct operations *operations, size_t tokens, const struct str
     RUN_ROWS(mix_backward, chunks.chunks, ARG_IN(to->streams, sizes.streams), ARG_IN(read_of(to), sizes.squares),
              ARG_SPAN_IN(to->norm.gain, sizes.width), ARG_IN(to->statistics, 2 * tokens),
              ARG_IN(gradients->rms_scale, tokens * operations->norm_groups), ARG_IN(from->streams, sizes.streams),
-             ARG_IN(from->h, sizes.h), ARG_IN(from->output, sizes.channels), ARG_U64X2(tokens, chunks.per_chunk),
+             ARG_IN(from->h, sizes.h), ARG_IN(from->output, sizes.channels), ARG_U64(tokens),
              ARG_IN_OUT(gradients->d_branch, sizes.channels), ARG_IN_OUT(gradients->d_streams, sizes.streams),
              ARG_OUT(gradients->d_read, sizes.squares), ARG_OUT(gradients->d_h, sizes.h - sizes.squares),
              ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));

@@ -1,17 +1,22 @@
-/* What the kernels of stream_mix.cl and mix_between.cl share: how they read H (shapes for one token).
+/* The mathematics of the mixes, for stream_mix.cl, mix_between.cl, mix_backward.cl and frame.cl (shapes for one
+ * token):
  *
  *   width   u = sum_s pre_s x_s                        a = LN(u)                     X [S, C] -> a [C]
  *   depth   x'_i = sum_j res_ij x_j + post_i o         q_i = sum_c x'_ic^2           o [C] -> X' [S, C], q [S]
  *
+ * and backward
+ *   d_o = sum_i post_i d_x'_i     d_x_j = pre_j d_u + sum_i res_ij d_x'_i + what the projections pass back
+ *   d_post_i = <d_x'_i, o>        d_res_ij = <d_x'_i, x_j>        d_pre_j = <d_u, x_j>
+ *
  * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no
- * h.
+ * h. Sums over channels are PRODUCTS, in the order of the steps along a row.
  *
  * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have a small one in registers, from few
- * loads.
+ * loads, if the file that includes this one has not defined H_IN_MEMORY.
  *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
-#include "group.cl"
+#include "norm.cl"
 
 #define H_ROW      (STREAMS * (STREAMS + 2))
 #define ROW_LENGTH (STREAMS * CHANNELS)
@@ -25,7 +30,7 @@
 #define IN_REGISTERS (LANES > 1 && STREAMS <= 4 && ACT != 2)
 
 /* Loops along a row where nothing is indexed by the step, and over streams. */
-#if IN_REGISTERS
+#if IN_REGISTERS || defined(FUSED)
 #define MIX_STEPS(c)  LANE_STEPS(slot, c, CHANNELS)
 #define UNROLL_MIX(n) UNROLL_LANES(n)
 #else
@@ -34,7 +39,7 @@
 #endif
 
 /* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
-#if PLAIN || !IN_REGISTERS
+#if PLAIN || !IN_REGISTERS || defined(H_IN_MEMORY)
 #define H_OF_TOKEN(name, from)                                                                                     \
     __global const float *name = from;                                                                             \
     if (PLAIN) {                                                                                                   \
@@ -58,3 +63,45 @@ INLINED void h_load(__global const float *from, float h[H_ROW]) {
     }
 }
 #endif
+
+/* u at channels c .. c+VEC-1 of streams in memory */
+INLINED vec_t width_mix(__global const act_t *x, H_POINTER h, int c) {
+    vec_t u = PRE(0) * ACT_LOAD(x + c);
+    UNROLL_MIX(STREAMS) for (int s = 1; s < STREAMS; s++) {
+        u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
+    }
+    return u;
+}
+
+/* Channels c .. c+VEC-1 of all streams. */
+INLINED void streams_load(__global const act_t *x, int c, vec_t in[STREAMS]) {
+    UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        in[j] = ACT_LOAD(x + j * CHANNELS + c);
+    }
+}
+
+/* x'_i */
+INLINED vec_t depth_mix(int i, vec_t o, const vec_t in[STREAMS], H_POINTER h) {
+    vec_t out = POST(i) * o;
+    UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        out += RES(i, j) * in[j];
+    }
+    return out;
+}
+
+/* `start` + sum_i res_ij d_x'_i */
+INLINED vec_t depth_mix_back(int j, vec_t start, const vec_t d[STREAMS], H_POINTER h) {
+    UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        start += RES(i, j) * d[i];
+    }
+    return start;
+}
+
+/* Adds what these channels of d_x'_i give to the gradients of post and res, [S] | [S, S]. */
+#define D_H_SUMS (STREAMS + STREAMS * STREAMS)
+INLINED void add_h_gradients(int i, vec_t d, vec_t o, const vec_t in[STREAMS], products_t sums[D_H_SUMS]) {
+    sums[i] += PRODUCTS(d * o);
+    UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        sums[STREAMS + i * STREAMS + j] += PRODUCTS(d * in[j]);
+    }
+}
