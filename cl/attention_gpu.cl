@@ -9,9 +9,10 @@
  *                               S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q
  *
  * A work-group is a grid of ACROSS x DOWN work-items; (x, y) is a work-item's place in it. A tile of scores has
- * ROWS = 4 DOWN rows and COLUMNS = 4 ACROSS columns. Work-item (x, y) has 4 x 4 of them in registers: rows y, y +
- * DOWN, y + 2 DOWN, y + 3 DOWN and columns 4 x .. 4 x + 3. Of the same rows of the output (Y, dQ, or dK and dV) it
- * has the quads x, x + ACROSS, ... A quad is four neighbouring columns or channels, the unit of memory accesses.
+ * TILE_ROWS = 4 DOWN rows and TILE_COLUMNS = 4 ACROSS columns. Work-item (x, y) has 4 x 4 of them in registers:
+ * rows y, y + DOWN, y + 2 DOWN, y + 3 DOWN and columns 4 x .. 4 x + 3. Of the same rows of the output (Y, dQ, or
+ * dK and dV) it has the quads x, x + ACROSS, ... A quad is four neighbouring columns or channels, the unit of
+ * memory accesses.
  *
  * A block has two phases. (1) Scores: local memory, `stage`, holds one slice at a time: SLICE_QUADS quads of every
  * row and every column. (2) Sums: `tile`, also local memory, holds the scores, and `stage` one chunk at a time:
@@ -31,34 +32,29 @@
  * if it has a block of queries and goes over keys (the other two); the file is built once for each. */
 #include "attention.cl"
 
-#define ITEMS       (ACROSS * DOWN)
-#define ITEM_ROWS   4 /* rows of the tile that a work-item has */
-#define ROWS        (DOWN * ITEM_ROWS)
-#define COLUMNS     (ACROSS * 4)
-#define HEAD_QUADS  ((HEAD_SIZE + 3) / 4)
-#define SLICE_QUADS 4
-#define SLICES      ((HEAD_QUADS + SLICE_QUADS - 1) / SLICE_QUADS)
-#define SLICE_SLOTS (ROWS + COLUMNS)
-#define SHARE_SLOTS (ITEMS / SLICE_QUADS) /* slots that all work-items together load in one step */
-#define SLICE_SHARE ((SLICE_SLOTS + SHARE_SLOTS - 1) / SHARE_SLOTS)
-#define SUM_QUADS   ((HEAD_QUADS + ACROSS - 1) / ACROSS) /* quads of an output row that a work-item has */
+#define ITEMS        (ACROSS * DOWN)
+#define ITEM_ROWS    4 /* rows of the tile that a work-item has */
+#define TILE_ROWS    (DOWN * ITEM_ROWS)
+#define TILE_COLUMNS (ACROSS * 4)
+#define HEAD_QUADS   ((HEAD_SIZE + 3) / 4)
+#define SLICE_QUADS  4
+#define SLICES       ((HEAD_QUADS + SLICE_QUADS - 1) / SLICE_QUADS)
+#define SLICE_SLOTS  (TILE_ROWS + TILE_COLUMNS)
+#define SHARE_SLOTS  (ITEMS / SLICE_QUADS) /* slots that all work-items together load in one step */
+#define SLICE_SHARE  ((SLICE_SLOTS + SHARE_SLOTS - 1) / SHARE_SLOTS)
+#define SUM_QUADS    ((HEAD_QUADS + ACROSS - 1) / ACROSS) /* quads of an output row that a work-item has */
 /* clspv mixes up the indices of arrays of arrays of one element, unless UNROLL_LANES unrolls. */
 #define SUM_ARRAY   (SUM_QUADS > 1 || LANES >= 32 ? SUM_QUADS : 2)
 #define CHUNK_WIDTH (SUM_QUADS > 1 ? 2 : 1) /* quads of a work-item in a chunk */
 #define CHUNKS      ((SUM_QUADS + CHUNK_WIDTH - 1) / CHUNK_WIDTH)
 #define CHUNK_QUADS (CHUNK_WIDTH * ACROSS)
-#define CHUNK_ROWS  (512 / CHUNK_QUADS < COLUMNS ? 512 / CHUNK_QUADS : COLUMNS)
+#define CHUNK_ROWS  (512 / CHUNK_QUADS < TILE_COLUMNS ? 512 / CHUNK_QUADS : TILE_COLUMNS)
 #define CHUNK_SHARE (CHUNK_ROWS * CHUNK_QUADS / ITEMS)
 #define STAGE_SIZE  (SLICE_SLOTS * SLICE_QUADS > 512 ? SLICE_SLOTS * SLICE_QUADS : 512)
-#define TILE_SIZE   (ROWS * COLUMNS / 4)
+#define TILE_SIZE   (TILE_ROWS * TILE_COLUMNS / 4)
 
 /* Keeps the compiler from unrolling a loop; unrolled it needs more registers. */
-#define ROLLED     UNROLL(1)
-#define EACH(i, n) UNROLL_LANES(n) for (int i = 0; i < (n); i++)
-#define EACH_SCORE(i, n)                                                                                           \
-    EACH(i, ITEM_ROWS)                                                                                             \
-        EACH(n, 4)
-
+#define ROLLED      UNROLL(1)
 #define TILE_KERNEL __kernel SUB_GROUP_SIZE __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 
 /* ---- quads of a head's rows as they are in memory, where they are aligned if heads are whole quads */
@@ -133,8 +129,8 @@ INLINED int tile_at(const struct item *item, int i, int quad) {
 
 /* ---- scores
  *
- * Slots 0 .. ROWS - 1 of a slice are rows. The COLUMNS slots behind them are columns in another order: column 4 x +
- * n is in slot ROWS + n ACROSS + x, so that neighbouring work-items read neighbouring slots. */
+ * Slots 0 .. TILE_ROWS - 1 of a slice are rows. The TILE_COLUMNS slots behind them are columns in another order:
+ * column 4 x + n is in slot TILE_ROWS + n ACROSS + x, so that neighbouring work-items read neighbouring slots. */
 
 /* Index in the stage of a quad of slot `slot` + `more`; `more` is a multiple of eight. */
 INLINED int slice_at(int slot, int more, int quad) {
@@ -144,21 +140,22 @@ INLINED int slice_at(int slot, int more, int quad) {
 /* Loads the quad of slot `slot` + `more` from memory. */
 INLINED quad_t slot_quad(const struct rows *rows, const struct rows *columns, int slot, int more, int quad) {
     const int column = slot % ACROSS * 4 + slot / ACROSS;
-    if (more + SHARE_SLOTS <= ROWS) {
+    if (more + SHARE_SLOTS <= TILE_ROWS) {
         return rows_quad(rows, slot, more, quad);
     }
-    if (more >= ROWS) {
-        return rows_quad(columns, column, (more - ROWS) / ACROSS, quad);
+    if (more >= TILE_ROWS) {
+        return rows_quad(columns, column, (more - TILE_ROWS) / ACROSS, quad);
     }
-    return slot + more < ROWS
+    return slot + more < TILE_ROWS
                ? rows_quad(rows, slot, more, quad)
-               : rows_quad(columns, (slot + more - ROWS) % ACROSS * 4 + (slot + more - ROWS) / ACROSS, 0, quad);
+               : rows_quad(columns, (slot + more - TILE_ROWS) % ACROSS * 4 + (slot + more - TILE_ROWS) / ACROSS, 0,
+                           quad);
 }
 
 /* Loads a work-item's share of slice number `slice` into registers. */
 INLINED void slice_fetch(const struct item *item, const struct rows *rows, const struct rows *columns, int slice,
                          quad_t *quads) {
-    EACH(n, SLICE_SHARE) {
+    UNROLL_LANES(SLICE_SHARE) for (int n = 0; n < SLICE_SHARE; n++) {
         quads[n] = slot_quad(rows, columns, item->number / SLICE_QUADS, n * SHARE_SLOTS,
                              slice * SLICE_QUADS + item->number % SLICE_QUADS);
     }
@@ -167,7 +164,7 @@ INLINED void slice_fetch(const struct item *item, const struct rows *rows, const
 INLINED void slice_put(const struct item *item, int slice, const quad_t *quads, __local float4 *stage) {
     const int quad = item->number % SLICE_QUADS, slot = item->number / SLICE_QUADS;
     const bool there = HEAD_QUADS % SLICE_QUADS == 0 || slice * SLICE_QUADS + quad < HEAD_QUADS;
-    EACH(n, SLICE_SHARE) {
+    UNROLL_LANES(SLICE_SHARE) for (int n = 0; n < SLICE_SHARE; n++) {
         if ((n + 1) * SHARE_SLOTS <= SLICE_SLOTS || slot + n * SHARE_SLOTS < SLICE_SLOTS) {
             stage[slice_at(slot, n * SHARE_SLOTS, quad)] = there ? QUAD_VALUE(quads[n]) : (float4)(0.0f);
         }
@@ -177,12 +174,12 @@ INLINED void slice_put(const struct item *item, int slice, const quad_t *quads, 
 INLINED void slice_multiply(const struct item *item, __local const float4 *stage, float (*scores)[4]) {
     ROLLED for (int quad = 0; quad < SLICE_QUADS; quad++) {
         float4 rows[ITEM_ROWS];
-        EACH(i, ITEM_ROWS) {
+        UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
             rows[i] = stage[slice_at(item->y, i * DOWN, quad)];
         }
-        EACH(n, 4) {
-            const float4 column = stage[slice_at(item->x, ROWS + n * ACROSS, quad)];
-            EACH(i, ITEM_ROWS) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+            const float4 column = stage[slice_at(item->x, TILE_ROWS + n * ACROSS, quad)];
+            UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
                 scores[i][n] += rows[i].x * column.x;
                 scores[i][n] += rows[i].y * column.y;
                 scores[i][n] += rows[i].z * column.z;
@@ -192,13 +189,13 @@ INLINED void slice_multiply(const struct item *item, __local const float4 *stage
     }
 }
 
-/* scores [ROWS, COLUMNS] = rows [ROWS, D] times columns^T [D, COLUMNS]. Callers need no barrier before it. It ends
- * without one: code that writes `stage` next must begin with a barrier. */
+/* scores [TILE_ROWS, TILE_COLUMNS] = rows [TILE_ROWS, D] times columns^T [D, TILE_COLUMNS]. Callers need no
+ * barrier before it. It ends without one: code that writes `stage` next must begin with a barrier. */
 INLINED void scores_multiply(const struct item *item, const struct rows *rows, const struct rows *columns,
                              __local float4 *stage, float (*scores)[4]) {
     quad_t quads[SLICE_SHARE];
     slice_fetch(item, rows, columns, 0, quads);
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         CLEAR(float, scores[i], 4);
     }
     ROLLED for (int slice = 0; slice < SLICES; slice++) {
@@ -214,7 +211,7 @@ INLINED void scores_multiply(const struct item *item, const struct rows *rows, c
 
 /* Stores the work-item's scores in the tile. */
 INLINED void tile_put(const struct item *item, float (*scores)[4], __local float4 *tile) {
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         tile[tile_at(item, i, item->x)] = (float4)(scores[i][0], scores[i][1], scores[i][2], scores[i][3]);
     }
 }
@@ -223,7 +220,7 @@ INLINED void tile_put(const struct item *item, float (*scores)[4], __local float
 
 /* Loads a work-item's share of a chunk of the rows from `first` on into registers. */
 INLINED void chunk_fetch(const struct item *item, const struct rows *rows, int chunk, int first, quad_t *quads) {
-    EACH(n, CHUNK_SHARE) {
+    UNROLL_LANES(CHUNK_SHARE) for (int n = 0; n < CHUNK_SHARE; n++) {
         quads[n] = rows_quad(rows, item->number / CHUNK_QUADS, first + n * (ITEMS / CHUNK_QUADS),
                              chunk * CHUNK_QUADS + item->number % CHUNK_QUADS);
     }
@@ -235,7 +232,7 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
     ROLLED for (int pair = 0; pair < CHUNK_ROWS / 2; pair++) {
         __local const float4 *from = stage + pair * 2 * CHUNK_QUADS + item->x;
         float factors[ITEM_ROWS][2];
-        EACH(i, ITEM_ROWS) {
+        UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
             __local const float *two =
                 (__local const float *)(tile + tile_at(item, i, first + pair / 2)) + 2 * (pair % 2);
             factors[i][0] = two[0];
@@ -244,7 +241,7 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
         UNROLL_LANES(2) for (int n = 0; n < CHUNK_WIDTH; n++) {
             const int at = chunk * CHUNK_WIDTH + n;
             if (at < SUM_QUADS) {
-                EACH(i, ITEM_ROWS) {
+                UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
                     sums[i][at] += factors[i][0] * from[n * ACROSS];
                     sums[i][at] += factors[i][1] * from[n * ACROSS + CHUNK_QUADS];
                 }
@@ -253,17 +250,17 @@ INLINED void chunk_add(const struct item *item, __local const float4 *tile, int 
     }
 }
 
-/* sums [ROWS, D] += tile [ROWS, COLUMNS] times `rows` [COLUMNS, D]. Callers need no barrier before it. It ends
- * without one: code that writes the tile or `stage` next must begin with a barrier. */
+/* sums [TILE_ROWS, D] += tile [TILE_ROWS, TILE_COLUMNS] times `rows` [TILE_COLUMNS, D]. Callers need no barrier
+ * before it. It ends without one: code that writes the tile or `stage` next must begin with a barrier. */
 INLINED void sums_add(const struct item *item, __local const float4 *tile, const struct rows *rows,
                       __local float4 *stage, float4 (*sums)[SUM_ARRAY]) {
     quad_t quads[CHUNK_SHARE];
     chunk_fetch(item, rows, 0, 0, quads);
     UNROLL_LANES(CHUNKS) for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        ROLLED for (int first = 0; first < COLUMNS; first += CHUNK_ROWS) {
-            const bool ends = first + CHUNK_ROWS == COLUMNS;
+        ROLLED for (int first = 0; first < TILE_COLUMNS; first += CHUNK_ROWS) {
+            const bool ends = first + CHUNK_ROWS == TILE_COLUMNS;
             barrier(CLK_LOCAL_MEM_FENCE);
-            EACH(n, CHUNK_SHARE) {
+            UNROLL_LANES(CHUNK_SHARE) for (int n = 0; n < CHUNK_SHARE; n++) {
                 stage[item->number + n * ITEMS] = QUAD_VALUE(quads[n]);
             }
             barrier(CLK_LOCAL_MEM_FENCE);
@@ -276,16 +273,16 @@ INLINED void sums_add(const struct item *item, __local const float4 *tile, const
 }
 
 INLINED void sums_clear(float4 (*sums)[SUM_ARRAY]) {
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         CLEAR(float4, sums[i], SUM_QUADS);
     }
 }
 
-/* Stores factor times sums [ROWS, D] in rows 0 .. count - 1 of `to`. */
+/* Stores factor times sums [TILE_ROWS, D] in rows 0 .. count - 1 of `to`. */
 INLINED void sums_store(const struct item *item, float4 (*sums)[SUM_ARRAY], float factor, __global act_t *to,
                         int stride, int count) {
-    EACH(i, ITEM_ROWS) {
-        EACH(n, SUM_QUADS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
             const int quad = n * ACROSS + item->x;
             if (item->y + i * DOWN < count && quad < HEAD_QUADS) {
                 quad_store(factor * sums[i][n], to + (item->y + i * DOWN) * stride + 4 * quad, quad);
@@ -303,7 +300,7 @@ INLINED int block_find(int sequence, uint blocks, uint inverse, float rate, ulon
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
     const uint number = group - least * blocks < blocks ? least : least + 1, in_head = group - number * blocks;
     head_find(KEYS_STAY ? number * KV_GROUP : number, sequence, rate, dropout_key, first_row, head);
-    return (KEYS_STAY ? in_head : blocks - 1 - in_head) * ROWS;
+    return (KEYS_STAY ? in_head : blocks - 1 - in_head) * TILE_ROWS;
 }
 
 /* Applies dropout to the work-item's own elements of the tile: multiplies them by 0 or 1 / (1 - rate). With `mark`
@@ -325,21 +322,21 @@ INLINED void rows_combine(const struct item *item, bool highest, __local float4 
     __local float *own = (__local float *)stage + item->number;
     __local const float4 *row = stage + item->y * (ACROSS / 4);
     barrier(CLK_LOCAL_MEM_FENCE);
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         own[i * ITEMS] = values[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     float4 all[ITEM_ROWS];
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         all[i] = row[i * (ITEMS / 4)];
     }
     ROLLED for (int n = 1; n < ACROSS / 4; n++) {
-        EACH(i, ITEM_ROWS) {
+        UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
             const float4 more = row[i * (ITEMS / 4) + n];
             all[i] = highest ? fmax(all[i], more) : all[i] + more;
         }
     }
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         values[i] = highest ? highest4(all[i]) : sum4(all[i]);
     }
 }
@@ -354,8 +351,10 @@ struct softmax {
 
 /* s = -infinity for keys after a query. */
 INLINED void scores_mask(const struct item *item, int first, int start, float (*scores)[4]) {
-    EACH_SCORE(i, n) {
-        scores[i][n] = 4 * item->x - item->y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+            scores[i][n] = 4 * item->x - item->y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
+        }
     }
 }
 
@@ -365,23 +364,23 @@ INLINED void scores_mask(const struct item *item, int first, int start, float (*
 INLINED void softmax_add(const struct item *item, struct softmax *softmax, __local float4 *stage,
                          float (*scores)[4], float4 (*y)[SUM_ARRAY]) {
     float highest[ITEM_ROWS];
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         highest[i] = softmax->highest[i];
-        EACH(n, 4) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
             scores[i][n] *= LOG2E * SCALE;
             highest[i] = fmax(highest[i], scores[i][n]);
         }
     }
     rows_combine(item, true, stage, highest);
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         const float rescale = power_of_two(softmax->highest[i] - highest[i]);
         softmax->highest[i] = highest[i];
         softmax->sum[i] *= rescale;
-        EACH(n, 4) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
             scores[i][n] = power_of_two(scores[i][n] - highest[i]);
             softmax->sum[i] += scores[i][n];
         }
-        EACH(n, SUM_QUADS) {
+        UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
             y[i][n] *= rescale;
         }
     }
@@ -392,22 +391,22 @@ INLINED void softmax_finish(const struct item *item, const struct softmax *softm
                             __local float4 *stage, float4 (*sums)[SUM_ARRAY], __global act_t *y,
                             __global float *lse) {
     float factors[ITEM_ROWS];
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         factors[i] = softmax->sum[i];
     }
     rows_combine(item, false, stage, factors);
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         if (item->y + i * DOWN < count && item->x == 0) {
             lse[item->y + i * DOWN] = (softmax->highest[i] + log2(factors[i])) * LN2;
         }
-        EACH(n, SUM_QUADS) {
+        UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
             sums[i][n] *= 1.0f / factors[i];
         }
     }
     sums_store(item, sums, 1.0f, y, Y_ROW, count);
 }
 
-/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
+/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / TILE_ROWS). */
 TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint blocks, uint inverse,
                                    float dropout_rate, ulong dropout_key, ulong first_row, __global act_t *y,
                                    __global float *lse) {
@@ -415,22 +414,22 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
     const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
-    const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
+    const int count = sequence - first; /* rows from there on; those from TILE_ROWS on are other groups' */
     const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, first, sequence);
-    const int end = min(first + ROWS, sequence); /* of the keys */
+    const int end = min(first + TILE_ROWS, sequence); /* of the keys */
     float scores[ITEM_ROWS][4];
     float4 sums[ITEM_ROWS][SUM_ARRAY];
     struct softmax softmax;
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         softmax.highest[i] = -INFINITY;
         softmax.sum[i] = 0.0f;
     }
     sums_clear(sums);
-    for (int start = 0; start < end; start += COLUMNS) {
+    for (int start = 0; start < end; start += TILE_COLUMNS) {
         const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, start, sequence);
         const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
-        if (start + COLUMNS > first) {
+        if (start + TILE_COLUMNS > first) {
             scores_mask(item, first, start, scores);
         }
         softmax_add(item, &softmax, stage, scores, sums);
@@ -449,18 +448,22 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
 /* p = exp(SCALE s - lse) in place. `lse` has been multiplied by LOG2E; it has one number for each row of the
  * work-item, or, if KEYS_STAY, where queries are columns, for each of its columns. */
 INLINED void scores_powers(float (*scores)[4], const float *lse) {
-    EACH_SCORE(i, n) {
-        scores[i][n] = power_of_two(LOG2E * SCALE * scores[i][n] - lse[KEYS_STAY ? n : i]);
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+            scores[i][n] = power_of_two(LOG2E * SCALE * scores[i][n] - lse[KEYS_STAY ? n : i]);
+        }
     }
 }
 
 /* p = 0 for keys after a query, and for queries past the end. */
 INLINED void powers_mask(const struct item *item, int first, int start, int sequence, float (*scores)[4]) {
-    EACH_SCORE(i, n) {
-        const int ahead = 4 * item->x - item->y, row_ahead = first - start + i * DOWN - n;
-        const bool masked =
-            KEYS_STAY ? ahead < row_ahead || 4 * item->x >= sequence - start - n : ahead > row_ahead;
-        scores[i][n] = masked ? 0.0f : scores[i][n];
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+            const int ahead = 4 * item->x - item->y, row_ahead = first - start + i * DOWN - n;
+            const bool masked =
+                KEYS_STAY ? ahead < row_ahead || 4 * item->x >= sequence - start - n : ahead > row_ahead;
+            scores[i][n] = masked ? 0.0f : scores[i][n];
+        }
     }
 }
 
@@ -468,9 +471,9 @@ INLINED void powers_mask(const struct item *item, int first, int start, int sequ
  * factor: 0 where tile_drop has made p negative, else `kept` = 1 / (1 - rate). */
 INLINED void tile_backward(const struct item *item, float kept, const float *delta, float (*d_p)[4],
                            __local float4 *tile) {
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         __local float *own = (__local float *)(tile + tile_at(item, i, item->x));
-        EACH(n, 4) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
             const float factor = own[n] < 0.0f ? 0.0f : kept;
             d_p[i][n] = fabs(own[n]) * (factor * d_p[i][n] - delta[KEYS_STAY ? n : i]);
             own[n] *= factor;
@@ -482,7 +485,7 @@ INLINED void tile_backward(const struct item *item, float kept, const float *del
 /* delta = <y, dy> of the work-item's rows, which are also stored in delta_rows. */
 INLINED void rows_delta(const struct item *item, const struct rows *y, const struct rows *d_y,
                         __local float4 *stage, __global float *delta_rows, float *delta) {
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         delta[i] = 0.0f;
         ROLLED for (int quad = item->x; quad < HEAD_QUADS; quad += ACROSS) {
             const quad_t a = rows_quad(y, item->y, i * DOWN, quad), b = rows_quad(d_y, item->y, i * DOWN, quad);
@@ -490,7 +493,7 @@ INLINED void rows_delta(const struct item *item, const struct rows *y, const str
         }
     }
     rows_combine(item, false, stage, delta);
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         if (item->y + i * DOWN <= y->last && item->x == 0) {
             delta_rows[item->y + i * DOWN] = delta[i];
         }
@@ -506,25 +509,25 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
     const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
-    const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
+    const int count = sequence - first; /* rows from there on; those from TILE_ROWS on are other groups' */
     const size_t rows_at = head.rows + first;
     const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, first, sequence);
     const struct rows out = ROWS_OF(y + head.y, Y_ROW, first, sequence);
     const struct rows d_out = ROWS_OF(d_y + head.y, Y_ROW, first, sequence);
-    const int end = min(first + ROWS, sequence); /* of the keys */
+    const int end = min(first + TILE_ROWS, sequence); /* of the keys */
     float lse[ITEM_ROWS], delta[ITEM_ROWS], scores[ITEM_ROWS][4];
     float4 sums[ITEM_ROWS][SUM_ARRAY];
     rows_delta(item, &out, &d_out, stage, delta_all + rows_at, delta);
-    EACH(i, ITEM_ROWS) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         lse[i] = LOG2E * lse_all[rows_at + min(item->y + i * DOWN, count - 1)];
     }
     sums_clear(sums);
-    for (int start = 0; start < end; start += COLUMNS) {
+    for (int start = 0; start < end; start += TILE_COLUMNS) {
         const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, start, sequence);
         const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         scores_powers(scores, lse);
-        if (start + COLUMNS > first) {
+        if (start + TILE_COLUMNS > first) {
             powers_mask(item, first, start, sequence, scores);
         }
         tile_put(item, scores, tile);
@@ -542,12 +545,12 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
 /* values[n] = factor from[column n of the work-item], or from[last] past the last column. */
 INLINED void columns_load(const struct item *item, __global const float *from, int last, float factor,
                           float *values) {
-    EACH(n, 4) {
+    UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
         values[n] = factor * from[min(4 * item->x + n, last)];
     }
 }
 
-/* Writes dk and dv into d_qkv [B, T, (H + 2 K) D]. Groups: B K ceil(T / ROWS). */
+/* Writes dk and dv into d_qkv [B, T, (H + 2 K) D]. Groups: B K ceil(T / TILE_ROWS). */
 TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global const act_t *d_y,
                                          __global const float *lse_all, __global const float *delta_all,
                                          int sequence, uint blocks, uint inverse, float dropout_rate,
@@ -556,7 +559,7 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
     const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
-    const int count = sequence - first; /* rows from there on; those from ROWS on are other groups' */
+    const int count = sequence - first; /* rows from there on; those from TILE_ROWS on are other groups' */
     const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, first, sequence);
     const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, first, sequence);
     float of_columns[4], scores[ITEM_ROWS][4];
@@ -564,13 +567,13 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
     sums_clear(d_keys);
     sums_clear(d_values);
     for (int member = 0; member < KV_GROUP; member++, head_next(sequence, &head)) {
-        for (int start = first; start < sequence; start += COLUMNS) {
+        for (int start = first; start < sequence; start += TILE_COLUMNS) {
             const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, start, sequence);
             const struct rows d_out = ROWS_OF(d_y + head.y, Y_ROW, start, sequence);
             scores_multiply(item, &keys, &queries, stage, scores);
             columns_load(item, lse_all + head.rows + start, queries.last, LOG2E, of_columns);
             scores_powers(scores, of_columns);
-            if (first + ROWS > start || start + COLUMNS > sequence) {
+            if (first + TILE_ROWS > start || start + TILE_COLUMNS > sequence) {
                 powers_mask(item, first, start, sequence, scores);
             }
             tile_put(item, scores, tile);

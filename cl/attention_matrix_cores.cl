@@ -37,18 +37,18 @@
 /* ---- rows of C, and C as the A of a next GEMM */
 #ifndef IN_ORDER
 #define IN_ORDER()
-#define FORGET(me)
+#define FORGET(item)
 #endif
 
 /* The maximum, or the sum in a fixed order, of what the lanes of a row of C have; every one of them gets it. */
 #define FRAGMENT_ROW(name, COMBINE)                                                                                \
-    INLINED float name(struct work_item me, float x) {                                                             \
-        x = COMBINE(x, EXCHANGE(me, x, 1));                                                                        \
-        x = COMBINE(x, EXCHANGE(me, x, 2));                                                                        \
+    INLINED float name(struct work_item item, float x) {                                                           \
+        x = COMBINE(x, EXCHANGE(item, x, 1));                                                                      \
+        x = COMBINE(x, EXCHANGE(item, x, 2));                                                                      \
         if (ROW_LANES >= 8)                                                                                        \
-            x = COMBINE(x, EXCHANGE(me, x, 4));                                                                    \
+            x = COMBINE(x, EXCHANGE(item, x, 4));                                                                  \
         if (ROW_LANES >= 16)                                                                                       \
-            x = COMBINE(x, EXCHANGE(me, x, 8));                                                                    \
+            x = COMBINE(x, EXCHANGE(item, x, 8));                                                                  \
         return x;                                                                                                  \
     }
 #define SUM_OF(a, b) ((a) + (b))
@@ -65,14 +65,14 @@ FRAGMENT_ROW(fragment_row_sum, SUM_OF)
 #define C_TO_A_DECLARE(name) __local ushort *const name = 0
 #endif
 
-INLINED fragment_a c_to_a(struct work_item me, const fragment_c *c, __local ushort *tiles) {
+INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c, __local ushort *tiles) {
 #if C_TO_A_LOCAL
-    __local ushort *tile = tiles + me.warp * C_TO_A_SIZE;
+    __local ushort *tile = tiles + item.warp * C_TO_A_SIZE;
     EACH_ELEMENT(n, FRAGMENT_K / FRAGMENT_N, i)
-        tile[tile_at(FRAGMENT_K, fragment_row(me, i), n * FRAGMENT_N + fragment_column(me, i))] =
+        tile[tile_at(FRAGMENT_K, fragment_row(item, i), n * FRAGMENT_N + fragment_column(item, i))] =
             operand_round(c[n].v[i]);
     WARP_FENCE();
-    const fragment_a a = fragment_load_a(me, tile, FRAGMENT_K, 0, 0);
+    const fragment_a a = fragment_load_a(item, tile, FRAGMENT_K, 0, 0);
     WARP_FENCE();
     return a;
 #else
@@ -104,8 +104,8 @@ INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *f
 }
 
 /* A fragment from (row, column) on of a tile of so many `rows`. */
-#define TILE_FRAGMENT(load, me, tile, rows, row, column)                                                           \
-    load(me, (tile) + (column) / PANEL * (rows) * PANEL, PANEL, row, (column) % PANEL)
+#define TILE_FRAGMENT(load, item, tile, rows, row, column)                                                         \
+    load(item, (tile) + (column) / PANEL * (rows) * PANEL, PANEL, row, (column) % PANEL)
 
 /* ---- the stationary rows: FRAGMENT_M of a warp, as A */
 #if KEEP
@@ -121,7 +121,7 @@ typedef struct {
 #endif
 
 /* Through `streamed`, which is free before and after, or into `own`, where they remain. */
-INLINED stationary_t stationary_load(struct work_item me, __global const ushort *from, uint stride, uint first,
+INLINED stationary_t stationary_load(struct work_item item, __global const ushort *from, uint stride, uint first,
                                      uint end, __local ushort *streamed, __local ushort *own) {
     stationary_t stationary;
 #if KEEP
@@ -131,7 +131,7 @@ INLINED stationary_t stationary_load(struct work_item me, __global const ushort 
     barrier(CLK_LOCAL_MEM_FENCE);
     EACH(d, DEPTH)
         stationary.fragments[d] =
-            TILE_FRAGMENT(fragment_load_a, me, streamed, ROWS, me.warp * FRAGMENT_M, d * FRAGMENT_K);
+            TILE_FRAGMENT(fragment_load_a, item, streamed, ROWS, item.warp * FRAGMENT_M, d * FRAGMENT_K);
     barrier(CLK_LOCAL_MEM_FENCE);
 #else
     tile_copy(own, ROWS, from, stride, first, end);
@@ -140,52 +140,52 @@ INLINED stationary_t stationary_load(struct work_item me, __global const ushort 
     return stationary;
 }
 
-INLINED fragment_a stationary_fragment(struct work_item me, const stationary_t *stationary, uint d) {
+INLINED fragment_a stationary_fragment(struct work_item item, const stationary_t *stationary, uint d) {
 #if KEEP
     return stationary->fragments[d];
 #else
-    return TILE_FRAGMENT(fragment_load_a, me, stationary->tile, ROWS, me.warp * FRAGMENT_M, d * FRAGMENT_K);
+    return TILE_FRAGMENT(fragment_load_a, item, stationary->tile, ROWS, item.warp * FRAGMENT_M, d * FRAGMENT_K);
 #endif
 }
 
 /* ---- GEMMs */
 
 /* c [FRAGMENT_M, columns] = the warp's rows times the rows from `row` on of a tile of so many `rows`, transposed */
-INLINED void rows_multiply(struct work_item me, const stationary_t *stationary, __local const ushort *tile,
+INLINED void rows_multiply(struct work_item item, const stationary_t *stationary, __local const ushort *tile,
                            uint rows, uint row, uint columns, fragment_c *c) {
-    FORGET(me);
+    FORGET(item);
     EACH(d, DEPTH) {
-        const fragment_a a = stationary_fragment(me, stationary, d);
+        const fragment_a a = stationary_fragment(item, stationary, d);
         IN_ORDER();
         EACH(n, columns / FRAGMENT_N) {
             if (d == 0)
                 FRAGMENTS_CLEAR(&c[n], 1);
-            fragment_multiply(me, &c[n], a,
-                              TILE_FRAGMENT(fragment_load_b_transposed, me, tile, rows, row + n * FRAGMENT_N,
+            fragment_multiply(item, &c[n], a,
+                              TILE_FRAGMENT(fragment_load_b_transposed, item, tile, rows, row + n * FRAGMENT_N,
                                             d * FRAGMENT_K));
         }
     }
 }
 
 /* sum [FRAGMENT_M, HEAD_SIZE] += factors [FRAGMENT_M, FRAGMENT_K] times FRAGMENT_K rows of a tile */
-INLINED void rows_add(struct work_item me, const fragment_c *factors, __local ushort *c_to_a_tiles,
+INLINED void rows_add(struct work_item item, const fragment_c *factors, __local ushort *c_to_a_tiles,
                       __local const ushort *tile, uint rows, uint row, fragment_c *sum) {
-    const fragment_a a = c_to_a(me, factors, c_to_a_tiles);
-    FORGET(me);
+    const fragment_a a = c_to_a(item, factors, c_to_a_tiles);
+    FORGET(item);
     EACH(j, ACROSS) {
-        fragment_multiply(me, &sum[j], a, TILE_FRAGMENT(fragment_load_b, me, tile, rows, row, j * FRAGMENT_N));
+        fragment_multiply(item, &sum[j], a, TILE_FRAGMENT(fragment_load_b, item, tile, rows, row, j * FRAGMENT_N));
         IN_ORDER();
     }
 }
 
 /* The warp's rows of sum, times factor, rounded, to rows of a [.., stride] matrix, of which there are `end`. */
-INLINED void rows_store(struct work_item me, const fragment_c *sum, float factor, uint first, uint end,
+INLINED void rows_store(struct work_item item, const fragment_c *sum, float factor, uint first, uint end,
                         __global ushort *to, uint stride) {
     EACH_BY(i, FRAGMENT_ELEMENTS, FRAGMENT_PAIRS + 1) {
-        const uint row = first + me.warp * FRAGMENT_M + fragment_row(me, i);
+        const uint row = first + item.warp * FRAGMENT_M + fragment_row(item, i);
         if (row >= end)
             continue;
-        __global ushort *at = to + row * stride + fragment_column(me, i);
+        __global ushort *at = to + row * stride + fragment_column(item, i);
         EACH(j, ACROSS) {
             if (FRAGMENT_PAIRS)
                 *(__global uint *)(at + j * FRAGMENT_N) =
@@ -238,11 +238,11 @@ INLINED struct place place_of(bool queries, uint sequence, float rate, ulong dro
 
 /* ---- the mask, only where it cuts: scores of keys after a query become -infinity. A fragment's first key is
  * `ahead` of its first query; with `keys_down` rows are keys and columns queries, else the other way round. */
-INLINED void fragment_mask(struct work_item me, bool keys_down, int ahead, fragment_c *s) {
+INLINED void fragment_mask(struct work_item item, bool keys_down, int ahead, fragment_c *s) {
     if (ahead + (int)(keys_down ? FRAGMENT_M : FRAGMENT_N) <= 1)
         return;
     EACH(i, FRAGMENT_ELEMENTS) {
-        const int row = fragment_row(me, i), column = fragment_column(me, i);
+        const int row = fragment_row(item, i), column = fragment_column(item, i);
         s->v[i] = ahead + (keys_down ? row - column : column - row) > 0 ? -INFINITY : s->v[i];
     }
 }
@@ -256,7 +256,7 @@ struct softmax {
 };
 
 /* p = exp(s - highest) in place; the sum so far shrinks to the new highest, and so does y. */
-INLINED void softmax_add(struct work_item me, struct softmax *softmax, fragment_c *s, fragment_c *y) {
+INLINED void softmax_add(struct work_item item, struct softmax *softmax, fragment_c *s, fragment_c *y) {
     float highest[LANE_ROWS], rescale[LANE_ROWS];
     EACH(r, LANE_ROWS)
         highest[r] = softmax->highest[r];
@@ -265,7 +265,7 @@ INLINED void softmax_add(struct work_item me, struct softmax *softmax, fragment_
         highest[LANE_ROW_OF(i)] = fmax(highest[LANE_ROW_OF(i)], s[n].v[i]);
     }
     EACH(r, LANE_ROWS) {
-        highest[r] = fragment_row_max(me, highest[r]);
+        highest[r] = fragment_row_max(item, highest[r]);
         rescale[r] = power_of_two(softmax->highest[r] - highest[r]);
         softmax->highest[r] = highest[r];
         softmax->sum[r] *= rescale[r];
@@ -278,22 +278,22 @@ INLINED void softmax_add(struct work_item me, struct softmax *softmax, fragment_
         y[j].v[i] *= rescale[LANE_ROW_OF(i)];
 }
 
-INLINED void softmax_drop(struct work_item me, __local const uchar *kept, struct dropout dropout, uint key,
+INLINED void softmax_drop(struct work_item item, __local const uchar *kept, struct dropout dropout, uint key,
                           fragment_c *p) {
     EACH_ELEMENT(n, KEYS / FRAGMENT_N, i)
-        p[n].v[i] *= kept_factor(kept, dropout, KEYS, key, me.warp * FRAGMENT_M + fragment_row(me, i),
-                                 n * FRAGMENT_N + fragment_column(me, i));
+        p[n].v[i] *= kept_factor(kept, dropout, KEYS, key, item.warp * FRAGMENT_M + fragment_row(item, i),
+                                 n * FRAGMENT_N + fragment_column(item, i));
 }
 
 /* sum / its total, and lse, of the warp's rows */
-INLINED void softmax_finish(struct work_item me, struct softmax *softmax, struct place place, uint sequence,
+INLINED void softmax_finish(struct work_item item, struct softmax *softmax, struct place place, uint sequence,
                             fragment_c *sum, __global float *lse) {
     float factors[LANE_ROWS];
     EACH(r, LANE_ROWS) {
-        const uint query = place.first + me.warp * FRAGMENT_M + fragment_row(me, LANE_IN_ROW(r));
-        const float total = fragment_row_sum(me, softmax->sum[r]);
+        const uint query = place.first + item.warp * FRAGMENT_M + fragment_row(item, LANE_IN_ROW(r));
+        const float total = fragment_row_sum(item, softmax->sum[r]);
         factors[r] = 1.0f / total;
-        if (query < sequence && me.lane % ROW_LANES == 0)
+        if (query < sequence && item.lane % ROW_LANES == 0)
             lse[place.head.rows + query] = (softmax->highest[r] + log2(total)) * LN2;
     }
     EACH_ELEMENT(j, ACROSS, i)
@@ -308,13 +308,13 @@ struct forward_memory {
 };
 
 /* What a group does. `drops` is known to the compiler. */
-INLINED void forward(struct work_item me, bool drops, struct place place, uint sequence,
+INLINED void forward(struct work_item item, bool drops, struct place place, uint sequence,
                      struct forward_memory memory, __global const ushort *qkv, __global ushort *y,
                      __global float *lse) {
     const uint end = min(place.first + ROWS, sequence); /* of the keys */
     __global const ushort *keys = qkv + place.head.keys, *values = keys + KV_ROW;
     const stationary_t query =
-        stationary_load(me, qkv + place.head.qkv, QKV_ROW, place.first, sequence, memory.keys, memory.own);
+        stationary_load(item, qkv + place.head.qkv, QKV_ROW, place.first, sequence, memory.keys, memory.own);
     fragment_c sum[ACROSS], p[KEYS / FRAGMENT_N];
     struct softmax softmax;
     EACH(r, LANE_ROWS) {
@@ -331,23 +331,23 @@ INLINED void forward(struct work_item me, bool drops, struct place place, uint s
         copy_commit();
         if (drops)
             kept_fill(memory.kept, place.head.dropout, ROWS, place.first, KEYS, start);
-        rows_multiply(me, &query, memory.keys, KEYS, 0, KEYS, p);
+        rows_multiply(item, &query, memory.keys, KEYS, 0, KEYS, p);
         EACH(n, KEYS / FRAGMENT_N)
-            fragment_mask(me, false, (int)(start + n * FRAGMENT_N) - (int)(place.first + me.warp * FRAGMENT_M),
+            fragment_mask(item, false, (int)(start + n * FRAGMENT_N) - (int)(place.first + item.warp * FRAGMENT_M),
                           &p[n]);
-        softmax_add(me, &softmax, p, sum);
+        softmax_add(item, &softmax, p, sum);
         COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
         if (start + KEYS < end)
             tile_copy(memory.keys, KEYS, keys, QKV_ROW, start + KEYS, sequence);
         copy_commit();
         if (drops)
-            softmax_drop(me, memory.kept, place.head.dropout, start, p);
+            softmax_drop(item, memory.kept, place.head.dropout, start, p);
         EACH_BY(k, KEYS, FRAGMENT_K)
-            rows_add(me, p + k / FRAGMENT_N, memory.c_to_a_tiles, memory.values, KEYS, k, sum);
+            rows_add(item, p + k / FRAGMENT_N, memory.c_to_a_tiles, memory.values, KEYS, k, sum);
     }
-    softmax_finish(me, &softmax, place, sequence, sum, lse);
-    rows_store(me, sum, 1.0f, place.first, sequence, y + place.head.y, Y_ROW);
+    softmax_finish(item, &softmax, place, sequence, sum, lse);
+    rows_store(item, sum, 1.0f, place.first, sequence, y + place.head.y, Y_ROW);
 }
 
 /* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a
@@ -358,10 +358,10 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, _
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 1);
     C_TO_A_DECLARE(c_to_a_tiles);
-    MATRIX_BEGIN(me, WARPS);
+    MATRIX_BEGIN(item, WARPS);
     const struct place place = place_of(true, sequence, 0.0f, 0, 0);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], c_to_a_tiles, 0};
-    forward(me, false, place, sequence, memory, qkv, y, lse);
+    forward(item, false, place, sequence, memory, qkv, y, lse);
 }
 
 MATRIX_KERNEL(WARPS)
@@ -372,10 +372,10 @@ void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint seq
     OWN_DECLARE(own, 1);
     C_TO_A_DECLARE(c_to_a_tiles);
     __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
-    MATRIX_BEGIN(me, WARPS);
+    MATRIX_BEGIN(item, WARPS);
     const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], c_to_a_tiles, kept};
-    forward(me, true, place, sequence, memory, qkv, y, lse);
+    forward(item, true, place, sequence, memory, qkv, y, lse);
 }
 
 /* ---- backward */
@@ -418,17 +418,17 @@ struct scores {
 };
 
 /* In place: s becomes p with dropout, d_p becomes ds. */
-INLINED void scores_backward(struct work_item me, struct scores at, struct dropout dropout, fragment_c *s,
+INLINED void scores_backward(struct work_item item, struct scores at, struct dropout dropout, fragment_c *s,
                              fragment_c *d_p) {
-    const uint top = me.warp * FRAGMENT_M;
+    const uint top = item.warp * FRAGMENT_M;
     const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? top - at.column : at.column - top);
     const bool apart = HEAD_SIZE <= 64 ? true : !at.keys_down; /* wider keys leave no register for a branch */
     EACH(n, STRIP / FRAGMENT_N) {
         if (apart)
-            fragment_mask(me, at.keys_down, ahead + (at.keys_down ? -1 : 1) * (int)(n * FRAGMENT_N), &s[n]);
+            fragment_mask(item, at.keys_down, ahead + (at.keys_down ? -1 : 1) * (int)(n * FRAGMENT_N), &s[n]);
         EACH(i, FRAGMENT_ELEMENTS) {
-            const uint row = top + fragment_row(me, i),
-                       column = at.column + n * FRAGMENT_N + fragment_column(me, i);
+            const uint row = top + fragment_row(item, i),
+                       column = at.column + n * FRAGMENT_N + fragment_column(item, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
             const float power = power_of_two(SCORE_EXPONENT * s[n].v[i] - at.lse[query]);
             const float p = !apart && at.key + key > at.query + query ? 0.0f : power;
@@ -478,13 +478,13 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
     C_TO_A_DECLARE(c_to_a_tiles);
     __local float lse[ROWS], delta[ROWS], parts[ITEMS];
     __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
-    MATRIX_BEGIN(me, WARPS);
+    MATRIX_BEGIN(item, WARPS);
     const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
     __global const ushort *keys = qkv + place.head.keys;
     const struct streamed streamed = {keys, keys + KV_ROW, QKV_ROW, tiles};
     const uint first = place.first, end = min(first + ROWS, sequence); /* of the keys */
-    const stationary_t query = stationary_load(me, qkv + place.head.qkv, QKV_ROW, first, sequence, tiles, own[0]);
-    const stationary_t d_out = stationary_load(me, d_y + place.head.y, Y_ROW, first, sequence, tiles, own[1]);
+    const stationary_t query = stationary_load(item, qkv + place.head.qkv, QKV_ROW, first, sequence, tiles, own[0]);
+    const stationary_t d_out = stationary_load(item, d_y + place.head.y, Y_ROW, first, sequence, tiles, own[1]);
     streamed_copy(streamed, 0, 0, sequence);
     if (dropout_rate > 0.0f)
         kept_fill(kept[0], place.head.dropout, ROWS, first, BLOCK, 0);
@@ -502,15 +502,15 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
         }
         for (uint strip = 0; strip < BLOCK; strip += STRIP) {
             const struct scores at = {false, first, start, strip, lse, delta, kept[stage]};
-            rows_multiply(me, &query, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
-            rows_multiply(me, &d_out, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
-            scores_backward(me, at, place.head.dropout, s, d_p);
+            rows_multiply(item, &query, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
+            rows_multiply(item, &d_out, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
+            scores_backward(item, at, place.head.dropout, s, d_p);
             EACH_BY(k, STRIP, FRAGMENT_K)
-                rows_add(me, d_p + k / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
+                rows_add(item, d_p + k / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
                          strip + k, sum);
         }
     }
-    rows_store(me, sum, SCORE_SCALE, first, sequence, d_qkv + place.head.qkv, QKV_ROW);
+    rows_store(item, sum, SCORE_SCALE, first, sequence, d_qkv + place.head.qkv, QKV_ROW);
 }
 
 /* What goes with a streamed block of queries. */
@@ -540,12 +540,12 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
     C_TO_A_DECLARE(c_to_a_tiles);
     __local float lse[2][BLOCK], delta[2][BLOCK];
     __local uchar kept[2][BLOCK * KEPT_QUADS(ROWS)];
-    MATRIX_BEGIN(me, WARPS);
+    MATRIX_BEGIN(item, WARPS);
     struct place place = place_of(false, sequence, dropout_rate, dropout_key, first_row);
     __global const ushort *keys = qkv + place.head.keys;
     const uint first = place.first;
-    const stationary_t key = stationary_load(me, keys, QKV_ROW, first, sequence, tiles, own[0]);
-    const stationary_t value = stationary_load(me, keys + KV_ROW, QKV_ROW, first, sequence, tiles, own[1]);
+    const stationary_t key = stationary_load(item, keys, QKV_ROW, first, sequence, tiles, own[0]);
+    const stationary_t value = stationary_load(item, keys + KV_ROW, QKV_ROW, first, sequence, tiles, own[1]);
     fragment_c d_key[ACROSS], d_value[ACROSS], s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
     FRAGMENTS_CLEAR(d_key, ACROSS);
     FRAGMENTS_CLEAR(d_value, ACROSS);
@@ -563,19 +563,19 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
                 queries_copy(streamed, values, place.head.dropout, stage ^ 1, start + BLOCK, first, sequence);
             for (uint strip = 0; strip < BLOCK; strip += STRIP) {
                 const struct scores at = {true, start, first, strip, lse[stage], delta[stage], kept[stage]};
-                rows_multiply(me, &key, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
-                rows_multiply(me, &value, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
-                scores_backward(me, at, place.head.dropout, s, d_p);
+                rows_multiply(item, &key, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
+                rows_multiply(item, &value, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
+                scores_backward(item, at, place.head.dropout, s, d_p);
                 EACH_BY(q, STRIP, FRAGMENT_K) {
-                    rows_add(me, s + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 1), BLOCK,
+                    rows_add(item, s + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 1), BLOCK,
                              strip + q, d_value);
-                    rows_add(me, d_p + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
+                    rows_add(item, d_p + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
                              strip + q, d_key);
                 }
             }
         }
     }
     __global ushort *d_keys = d_qkv + place.head.keys;
-    rows_store(me, d_key, SCORE_SCALE, first, sequence, d_keys, QKV_ROW);
-    rows_store(me, d_value, 1.0f, first, sequence, d_keys + KV_ROW, QKV_ROW);
+    rows_store(item, d_key, SCORE_SCALE, first, sequence, d_keys, QKV_ROW);
+    rows_store(item, d_value, 1.0f, first, sequence, d_keys + KV_ROW, QKV_ROW);
 }

@@ -16,7 +16,7 @@
  * device needs another MATRIX_KERNEL, MATRIX_BEGIN or FRAGMENT_UNROLL than this one defines it again:
  *   FRAGMENT_M, _N, _K           A [FRAGMENT_M, FRAGMENT_K], B [FRAGMENT_K, FRAGMENT_N], C [FRAGMENT_M, FRAGMENT_N]
  *   MATRIX_KERNEL(warps)         goes before `void`: a kernel with work-groups of so many warps
- *   MATRIX_BEGIN(me, warps)      at the start of such a kernel: declares `me`, who a work-item is
+ *   MATRIX_BEGIN(item, warps)      at the start of such a kernel: declares `item`, who a work-item is
  *   EACH(i, n), EACH_BY(i, n, step), EACH_ELEMENT(n, fragments, i)   loops over fragments and their elements
  *   fragment_a, _b, _c           a lane's share; that of C are the floats c.v[0 .. FRAGMENT_ELEMENTS - 1],
  *   fragment_row, _column        which lie there in C; with FRAGMENT_PAIRS 2 i and 2 i + 1 side by side in a row
@@ -32,7 +32,7 @@
  *   LANE_ROWS                    rows of C that a lane has elements of; element i lies in number LANE_ROW_OF(i) of
  *                                them, and LANE_IN_ROW(r) is an element of number r
  *   ROW_LANES                    neighbouring lanes that hold a row of C
- *   EXCHANGE(me, x, bit)         x of the lane whose number differs in this bit
+ *   EXCHANGE(item, x, bit)         x of the lane whose number differs in this bit
  *   IN_ORDER, FORGET, COPY_UNROLL   see matrix_cores_amd.cl, and tile_copy of attention_matrix_cores.cl
  *
  * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since
@@ -85,8 +85,8 @@ INLINED float half_value(ushort bits, int type) {
 #define operand_round_pair(low, high) pair_round(low, high, OPERAND)
 
 #define MATRIX_KERNEL(warps) __kernel __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
-#define MATRIX_BEGIN(me, warps)                                                                                    \
-    const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
+#define MATRIX_BEGIN(item, warps)                                                                                  \
+    const struct work_item item = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
 
 /* A loop of memset in a function is not unrolled by clang 15, and the fragments stay in memory. */
 #define FRAGMENTS_CLEAR(c, count)                                                                                  \

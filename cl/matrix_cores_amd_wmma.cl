@@ -1,10 +1,10 @@
 /* AMD RDNA 3 (gfx11), whose two halves of a wave hold the same elements of A and B: RDNA 3 ISA, "WMMA". */
 #include "matrix_cores.cl"
 
-#define FRAGMENT_ELEMENTS   8
-#define OPERAND_SHARE       16
-#define fragment_row(me, i) ((i) * 2 + (me).lane / 16)
-#define LANE_FIRST(lane)    0
+#define FRAGMENT_ELEMENTS     8
+#define OPERAND_SHARE         16
+#define fragment_row(item, i) ((i) * 2 + (item).lane / 16)
+#define LANE_FIRST(lane)      0
 typedef ushort16 operand_bits_t;
 typedef float8 floats_t;
 

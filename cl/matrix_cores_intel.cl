@@ -21,8 +21,8 @@ typedef struct {
     __kernel __attribute__((intel_reqd_sub_group_size(WARP_SIZE)))                                                 \
     __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
 
-#define fragment_row(me, i)    (i)
-#define fragment_column(me, i) ((me).lane)
+#define fragment_row(item, i)    (i)
+#define fragment_column(item, i) ((item).lane)
 
 /* Two elements in one int, the first one below. */
 INLINED int pair_of(ushort low, ushort high) {
@@ -43,40 +43,40 @@ typedef int8 fragment_a;
             (tile)[tile_at(width, (row) + (lane) * 2 + 1, column)])
 #endif
 
-INLINED fragment_a fragment_load_a(struct work_item me, __local const ushort *tile, uint width, uint row,
+INLINED fragment_a fragment_load_a(struct work_item item, __local const ushort *tile, uint width, uint row,
                                    uint column) {
     fragment_a a;
     EACH(i, FRAGMENT_M)
-        a[i] = ROW_SHARE(me.lane, tile, width, row + i, column);
+        a[i] = ROW_SHARE(item.lane, tile, width, row + i, column);
     return a;
 }
 
-INLINED fragment_a fragment_load_a_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                              uint column) {
+INLINED fragment_a fragment_load_a_transposed(struct work_item item, __local const ushort *tile, uint width,
+                                              uint row, uint column) {
     fragment_a a;
     EACH(i, FRAGMENT_M)
-        a[i] = COLUMN_SHARE(me.lane, tile, width, row, column + i);
+        a[i] = COLUMN_SHARE(item.lane, tile, width, row, column + i);
     return a;
 }
 
-INLINED fragment_b fragment_load_b(struct work_item me, __local const ushort *tile, uint width, uint row,
+INLINED fragment_b fragment_load_b(struct work_item item, __local const ushort *tile, uint width, uint row,
                                    uint column) {
     fragment_b b;
     EACH(i, FRAGMENT_K / 2)
-        b[i] = pair_of(tile[tile_at(width, row + i * 2, column + me.lane)],
-                       tile[tile_at(width, row + i * 2 + 1, column + me.lane)]);
+        b[i] = pair_of(tile[tile_at(width, row + i * 2, column + item.lane)],
+                       tile[tile_at(width, row + i * 2 + 1, column + item.lane)]);
     return b;
 }
 
-INLINED fragment_b fragment_load_b_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                              uint column) {
+INLINED fragment_b fragment_load_b_transposed(struct work_item item, __local const ushort *tile, uint width,
+                                              uint row, uint column) {
     fragment_b b;
     EACH(i, FRAGMENT_K / 2)
-        b[i] = *(__local const int *)(tile + tile_at(width, row + me.lane, column + i * 2));
+        b[i] = *(__local const int *)(tile + tile_at(width, row + item.lane, column + i * 2));
     return b;
 }
 
-INLINED void fragment_multiply(struct work_item me, fragment_c *c, fragment_a a, fragment_b b) {
+INLINED void fragment_multiply(struct work_item item, fragment_c *c, fragment_a a, fragment_b b) {
 #if FP16
     c->v = intel_sub_group_f16_f16_matrix_mad_k16(a, b, c->v);
 #else
@@ -84,8 +84,8 @@ INLINED void fragment_multiply(struct work_item me, fragment_c *c, fragment_a a,
 #endif
 }
 
-#define LANE_ROWS            FRAGMENT_ELEMENTS
-#define LANE_ROW_OF(i)       (i)
-#define LANE_IN_ROW(r)       (r)
-#define ROW_LANES            FRAGMENT_N
-#define EXCHANGE(me, x, bit) intel_sub_group_shuffle_xor(x, bit)
+#define LANE_ROWS              FRAGMENT_ELEMENTS
+#define LANE_ROW_OF(i)         (i)
+#define LANE_IN_ROW(r)         (r)
+#define ROW_LANES              FRAGMENT_N
+#define EXCHANGE(item, x, bit) intel_sub_group_shuffle_xor(x, bit)

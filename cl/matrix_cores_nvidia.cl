@@ -5,7 +5,7 @@
 
 /* Four 8 x 8 matrices, each transposed by the second function; lane l gives where row l % 8 of matrix l / 8 is. */
 #define PTX_LOAD(name, instruction)                                                                                \
-    INLINED uint4 name(struct work_item me, __local const ushort *row) {                                           \
+    INLINED uint4 name(struct work_item item, __local const ushort *row) {                                         \
         uint r0, r1, r2, r3;                                                                                       \
         __asm__ volatile(instruction " {%0, %1, %2, %3}, [%4];"                                                    \
                          : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)                                                  \
@@ -23,7 +23,7 @@ PTX_LOAD(ptx_load_transposed, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
 #endif
 
 /* C [16, 8] += A [16, 16] B [16, 8] */
-INLINED void ptx_multiply(struct work_item me, float *c, uint4 a, uint2 b) {
+INLINED void ptx_multiply(struct work_item item, float *c, uint4 a, uint2 b) {
     float d0, d1, d2, d3;
     __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." PTX_TYPE "." PTX_TYPE ".f32 "
                      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
@@ -50,7 +50,7 @@ INLINED void copy_commit(void) {
 #define COPY_WAIT(groups)  COPY_WAIT_(groups)
 
 /* The lane whose number differs in one bit. */
-#define EXCHANGE(me, x, bit) ptx_exchange(x, bit)
+#define EXCHANGE(item, x, bit) ptx_exchange(x, bit)
 INLINED float ptx_exchange(float x, uint bit) {
     uint other;
     __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(as_uint(x)), "r"(bit));

@@ -13,8 +13,8 @@ typedef struct {
     float v[FRAGMENT_ELEMENTS]; /* 0 to 3: columns 0 to 7; 4 to 7: columns 8 to 15 */
 } fragment_c;
 
-#define fragment_row(me, i)    ((me).lane / 4 + ((i) & 2) * 4)
-#define fragment_column(me, i) ((me).lane % 4 * 2 + ((i) & 1) + ((i) & 4) * 2)
+#define fragment_row(item, i)    ((item).lane / 4 + ((i) & 2) * 4)
+#define fragment_column(item, i) ((item).lane % 4 * 2 + ((i) & 1) + ((i) & 4) * 2)
 
 #define COPY_UNROLL _Pragma("nounroll") /* copies go on beside the computation: registers are scarcer */
 
@@ -25,41 +25,41 @@ typedef struct {
 
 /* Where the row is whose address this lane gives, in a fragment at (row, column) of the tile: the second of its
  * four 8 x 8 matrices lies below the first one, or across, beside it. */
-INLINED uint ptx_row_down(struct work_item me, uint width, uint row, uint column) {
-    return tile_at(width, row + me.lane % 16, column + me.lane / 16 * 8);
+INLINED uint ptx_row_down(struct work_item item, uint width, uint row, uint column) {
+    return tile_at(width, row + item.lane % 16, column + item.lane / 16 * 8);
 }
 
-INLINED uint ptx_row_across(struct work_item me, uint width, uint row, uint column) {
-    return tile_at(width, row + me.lane / 16 * 8 + me.lane % 8, column + me.lane / 8 % 2 * 8);
+INLINED uint ptx_row_across(struct work_item item, uint width, uint row, uint column) {
+    return tile_at(width, row + item.lane / 16 * 8 + item.lane % 8, column + item.lane / 8 % 2 * 8);
 }
 
 /* The A whose element (i, p) is element (row + i, column + p) of the tile. */
-INLINED fragment_a fragment_load_a(struct work_item me, __local const ushort *tile, uint width, uint row,
+INLINED fragment_a fragment_load_a(struct work_item item, __local const ushort *tile, uint width, uint row,
                                    uint column) {
-    return ptx_load(me, tile + ptx_row_down(me, width, row, column));
+    return ptx_load(item, tile + ptx_row_down(item, width, row, column));
 }
 
 /* Element (i, p) of A is element (row + p, column + i) of the tile. */
-INLINED fragment_a fragment_load_a_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                              uint column) {
-    return ptx_load_transposed(me, tile + ptx_row_across(me, width, row, column));
+INLINED fragment_a fragment_load_a_transposed(struct work_item item, __local const ushort *tile, uint width,
+                                              uint row, uint column) {
+    return ptx_load_transposed(item, tile + ptx_row_across(item, width, row, column));
 }
 
 /* Element (p, j) of B is element (row + p, column + j) of the tile. */
-INLINED fragment_b fragment_load_b(struct work_item me, __local const ushort *tile, uint width, uint row,
+INLINED fragment_b fragment_load_b(struct work_item item, __local const ushort *tile, uint width, uint row,
                                    uint column) {
-    return ptx_load_transposed(me, tile + ptx_row_down(me, width, row, column));
+    return ptx_load_transposed(item, tile + ptx_row_down(item, width, row, column));
 }
 
 /* Element (p, j) of B is element (row + j, column + p) of the tile. */
-INLINED fragment_b fragment_load_b_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
-                                              uint column) {
-    return ptx_load(me, tile + ptx_row_across(me, width, row, column));
+INLINED fragment_b fragment_load_b_transposed(struct work_item item, __local const ushort *tile, uint width,
+                                              uint row, uint column) {
+    return ptx_load(item, tile + ptx_row_across(item, width, row, column));
 }
 
-INLINED void fragment_multiply(struct work_item me, fragment_c *c, fragment_a a, fragment_b b) {
-    ptx_multiply(me, c->v, a, b.lo);
-    ptx_multiply(me, c->v + 4, a, b.hi);
+INLINED void fragment_multiply(struct work_item item, fragment_c *c, fragment_a a, fragment_b b) {
+    ptx_multiply(item, c->v, a, b.lo);
+    ptx_multiply(item, c->v + 4, a, b.hi);
 }
 
 /* C [FRAGMENT_M, FRAGMENT_K] rounded to an A: a lane's share of A is where its share of C is (PTX ISA, the two

@@ -140,7 +140,7 @@ static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
         return;
     }
     if (gpt->pass.cache == CACHE_FILL) {
-        attention_fill(operations, gpt->shape, qkv, gpt->pass.cache_row, cache);
+        attention_fill(operations, gpt->shape, qkv, gpt->pass.cache_row, 0, cache);
     }
     attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, dropout_of(gpt, sublayer));
 }

@@ -38,19 +38,13 @@ static const struct kernel *any_place_kernel(struct operations *operations) {
     return kernel_find(operations->compute, files, options, "adamw");
 }
 
-/* Elements of the range that have no fp32. */
-static size_t lowp_only_of(const struct operations *operations, const struct adamw_arenas *arenas,
-                           struct optimizer_range range) {
-    const uint64_t end = range.first + range.count, first = size_larger(range.first, arenas->lowp_only_from);
-    return operations->shape.master && end > first ? end - first : 0;
-}
-
 void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct optimizer_range range,
                 const struct adamw_settings *settings, const struct buffer *norm) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
     const size_t count = range.count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
-    const size_t lowp_only = lowp_only_of(operations, arenas, range);
+    const uint64_t end = range.first + range.count, lowp_first = size_larger(range.first, arenas->lowp_only_from);
+    const size_t lowp_only = operations->shape.master && end > lowp_first ? end - lowp_first : 0; /* without fp32 */
     const bool aligned = (range.first | range.count | range.states_first[0] | range.states_first[1]) % 64 == 0;
     const size_t vector = aligned ? operations->policy.arena_vector : 1;
     const struct kernel *kernel = aligned ? &operations->kernels->adamw : any_place_kernel(operations);

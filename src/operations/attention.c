@@ -31,9 +31,13 @@ static size_t block_count(const struct attention_pass *pass, int64_t heads, size
     return (size_t)(pass->tokens.batch * heads) * groups_for((size_t)pass->tokens.sequence, positions);
 }
 
-double attention_flops(const struct operations *operations, struct token_shape tokens, int gemms) {
-    const double pairs = 0.5 * (double)tokens.sequence * ((double)tokens.sequence + 1.0);
-    return 2.0 * gemms * pairs * (double)(tokens.batch * head_shape(&operations->shape).y_row);
+struct launch attention_launch(const struct kernel *kernel, const struct attention_pass *pass, size_t groups,
+                               size_t local, int gemms) {
+    const double pairs = 0.5 * (double)pass->tokens.sequence * ((double)pass->tokens.sequence + 1.0);
+    return (struct launch){.kernel = kernel,
+                           .groups = groups,
+                           .local = local,
+                           .flops = 2.0 * gemms * pairs * (double)(pass->tokens.batch * pass->heads.y_row)};
 }
 
 /* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item computes rows of one head. */
@@ -53,12 +57,7 @@ static void transpose(struct operations *operations, const struct attention_pass
 static struct launch launch_cpu(const struct operations *operations, const struct kernel *kernel,
                                 const struct attention_pass *pass, size_t items, int gemms) {
     const size_t group = operations->policy.item_group;
-    return (struct launch){
-        .kernel = kernel,
-        .groups = groups_for(items, group),
-        .local = group,
-        .flops = attention_flops(operations, pass->tokens, gemms),
-    };
+    return attention_launch(kernel, pass, groups_for(items, group), group, gemms);
 }
 
 #define ARG_TOKENS(pass)                                                                                           \
@@ -122,15 +121,10 @@ static void backward_cpu(struct operations *operations, const struct attention_p
 /* ---- gpu: cl/attention_gpu.cl. A work-group computes a block of rows of a query head,
  * or of a key head. */
 
-static struct launch launch_gpu(const struct operations *operations, const struct kernel *kernel,
-                                const struct attention_pass *pass, struct attention_gpu_group group, bool keys,
-                                int gemms) {
-    return (struct launch){
-        .kernel = kernel,
-        .groups = block_count(pass, keys ? pass->heads.kv_heads : pass->heads.heads, 4 * group.down),
-        .local = (size_t)group.across * group.down,
-        .flops = attention_flops(operations, pass->tokens, gemms),
-    };
+static struct launch launch_gpu(const struct kernel *kernel, const struct attention_pass *pass,
+                                struct attention_gpu_group group, int64_t heads, int gemms) {
+    return attention_launch(kernel, pass, block_count(pass, heads, 4 * group.down),
+                            (size_t)group.across * group.down, gemms);
 }
 
 /* The sequence, the number of blocks in a head, UINT32_MAX divided by that number (for block_find in cl/), and
@@ -145,7 +139,7 @@ static uint32_t blocks_gpu(const struct attention_pass *pass, struct attention_g
 static void forward_gpu(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_gpu_group group = operations->policy.attention_gpu[0];
     const struct launch launch =
-        launch_gpu(operations, &operations->kernels->attention_forward, pass, group, false, 2);
+        launch_gpu(&operations->kernels->attention_forward, pass, group, pass->heads.heads, 2);
     KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, pass->qkv_elements),
                   ARG_BLOCKS(pass, blocks_gpu(pass, group)), ARG_OUT(pass->values->y, pass->y_elements),
                   ARG_OUT(pass->values->lse, pass->score_rows));
@@ -157,8 +151,9 @@ static void backward_gpu(struct operations *operations, const struct attention_p
     const struct attention_gpu_group queries = operations->policy.attention_gpu[0];
     const struct attention_gpu_group keys = operations->policy.attention_gpu[1];
     const struct launch to_queries =
-        launch_gpu(operations, &kernels->attention_backward_queries, pass, queries, false, 3);
-    const struct launch to_keys = launch_gpu(operations, &kernels->attention_backward_keys, pass, keys, true, 4);
+        launch_gpu(&kernels->attention_backward_queries, pass, queries, pass->heads.heads, 3);
+    const struct launch to_keys =
+        launch_gpu(&kernels->attention_backward_keys, pass, keys, pass->heads.kv_heads, 4);
     KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, pass->qkv_elements),
                   ARG_IN(values->y, pass->y_elements), ARG_IN(pass->d_y, pass->y_elements),
                   ARG_IN(values->lse, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, queries)),
@@ -184,12 +179,6 @@ static bool cpu_bf16_takes(const struct compute *compute, const struct operation
            strstr(compute->device.matrix_cores.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
 }
 
-static bool cpu_takes(const struct compute *compute, const struct operation_shape *shape) {
-    (void)compute;
-    (void)shape;
-    return true;
-}
-
 /* The algorithms of attention. attention_next chooses the first row whose `takes` accepts device and shape. If the
  * kernels of cpu_bf16 do not compile or fail attention_check, the next row replaces it. The last row, matrix_cores,
  * is not chosen in this way: attention_open adds it if its kernels pass attention_check. It then computes the
@@ -198,21 +187,21 @@ static bool cpu_takes(const struct compute *compute, const struct operation_shap
  * so attention_open fails if they are wrong. */
 static const struct attention_algorithm {
     const char *name; /* `attention` of its programs in kernels.c; matrix_cores builds its own */
-    bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
+    bool (*takes)(const struct compute *compute, const struct operation_shape *shape); /* NULL: all */
     bool transposes; /* it, or a row that may replace it, reads keys_t and values_t */
     void (*forward)(struct operations *operations, const struct attention_pass *pass);
     void (*backward)(struct operations *operations, const struct attention_pass *pass);
 } algorithms[] = {
     {"gpu", gpu_takes, false, forward_gpu, backward_gpu},
     {"cpu_bf16", cpu_bf16_takes, true, forward_cpu, backward_cpu},
-    {"cpu", cpu_takes, true, forward_cpu, backward_cpu},
+    {"cpu", NULL, true, forward_cpu, backward_cpu},
     {"matrix_cores", NULL, false, attention_matrix_cores_forward, attention_matrix_cores_backward},
 };
 #define MATRIX_CORES (&algorithms[COUNT(algorithms) - 1])
 
 int attention_next(struct operations *operations) {
     const struct attention_algorithm *next = operations->attention ? operations->attention + 1 : algorithms;
-    while (next < MATRIX_CORES && !next->takes(operations->compute, &operations->shape)) {
+    while (next < MATRIX_CORES && next->takes && !next->takes(operations->compute, &operations->shape)) {
         next++;
     }
     if (next == MATRIX_CORES) {
@@ -266,18 +255,12 @@ void attention_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- generation */
 
-/* qkv's keys and values go to the cache from a position on. */
-static void fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
-                 int64_t position, struct attention_cache cache) {
+void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                    int64_t position, struct attention_cache cache) {
     const size_t elements = token_count(tokens) * (size_t)head_shape(&operations->shape).kv_row;
     RUN_ELEMENTS(attention_fill, elements, operations->policy.head_vector, ARG_IN(qkv, 2 * elements),
                  ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(position),
                  ARG_I32(cache.capacity), ARG_OUT(cache.keys, elements), ARG_OUT(cache.values, elements));
-}
-
-void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
-                    struct attention_cache cache) {
-    fill(operations, tokens, qkv, row, 0, cache);
 }
 
 /* A work-group of the kernel stores the newest key itself, unless those of other query heads read it, too. */
@@ -288,7 +271,7 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
     const size_t rows = (size_t)(batch * heads.heads), known = (size_t)position + 1;
     const size_t kept = known * (size_t)(batch * heads.kv_row);
     if (shared) {
-        fill(operations, (struct token_shape){batch, 1}, qkv, 0, position, cache);
+        attention_fill(operations, (struct token_shape){batch, 1}, qkv, 0, position, cache);
     }
     RUN_ROWS(attention_step, rows, ARG_IN(qkv, (size_t)(batch * (shared ? heads.y_row : heads.qkv_row))),
              ARG_I32(position), ARG_I32(cache.capacity), ARG_I32(operations_padded(operations, cache.capacity)),
@@ -320,41 +303,34 @@ static int check_once(struct operations *operations, const char *kernels) {
     return status;
 }
 
-/* Opens the device's matrix cores if they compute attention right; false with the reason in error_text. */
-static bool open_matrix_cores(struct operations *operations) {
-    if (attention_matrix_cores_open(operations, NULL)) {
-        return false;
-    }
-    const char *name = operations->attention_matrix_cores->unit.name;
-    if (check_once(operations, name) == 0) {
-        return true;
-    }
-    error_prefix("%s", name);
-    attention_matrix_cores_close(operations);
-    return false;
-}
-
 /* Tries the fast kernels: those for bf16 instructions if cpu_bf16 was chosen, else those for matrix cores. On
  * success attention_by is their name, else "portable kernels" with the reason. */
 static bool open_fast(struct operations *operations) {
-    const char *bf16 = "the CPU's " ATTENTION_BF16_INSTRUCTIONS;
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
+    const char *name = "the CPU's " ATTENTION_BF16_INSTRUCTIONS;
+    bool works;
     if (attention_is(operations, "cpu_bf16")) {
-        if (check_once(operations, bf16) == 0) {
-            snprintf(text, size, "%s", bf16);
-            return true;
-        }
+        works = check_once(operations, name) == 0;
     } else if (operations->shape.type == ELEMENT_FP32 || !gemm_uses_matrix_cores(operations->compute)) {
         snprintf(text, size, "portable kernels");
         return false;
-    } else if (open_matrix_cores(operations)) {
-        snprintf(text, size, "%s", operations->attention_matrix_cores->unit.name);
-        return true;
+    } else {
+        works = attention_matrix_cores_open(operations, NULL) == 0;
+        name = works ? operations->attention_matrix_cores->unit.name : "";
+        if (works && check_once(operations, name)) {
+            works = false;
+            error_prefix("%s", name);
+            attention_matrix_cores_close(operations);
+        }
     }
-    snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
-    error_clear();
-    return false;
+    if (works) {
+        snprintf(text, size, "%s", name);
+    } else {
+        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
+        error_clear();
+    }
+    return works;
 }
 
 int attention_open(struct operations *operations) {

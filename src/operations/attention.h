@@ -19,8 +19,10 @@ struct attention_pass {
     size_t score_rows;              /* lse and delta [batch, H, sequence]: one number per row of scores */
 };
 
-/* FLOPs of so many matrix multiplications of heads [sequence, D], on and below the diagonal of their scores. */
-double attention_flops(const struct operations *operations, struct token_shape tokens, int gemms);
+/* A launch with the FLOPs of so many matrix multiplications of heads [sequence, D], on and below the diagonal of
+ * their scores. */
+struct launch attention_launch(const struct kernel *kernel, const struct attention_pass *pass, size_t groups,
+                               size_t local, int gemms);
 
 /* ---- on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the table
  * in attention.c. It has the same dropout and, up to rounding, the same results as the other rows. */

@@ -46,35 +46,6 @@ static size_t local_needed(const struct matrix_cores *unit, struct attention_til
            size_larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
 }
 
-static int64_t head_size_of(const struct operations *operations) {
-    return head_shape(&operations->shape).size;
-}
-
-static int check_shape(const struct operations *operations) {
-    const int64_t head_size = head_size_of(operations);
-    if (operations->shape.type == ELEMENT_FP32) {
-        return error_set("attention in fp32 does not use matrix cores");
-    }
-    if (head_size < HEAD_SIZE_UNIT || head_size > HEAD_SIZE_LIMIT || head_size % HEAD_SIZE_UNIT != 0) {
-        return error_set("attention on matrix cores takes heads of 16, 32, ... 128 channels, not %" PRId64,
-                         head_size);
-    }
-    return 0;
-}
-
-static int check_fits(const struct operations *operations) {
-    const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
-    const struct device *device = &operations->compute->device;
-    const size_t items = (size_t)WARPS * cores->unit.warp;
-    const size_t needed = local_needed(&cores->unit, cores->tiles, head_size_of(operations));
-    if (items > device->max_work_group || needed > device->local_bytes) {
-        return error_set("attention on matrix cores needs work-groups of %zu and %zu bytes of local memory; %s has "
-                         "%zu and %zu",
-                         items, needed, device->name, device->max_work_group, device->local_bytes);
-    }
-    return 0;
-}
-
 /* ---- opening */
 
 static int build(struct operations *operations) {
@@ -115,15 +86,36 @@ static int build(struct operations *operations) {
 
 int attention_matrix_cores_open(struct operations *operations, const struct matrix_cores *unit) {
     struct compute *compute = operations->compute;
+    const struct device *device = &compute->device;
+    const int64_t head_size = head_shape(&operations->shape).size;
     struct matrix_cores own = {0};
-    if (compute_check(compute) || check_shape(operations) || (!unit && matrix_cores_find(&compute->device, &own))) {
+    if (compute_check(compute)) {
+        return -1;
+    }
+    if (operations->shape.type == ELEMENT_FP32) {
+        return error_set("attention in fp32 does not use matrix cores");
+    }
+    if (head_size < HEAD_SIZE_UNIT || head_size > HEAD_SIZE_LIMIT || head_size % HEAD_SIZE_UNIT != 0) {
+        return error_set("attention on matrix cores takes heads of 16, 32, ... 128 channels, not %" PRId64,
+                         head_size);
+    }
+    if (!unit && matrix_cores_find(device, &own)) {
         return -1;
     }
     struct attention_matrix_cores *cores = memory_zeroed(1, sizeof(*cores));
     cores->unit = unit ? *unit : own;
-    cores->tiles = choose_tiles(&cores->unit, head_size_of(operations) > 64, compute->device.local_bytes);
+    cores->tiles = choose_tiles(&cores->unit, head_size > 64, device->local_bytes);
     operations->attention_matrix_cores = cores;
-    if (check_fits(operations) || build(operations)) {
+    const size_t items = (size_t)WARPS * cores->unit.warp;
+    const size_t needed = local_needed(&cores->unit, cores->tiles, head_size);
+    const bool fits = items <= device->max_work_group && needed <= device->local_bytes;
+    if (!fits) {
+        error_set(
+            "attention on matrix cores needs work-groups of %zu and %zu bytes of local memory; %s has %zu and "
+            "%zu",
+            items, needed, device->name, device->max_work_group, device->local_bytes);
+    }
+    if (!fits || build(operations)) {
         error_prefix("%s", cores->unit.name);
         attention_matrix_cores_close(operations);
         return -1;
@@ -160,18 +152,15 @@ bool attention_matrix_cores_take(const struct operations *operations, struct tok
 /* A pass with so many matrix multiplications over blocks of rows and all before them, or (`keys`) after them. */
 static struct launch launch_of(const struct operations *operations, const struct kernel *kernel,
                                const struct attention_pass *pass, bool keys, int gemms) {
-    const struct token_shape tokens = pass->tokens;
     const struct matrix_cores *unit = &operations->attention_matrix_cores->unit;
-    const double rows = (double)WARPS * unit->m, blocks = ceil((double)tokens.sequence / rows);
+    const double rows = (double)WARPS * unit->m, blocks = ceil((double)pass->tokens.sequence / rows);
     const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
-    return (struct launch){
-        .kernel = kernel,
-        .groups = (size_t)groups_of(operations, tokens, keys ? pass->heads.kv_heads : pass->heads.heads),
-        .local = (size_t)WARPS * unit->warp,
-        .flops = attention_flops(operations, tokens, gemms),
-        .padded_flops = 2.0 * gemms * computed * (double)(tokens.batch * pass->heads.y_row),
-        .on_matrix_cores = true,
-    };
+    const int64_t heads = keys ? pass->heads.kv_heads : pass->heads.heads;
+    struct launch launch = attention_launch(kernel, pass, (size_t)groups_of(operations, pass->tokens, heads),
+                                            (size_t)WARPS * unit->warp, gemms);
+    launch.padded_flops = 2.0 * gemms * computed * (double)(pass->tokens.batch * pass->heads.y_row);
+    launch.on_matrix_cores = true;
+    return launch;
 }
 
 void attention_matrix_cores_forward(struct operations *operations, const struct attention_pass *pass) {

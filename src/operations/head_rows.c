@@ -14,16 +14,6 @@ static double pair_frequency(int64_t head_size, struct rope rope, int64_t d) {
     return (double)d >= turning ? 0.0 : d == 0 ? 1.0 : pow(rope.theta, -(double)d / (turning - 1.0));
 }
 
-/* A position's row: cosines [D/2], then sines [D/2]. */
-static void position_angles(int64_t head_size, struct rope rope, int64_t position, float *row) {
-    const int64_t half = head_size / 2;
-    for (int64_t d = 0; d < half; d++) {
-        const double angle = (double)position * pair_frequency(head_size, rope, d);
-        row[d] = (float)cos(angle);
-        row[half + d] = (float)sin(angle);
-    }
-}
-
 bool head_rows_change(const struct operation_shape *shape) {
     return position_turns_heads(shape->position) || shape->qk_norm != QK_NORM_NONE;
 }
@@ -39,7 +29,11 @@ int head_rows_fill_table(struct operations *operations, struct rope rope, int64_
     const size_t elements = head_rows_table(operations, positions);
     float *rows = memory_allocate(elements, sizeof *rows);
     for (int64_t i = 0; elements > 0 && i < positions; i++) {
-        position_angles(size, rope, i, rows + i * size);
+        for (int64_t d = 0; d < size / 2; d++) { /* cosines [D/2], then sines [D/2] */
+            const double angle = (double)i * pair_frequency(size, rope, d);
+            rows[i * size + d] = (float)cos(angle);
+            rows[i * size + size / 2 + d] = (float)sin(angle);
+        }
     }
     const int status =
         elements > 0 ? buffer_write(operations->compute, table, 0, rows, elements * sizeof *rows) : 0;

@@ -13,37 +13,35 @@ enum {
     ITERATIONS_PER_CHANNEL = 4, /* of a head and position, about: attention with a work-item for a block of keys */
 };
 
-/* Of a work-item that goes over all positions of a head. */
-static size_t attention_iterations(const struct operations *operations, struct token_shape tokens) {
-    const struct head_shape heads = head_shape(&operations->shape);
-    return attention_is(operations, "gpu")
-               ? 0
-               : (size_t)(tokens.sequence * heads.size * (heads.heads / heads.kv_heads)) * ITERATIONS_PER_CHANNEL;
-}
-
-/* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the
- * vocabulary. */
-static size_t most_k(const struct operation_shape *shape, size_t tokens) {
-    const size_t widest = size_larger((size_t)shape->streams, 4) * (size_t)shape->channels;
-    return size_larger(size_larger(tokens, (size_t)shape->vocabulary), widest);
-}
-
 /* The most loop iterations that a single work-item makes. */
 static size_t most_iterations(const struct operations *operations, struct token_shape batch, size_t parameters) {
     const size_t tokens = token_count(batch);
     const struct compute *compute = operations->compute;
     const struct operation_shape *shape = &operations->shape;
+    const struct head_shape heads = head_shape(shape);
     const size_t step = (size_t)compute->vector * compute->lanes; /* elements of a row in an iteration */
     const size_t row = groups_for((size_t)(shape->streams * shape->channels), step);
     const size_t map = chunk_rows(tokens, operations->policy.map_chunks).per_chunk * operations->columns;
     const size_t mix = chunk_rows(tokens, operations->policy.row_chunks).per_chunk * row;
     const size_t logits = groups_for((size_t)shape->vocabulary, step);
-    const size_t norm = groups_for(parameters, operations->policy.square_chunks * step);
-    const size_t attention = attention_iterations(operations, batch);
-    const size_t gemm = gemm_iterations(compute, most_k(shape, tokens));
-    const size_t rows = size_larger(size_larger(map * ITERATIONS_PER_COLUMN, mix * ITERATIONS_PER_VECTOR),
-                                    size_larger(logits * ITERATIONS_PER_VECTOR, norm));
-    return size_larger(rows, size_larger(attention, gemm));
+    /* a CPU's work-item goes over all positions of a head */
+    const size_t attention = attention_is(operations, "gpu")
+                                 ? 0
+                                 : (size_t)(batch.sequence * heads.size * (heads.heads / heads.kv_heads));
+    /* sums of GEMMs: gradients of weights go over tokens, that of the head's input over the vocabulary */
+    const size_t widest = size_larger((size_t)shape->streams, 4) * (size_t)shape->channels;
+    const size_t most_k = size_larger(size_larger(tokens, (size_t)shape->vocabulary), widest);
+    const size_t each[] = {map * ITERATIONS_PER_COLUMN,
+                           mix * ITERATIONS_PER_VECTOR,
+                           logits * ITERATIONS_PER_VECTOR,
+                           groups_for(parameters, operations->policy.square_chunks * step),
+                           attention * ITERATIONS_PER_CHANNEL,
+                           gemm_iterations(compute, most_k)};
+    size_t most = 0;
+    for (size_t i = 0; i < COUNT(each); i++) {
+        most = size_larger(most, each[i]);
+    }
+    return most;
 }
 
 /* 0; 1: the loop gave a wrong result; -1: it could not run. */

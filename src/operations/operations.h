@@ -414,9 +414,9 @@ struct attention_cache {
 };
 
 /* Copies keys and values of qkv [N, (H + 2 K) D] to the cache: sequence i of the batch goes to cache row `row` + i,
- * at positions 0 .. T - 1. */
+ * at positions from `position` on. */
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
-                    struct attention_cache cache);
+                    int64_t position, struct attention_cache cache);
 
 /* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, (H + 2 K) D] -> y
  * [batch, H D]. Adds its keys and values to the cache, which has those of all positions before. scores

@@ -100,21 +100,17 @@ void ways_bias_forward(struct operations *operations, size_t tokens, const struc
 
 /* ---- mixtures: at the top a kernel of its own, built for one of them */
 
-static const struct kernel *choose(const struct way_values *values, const struct kernel *all,
-                                   const struct kernel *one) {
-    return values->sizes.ways == 1 ? one : all;
-}
-
 void ways_mix_forward(struct operations *operations, size_t tokens, const struct way_values *values) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct way_sizes *sizes = &values->sizes;
     const size_t size = state_elements(operations, tokens), others = sizes->ways > 1 ? size : 0;
     const struct buffer *const *y = values->mixed;
-    KERNEL_RUN(operations->compute, choose(values, &kernels->ways_mix_forward, &kernels->way_mix_forward), tokens,
-               operations->compute->lanes, ARG_IN(values->states, sizes->states * size), ARG_U64(tokens),
-               ARG_I32(sizes->states), ARG_IN(values->weights, tokens * sizes->weights_row),
-               ARG_I32(sizes->weights_row), ARG_OUT(y[0], size), ARG_OUT(y[others ? 1 : 0], others),
-               ARG_OUT(y[others ? 2 : 0], others), ARG_OUT(y[others ? 3 : 0], others));
+    const struct kernel *kernel = sizes->ways == 1 ? &kernels->way_mix_forward : &kernels->ways_mix_forward;
+    KERNEL_RUN(operations->compute, kernel, tokens, operations->compute->lanes,
+               ARG_IN(values->states, sizes->states * size), ARG_U64(tokens), ARG_I32(sizes->states),
+               ARG_IN(values->weights, tokens * sizes->weights_row), ARG_I32(sizes->weights_row),
+               ARG_OUT(y[0], size), ARG_OUT(y[others ? 1 : 0], others), ARG_OUT(y[others ? 2 : 0], others),
+               ARG_OUT(y[others ? 3 : 0], others));
 }
 
 void ways_mix_backward(struct operations *operations, size_t tokens, const struct way_values *values,
@@ -124,10 +120,11 @@ void ways_mix_backward(struct operations *operations, size_t tokens, const struc
     const struct way_sizes *sizes = &values->sizes;
     const size_t size = state_elements(operations, tokens), others = sizes->ways > 1 ? size : 0;
     const size_t row = sizes->weights_row;
-    KERNEL_RUN(operations->compute, choose(values, &kernels->ways_mix_backward, &kernels->way_mix_backward), tokens,
-               operations->compute->lanes, ARG_IN(values->states, sizes->states * size), ARG_U64(tokens),
-               ARG_I32(sizes->states), ARG_IN(values->weights, tokens * row), ARG_I32(row),
-               ARG_IN(d_mixed[0], size), ARG_IN(d_mixed[others ? 1 : 0], others),
-               ARG_IN(d_mixed[others ? 2 : 0], others), ARG_IN(d_mixed[others ? 3 : 0], others), ARG_I32(adds),
+    const struct kernel *kernel = sizes->ways == 1 ? &kernels->way_mix_backward : &kernels->ways_mix_backward;
+    KERNEL_RUN(operations->compute, kernel, tokens, operations->compute->lanes,
+               ARG_IN(values->states, sizes->states * size), ARG_U64(tokens), ARG_I32(sizes->states),
+               ARG_IN(values->weights, tokens * row), ARG_I32(row), ARG_IN(d_mixed[0], size),
+               ARG_IN(d_mixed[others ? 1 : 0], others), ARG_IN(d_mixed[others ? 2 : 0], others),
+               ARG_IN(d_mixed[others ? 3 : 0], others), ARG_I32(adds),
                ARG_MEMORY_(d_states, 0, sizes->states * size, adds, 1), ARG_OUT(d_weights, tokens * row));
 }

@@ -98,13 +98,13 @@ def faults():
         Fault(PLACES, "MFMA: wrong row of C", "matrix_cores_amd_mfma.cl", ".lane / 16 * 4 + (i))", ".lane / 16 + 4 * (i))", "gfx90a", ("quick_gemm",), daily=True),
         Fault(PLACES, "MFMA: wrong place along k", "matrix_cores_amd_mfma.cl", "(lane) / 16 * 4)", "(lane) / 16 * 2)", "gfx90a", ("quick_gemm",)),
         Fault(SWAPS, "MFMA of gfx908: halves along k confused", "matrix_cores_amd_mfma_8.cl", "(b).hi", "(b).lo", "gfx908", ("quick_gemm",)),
-        Fault(PLACES, "WMMA: wrong row of C", "matrix_cores_amd_wmma.cl", "(i) * 2 + (me).lane / 16", "(i) + (me).lane / 16 * 8", "gfx1100", ("quick_gemm",), daily=True),
+        Fault(PLACES, "WMMA: wrong row of C", "matrix_cores_amd_wmma.cl", "(i) * 2 + (item).lane / 16", "(i) + (item).lane / 16 * 8", "gfx1100", ("quick_gemm",), daily=True),
         Fault(PLACES, "WMMA of gfx12: wrong place along k", "matrix_cores_amd_wmma_gfx12.cl", "(lane) / 16 * 8)", "(lane) / 16 * 0)", "gfx1201", ("quick_gemm",), daily=True),
         Fault(INSTRUCTIONS, "gfx12 takes gfx11's instruction", "matrix_cores_amd_wmma_gfx12.cl", "_bf16_w32_gfx12", "_bf16_w32", "gfx1201", ("quick_gemm",)),
         Fault(INSTRUCTIONS, "swizzle flips the wrong lanes", "matrix_cores_amd.cl", "(bit) << 10", "(bit) << 11", "gfx1100", ("quick_attention",)),
         Fault(PLACES, "XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
         Fault(SWAPS, "XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
-        Fault(PLACES, "XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(me, i)    (i)", "fragment_row(me, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
+        Fault(PLACES, "XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(item, i)    (i)", "fragment_row(item, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
         Fault(STRIDES, "next tile along k by a wrong stride", GEMM, "(ulong)BLOCK_K * source->stride", "(ulong)BLOCK_K * (source->stride - 8)", "sm_80", ("quick_gemm",)),
     ]
     operations = [

@@ -235,7 +235,7 @@ static void fill_reference(struct bench *bench) {
 
 static void run_fill(struct bench *bench) {
     cache_begin(bench);
-    attention_fill(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), 1, cache_of(bench));
+    attention_fill(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), 1, 0, cache_of(bench));
 }
 
 OPERATION(cache_fill, "attention, fill", "attention", fill_describe, .reference = fill_reference,
