@@ -1,6 +1,7 @@
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/random.h"
+#include "runtime/system/sizes.h"
 #include "src/model/optimizer.h"
 #include <inttypes.h>
 
@@ -15,15 +16,16 @@ uint64_t rounding_key(const struct gpt *gpt, int64_t iteration) {
 /* The highest rate of a parameter; negative: learning_rate. */
 static double highest_rate(const struct parameters *parameters, const struct parameter *parameter,
                            const struct optimizer_settings *settings) {
-    const bool is_embedding = parameter->sublayer < 0 && parameter->decayed; /* wte or wpe */
-    const bool is_head = parameter->offset == parameters->head && parameters->head != parameters->token_embedding;
     if (parameter->auxiliary && settings->new_learning_rate >= 0.0) {
         return settings->new_learning_rate;
     }
-    return is_embedding          ? settings->embed_learning_rate
-           : is_head             ? settings->head_learning_rate
-           : parameter->rank < 2 ? settings->scalar_learning_rate
-                                 : -1.0;
+    if (parameter->sublayer < 0 && parameter->decayed) { /* wte or wpe */
+        return settings->embed_learning_rate;
+    }
+    if (parameter->offset == parameters->head && !parameters->head_is_embedding) {
+        return settings->head_learning_rate;
+    }
+    return parameter->rank < 2 ? settings->scalar_learning_rate : -1.0;
 }
 
 /* Whether the step leaves a parameter out. An alpha_res without a gradient would be moved by weight decay alone. */
@@ -37,30 +39,35 @@ int64_t adamw_steps(const struct gpt *gpt, const struct parameter *parameter, in
     return iteration - gpt->loss_scale.skipped - gpt->resumed_steps + parameter->steps;
 }
 
-/* The part of [first, end) in the range. The second state of a step that leaves matrices out has no place for
- * them. */
-static struct optimizer_range part_of(const struct parameters *parameters, struct optimizer_range range,
-                                      bool compact, uint64_t first, uint64_t end) {
-    const uint64_t range_end = range.first + range.count, low = first > range.first ? first : range.first,
-                   high = end < range_end ? end : range_end, before = low - range.first;
-    const uint64_t second = compact ? parameters_outside_matrices(parameters, low) -
-                                          parameters_outside_matrices(parameters, range.first)
-                                    : before;
-    return (struct optimizer_range){low,
-                                    high > low ? high - low : 0,
-                                    {range.states_first[0] + before, range.states_first[1] + second}};
-}
-
 /* What all parameters of a launch have in common. */
 struct group {
     double highest; /* rate */
-    bool to_one;    /* what decays does so to 1, not to 0 */
+    bool to_one;    /* what decays does so to 1, not to 0: the gain of the RMSNorm before projections, which other
+                     * programs store as what it exceeds 1 by */
     int64_t steps;  /* with this one */
 };
 
-static void step_part(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                      struct group group, struct optimizer_range part) {
+static bool is_same(struct group a, struct group b) {
+    return a.steps == b.steps && a.to_one == b.to_one && !(a.highest < b.highest) && !(a.highest > b.highest);
+}
+
+/* Updates what [first, end) and the range have in common. Without matrices the second state has no place for
+ * them. */
+static void step_group(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                       struct optimizer_range range, bool skips_matrices, struct group group, uint64_t first,
+                       uint64_t end) {
     const struct parameters *parameters = &gpt->parameters;
+    const uint64_t low = size_larger(first, range.first), high = size_smaller(end, range.first + range.count);
+    if (high <= low) {
+        return;
+    }
+    const uint64_t before = low - range.first;
+    const uint64_t second = skips_matrices ? parameters_outside_matrices(parameters, low) -
+                                                 parameters_outside_matrices(parameters, range.first)
+                                           : before;
+    const struct optimizer_range part = {low,
+                                         high - low,
+                                         {range.states_first[0] + before, range.states_first[1] + second}};
     const struct adamw_settings step = {
         .rate = (float)optimizer_rate_of(settings, iteration, group.highest),
         .beta1 = (float)settings->beta1,
@@ -82,36 +89,32 @@ static void step_part(struct gpt *gpt, const struct optimizer_settings *settings
         .decayed_from = settings->decay_all ? 0 : parameters->decayed_from,
         .lowp_only_from = parameters->lowp_only_from,
     };
-    if (part.count > 0) {
-        adamw_step(&gpt->operations, &arenas, part, &step, gpt->gradient_norm);
-    }
-}
-
-static bool is_same(struct group a, struct group b) {
-    return a.steps == b.steps && a.to_one == b.to_one && !(a.highest < b.highest) && !(a.highest > b.highest);
-}
-
-/* The gain of the RMSNorm before projections, which other programs store as what it exceeds 1 by. */
-static bool decays_to_one(const struct parameter *parameter, const struct optimizer_settings *settings) {
-    return settings->decay_all && settings->decay_hc_gain == DECAY_TO_ONE && parameter->leaf &&
-           parameter->leaf->kind == LEAF_NORM;
+    adamw_step(&gpt->operations, &arenas, part, &step, gpt->gradient_norm);
 }
 
 /* Neighbours in the arena that have the same rate, as many steps, and decay alike are one launch. */
-static void step_parts(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                       struct optimizer_range range, bool skips_matrices) {
+static void step_groups(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                        struct optimizer_range range, bool skips_matrices) {
     const struct parameters *parameters = &gpt->parameters;
+    const bool to_one = settings->decay_all && settings->decay_hc_gain == DECAY_TO_ONE;
     struct group run = {0}; /* of [run_first, first) */
     uint64_t run_first = 0; /* of the next launch */
     bool is_running = false;
-    for (size_t i = 0; i < parameters->count; i++) {
-        const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
-        const struct group own = {highest_rate(parameters, parameter, settings), decays_to_one(parameter, settings),
-                                  adamw_steps(gpt, parameter, iteration + 1)};
-        const bool is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
-        const uint64_t first = i > 0 ? parameter->offset : 0; /* with the gap before it */
+    for (size_t i = 0; i <= parameters->count; i++) {
+        const struct parameter *parameter =
+            i < parameters->count ? &parameters->table[parameters->in_arena[i]] : NULL;
+        struct group own = {0};
+        bool is_taken = false;
+        uint64_t first = parameters->elements;
+        if (parameter) {
+            own = (struct group){highest_rate(parameters, parameter, settings),
+                                 to_one && parameter->leaf && parameter->leaf->kind == LEAF_NORM,
+                                 adamw_steps(gpt, parameter, iteration + 1)};
+            is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
+            first = i > 0 ? parameter->offset : 0; /* with the gap before it */
+        }
         if (is_running && (!is_taken || !is_same(own, run))) {
-            step_part(gpt, settings, iteration, run, part_of(parameters, range, skips_matrices, run_first, first));
+            step_group(gpt, settings, iteration, range, skips_matrices, run, run_first, first);
             is_running = false;
         }
         if (is_taken && !is_running) {
@@ -120,20 +123,16 @@ static void step_parts(struct gpt *gpt, const struct optimizer_settings *setting
             run = own;
         }
     }
-    if (is_running) {
-        step_part(gpt, settings, iteration, run,
-                  part_of(parameters, range, skips_matrices, run_first, parameters->elements));
-    }
 }
 
 static void step_all(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                      struct optimizer_range range) {
-    step_parts(gpt, settings, iteration, range, false);
+    step_groups(gpt, settings, iteration, range, false);
 }
 
 void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                   struct optimizer_range range) {
-    step_parts(gpt, settings, iteration, range, true);
+    step_groups(gpt, settings, iteration, range, true);
 }
 
 /* ---- options */

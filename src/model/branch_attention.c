@@ -38,15 +38,16 @@ static void plan_cache(struct gpt *gpt, struct sublayer *sublayer) {
 static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     const struct gpt_options *options = &gpt->options;
+    const struct head_shape heads = heads_of(gpt);
     struct attention_scratch *scratch = &gpt->scratch.attention;
-    const uint64_t keys = (uint64_t)(gpt->shape.batch * heads_of(gpt).kv_row) *
-                          operations_transposed(&gpt->operations, options->sequence);
+    const uint64_t keys =
+        (uint64_t)(gpt->shape.batch * heads.kv_row) * operations_transposed(&gpt->operations, options->sequence);
     scratch->keys_t = memory_plan_add(&gpt->plan, group, keys, options->type);
     gpt->scratch.angles =
         memory_plan_add(&gpt->plan, group, head_rows_table(&gpt->operations, options->sequence), ELEMENT_FP32);
     if (gpt->config.qk_norm != QK_NORM_NONE) {
-        gpt->scratch.qkv = gpt_plan_activations(gpt, group, heads_of(gpt).qkv_row);
-        gpt->scratch.head_scales = gpt_plan_floats(gpt, group, heads_of(gpt).heads + heads_of(gpt).kv_heads);
+        gpt->scratch.qkv = gpt_plan_activations(gpt, group, heads.qkv_row);
+        gpt->scratch.head_scales = gpt_plan_floats(gpt, group, heads.heads + heads.kv_heads);
     }
     if (options->mode == GPT_GENERATION) {
         const uint64_t scores = (uint64_t)(options->batch * gpt->config.n_head) *
@@ -56,53 +57,28 @@ static void plan_scratch(struct gpt *gpt) {
     if (options->mode == GPT_TRAINING) {
         scratch->values_t = memory_plan_add(&gpt->plan, group, keys, options->type);
         scratch->delta = gpt_plan_floats(gpt, group, gpt->config.n_head);
-        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, heads_of(gpt).qkv_row);
-        scratch->d_queries = heads_of(gpt).y_row > gpt->config.n_embd
-                                 ? gpt_plan_floats(gpt, group, heads_of(gpt).y_row)
+        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, heads.qkv_row);
+        scratch->d_queries = heads.y_row > gpt->config.n_embd
+                                 ? gpt_plan_floats(gpt, group, heads.y_row)
                                  : gpt->scratch.d_embedding; /* which is needed only after the last attention */
     }
 }
 
 /* ---- passes */
 
-/* The input projection where queries, keys and values have inputs of their own. */
-enum { INPUTS = 3 };
-static void list_inputs(const struct gpt *gpt, const struct sublayer *sublayer, struct linear_part parts[INPUTS]) {
+/* Inputs of the input projection: one, or those of queries, keys and values. Returns how many. */
+static size_t list_inputs(const struct gpt *gpt, const struct sublayer *sublayer, struct linear_input inputs[3]) {
     const struct head_shape heads = heads_of(gpt);
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t y_row = (size_t)heads.y_row, kv_row = (size_t)heads.kv_row;
-    parts[0] = (struct linear_part){0, y_row, sublayer->mix.normed, scratch->d_normed};
-    parts[1] = (struct linear_part){y_row, kv_row, sublayer->key_input, scratch->d_key_input};
-    parts[2] = (struct linear_part){y_row + kv_row, kv_row, sublayer->value_input, scratch->d_value_input};
-}
-
-static void project(struct gpt *gpt, const struct sublayer *sublayer) {
+    inputs[0] = (struct linear_input){0, y_row, sublayer->mix.normed, scratch->d_normed};
+    inputs[1] = (struct linear_input){y_row, kv_row, sublayer->key_input, scratch->d_key_input};
+    inputs[2] = (struct linear_input){y_row + kv_row, kv_row, sublayer->value_input, scratch->d_value_input};
     if (sublayer->key_input) {
-        struct linear_part parts[INPUTS];
-        list_inputs(gpt, sublayer, parts);
-        linear_forward_parts(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), parts, INPUTS,
-                             sublayer->in_proj_out);
-    } else {
-        linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
-                       sublayer->in_proj_out, NULL);
+        return 3;
     }
-}
-
-static void project_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    if (sublayer->key_input) {
-        struct linear_part parts[INPUTS];
-        list_inputs(gpt, sublayer, parts);
-        linear_backward_parts(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), parts, INPUTS,
-                              scratch->d_in_proj_out);
-    } else {
-        linear_backward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
-                        scratch->d_in_proj_out, scratch->d_normed, NULL);
-    }
-}
-
-static struct dropout dropout_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return gpt_dropout(gpt, sublayer->index, "attention");
+    inputs[0].count += 2 * kv_row;
+    return 1;
 }
 
 static struct head_gains gains_of(const struct sublayer *sublayer, const struct buffer *arena) {
@@ -118,21 +94,19 @@ static struct head_rows rows_of(const struct gpt *gpt, const struct sublayer *su
                               .gains = gains_of(sublayer, gpt->parameters.weights)};
 }
 
-/* What attention reads in the forward pass. */
-static const struct buffer *prepare_heads(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct head_rows rows = rows_of(gpt, sublayer);
-    if (head_rows_change(&gpt->operations.shape)) {
-        head_rows_forward(&gpt->operations, gpt->shape, gpt->pass.position, &rows);
-    }
-    return rows.qkv;
-}
-
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
-    project(gpt, sublayer);
+    struct linear_input inputs[3];
+    const size_t count = list_inputs(gpt, sublayer, inputs);
+    linear_forward(operations, &gpt->parameters, &sublayer->at->in, gpt_tokens(gpt), inputs, count,
+                   sublayer->in_proj_out, NULL);
     compute_set_module(gpt->compute, "attention");
-    const struct buffer *qkv = prepare_heads(gpt, sublayer);
+    const struct head_rows rows = rows_of(gpt, sublayer);
+    const struct buffer *qkv = rows.qkv;
+    if (head_rows_change(&operations->shape)) {
+        head_rows_forward(operations, gpt->shape, gpt->pass.position, &rows);
+    }
     const struct attention_values values = {qkv, sublayer->out_proj_in, sublayer->lse};
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, qkv, cache, gpt->scratch.scores,
@@ -142,7 +116,8 @@ static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.cache == CACHE_FILL) {
         attention_fill(operations, gpt->shape, qkv, gpt->pass.cache_row, 0, cache);
     }
-    attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, dropout_of(gpt, sublayer));
+    attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention,
+                      gpt_dropout(gpt, sublayer->index, "attention"));
 }
 
 static void backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
@@ -150,19 +125,24 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct head_rows rows = rows_of(gpt, sublayer);
     const struct attention_values values = {rows.qkv, sublayer->out_proj_in, sublayer->lse};
-    linear_backward(operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->out_proj_in,
-                    d_output, scratch->d_out_proj_in, NULL);
+    const size_t tokens = gpt_tokens(gpt);
+    const struct linear_input y = {0, sublayer->at->out.out, sublayer->out_proj_in, scratch->d_out_proj_in};
+    linear_backward(operations, &gpt->parameters, &sublayer->at->out, tokens, &y, 1, d_output, NULL);
     compute_set_module(gpt->compute, "attention");
     if (gpt->config.qk_norm != QK_NORM_NONE) { /* all layers share these rows */
         head_rows_forward(operations, gpt->shape, 0, &rows);
     }
-    attention_backward(operations, gpt->shape, &values, &scratch->attention, dropout_of(gpt, sublayer),
-                       scratch->d_out_proj_in, scratch->d_in_proj_out);
+    attention_backward(operations, gpt->shape, &values, &scratch->attention,
+                       gpt_dropout(gpt, sublayer->index, "attention"), scratch->d_out_proj_in,
+                       scratch->d_in_proj_out);
     if (head_rows_change(&operations->shape)) {
         head_rows_backward(operations, gpt->shape, &rows, scratch->d_in_proj_out,
                            gains_of(sublayer, gpt->parameters.gradients), gpt->parameters.accumulate);
     }
-    project_backward(gpt, sublayer);
+    struct linear_input inputs[3];
+    const size_t count = list_inputs(gpt, sublayer, inputs);
+    linear_backward(operations, &gpt->parameters, &sublayer->at->in, tokens, inputs, count, scratch->d_in_proj_out,
+                    NULL);
 }
 
 const struct branch branch_attention = {

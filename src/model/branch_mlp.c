@@ -31,7 +31,8 @@ static void activate(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
-    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+    const struct linear_input input = {0, sublayer->at->in.out, sublayer->mix.normed, NULL};
+    linear_forward(&gpt->operations, &gpt->parameters, &sublayer->at->in, gpt_tokens(gpt), &input, 1,
                    sublayer->in_proj_out, is_gated(gpt) ? NULL : sublayer->out_proj_in);
     if (is_gated(gpt)) {
         activate(gpt, sublayer);
@@ -48,10 +49,11 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     if (!gpt->keeps_activation) {
         activate(gpt, sublayer);
     }
-    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
-                    d_out_proj_in, sublayer->in_proj_out);
-    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, d_in_proj_out,
-                    gpt->scratch.d_normed, NULL);
+    const struct linear_input output = {0, sublayer->at->out.out, sublayer->out_proj_in, d_out_proj_in};
+    linear_backward(operations, &gpt->parameters, &sublayer->at->out, tokens, &output, 1, d_output,
+                    sublayer->in_proj_out);
+    const struct linear_input input = {0, sublayer->at->in.out, sublayer->mix.normed, gpt->scratch.d_normed};
+    linear_backward(operations, &gpt->parameters, &sublayer->at->in, tokens, &input, 1, d_in_proj_out, NULL);
 }
 
 const struct branch branch_mlp = {

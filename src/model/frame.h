@@ -89,7 +89,7 @@ struct frame {
 /* The table: FRAME(name) stands for frame_<name> in frame_<name>.c. */
 #define FRAMES(FRAME)                                                                                              \
     FRAME(mixed)                                                                                                   \
-    FRAME(ahead)                                                                                                   \
+    FRAME(early)                                                                                                   \
     FRAME(gated)                                                                                                   \
     FRAME(attnres)                                                                                                 \
     FRAME(mudd)                                                                                                    \

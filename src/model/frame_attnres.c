@@ -6,7 +6,6 @@
  * block as it was, so modes that keep streams have a slot for every value: state s < count of sublayer l is in slot
  * min(s block, l). Other modes have one for each state. Gradients have one for each state in any case: that of the
  * newest is complete as soon as the enter behind its last output has gone backward. */
-#include "runtime/device/compute.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame_parts.h"
@@ -123,19 +122,15 @@ static struct depth_read read_of(const struct gpt *gpt, int64_t index, const str
                                .statistics = sublayer->branch ? sublayer->mix.statistics : gpt->final_statistics};
 }
 
-static void run_forward(struct gpt *gpt, int64_t index) {
-    const bool is_there = index == 0 || gpt->recomputes; /* all values are kept in training */
-    const struct depth_read read = read_of(gpt, index, is_there ? NULL : gpt->sublayers[index - 1].mix.output);
-    compute_set_module(gpt->compute, "hyper-connections");
+static void run_forward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const bool is_there = sublayer->index == 0 || gpt->recomputes; /* all values are kept in training */
+    const struct depth_read read = read_of(gpt, sublayer->index, is_there ? NULL : sublayer[-1].mix.output);
     depth_read_forward(&gpt->operations, gpt_tokens(gpt), &read);
 }
 
-static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    run_forward(gpt, sublayer->index);
-}
-
 static void top(struct gpt *gpt) {
-    run_forward(gpt, top_of(gpt));
+    frame_set_module(gpt);
+    run_forward(gpt, frame_top(gpt));
 }
 
 /* ---- backward */
@@ -145,7 +140,6 @@ static void run_backward(struct gpt *gpt, int64_t index, const struct buffer *d_
                         *gradients = gpt->parameters.gradients;
     const struct sublayer_offsets *at = gpt->sublayers[index].at;
     const struct depth_read read = read_of(gpt, index, d_output);
-    compute_set_module(gpt->compute, "hyper-connections");
     depth_read_backward(&gpt->operations, gpt_tokens(gpt), &read, d_normed,
                         &(struct depth_read_gradients){.d_states = gpt->scratch.d_streams,
                                                        .adds = index < top_of(gpt),
@@ -156,6 +150,7 @@ static void run_backward(struct gpt *gpt, int64_t index, const struct buffer *d_
 }
 
 static void top_backward(struct gpt *gpt) {
+    frame_set_module(gpt);
     run_backward(gpt, top_of(gpt), gpt->d_final);
 }
 
@@ -192,7 +187,7 @@ const struct frame frame_attnres = {
     .check_upcycling = check_upcycling,
     .plan = plan,
     .plan_sublayer = plan_sublayer,
-    .enter = enter,
+    .enter = run_forward,
     .top = top,
     .top_backward = top_backward,
     .leave_backward = leave_backward,

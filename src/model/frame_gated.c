@@ -6,8 +6,6 @@
  *
  * and the top reads the streams once more in the same way. mix.streams holds them normalised: see
  * cl/channel_gates.cl. */
-#include "runtime/device/compute.h"
-#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame_parts.h"
@@ -39,10 +37,6 @@ static struct gated_state *state_of(const struct gpt *gpt) {
     return gpt->frame_state;
 }
 
-static int64_t top_of(const struct model_config *config) {
-    return BRANCHES * config->n_layer;
-}
-
 /* ---- parameters */
 
 /* The plain norm's gain where gates are 1/2. */
@@ -56,10 +50,10 @@ static int check_upcycling(const struct model_config *config) {
     if (config->norm != NORM_RMS) {
         return error_set("it reads streams through RMSNorms, and this model has LayerNorms");
     }
-    return config->hc_norm_gain
-               ? frame_check_equal_streams(config)
-               : error_set("hc_norm_gain = false leaves no place for the gains of the model's norms: leave "
-                           "it out");
+    if (!config->hc_norm_gain) {
+        return error_set("hc_norm_gain = false leaves no place for the gains of the model's norms: leave it out");
+    }
+    return frame_check_equal_streams(config);
 }
 
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
@@ -76,7 +70,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     if (config->hc_norm_gain) { /* what it adds to 1 */
         parameters_add(builder, "norm.weight", 1, &row, &at->rms_gain)->upcycled = upcycled_gain;
     }
-    for (int i = DOWN; i <= (sublayer == top_of(config) ? UP : POST); i++) {
+    for (int i = DOWN; i <= (sublayer == BRANCHES * config->n_layer ? UP : POST); i++) {
         struct parameter *matrix =
             parameters_add(builder, matrices[i].name, 2, matrices[i].shape, &at->projections[i]);
         matrix->decayed = true;
@@ -92,7 +86,7 @@ static size_t row_length(const struct gpt *gpt) {
 }
 
 static void plan(struct gpt *gpt) {
-    const size_t sublayers = (size_t)top_of(&gpt->config) + 1;
+    const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer + 1;
     struct gated_state *state = memory_zeroed(1, sizeof *state + sublayers * sizeof *state->kept);
     gpt->frame_state = state;
     state->packed = memory_plan_add(&gpt->plan, "weights", sublayers * gates_packed_elements(&gpt->operations),
@@ -163,10 +157,6 @@ static int create(struct gpt *gpt) {
 
 /* ---- forward */
 
-static void set_module(struct gpt *gpt) {
-    compute_set_module(gpt->compute, "hyper-connections");
-}
-
 static struct gate_values values_of(const struct gpt *gpt, const struct sublayer *sublayer) {
     const struct kept *kept = &state_of(gpt)->kept[sublayer->index];
     return (struct gate_values){.gain = {gpt->parameters.weights, sublayer->at->rms_gain},
@@ -180,14 +170,20 @@ static struct gate_values values_of(const struct gpt *gpt, const struct sublayer
 }
 
 /* Its packed matrices: [rows.y, S C], and [S C, rows.hidden]. */
-static struct span packed_in(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return (struct span){state_of(gpt)->packed, (size_t)sublayer->index * gates_packed_elements(&gpt->operations)};
+static struct matrix packed_in(const struct gpt *gpt, const struct sublayer *sublayer) {
+    const size_t at = (size_t)sublayer->index * gates_packed_elements(&gpt->operations);
+    return matrix_of(state_of(gpt)->packed, at, gate_rows(&gpt->operations.shape).y, row_length(gpt));
 }
 
-static struct span packed_up(const struct gpt *gpt, const struct sublayer *sublayer) {
-    struct span packed = packed_in(gpt, sublayer);
-    packed.offset += gate_rows(&gpt->operations.shape).y * row_length(gpt);
-    return packed;
+static struct matrix packed_up(const struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct matrix in = packed_in(gpt, sublayer);
+    return matrix_of(in.buffer, in.offset + in.rows * in.columns, in.columns,
+                     gate_rows(&gpt->operations.shape).hidden);
+}
+
+/* A row for each token. */
+static struct matrix rows_of(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
+    return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
 }
 
 /* Packs the matrices, and normalises the first streams. Steps of generation use what the pass over the prompt has
@@ -195,7 +191,6 @@ static struct span packed_up(const struct gpt *gpt, const struct sublayer *subla
 static void begin(struct gpt *gpt) {
     const struct gated_state *state = state_of(gpt);
     const struct gate_values first = values_of(gpt, gpt->sublayers);
-    set_module(gpt);
     if (gpt->pass.cache != CACHE_STEP) {
         gates_pack(&gpt->operations, gpt->parameters.weights, state->table, state->packed);
     }
@@ -206,14 +201,11 @@ static void begin(struct gpt *gpt) {
 static void read_streams(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *u) {
     struct operations *operations = &gpt->operations;
     const struct gate_values values = values_of(gpt, sublayer);
-    const struct gate_rows rows = gate_rows(&operations->shape);
-    const size_t tokens = gpt_tokens(gpt), row = row_length(gpt);
-    set_module(gpt);
-    linear_multiply(operations, tokens, rows.y, row, (struct span){values.streams, 0}, packed_in(gpt, sublayer),
-                    values.y);
+    const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
+    const size_t tokens = gpt_tokens(gpt);
+    linear_multiply(operations, rows_of(gpt, values.streams, in.columns), in, rows_of(gpt, values.y, in.rows));
     gates_hidden_forward(operations, tokens, &values);
-    linear_multiply(operations, tokens, row, rows.hidden, (struct span){values.hidden, 0}, packed_up(gpt, sublayer),
-                    values.logits);
+    linear_multiply(operations, rows_of(gpt, values.hidden, up.columns), up, rows_of(gpt, values.logits, up.rows));
     gates_forward(operations, tokens, &values, u);
 }
 
@@ -223,52 +215,15 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gate_values values = values_of(gpt, sublayer);
-    set_module(gpt);
     gates_leave(&gpt->operations, gpt_tokens(gpt), &values, sublayer[1].mix.streams, sublayer[1].mix.squares);
 }
 
 static void top(struct gpt *gpt) {
-    read_streams(gpt, &gpt->sublayers[top_of(&gpt->config)], gpt->final);
+    frame_set_module(gpt);
+    read_streams(gpt, frame_top(gpt), gpt->final);
 }
 
 /* ---- backward */
-
-/* d_gates, the gradient of logits -> those of w_up and, in d_hidden, of hidden. */
-static void up_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct gate_values *values) {
-    const struct gated_state *state = state_of(gpt);
-    const struct span up = packed_up(gpt, sublayer);
-    const size_t tokens = gpt_tokens(gpt), row = row_length(gpt), hidden = gate_rows(&gpt->operations.shape).hidden;
-    const size_t rank = (size_t)gates_rank(&gpt->operations.shape);
-    const struct matrix d_logits = matrix_of(state->d_gates, 0, tokens, row);
-    gemm_run(gpt->compute, &(struct gemm_call){.a = d_logits,
-                                               .b = matrix_of(up.buffer, up.offset, row, hidden),
-                                               .c = matrix_of(state->d_hidden, 0, tokens, hidden)});
-    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
-                                               .a = {values->hidden, 0, tokens, rank, hidden},
-                                               .b = d_logits,
-                                               .c = matrix_of(gpt->parameters.gradients,
-                                                              sublayer->at->projections[UP], rank, row),
-                                               .beta = gpt->parameters.accumulate});
-}
-
-/* d_y -> the gradients of the packed matrices and, in d_gates, that part of the normalised streams' gradient which
- * comes through y. */
-static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer,
-                                 const struct gate_values *values) {
-    const struct gated_state *state = state_of(gpt);
-    const struct span packed = packed_in(gpt, sublayer);
-    const size_t tokens = gpt_tokens(gpt), row = row_length(gpt), columns = gate_rows(&gpt->operations.shape).y;
-    const struct matrix d_y = matrix_of(state->d_y, 0, tokens, columns);
-    gemm_run(gpt->compute, &(struct gemm_call){.a = d_y,
-                                               .b = matrix_of(packed.buffer, packed.offset, columns, row),
-                                               .c = matrix_of(state->d_gates, 0, tokens, row)});
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.transpose_a = true,
-                                 .a = d_y,
-                                 .b = matrix_of(values->streams, 0, tokens, row),
-                                 .c = matrix_of(state->d_packed, (size_t)sublayer->index * columns * row, columns,
-                                                row)});
-}
 
 /* With recompute what the last branch of a layer wrote is not there while the layer above it runs. */
 static bool joins(const struct gpt *gpt, const struct sublayer *before) {
@@ -282,15 +237,27 @@ static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, cons
     struct operations *operations = &gpt->operations;
     const struct gated_state *state = state_of(gpt);
     const struct gate_values values = values_of(gpt, sublayer);
-    const size_t tokens = gpt_tokens(gpt);
+    const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
+    const struct buffer *gradients = gpt->parameters.gradients;
+    const size_t tokens = gpt_tokens(gpt), rank = (size_t)gates_rank(&operations->shape);
     const bool is_top = !sublayer->branch, joined = sublayer->index > 0 && joins(gpt, sublayer - 1);
     const struct gate_values before = joined ? values_of(gpt, sublayer - 1) : values;
-    set_module(gpt);
     gates_backward(operations, tokens, &values, d_u, state->d_gates,
-                   (struct span){gpt->parameters.gradients, sublayer->at->rms_gain}, gpt->parameters.accumulate);
-    up_backward(gpt, sublayer, &values);
+                   (struct span){gradients, sublayer->at->rms_gain}, gpt->parameters.accumulate);
+    /* logits = hidden up */
+    const struct matrix d_logits = rows_of(gpt, state->d_gates, up.rows);
+    linear_input_backward(gpt->compute, d_logits, up, rows_of(gpt, state->d_hidden, up.columns), false);
+    linear_matrix_backward(gpt->compute, (struct matrix){values.hidden, 0, tokens, rank, up.columns}, d_logits,
+                           matrix_of(gradients, sublayer->at->projections[UP], rank, up.rows),
+                           gpt->parameters.accumulate);
     gates_hidden_backward(operations, tokens, &values, state->d_hidden, is_top ? NULL : state->d_post, state->d_y);
-    projections_backward(gpt, sublayer, &values);
+    /* y = streams in; d_gates becomes that part of the normalised streams' gradient which comes through y */
+    const struct matrix d_y = rows_of(gpt, state->d_y, in.rows);
+    linear_input_backward(gpt->compute, d_y, in, rows_of(gpt, state->d_gates, in.columns), false);
+    linear_matrix_backward(gpt->compute, d_y, rows_of(gpt, values.streams, in.columns),
+                           matrix_of(state->d_packed, (size_t)sublayer->index * in.rows * in.columns, in.rows,
+                                     in.columns),
+                           false);
     gates_streams_backward(operations, tokens, &values,
                            &(struct gate_gradients){.d_packed = state->d_gates,
                                                     .d_u = d_u,
@@ -303,22 +270,21 @@ static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, cons
 
 static void unpack(struct gpt *gpt, size_t first, size_t count) {
     const struct gated_state *state = state_of(gpt);
-    set_module(gpt);
     gates_unpack(&gpt->operations, gpt->parameters.weights,
                  (struct gate_table){state->table.leaves, first, count, first + count == state->table.count},
                  state->d_packed, gpt->parameters.gradients, gpt->parameters.accumulate);
 }
 
 static void top_backward(struct gpt *gpt) {
-    const size_t index = (size_t)top_of(&gpt->config);
-    read_backward(gpt, &gpt->sublayers[index], gpt->d_final);
-    unpack(gpt, index, 1);
+    const struct sublayer *top = frame_top(gpt);
+    frame_set_module(gpt);
+    read_backward(gpt, top, gpt->d_final);
+    unpack(gpt, (size_t)top->index, 1);
 }
 
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gate_values values = values_of(gpt, sublayer);
     if (!joins(gpt, sublayer)) {
-        set_module(gpt);
         gates_leave_backward(&gpt->operations, gpt_tokens(gpt), &values, gpt->scratch.d_streams,
                              gpt->scratch.d_output, state_of(gpt)->d_post);
     }
@@ -329,12 +295,9 @@ static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     read_backward(gpt, sublayer, gpt->scratch.d_normed);
 }
 
+/* top_backward has finished its own. */
 static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (sublayer) {
-        unpack(gpt, (size_t)sublayer->index, 1);
-    } else {
-        unpack(gpt, 0, (size_t)top_of(&gpt->config)); /* top_backward has finished its own */
-    }
+    unpack(gpt, sublayer ? (size_t)sublayer->index : 0, sublayer ? 1 : (size_t)frame_top(gpt)->index);
 }
 
 /* ---- values */
@@ -342,7 +305,7 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
 static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
     const struct gated_state *state = state_of(gpt);
     const uint64_t streams = (uint64_t)gpt->config.n_streams;
-    const bool is_top = sublayer == top_of(&gpt->config);
+    const bool is_top = sublayer == frame_top(gpt)->index;
     if (!keeps_gates(gpt)) {
         return 0;
     }

@@ -4,22 +4,52 @@
  *     leave    x'_i = sum_j H_res[i, j] x_j + H_post[i] output
  *
  * where the map is the kernel file of the residual variant. With the fused frame (frame_is_fused) what is written
- * here as two steps, leave and the enter that follows, is one kernel. */
-#include "src/model/frame_mixed.h"
-#include "runtime/device/compute.h"
-#include "runtime/gemm/gemm.h"
+ * here as two steps, leave and the enter that follows, is one kernel.
+ *
+ * In the frame `early` H_pre of the next sublayer is known before its streams are. In the variant `wide` it is a
+ * constant. With read_delay it comes from the sublayer before: the first sublayer reads stream 0, and with
+ * stream_reduce = last_pre the top reads with the H_pre of the last sublayer:
+ *
+ *     enter    u = sum_s read[s] x_s, normed = LN(u), H = map(X)
+ *     leave    x'_i = sum_j H_res[i, j] x_j + H_post[i] output, and the next sublayer reads with H_pre
+ *
+ * So the next sublayer's u is known while its streams are written: leave and the width mix of the next enter are
+ * one kernel, and so is their backward pass, which runs before that of the first sublayer's branch. */
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
 #include "src/model/linear.h"
-#include "src/model/stream_reduce.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* gpt->frame_state of `early` */
+struct early {
+    /* [N, h_row], as if a sublayer before the first had computed it: H_pre of stream 0 alone, H_post zero, H_res
+     * the identity */
+    const struct buffer *first;
+    const struct buffer
+        *d_h;       /* [N, h_row] of wide: gradients of h of odd sublayers; scratch.d_h is of the others */
+    int64_t normed; /* the sublayer whose mix.normed the leave before it has computed; -1: none */
+};
+
+static struct early *early_of(const struct gpt *gpt) {
+    return gpt->frame_state;
+}
+
+/* Of wide without read_delay: a sublayer reads with its own H_pre. */
+static bool reads_own(const struct gpt *gpt) {
+    return !gpt->config.read_delay;
+}
+
+/* The gradient of a sublayer's h. */
+static const struct buffer *d_h_of(const struct gpt *gpt, int64_t sublayer) {
+    return reads_own(gpt) && sublayer % 2 ? early_of(gpt)->d_h : gpt->scratch.d_h;
+}
+
 /* ---- parameters */
 
-void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
+static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     const struct model_config *config = builder->config;
     if (sublayer == BRANCHES * config->n_layer) {
         stream_reduce_add_parameters(builder);
@@ -54,7 +84,7 @@ void mixed_add_parameters(struct parameter_builder *builder, int64_t sublayer) {
 
 /* Equal streams stay equal as long as rows of H_res sum to 1, and are read as one where H_pre sums to 1. The top
  * has to read them in the same way. */
-int mixed_check_upcycling(const struct model_config *config) {
+static int check_upcycling(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const double least_share = 0.5 / (double)(config->n_streams - 1); /* see residual_share */
     char reduce[32];
@@ -76,11 +106,12 @@ int mixed_check_upcycling(const struct model_config *config) {
             "%s = true takes a part of the streams in each sublayer, which a plain model keeps: leave it out",
             residual->optional_with);
     }
-    return config->hc_eps < 0.5 * least_share ? frame_check_equal_streams(config)
-                                              : error_set("hc_eps = %g is too much beside the least weight, %.3g, "
-                                                          "with which a stream is read: give at most "
-                                                          "%.3g",
-                                                          config->hc_eps, least_share, 0.25 * least_share);
+    if (config->hc_eps >= 0.5 * least_share) {
+        return error_set("hc_eps = %g is too much beside the least weight, %.3g, with which a stream is read: give "
+                         "at most %.3g",
+                         config->hc_eps, least_share, 0.25 * least_share);
+    }
+    return frame_check_equal_streams(config);
 }
 
 /* ---- memory */
@@ -99,14 +130,14 @@ static uint64_t sublayers(const struct gpt *gpt) {
     return BRANCHES * (uint64_t)gpt->config.n_layer;
 }
 
-void mixed_plan(struct gpt *gpt) {
+static void plan(struct gpt *gpt) {
     const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
     gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * packed_elements(gpt), gpt->options.type);
     gpt->projections.leaves =
         memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
-void mixed_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
+static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const matrices = "hyper-connection matrices";
     const int64_t streams = gpt->config.n_streams;
     const bool is_new = frame_plan_streams(gpt, sublayer);
@@ -123,7 +154,7 @@ void mixed_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     }
 }
 
-void mixed_plan_scratch(struct gpt *gpt) {
+static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     struct gpt_scratch *scratch = &gpt->scratch;
     if (!gpt_shares_streams(gpt)) {
@@ -142,13 +173,13 @@ void mixed_plan_scratch(struct gpt *gpt) {
     }
 }
 
-uint64_t mixed_largest_matrix(const struct gpt *gpt) {
+static uint64_t largest_matrix(const struct gpt *gpt) {
     const uint64_t row = (uint64_t)gpt->config.n_streams * (uint64_t)gpt->config.n_embd;
     return size_larger(packed_elements(gpt), gpt_tokens(gpt) * row);
 }
 
 /* Writes the table of all projection matrices to the device. */
-int mixed_create(struct gpt *gpt) {
+static int create(struct gpt *gpt) {
     if (gpt->operations.columns == 0) {
         return 0;
     }
@@ -167,6 +198,50 @@ int mixed_create(struct gpt *gpt) {
     return status;
 }
 
+static void early_plan(struct gpt *gpt) {
+    struct early *state = memory_zeroed(1, sizeof *state);
+    gpt->frame_state = state;
+    plan(gpt);
+    state->first = gpt_plan_floats(gpt, "hyper-connection matrices", (int64_t)gpt->operations.h_row);
+}
+
+/* The backward pass reads a sublayer's statistics after those of the layer before were computed again. */
+static void early_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
+    plan_sublayer(gpt, sublayer);
+    if (!reads_own(gpt)) {
+        sublayer->mix.read = sublayer->index > 0 ? sublayer[-1].mix.h : early_of(gpt)->first;
+    }
+    if (sublayer->branch && sublayer->index >= BRANCHES && gpt->options.mode == GPT_TRAINING &&
+        gpt->options.recompute) {
+        sublayer->mix.statistics = gpt_plan_floats(gpt, "branch activations", 2);
+    }
+}
+
+static void early_plan_scratch(struct gpt *gpt) {
+    plan_scratch(gpt);
+    if (gpt->options.mode == GPT_TRAINING && reads_own(gpt)) {
+        early_of(gpt)->d_h = gpt_plan_floats(gpt, "scratch", (int64_t)gpt->operations.h_row);
+    }
+    if (gpt->options.mode == GPT_TRAINING && !gpt->scratch.rms_scale) {
+        gpt->scratch.rms_scale = gpt_plan_floats(gpt, "scratch", (int64_t)gpt->operations.norm_groups);
+    }
+}
+
+static int early_create(struct gpt *gpt) {
+    const size_t streams = (size_t)gpt->config.n_streams, row = gpt->operations.h_row, tokens = gpt_tokens(gpt);
+    float *rows = memory_zeroed(tokens * row, sizeof *rows);
+    for (size_t token = 0; token < tokens; token++) {
+        rows[token * row] = 1.0f;
+        for (size_t s = 0; s < streams; s++) {
+            rows[token * row + 2 * streams + s * (streams + 1)] = 1.0f;
+        }
+    }
+    const int status =
+        buffer_write(gpt->compute, early_of(gpt)->first, 0, rows, tokens * row * sizeof *rows) || create(gpt);
+    free(rows);
+    return status ? -1 : 0;
+}
+
 /* ---- forward */
 
 /* Normalised rows of all tokens. */
@@ -174,70 +249,103 @@ static size_t norm_rows(const struct gpt *gpt) {
     return gpt_tokens(gpt) * gpt->operations.norm_groups;
 }
 
-static void set_module(struct gpt *gpt) {
-    compute_set_module(gpt->compute, "hyper-connections");
+/* The streams as normalised rows, and the packed projections. */
+static struct matrix stream_rows(const struct gpt *gpt, const struct buffer *streams) {
+    return matrix_of(streams, 0, norm_rows(gpt), norm_length(&gpt->operations));
+}
+
+static struct matrix packed_of(const struct gpt *gpt, const struct sublayer *sublayer,
+                               const struct buffer *packed) {
+    return matrix_of(packed, sublayer->mix.packed.offset, gpt->operations.columns, norm_length(&gpt->operations));
 }
 
 /* Packs the projection matrices of all sublayers for GEMMs. Steps of generation use what the pass over the prompt
  * has packed. */
-void mixed_begin(struct gpt *gpt) {
+static void begin(struct gpt *gpt) {
     if (gpt->pass.cache != CACHE_STEP && gpt->operations.columns > 0) {
-        set_module(gpt);
         projections_pack(&gpt->operations, gpt->parameters.weights, gpt->projections, gpt->packed);
     }
 }
 
-/* streams -> raw projections z */
-static void project(struct gpt *gpt, const struct sublayer *sublayer) {
-    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations),
-                 tokens = gpt_tokens(gpt);
-    const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->mix.packed;
-    if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
-        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed,
-                          (struct span){sublayer->mix.z, 0}, columns);
-    } else if (projections_avoid_gemm(&gpt->operations)) {
-        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->mix.z);
-    } else {
-        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->mix.z);
-    }
-}
-
-/* The fused frame's kernels give a token the same bits whatever else is in the batch, but not those of few_rows. */
-bool mixed_is_fused(const struct gpt *gpt) {
+/* Whether the current pass runs the fused frame. Its kernels give a token the same bits whatever else is in the
+ * batch, but not those of few_rows_multiply. */
+static bool is_fused(const struct gpt *gpt) {
     return frame_is_fused(&gpt->operations) && gpt->pass.cache == CACHE_NONE;
 }
 
-void mixed_map(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->operations.columns > 0) {
-        project(gpt, sublayer);
+/* streams -> z and h */
+static void run_map(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct stream_mix *mix = &sublayer->mix;
+    const size_t columns = gpt->operations.columns, tokens = gpt_tokens(gpt);
+    if (columns > 0 && tokens > FEW_ROWS && projections_avoid_gemm(&gpt->operations)) {
+        projections_multiply(&gpt->operations, tokens, mix->streams, mix->packed, mix->z);
+    } else if (columns > 0 && tokens > FEW_ROWS) {
+        linear_multiply(&gpt->operations, stream_rows(gpt, mix->streams),
+                        packed_of(gpt, sublayer, mix->packed.buffer),
+                        matrix_of(mix->z, 0, norm_rows(gpt), columns));
+    } else if (columns > 0) { /* by tokens, so that it does not depend on norm_groups */
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, norm_length(&gpt->operations),
+                          (struct span){mix->streams, 0}, mix->packed, (struct span){mix->z, 0}, columns);
     }
-    map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+    map_forward(&gpt->operations, tokens, mix);
 }
 
 static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    set_module(gpt);
-    if (mixed_is_fused(gpt)) {
+    if (is_fused(gpt)) {
         frame_enter(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
         return;
     }
-    mixed_map(gpt, sublayer);
+    run_map(gpt, sublayer);
     width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
-    set_module(gpt);
-    if (mixed_is_fused(gpt) && next->branch) {
+    if (is_fused(gpt) && next->branch) {
         frame_leave(&gpt->operations, &sublayer->mix);
     } else {
         depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->mix.squares);
     }
 }
 
+static void early_begin(struct gpt *gpt) {
+    early_of(gpt)->normed = -1;
+    begin(gpt);
+}
+
+static void early_enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    struct early *state = early_of(gpt);
+    const bool normed = state->normed == sublayer->index; /* not of a pass's first, or a layer's that runs again */
+    state->normed = -1;
+    if (is_fused(gpt) || !normed) {
+        enter(gpt, sublayer);
+    } else if (!reads_own(gpt)) {
+        run_map(gpt, sublayer);
+    }
+}
+
+static void early_leave(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct sublayer *next = sublayer + 1;
+    if (!next->branch || is_fused(gpt)) {
+        leave(gpt, sublayer);
+        return;
+    }
+    if (reads_own(gpt)) {
+        run_map(gpt, next);
+    }
+    mix_between(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &next->mix);
+    early_of(gpt)->normed = next->index;
+}
+
 /* ---- backward */
 
-const struct buffer *mixed_leave_backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
+static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
+    if (!is_fused(gpt)) {
+        depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
+                           scratch->d_h);
+        return scratch->d_output;
+    }
     if (!sublayer[1].branch) { /* else frame_backward of the next sublayer has computed it */
         frame_output_gradient(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams,
                               scratch->d_normed);
@@ -245,68 +353,48 @@ const struct buffer *mixed_leave_backward_fused(struct gpt *gpt, const struct su
     return scratch->d_normed;
 }
 
-static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+/* d_h [N, h_row] -> scratch.d_z, scratch.rms_scale, and the gradient of theta */
+static void map_backward_of(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_h) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    set_module(gpt);
-    if (mixed_is_fused(gpt)) {
-        return mixed_leave_backward_fused(gpt, sublayer);
-    }
-    depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
-                       scratch->d_h);
-    return scratch->d_output;
+    map_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, d_h, scratch->d_z, scratch->rms_scale,
+                 (struct span){gpt->parameters.gradients, sublayer->at->theta}, gpt->parameters.accumulate);
 }
 
-/* The projections' part of the streams' gradient: d_streams += d_z packed. */
-static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
-    if (scratch->d_z_lowp != scratch->d_z) {
-        convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_lowp, 0},
-                         norm_rows(gpt) * columns);
-    }
-    gemm_run(gpt->compute, &(struct gemm_call){.a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
-                                               .b = matrix_of(sublayer->mix.packed.buffer,
-                                                              sublayer->mix.packed.offset, columns, length),
-                                               .c = matrix_of(scratch->d_streams, 0, norm_rows(gpt), length),
-                                               .beta = 1.0f});
-}
-
-/* The gradients of the packed projections, from d_z. */
+/* scratch.d_z -> the gradients of the packed projections and, unless the fused frame has added it, its part of
+ * scratch.d_streams. */
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->operations.columns == 0) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t columns = gpt->operations.columns;
+    const struct matrix d_z = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns);
+    const struct matrix d_packed = packed_of(gpt, sublayer, scratch->d_packed);
+    if (columns == 0) {
         return;
     }
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t columns = gpt->operations.columns, length = norm_length(&gpt->operations);
-    const struct span d_packed = {scratch->d_packed, sublayer->mix.packed.offset};
-    if (!mixed_is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
-        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z, d_packed);
+    if (!is_fused(gpt)) {
+        if (scratch->d_z_lowp != scratch->d_z) {
+            convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_lowp, 0},
+                             norm_rows(gpt) * columns);
+        }
+        linear_input_backward(gpt->compute, d_z, packed_of(gpt, sublayer, gpt->packed),
+                              stream_rows(gpt, scratch->d_streams), true);
+    }
+    if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
+        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
+                             (struct span){d_packed.buffer, d_packed.offset});
     } else {
-        gemm_run(gpt->compute,
-                 &(struct gemm_call){.transpose_a = true,
-                                     .a = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns),
-                                     .b = matrix_of(sublayer->mix.streams, 0, norm_rows(gpt), length),
-                                     .c = matrix_of(d_packed.buffer, d_packed.offset, columns, length)});
+        linear_matrix_backward(gpt->compute, d_z, stream_rows(gpt, sublayer->mix.streams), d_packed, false);
     }
 }
 
-void mixed_projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->operations.columns > 0) {
-        add_projected(gpt, sublayer);
-    }
-    projections_backward(gpt, sublayer);
-}
-
-void mixed_enter_backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
+static void enter_backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
     const bool delayed = gpt->config.read_delay;
+    const struct buffer *h_before = sublayer->index > 0 ? sublayer[-1].mix.h : NULL;
     frame_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix,
                    &(struct frame_gradients){.d_z = scratch->d_z_lowp,
                                              .d_streams = scratch->d_streams,
-                                             .h_before = delayed               ? sublayer->mix.read
-                                                         : sublayer->index > 0 ? sublayer[-1].mix.h
-                                                                               : NULL,
+                                             .h_before = delayed ? sublayer->mix.read : h_before,
                                              .d_branch = scratch->d_normed,
                                              .d_read = delayed ? scratch->d_h : NULL,
                                              .norm = gpt_norm(gradients, sublayer->at->norm),
@@ -315,41 +403,123 @@ void mixed_enter_backward_fused(struct gpt *gpt, const struct sublayer *sublayer
     projections_backward(gpt, sublayer);
 }
 
-void mixed_map_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_h) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    map_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, d_h, scratch->d_z, scratch->rms_scale,
-                 (struct span){gpt->parameters.gradients, sublayer->at->theta}, gpt->parameters.accumulate);
-}
-
 static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t tokens = gpt_tokens(gpt);
-    set_module(gpt);
-    if (mixed_is_fused(gpt)) {
-        mixed_enter_backward_fused(gpt, sublayer);
+    if (is_fused(gpt)) {
+        enter_backward_fused(gpt, sublayer);
         return;
     }
-    width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
+    width_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
                        gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
-    mixed_map_backward(gpt, sublayer, scratch->d_h);
-    stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
-    mixed_projections_backward(gpt, sublayer);
+    map_backward_of(gpt, sublayer, scratch->d_h);
+    stream_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale,
+                    scratch->d_streams);
+    projections_backward(gpt, sublayer);
 }
 
-void mixed_finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->operations.columns == 0) {
+static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (gpt->operations.columns > 0) {
+        projections_unpack(&gpt->operations, gpt->parameters.weights,
+                           sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,
+                           gpt->parameters.gradients, gpt->parameters.accumulate);
+    }
+}
+
+static bool reads_last(const struct gpt *gpt) {
+    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
+}
+
+/* The fused frame gets the gradient of the last H_pre in scratch.d_h. Otherwise what comes through the norm of the
+ * top, if the top reads with H_pre, is left to leave_backward. */
+static void early_top_backward(struct gpt *gpt) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t tokens = gpt_tokens(gpt), row = (size_t)(gpt->config.n_streams * gpt->config.n_embd);
+    if (reads_last(gpt) && !is_fused(gpt)) {
+        buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
         return;
     }
-    set_module(gpt);
-    projections_unpack(&gpt->operations, gpt->parameters.weights,
-                       sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,
-                       gpt->parameters.gradients, gpt->parameters.accumulate);
+    stream_reduce_backward(gpt);
+    if (!reads_last(gpt) && !reads_own(gpt) && is_fused(gpt)) {
+        buffer_zero(gpt->compute, scratch->d_h, 0, tokens * gpt->operations.h_row * sizeof(float));
+    }
+}
+
+/* The mix that follows a sublayer, with the gradient of what it has normed; of the top, gpt->d_final, which is zero
+ * if no norm reads what a width mix makes there. */
+static struct mix_gradients gradients_behind(struct gpt *gpt, const struct sublayer *sublayer,
+                                             struct stream_mix *to) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct sublayer *next = sublayer + 1;
+    const size_t tokens = gpt_tokens(gpt);
+    struct mix_gradients gradients = {.d_branch = scratch->d_normed,
+                                      .d_streams = scratch->d_streams,
+                                      .rms_scale = scratch->rms_scale,
+                                      .d_read = d_h_of(gpt, reads_own(gpt) ? next->index : sublayer->index),
+                                      .d_h = d_h_of(gpt, sublayer->index),
+                                      .norm = gpt_norm(gpt->parameters.gradients, next->at->norm)};
+    *to = next->mix;
+    if (!next->branch) {
+        to->read = sublayer->mix.h; /* with last_pre, and else of no consequence */
+        to->norm = gpt_norm(gpt->parameters.weights, next->at->norm);
+        to->statistics = gpt->final_statistics;
+        gradients.d_branch = gpt->d_final;
+        buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
+    }
+    if (!next->branch && !reads_last(gpt)) {
+        const size_t bytes = tokens * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
+        gradients.norm = (struct layer_norm){{NULL, 0}, {NULL, 0}};
+        buffer_zero(gpt->compute, gpt->d_final, 0, bytes);
+    }
+    return gradients;
+}
+
+/* Also the backward pass of this sublayer's map and of the next sublayer's enter, but for that of its map. */
+static const struct buffer *early_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (is_fused(gpt)) {
+        return leave_backward(gpt, sublayer);
+    }
+    struct stream_mix to;
+    const struct mix_gradients gradients = gradients_behind(gpt, sublayer, &to);
+    mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &to, &gradients, gpt->parameters.accumulate);
+    if (!reads_own(gpt)) {
+        map_backward_of(gpt, sublayer, gradients.d_h);
+        projections_backward(gpt, sublayer);
+    } else if (sublayer[1].branch) {
+        map_backward_of(gpt, sublayer + 1, gradients.d_read);
+    }
+    return gradients.d_branch;
+}
+
+/* Of the first sublayer, before which there is no leave: as if there were one that changes nothing. */
+static void first_backward(struct gpt *gpt, const struct sublayer *first) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    struct stream_mix before = first->mix;
+    before.h = early_of(gpt)->first;
+    const struct mix_gradients gradients = {.d_branch = scratch->d_normed,
+                                            .d_streams = scratch->d_streams,
+                                            .rms_scale = scratch->rms_scale,
+                                            .d_read = d_h_of(gpt, 0),
+                                            .d_h = d_h_of(gpt, 1),
+                                            .norm = gpt_norm(gpt->parameters.gradients, first->at->norm)};
+    mix_backward(&gpt->operations, gpt_tokens(gpt), &before, &first->mix, &gradients, gpt->parameters.accumulate);
+    if (reads_own(gpt)) {
+        map_backward_of(gpt, first, gradients.d_read);
+    }
+}
+
+/* The leave before has the rest. */
+static void early_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    if (is_fused(gpt)) {
+        enter_backward_fused(gpt, sublayer);
+    } else if (sublayer->index == 0) {
+        first_backward(gpt, sublayer);
+    }
 }
 
 /* ---- values */
 
-size_t mixed_values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
+static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
     const size_t streams = (size_t)gpt->config.n_streams;
     const struct {
         const char *name;
@@ -374,20 +544,43 @@ const struct frame frame_mixed = {
     .name = "mixed",
     .reads_output = true,
     .add_norm = frame_add_norm,
-    .add_parameters = mixed_add_parameters,
-    .check_upcycling = mixed_check_upcycling,
-    .plan = mixed_plan,
-    .plan_sublayer = mixed_plan_sublayer,
-    .plan_scratch = mixed_plan_scratch,
-    .largest_matrix = mixed_largest_matrix,
-    .create = mixed_create,
-    .begin = mixed_begin,
+    .add_parameters = add_parameters,
+    .check_upcycling = check_upcycling,
+    .plan = plan,
+    .plan_sublayer = plan_sublayer,
+    .plan_scratch = plan_scratch,
+    .largest_matrix = largest_matrix,
+    .create = create,
+    .begin = begin,
     .enter = enter,
     .leave = leave,
     .top = stream_reduce_forward,
     .top_backward = stream_reduce_backward,
     .leave_backward = leave_backward,
     .enter_backward = enter_backward,
-    .finish_backward = mixed_finish_backward,
-    .values = mixed_values,
+    .finish_backward = finish_backward,
+    .values = values,
+};
+
+const struct frame frame_early = {
+    .name = "early",
+    .reads_output = true,
+    .completes_next = true,
+    .add_norm = frame_add_norm,
+    .add_parameters = add_parameters,
+    .check_upcycling = check_upcycling,
+    .plan = early_plan,
+    .plan_sublayer = early_plan_sublayer,
+    .plan_scratch = early_plan_scratch,
+    .largest_matrix = largest_matrix,
+    .create = early_create,
+    .begin = early_begin,
+    .enter = early_enter,
+    .leave = early_leave,
+    .top = stream_reduce_forward,
+    .top_backward = early_top_backward,
+    .leave_backward = early_leave_backward,
+    .enter_backward = early_enter_backward,
+    .finish_backward = finish_backward,
+    .values = values,
 };

@@ -9,8 +9,6 @@
  *
  * states has a slot for every state in all modes. d_states has the gradients of all of them, which layers add to as
  * they go backward; that of the newest is complete once the layer that reads it has gone backward. */
-#include "runtime/device/compute.h"
-#include "runtime/gemm/gemm.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
@@ -111,15 +109,11 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
 
 /* ---- memory */
 
-static struct way_sizes sizes_of(const struct gpt *gpt, int64_t layer) {
-    return way_sizes(&gpt->operations.shape, layer);
-}
-
 /* The longest rows after any layer. */
 static struct way_sizes longest_rows(const struct gpt *gpt) {
-    struct way_sizes most = sizes_of(gpt, 0);
+    struct way_sizes most = way_sizes(&gpt->operations.shape, 0);
     for (int64_t layer = 1; layer < gpt->config.n_layer; layer++) {
-        const struct way_sizes sizes = sizes_of(gpt, layer);
+        const struct way_sizes sizes = way_sizes(&gpt->operations.shape, layer);
         most.hidden_row = size_larger(most.hidden_row, sizes.hidden_row);
         most.weights_row = size_larger(most.weights_row, sizes.weights_row);
     }
@@ -127,36 +121,32 @@ static struct way_sizes longest_rows(const struct gpt *gpt) {
 }
 
 /* Weights and what they are computed from: in training and analysis each layer has its own. */
-static void plan_layer(struct gpt *gpt, int64_t index) {
-    const char *const group = "hyper-connection matrices";
-    struct mudd *state = mudd_of(gpt);
-    struct layer *layer = &state->layers[index];
-    const bool shares = gpt_shares_streams(gpt);
-    const struct way_sizes sizes = sizes_of(gpt, index), rows = shares ? longest_rows(gpt) : sizes;
-    if (index > 0) {
-        layer->values = layer[-1].values;
-    }
-    layer->values.sizes = sizes;
-    layer->values.states = state->states;
-    layer->packed_at = state->packed_elements;
-    state->packed_elements += ways_packed_elements(&gpt->operations.shape, index);
-    if (index == 0) {
-        layer->values.hidden = gpt_plan_activations(gpt, "scratch", (int64_t)longest_rows(gpt).hidden_row);
-    }
-    if (index == 0 || !shares) {
-        layer->values.scales = gpt_plan_floats(gpt, group, 1);
-        layer->values.raw = gpt_plan_activations(gpt, group, (int64_t)rows.hidden_row);
-        layer->values.weights = gpt_plan_floats(gpt, group, (int64_t)rows.weights_row);
-    }
-}
-
 static void plan(struct gpt *gpt) {
+    const char *const group = "hyper-connection matrices";
     const int64_t layers = gpt->config.n_layer, width = gpt->config.n_embd;
+    const struct way_sizes most = longest_rows(gpt);
+    const bool shares = gpt_shares_streams(gpt);
     struct mudd *state = memory_zeroed(1, sizeof *state + (size_t)layers * sizeof *state->layers);
     gpt->frame_state = state;
     state->states = gpt_plan_activations(gpt, "streams", (layers + 1) * width);
-    for (int64_t layer = 0; layer < layers; layer++) {
-        plan_layer(gpt, layer);
+    for (int64_t index = 0; index < layers; index++) {
+        struct layer *layer = &state->layers[index];
+        const struct way_sizes sizes = way_sizes(&gpt->operations.shape, index);
+        if (index > 0) {
+            layer->values = layer[-1].values;
+        } else {
+            layer->values.states = state->states;
+            layer->values.hidden = gpt_plan_activations(gpt, "scratch", (int64_t)most.hidden_row);
+        }
+        layer->values.sizes = sizes;
+        layer->packed_at = state->packed_elements;
+        state->packed_elements += ways_packed_elements(&gpt->operations.shape, index);
+        if (index == 0 || !shares) {
+            const struct way_sizes rows = shares ? most : sizes;
+            layer->values.scales = gpt_plan_floats(gpt, group, 1);
+            layer->values.raw = gpt_plan_activations(gpt, group, (int64_t)rows.hidden_row);
+            layer->values.weights = gpt_plan_floats(gpt, group, (int64_t)rows.weights_row);
+        }
     }
     state->packed = memory_plan_add(&gpt->plan, "weights", state->packed_elements, gpt->options.type);
     state->table =
@@ -246,14 +236,6 @@ static int create(struct gpt *gpt) {
 
 /* ---- forward */
 
-static void set_module(struct gpt *gpt) {
-    compute_set_module(gpt->compute, "hyper-connections");
-}
-
-static const struct sublayer *top_of(const struct gpt *gpt) {
-    return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
-}
-
 /* The mixture of queries, keys or values with its norm; at the top the only mixture. */
 static struct stream_mix mix_of(const struct gpt *gpt, const struct sublayer *sublayer, int way) {
     const struct layer *layer = layer_before(gpt, sublayer->index);
@@ -278,7 +260,6 @@ static struct stream_mix mix_of(const struct gpt *gpt, const struct sublayer *su
 /* Steps of generation use what the pass over the prompt has packed. */
 static void begin(struct gpt *gpt) {
     const struct mudd *state = mudd_of(gpt);
-    set_module(gpt);
     if (gpt->pass.cache != CACHE_STEP) {
         ways_pack(&gpt->operations, gpt->parameters.weights_lowp, state->table, 2 * (size_t)gpt->config.n_layer,
                   state->packed_elements, state->packed);
@@ -297,7 +278,6 @@ static void read_states(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    set_module(gpt);
     if (is_attention(sublayer->index) && sublayer->index > 0) {
         read_states(gpt, sublayer);
     } else {
@@ -306,93 +286,78 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 static void top(struct gpt *gpt) {
-    set_module(gpt);
-    read_states(gpt, top_of(gpt));
+    frame_set_module(gpt);
+    read_states(gpt, frame_top(gpt));
+}
+
+/* A row for each token. */
+static struct matrix rows_of(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
+    return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
 }
 
 /* Packed w_1 [hidden_row, C] and w_2 [weights_row, hidden_row] of a layer. */
-static struct span packed_1(const struct gpt *gpt, const struct layer *layer) {
-    return (struct span){mudd_of(gpt)->packed, layer->packed_at};
+static struct matrix packed_1(const struct gpt *gpt, const struct layer *layer) {
+    return matrix_of(mudd_of(gpt)->packed, layer->packed_at, layer->values.sizes.hidden_row,
+                     (size_t)gpt->config.n_embd);
 }
 
-static struct span packed_2(const struct gpt *gpt, const struct layer *layer) {
-    struct span packed = packed_1(gpt, layer);
-    packed.offset += layer->values.sizes.hidden_row * (size_t)gpt->config.n_embd;
-    return packed;
+static struct matrix packed_2(const struct gpt *gpt, const struct layer *layer) {
+    const struct matrix w_1 = packed_1(gpt, layer);
+    return matrix_of(w_1.buffer, w_1.offset + w_1.rows * w_1.columns, layer->values.sizes.weights_row, w_1.rows);
 }
 
 /* The newest state. */
-static struct span newest_of(const struct gpt *gpt, const struct layer *layer) {
-    const size_t size = gpt_tokens(gpt) * (size_t)gpt->config.n_embd;
-    return (struct span){mudd_of(gpt)->states, (layer->values.sizes.states - 1) * size};
+static struct matrix newest_of(const struct gpt *gpt, const struct layer *layer) {
+    struct matrix state = rows_of(gpt, mudd_of(gpt)->states, (size_t)gpt->config.n_embd);
+    state.offset = (layer->values.sizes.states - 1) * state.rows * state.columns;
+    return state;
 }
 
-/* The state behind a layer, and the weights of all mixtures that are read next. */
-static void leave_layer(struct gpt *gpt, const struct sublayer *sublayer) {
+/* Behind a layer: its state, and the weights of all mixtures that are read next. */
+static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct layer *layer = &mudd_of(gpt)->layers[sublayer->index / BRANCHES];
     const struct way_values *values = &layer->values;
-    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    ways_state_forward(operations, tokens, values, sublayer->mix.streams, sublayer->mix.output);
-    linear_multiply(operations, tokens, values->sizes.hidden_row, width, newest_of(gpt, layer),
-                    packed_1(gpt, layer), values->raw);
-    ways_hidden_forward(operations, tokens, values);
-    linear_multiply(operations, tokens, values->sizes.weights_row, values->sizes.hidden_row,
-                    (struct span){values->hidden, 0}, packed_2(gpt, layer), values->weights);
-    ways_bias_forward(operations, tokens, values, (struct span){gpt->parameters.weights, sublayer->at->theta});
-}
-
-static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    set_module(gpt);
+    const size_t tokens = gpt_tokens(gpt), hidden = values->sizes.hidden_row;
     if (is_attention(sublayer->index)) {
-        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
-                          sublayer[1].mix.squares);
-    } else {
-        leave_layer(gpt, sublayer);
+        depth_mix_forward(operations, tokens, &sublayer->mix, sublayer[1].mix.streams, sublayer[1].mix.squares);
+        return;
     }
+    ways_state_forward(operations, tokens, values, sublayer->mix.streams, sublayer->mix.output);
+    linear_multiply(operations, newest_of(gpt, layer), packed_1(gpt, layer), rows_of(gpt, values->raw, hidden));
+    ways_hidden_forward(operations, tokens, values);
+    linear_multiply(operations, rows_of(gpt, values->hidden, hidden), packed_2(gpt, layer),
+                    rows_of(gpt, values->weights, values->sizes.weights_row));
+    ways_bias_forward(operations, tokens, values, (struct span){gpt->parameters.weights, sublayer->at->theta});
 }
 
 /* ---- backward */
 
-/* d_weights -> the gradients of b and w_2, and of hidden in d_hidden. */
+/* d_weights -> the gradients of b, w_2 and w_1 and, in scratch.d_normed, the part of the newest state's gradient
+ * that comes through raw, with the factor of the state in `along`. */
 static void weights_backward(struct gpt *gpt, const struct layer *layer, const struct sublayer_offsets *at) {
     const struct mudd *state = mudd_of(gpt);
     const struct way_sizes sizes = layer->values.sizes;
-    const struct buffer *gradients = gpt->parameters.gradients;
-    const size_t tokens = gpt_tokens(gpt);
-    const struct span w_2 = packed_2(gpt, layer);
+    const struct parameters *parameters = &gpt->parameters;
+    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
+    /* the same rows without what pads them */
+    const struct matrix hidden = {layer->values.hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
+                        d_hidden = {state->d_hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
+                        d_weights = {state->d_weights, 0, tokens, sizes.weights, sizes.weights_row};
     ways_hidden_forward(&gpt->operations, tokens, &layer->values); /* all layers share it */
     bias_backward(&gpt->operations, tokens, sizes.weights_row, sizes.weights, state->d_weights,
-                  (struct span){gradients, at->theta}, gpt->parameters.accumulate);
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.transpose_a = true,
-                                 .a = {layer->values.hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
-                                 .b = {state->d_weights, 0, tokens, sizes.weights, sizes.weights_row},
-                                 .c = matrix_of(gradients, at->projections[W_2], sizes.hidden, sizes.weights),
-                                 .beta = gpt->parameters.accumulate});
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.a = matrix_of(state->d_weights, 0, tokens, sizes.weights_row),
-                                 .b = matrix_of(w_2.buffer, w_2.offset, sizes.weights_row, sizes.hidden_row),
-                                 .c = matrix_of(state->d_hidden, 0, tokens, sizes.hidden_row)});
-}
-
-/* d_hidden -> the gradient of w_1 and, in scratch.d_normed, that part of the newest state's which comes through
- * raw, with the factor of the state in `along`. */
-static void hidden_backward(struct gpt *gpt, const struct layer *layer, const struct sublayer_offsets *at) {
-    const struct mudd *state = mudd_of(gpt);
-    const struct way_sizes sizes = layer->values.sizes;
-    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    const struct span newest = newest_of(gpt, layer), w_1 = packed_1(gpt, layer);
+                  (struct span){parameters->gradients, at->theta}, parameters->accumulate);
+    linear_matrix_backward(gpt->compute, hidden, d_weights,
+                           matrix_of(parameters->gradients, at->projections[W_2], sizes.hidden, sizes.weights),
+                           parameters->accumulate);
+    linear_input_backward(gpt->compute, rows_of(gpt, state->d_weights, sizes.weights_row), packed_2(gpt, layer),
+                          rows_of(gpt, state->d_hidden, sizes.hidden_row), false);
     ways_hidden_backward(&gpt->operations, tokens, &layer->values, state->d_hidden, state->along);
-    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
-                                               .a = matrix_of(newest.buffer, newest.offset, tokens, width),
-                                               .b = {state->d_hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
-                                               .c = matrix_of(gpt->parameters.gradients, at->projections[W_1],
-                                                              width, sizes.hidden),
-                                               .beta = gpt->parameters.accumulate});
-    gemm_run(gpt->compute, &(struct gemm_call){.a = matrix_of(state->d_hidden, 0, tokens, sizes.hidden_row),
-                                               .b = matrix_of(w_1.buffer, w_1.offset, sizes.hidden_row, width),
-                                               .c = matrix_of(gpt->scratch.d_normed, 0, tokens, width)});
+    linear_matrix_backward(gpt->compute, newest_of(gpt, layer), d_hidden,
+                           matrix_of(parameters->gradients, at->projections[W_1], width, sizes.hidden),
+                           parameters->accumulate);
+    linear_input_backward(gpt->compute, rows_of(gpt, state->d_hidden, sizes.hidden_row), packed_1(gpt, layer),
+                          rows_of(gpt, gpt->scratch.d_normed, width), false);
 }
 
 /* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of
@@ -400,7 +365,7 @@ static void hidden_backward(struct gpt *gpt, const struct layer *layer, const st
 static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *const d_inputs[]) {
     const struct mudd *state = mudd_of(gpt);
     const struct layer *layer = layer_before(gpt, sublayer->index);
-    const struct sublayer_offsets *at = sublayer->at, *before = sublayer[-1].at;
+    const struct sublayer_offsets *at = sublayer->at;
     const struct norm_offsets norms[] = {at->norm, at->key_norm, at->value_norm};
     const size_t tokens = gpt_tokens(gpt);
     const bool is_top = !sublayer->branch;
@@ -411,20 +376,18 @@ static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, cons
     }
     ways_mix_backward(&gpt->operations, tokens, &layer->values, d_inputs, !is_top, gpt->scratch.d_streams,
                       state->d_weights);
-    weights_backward(gpt, layer, before);
-    hidden_backward(gpt, layer, before);
+    weights_backward(gpt, layer, sublayer[-1].at);
 }
 
 static void top_backward(struct gpt *gpt) {
     const struct buffer *const d_inputs[MOST_WAYS] = {gpt->d_final};
-    set_module(gpt);
-    read_backward(gpt, top_of(gpt), d_inputs);
+    frame_set_module(gpt);
+    read_backward(gpt, frame_top(gpt), d_inputs);
 }
 
 /* Behind a layer d_stream begins as the gradient of its state. */
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct mudd *state = mudd_of(gpt);
-    set_module(gpt);
     if (!is_attention(sublayer->index)) {
         ways_state_backward(&gpt->operations, gpt_tokens(gpt), &state->layers[sublayer->index / BRANCHES].values,
                             gpt->scratch.d_streams, gpt->scratch.d_normed, state->along, state->d_stream);
@@ -436,7 +399,6 @@ static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *const d_inputs[MOST_WAYS] = {scratch->d_normed, scratch->d_key_input,
                                                       scratch->d_value_input, mudd_of(gpt)->d_stream};
-    set_module(gpt);
     if (is_attention(sublayer->index) && sublayer->index > 0) {
         read_backward(gpt, sublayer, d_inputs);
     } else {

@@ -1,5 +1,25 @@
 #include "src/model/frame_parts.h"
 #include "runtime/system/error.h"
+#include "src/model/linear.h"
+#include <math.h>
+#include <string.h>
+
+#define FRAME_ADDRESS(name) &frame_##name,
+static const struct frame *const frames[] = {FRAMES(FRAME_ADDRESS)};
+
+const struct frame *frame_of(const struct model_config *config) {
+    const bool reads_early = config->read_delay || residual_is_fixed(config->residual);
+    const char *name = config->residual->frame;
+    if (!name) {
+        name = reads_early ? "early" : "mixed";
+    }
+    for (size_t i = 0; i < COUNT(frames); i++) {
+        if (strcmp(frames[i]->name, name) == 0) {
+            return frames[i];
+        }
+    }
+    return NULL;
+}
 
 void frame_add_norm(struct parameter_builder *builder, int64_t sublayer) {
     const bool is_top = sublayer == BRANCHES * builder->config->n_layer;
@@ -8,9 +28,10 @@ void frame_add_norm(struct parameter_builder *builder, int64_t sublayer) {
 }
 
 int frame_check_equal_streams(const struct model_config *config) {
-    return config->stream_expand == STREAM_EXPAND_COPY
-               ? 0
-               : error_set("stream_expand = scaled begins with other streams than a plain model's: leave it out");
+    if (config->stream_expand != STREAM_EXPAND_COPY) {
+        return error_set("stream_expand = scaled begins with other streams than a plain model's: leave it out");
+    }
+    return 0;
 }
 
 bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer) {
@@ -27,6 +48,8 @@ bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer) {
     return true;
 }
 
+/* ---- single streams */
+
 const struct buffer *frame_single_leave_backward(struct gpt *gpt, const struct buffer *d_stream) {
     const size_t row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
     if (!gpt_drops(gpt)) {
@@ -42,4 +65,116 @@ void frame_single_enter_backward(struct gpt *gpt, const struct sublayer *sublaye
     width_mix_backward(&gpt->operations, tokens, &sublayer->mix, d_normed, d_normed, unread,
                        gpt_norm(gpt->parameters.gradients, sublayer->at->norm), gpt->parameters.accumulate);
     stream_backward(&gpt->operations, tokens, &sublayer->mix, d_normed, unread, d_stream);
+}
+
+/* ---- the top of several streams */
+
+/* As transformers initialises DeepseekV4HyperHead. */
+void stream_reduce_add_parameters(struct parameter_builder *builder) {
+    struct sublayer_offsets *at = &builder->parameters->sublayers[builder->sublayer];
+    const uint64_t streams = (uint64_t)builder->config->n_streams;
+    const uint64_t shape[] = {streams * (uint64_t)builder->config->n_embd, streams};
+    if (builder->config->stream_reduce == STREAM_REDUCE_READ) {
+        struct parameter *b = parameters_add(builder, "b_pre", 1, &streams, &at->theta);
+        b->constant = (float)-log((double)(streams - 1)); /* the weights are 1 / streams */
+        b->upcycled = residual_equal_logit;
+    } else if (builder->config->stream_reduce == STREAM_REDUCE_HEAD) {
+        struct parameter *w = parameters_add(builder, "w_pre", 2, shape, &at->projections[0]);
+        w->decayed = true;
+        w->deviation = 0.02;
+        w->upcycled = residual_zero;
+        parameters_add(builder, "b_pre", 1, &streams, &at->theta)->upcycled = residual_equal_logit;
+        struct parameter *alpha = parameters_add(builder, "alpha_pre", 0, NULL, NULL);
+        alpha->constant = 1.0f;
+        alpha->joined = true;
+    }
+}
+
+void stream_reduce_plan(struct gpt *gpt) {
+    const char *const group = "head";
+    if (gpt->operations.shape.collapsed) {
+        gpt->collapse_z = gpt_plan_floats(gpt, group, gpt->config.n_streams);
+        gpt->collapse_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
+        gpt->d_collapse_z =
+            gpt->options.mode == GPT_TRAINING ? gpt_plan_activations(gpt, group, gpt->config.n_streams) : NULL;
+    }
+}
+
+static struct final_norm final_norm_of(const struct gpt *gpt) {
+    const struct sublayer *top = frame_top(gpt);
+    return (struct final_norm){top->mix.streams, gpt_norm(gpt->parameters.weights, top->at->norm), gpt->final,
+                               gpt->final_statistics};
+}
+
+/* The streams that are summed with weights, in two parts: the weights, and the sum with its norm. */
+static struct collapse collapse_of(const struct gpt *gpt) {
+    const struct buffer *weights = gpt->parameters.weights;
+    const struct sublayer *top = frame_top(gpt);
+    return (struct collapse){top->mix.streams,          top->mix.squares, {weights, top->at->projections[0]},
+                             {weights, top->at->theta}, gpt->collapse_z,  gpt->collapse_h};
+}
+
+static bool is_last_pre(const struct gpt *gpt) {
+    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
+}
+
+/* With last_pre the weights are those that the frame has set: mix.read. */
+static struct stream_mix weighted_sum_of(const struct gpt *gpt) {
+    struct stream_mix mix = frame_top(gpt)->mix;
+    mix.h = is_last_pre(gpt) ? mix.read : gpt->collapse_h;
+    mix.read = mix.h;
+    mix.norm = gpt_norm(gpt->parameters.weights, frame_top(gpt)->at->norm);
+    mix.normed = gpt->final;
+    mix.statistics = gpt->final_statistics;
+    return mix;
+}
+
+void stream_reduce_forward(struct gpt *gpt) {
+    const struct final_norm final = final_norm_of(gpt);
+    const struct collapse collapse = collapse_of(gpt);
+    const struct stream_mix sum = weighted_sum_of(gpt);
+    if (gpt->operations.shape.collapsed) {
+        collapse_forward(&gpt->operations, gpt_tokens(gpt), &collapse);
+    }
+    if (gpt->operations.shape.collapsed || is_last_pre(gpt)) {
+        width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sum);
+    } else {
+        final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
+    }
+}
+
+void stream_reduce_backward(struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct sublayer_offsets *at = frame_top(gpt)->at;
+    const struct layer_norm d_norm = gpt_norm(parameters->gradients, at->norm);
+    const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
+    const size_t row = streams * (size_t)gpt->config.n_embd;
+    if (!gpt->operations.shape.collapsed && !is_last_pre(gpt)) {
+        const struct final_norm final = final_norm_of(gpt);
+        final_norm_backward(&gpt->operations, tokens, &final, gpt->d_final, scratch->d_streams, d_norm,
+                            parameters->accumulate);
+        return;
+    }
+    const struct stream_mix sum = weighted_sum_of(gpt);
+    width_mix_backward(&gpt->operations, tokens, &sum, gpt->d_final, scratch->d_normed, scratch->d_h, d_norm,
+                       parameters->accumulate);
+    if (is_last_pre(gpt)) { /* d_streams of zero, since nothing else comes to the streams of the top */
+        buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
+        buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
+        stream_backward(&gpt->operations, tokens, &sum, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
+        return;
+    }
+    const struct collapse collapse = collapse_of(gpt);
+    collapse_backward(&gpt->operations, tokens, &collapse, scratch->d_normed, scratch->d_h,
+                      &(struct collapse_gradients){gpt->d_collapse_z,
+                                                   scratch->d_streams,
+                                                   {parameters->gradients, at->theta}},
+                      parameters->accumulate);
+    if (!gpt->operations.shape.fixed_top) {
+        linear_matrix_backward(gpt->compute, matrix_of(collapse.streams, 0, tokens, row),
+                               matrix_of(gpt->d_collapse_z, 0, tokens, streams),
+                               matrix_of(parameters->gradients, at->projections[0], row, streams),
+                               parameters->accumulate);
+    }
 }

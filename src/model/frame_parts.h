@@ -14,8 +14,35 @@ int frame_check_equal_streams(const struct model_config *config);
  * life are, too. */
 bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer);
 
+/* The sublayer that stands for the top. */
+static inline const struct sublayer *frame_top(const struct gpt *gpt) {
+    return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+}
+
+/* Names what is launched next, for profiles. */
+static inline void frame_set_module(struct gpt *gpt) {
+    compute_set_module(gpt->compute, "hyper-connections");
+}
+
 /* Backward passes around a branch that reads a single stream x through its norm and is added to it, with d_stream
  * [N, C], the gradient of the sum. The first returns d_output, a copy where dropout will write to it; the second
  * adds what comes through the norm to d_stream, which then is the gradient of x. */
 const struct buffer *frame_single_leave_backward(struct gpt *gpt, const struct buffer *d_stream);
 void frame_single_enter_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_stream);
+
+/* ---- what becomes of several streams at the top (`stream_reduce`): the norm of their sum, the sum of their norms,
+ * or the norm of a sum with weights: those that depend on the streams (head), the H_pre of the last sublayer
+ * (last_pre), or learned ones that nothing changes (read) */
+
+/* Adds the parameters of transformer.hc_head, if there are any. */
+void stream_reduce_add_parameters(struct parameter_builder *builder);
+
+/* Plans what the top keeps beside gpt->final. */
+void stream_reduce_plan(struct gpt *gpt);
+
+/* The streams of the top -> gpt->final. Launches. */
+void stream_reduce_forward(struct gpt *gpt);
+
+/* gpt->d_final -> scratch.d_streams, and the gradients of the top's parameters; with last_pre also the pre part of
+ * scratch.d_h, the gradient of that H_pre. Launches. */
+void stream_reduce_backward(struct gpt *gpt);

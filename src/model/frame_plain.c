@@ -1,7 +1,5 @@
 /* rc: one stream; x' = x + branch(norm(x)). */
-#include "runtime/device/compute.h"
 #include "src/model/frame_parts.h"
-#include "src/model/stream_reduce.h"
 
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     frame_plan_streams(gpt, sublayer);
@@ -9,24 +7,20 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
 }
 
 static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    compute_set_module(gpt->compute, "hyper-connections");
     width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    compute_set_module(gpt->compute, "hyper-connections");
     depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
                       sublayer[1].mix.squares);
 }
 
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     (void)sublayer;
-    compute_set_module(gpt->compute, "hyper-connections");
     return frame_single_leave_backward(gpt, gpt->scratch.d_streams);
 }
 
 static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    compute_set_module(gpt->compute, "hyper-connections");
     frame_single_enter_backward(gpt, sublayer, gpt->scratch.d_streams);
 }
 

@@ -10,54 +10,10 @@
 /* A name has less than 100 bytes, so that patterns which stay below the limit need at most milliseconds for one. */
 enum { MOST_PATTERN_BYTES = 1000, MATCH_LIMIT = 10000 };
 
-/* A regular expression with what matching needs. */
-struct matcher {
-    pcre2_code *code;
-    pcre2_match_context *context;
-    pcre2_match_data *data;
-};
-
-static void matcher_release(struct matcher *matcher) {
-    pcre2_match_data_free(matcher->data);
-    pcre2_match_context_free(matcher->context);
-    pcre2_code_free(matcher->code);
-}
-
 static int set_error(const char *pattern, const char *what, int code) {
     char reason[256] = "";
     pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
     return error_set("freeze = %s %s: %s", pattern, what, reason);
-}
-
-static int matcher_create(const char *pattern, struct matcher *matcher) {
-    int code;
-    PCRE2_SIZE at;
-    if (strlen(pattern) > MOST_PATTERN_BYTES) {
-        return error_set("freeze: a pattern has at most %d bytes", MOST_PATTERN_BYTES);
-    }
-    *matcher =
-        (struct matcher){.code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL)};
-    if (!matcher->code) {
-        return set_error(pattern, "is not a valid regular expression", code);
-    }
-    matcher->context = pcre2_match_context_create(NULL);
-    matcher->data = pcre2_match_data_create(1, NULL);
-    if (!matcher->context || !matcher->data) {
-        memory_refused(0);
-    }
-    pcre2_set_match_limit(matcher->context, MATCH_LIMIT);
-    return 0;
-}
-
-/* 1 or 0; -1 with an error if the limit does not suffice to find out. */
-static int matches(const struct matcher *matcher, const char *pattern, const char *name) {
-    const int result =
-        pcre2_match(matcher->code, (PCRE2_SPTR)name, strlen(name), 0, 0, matcher->data, matcher->context);
-    if (result >= 0 || result == PCRE2_ERROR_NOMATCH) {
-        return result >= 0;
-    }
-    set_error(pattern, "cannot be compared with names, a simpler expression is needed", result);
-    return error_prefix("%s", name);
 }
 
 /* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. Its
@@ -82,23 +38,41 @@ static bool is_table(const struct parameters *parameters, const struct parameter
            parameter->offset_copy == &parameters->position_embedding || parameter->offset_copy == &parameters->head;
 }
 
-/* How many parameters the pattern matches, which become frozen; -1 with an error. */
+/* Marks the parameters that the pattern matches. Returns how many; -1 with an error. */
 static int64_t mark_matches(struct parameters *parameters, const char *pattern) {
-    struct matcher matcher;
+    int error = 0;
     int64_t frozen = 0;
-    int found = 0;
-    if (matcher_create(pattern, &matcher)) {
-        return -1;
+    PCRE2_SIZE at;
+    if (strlen(pattern) > MOST_PATTERN_BYTES) {
+        return error_set("freeze: a pattern has at most %d bytes", MOST_PATTERN_BYTES);
     }
-    for (size_t i = 0; i < parameters->count && found >= 0; i++) {
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &error, &at, NULL);
+    if (!code) {
+        return set_error(pattern, "is not a valid regular expression", error);
+    }
+    pcre2_match_context *context = pcre2_match_context_create(NULL);
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    if (!context || !data) {
+        memory_refused(0);
+    }
+    pcre2_set_match_limit(context, MATCH_LIMIT);
+    for (size_t i = 0; i < parameters->count && frozen >= 0; i++) {
         struct parameter *parameter = &parameters->table[i];
-        found = matches(&matcher, pattern, parameter->name);
-        parameter->frozen = found > 0;
-        frozen += parameter->frozen;
-        parameter->without_gradient = parameter->frozen && is_table(parameters, parameter);
+        const int result =
+            pcre2_match(code, (PCRE2_SPTR)parameter->name, strlen(parameter->name), 0, 0, data, context);
+        if (result < 0 && result != PCRE2_ERROR_NOMATCH) { /* the limit does not suffice */
+            set_error(pattern, "cannot be compared with names, a simpler expression is needed", result);
+            frozen = error_prefix("%s", parameter->name);
+        } else if (result >= 0) {
+            parameter->frozen = true;
+            parameter->without_gradient = is_table(parameters, parameter);
+            frozen++;
+        }
     }
-    matcher_release(&matcher);
-    return found < 0 ? -1 : frozen;
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    pcre2_code_free(code);
+    return frozen;
 }
 
 int frozen_mark(struct parameters *parameters, const char *pattern) {
@@ -123,11 +97,21 @@ int frozen_mark(struct parameters *parameters, const char *pattern) {
     return 0;
 }
 
+int frozen_create(const struct model_config *config, const char *pattern, struct parameters *parameters) {
+    parameters_create(config, parameters);
+    const int status = frozen_mark(parameters, pattern);
+    if (status) {
+        parameters_release(parameters);
+    }
+    return status;
+}
+
 int frozen_check(const struct model_config *config, const char *pattern) {
     struct parameters parameters;
-    parameters_create(config, &parameters);
-    const int status = frozen_mark(&parameters, pattern);
-    parameters_release(&parameters);
+    const int status = frozen_create(config, pattern, &parameters);
+    if (status == 0) {
+        parameters_release(&parameters);
+    }
     return status;
 }
 

@@ -9,8 +9,9 @@
  * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
 int frozen_mark(struct parameters *parameters, const char *pattern);
 
-/* The same of a model's table, which is made for that alone. The config has been checked. */
-int frozen_check(const struct model_config *config, const char *pattern);
+/* Builds a model's table and marks these; after an error there is no table. The config has been checked. */
+int frozen_create(const struct model_config *config, const char *pattern, struct parameters *parameters);
+int frozen_check(const struct model_config *config, const char *pattern); /* the same, without the table */
 
 /* How many elements the frozen parameters have. */
 uint64_t frozen_elements(const struct parameters *parameters);

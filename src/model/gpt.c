@@ -1,5 +1,4 @@
 #include "src/model/gpt.h"
-#include "runtime/gemm/gemm.h"
 #include "src/model/frame.h"
 #include "src/model/frozen.h"
 #include "src/model/linear.h"
@@ -59,54 +58,59 @@ static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct 
 
 /* normed [N, C] -> output [N, C] of a branch */
 static void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct linear_input input = {0, sublayer->at->out.out, sublayer->out_proj_in, NULL};
     sublayer->branch->forward(gpt, sublayer);
-    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->out_proj_in,
+    linear_forward(&gpt->operations, &gpt->parameters, &sublayer->at->out, gpt_tokens(gpt), &input, 1,
                    sublayer->mix.output, NULL);
     drop(gpt, sublayer, sublayer->mix.output);
 }
 
-/* Computes the Gram matrices of the sublayer's input streams now if the pass observes them: with --recompute the
- * streams are overwritten later. */
-static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->pass.observe && sublayer->gram) {
-        stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, sublayer->gram);
-    }
+static void set_frame_module(struct gpt *gpt) {
+    compute_set_module(gpt->compute, "hyper-connections");
 }
 
-static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->frame->leave) {
+/* A sublayer, up to its frame's leave unless the caller needs no streams behind it. */
+static void sublayer_forward(struct gpt *gpt, const struct sublayer *sublayer, bool leaves) {
+    set_frame_module(gpt);
+    gpt->frame->enter(gpt, sublayer);
+    /* with --recompute streams are overwritten later */
+    if (gpt->pass.observe && sublayer->gram && !gpt->recomputes) {
+        stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, sublayer->gram);
+    }
+    branch_forward(gpt, sublayer);
+    if (leaves && gpt->frame->leave) {
+        set_frame_module(gpt);
         gpt->frame->leave(gpt, sublayer);
     }
 }
 
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct sublayer *sublayer = gpt->sublayers;
-    const struct frame *frame = gpt->frame;
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
     const struct embedding_input input = embedding_input_of(gpt);
     embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt), sublayer->mix.streams,
                       sublayer->mix.squares);
-    if (frame->begin) {
-        frame->begin(gpt);
+    if (gpt->frame->begin) {
+        set_frame_module(gpt);
+        gpt->frame->begin(gpt);
     }
     for (; sublayer->branch; sublayer++) {
-        frame->enter(gpt, sublayer);
-        observe(gpt, sublayer);
-        branch_forward(gpt, sublayer);
-        leave(gpt, sublayer);
+        sublayer_forward(gpt, sublayer, true);
     }
     compute_set_module(gpt->compute, "head");
-    frame->top(gpt);
+    gpt->frame->top(gpt);
 }
 
 /* logits [rows, V] of tokens first .. = final W^T + bias, before they are capped; W is wte or lm_head */
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd;
-    linear_multiply(&gpt->operations, rows, gpt->vocabulary, width, (struct span){gpt->final, first * width},
-                    (struct span){gpt->parameters.weights_lowp, gpt->parameters.head}, gpt->logits);
+    const struct parameters *parameters = &gpt->parameters;
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
+    linear_multiply(&gpt->operations, matrix_of(gpt->final, first * width, rows, width),
+                    matrix_of(parameters->weights_lowp, parameters->head, vocabulary, width),
+                    matrix_of(gpt->logits, 0, rows, vocabulary));
     if (gpt->config.head_bias) {
-        head_bias_forward(&gpt->operations, rows, (struct span){gpt->parameters.weights, gpt->parameters.head_bias},
+        head_bias_forward(&gpt->operations, rows, (struct span){parameters->weights, parameters->head_bias},
                           gpt->logits);
     }
 }
@@ -114,25 +118,19 @@ static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
 /* Computes d_final from d_logits, and the gradients of the head's bias and weights, which may be those of the token
  * embedding. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
+    const struct parameters *parameters = &gpt->parameters;
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary, head = parameters->head;
     const struct matrix d_logits = matrix_of(gpt->d_logits, 0, rows, vocabulary);
-    const size_t head = gpt->parameters.head;
-    const bool adds = first > 0 || gpt->parameters.accumulate;
-    gemm_run(gpt->compute,
-             &(struct gemm_call){.a = d_logits,
-                                 .b = matrix_of(gpt->parameters.weights_lowp, head, vocabulary, width),
-                                 .c = matrix_of(gpt->d_final, first * width, rows, width)});
-    if (parameters_train(&gpt->parameters, head)) {
-        gemm_run(gpt->compute,
-                 &(struct gemm_call){.transpose_a = true,
-                                     .a = d_logits,
-                                     .b = matrix_of(gpt->final, first * width, rows, width),
-                                     .c = matrix_of(gpt->parameters.gradients, head, vocabulary, width),
-                                     .beta = adds});
+    const bool adds = first > 0 || parameters->accumulate;
+    linear_input_backward(gpt->compute, d_logits, matrix_of(parameters->weights_lowp, head, vocabulary, width),
+                          matrix_of(gpt->d_final, first * width, rows, width), false);
+    if (parameters_train(parameters, head)) {
+        linear_matrix_backward(gpt->compute, d_logits, matrix_of(gpt->final, first * width, rows, width),
+                               matrix_of(parameters->gradients, head, vocabulary, width), adds);
     }
     if (gpt->config.head_bias) {
         head_bias_backward(&gpt->operations, rows, gpt->d_logits,
-                           (struct span){gpt->parameters.gradients, gpt->parameters.head_bias}, adds);
+                           (struct span){parameters->gradients, parameters->head_bias}, adds);
     }
 }
 
@@ -191,26 +189,15 @@ static void notify(const struct gpt *gpt, const struct gpt_listener *listener, i
     }
 }
 
-/* Runs a layer forward again, from its input streams to all buffers that its backward pass reads. */
-static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
-    gpt->recomputes = true;
-    for (int i = 0; i < BRANCHES; i++) {
-        gpt->frame->enter(gpt, &layer[i]);
-        branch_forward(gpt, &layer[i]);
-        if (i + 1 < BRANCHES) {
-            leave(gpt, &layer[i]);
-        }
-    }
-    gpt->recomputes = false;
-}
-
+/* Completes the gradients of a sublayer, or with NULL of all. */
 static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->frame->finish_backward) {
+        set_frame_module(gpt);
         gpt->frame->finish_backward(gpt, sublayer);
     }
 }
 
-/* A sublayer's gradients are launched, but for what a listener wants at once; else gpt_backward finishes all. */
+/* The same for a listener; without one gpt_backward completes all together. */
 static void complete(struct gpt *gpt, const struct sublayer *sublayer, const struct gpt_listener *listener) {
     if (listener && sublayer->branch) {
         finish_backward(gpt, sublayer);
@@ -220,15 +207,18 @@ static void complete(struct gpt *gpt, const struct sublayer *sublayer, const str
 
 static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES],
                            const struct gpt_listener *listener) {
+    const bool completes_next = gpt->frame->completes_next;
     for (int i = BRANCHES - 1; i >= 0; i--) {
+        set_frame_module(gpt);
         const struct buffer *d_output = gpt->frame->leave_backward(gpt, &layer[i]);
-        if (gpt->frame->completes_next) {
+        if (completes_next) {
             complete(gpt, &layer[i + 1], listener);
         }
         drop(gpt, &layer[i], d_output);
         layer[i].branch->backward(gpt, &layer[i], d_output);
+        set_frame_module(gpt);
         gpt->frame->enter_backward(gpt, &layer[i]);
-        if (!gpt->frame->completes_next || layer[i].index == 0) {
+        if (!completes_next || layer[i].index == 0) {
             complete(gpt, &layer[i], listener);
         }
     }
@@ -263,9 +253,13 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     notify(gpt, listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];
-        if (gpt->options.recompute && layer < last) { /* the buffers still hold the last layer's values */
-            recompute(gpt, first);
+        /* Runs the layer forward again, from its input streams to all buffers that its backward pass reads. They
+         * still hold the last layer's values. */
+        gpt->recomputes = gpt->options.recompute && layer < last;
+        for (int i = 0; gpt->recomputes && i < BRANCHES; i++) {
+            sublayer_forward(gpt, &first[i], i + 1 < BRANCHES);
         }
+        gpt->recomputes = false;
         layer_backward(gpt, first, listener);
     }
     if (!listener) {
@@ -304,15 +298,6 @@ int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses) 
     return buffer_read(gpt->compute, gpt->losses, first * sizeof *losses, losses, count * sizeof *losses);
 }
 
-static void cap_logits(const struct gpt *gpt, size_t count, float *logits) {
-    const float cap = (float)gpt->config.logit_softcap;
-    const bool by_tanh = gpt->config.softcap_kind == SOFTCAP_TANH;
-    for (size_t i = 0; cap > 0.0f && i < count; i++) {
-        const float ratio = logits[i] / cap;
-        logits[i] = cap * (by_tanh ? tanhf(ratio) : ratio / hypotf(ratio, 1.0f));
-    }
-}
-
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
     const size_t vocabulary = gpt->vocabulary;
     for (size_t done = 0; done < rows; done += gpt->logit_rows) {
@@ -323,6 +308,11 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
             return -1;
         }
     }
-    cap_logits(gpt, rows * vocabulary, logits);
+    const float cap = (float)gpt->config.logit_softcap;
+    const bool by_tanh = gpt->config.softcap_kind == SOFTCAP_TANH;
+    for (size_t i = 0; cap > 0.0f && i < rows * vocabulary; i++) {
+        const float ratio = logits[i] / cap;
+        logits[i] = cap * (by_tanh ? tanhf(ratio) : ratio / hypotf(ratio, 1.0f));
+    }
     return 0;
 }

@@ -3,12 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What a staging area holds, in this order. */
+/* What a staging area holds, in this order: rows of upload_tokens numbers. */
 enum staged { STAGED_TOKENS, STAGED_TARGETS, STAGED_IDS, STAGED_STARTS, STAGED_PLACES };
-
-static int32_t *staged(const struct gpt *gpt, int32_t *staging, enum staged which) {
-    return staging + (size_t)which * gpt->upload_tokens;
-}
 
 static void send(struct gpt *gpt, enum staged which, const struct buffer *buffer, size_t count) {
     const size_t row = gpt->upload_tokens * sizeof(int32_t);
@@ -19,8 +15,8 @@ static void send(struct gpt *gpt, enum staged which, const struct buffer *buffer
  */
 static void group_tokens(struct gpt *gpt, const int32_t *x, int32_t *staging) {
     const size_t tokens = gpt_tokens(gpt), vocabulary = (size_t)gpt->config.vocab_size;
-    int32_t *counts = gpt->token_counts, *ids = staged(gpt, staging, STAGED_IDS);
-    int32_t *starts = staged(gpt, staging, STAGED_STARTS), *places = staged(gpt, staging, STAGED_PLACES);
+    int32_t *counts = gpt->token_counts, *ids = staging + STAGED_IDS * gpt->upload_tokens;
+    int32_t *starts = ids + gpt->upload_tokens, *places = starts + gpt->upload_tokens;
     memset(counts, 0, vocabulary * sizeof *counts);
     for (size_t i = 0; i < tokens; i++) {
         counts[x[i]]++;
@@ -80,14 +76,14 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
         return -1;
     }
     int32_t *staging = upload_begin(&gpt->upload);
-    memcpy(staged(gpt, staging, STAGED_TOKENS), x, tokens * sizeof *x);
+    memcpy(staging, x, tokens * sizeof *x);
     send(gpt, STAGED_TOKENS, gpt->tokens, tokens);
     gpt->valid_targets = 0;
     for (size_t i = 0; y && i < tokens; i++) {
         gpt->valid_targets += y[i] >= 0;
     }
     if (y) {
-        memcpy(staged(gpt, staging, STAGED_TARGETS), y, tokens * sizeof *y);
+        memcpy(staging + STAGED_TARGETS * gpt->upload_tokens, y, tokens * sizeof *y);
         send(gpt, STAGED_TARGETS, gpt->targets, tokens);
     }
     if (gpt->options.mode == GPT_TRAINING) {

@@ -14,20 +14,12 @@
 /* Most bytes of the outputs of activation functions that are kept on a CPU: about its caches. */
 #define CPU_KEEPS ((uint64_t)32 << 20)
 
-/* Most channels that a branch's output projection reads. */
-static int64_t out_proj_channels(const struct gpt *gpt) {
+/* Most channels that a branch's output projection reads, or its input projection makes. */
+static int64_t most_channels(const struct gpt *gpt, bool with_inputs) {
     size_t most = 0;
     for (int i = 0; i < BRANCHES; i++) {
-        most = size_larger(most, gpt->parameters.sublayers[i].out.in);
-    }
-    return (int64_t)most;
-}
-
-/* Most channels inside a branch. */
-static int64_t hidden_channels(const struct gpt *gpt) {
-    size_t most = (size_t)out_proj_channels(gpt);
-    for (int i = 0; i < BRANCHES; i++) {
-        most = size_larger(most, gpt->parameters.sublayers[i].in.out);
+        const struct sublayer_offsets *at = &gpt->parameters.sublayers[i];
+        most = size_larger(most, with_inputs ? size_larger(at->out.in, at->in.out) : at->out.in);
     }
     return (int64_t)most;
 }
@@ -78,10 +70,6 @@ static void plan_parameters(struct gpt *gpt) {
     }
 }
 
-static void plan_out_proj_in(struct gpt *gpt, struct sublayer *sublayer) {
-    sublayer->out_proj_in = gpt_plan_activations(gpt, "branch activations", (int64_t)sublayer->at->out.in);
-}
-
 /* Activations of a branch. Layers share them, except in training without recompute. */
 static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const group = "branch activations";
@@ -97,7 +85,7 @@ static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
     sublayer->mix.statistics = gpt_plan_floats(gpt, group, 2);
     sublayer->in_proj_out = gpt_plan_activations(gpt, group, (int64_t)sublayer->at->in.out);
     if (!(shared && branch->recomputed)) {
-        plan_out_proj_in(gpt, sublayer);
+        sublayer->out_proj_in = gpt_plan_activations(gpt, group, (int64_t)sublayer->at->out.in);
     }
     if (branch->plan_activations) {
         branch->plan_activations(gpt, sublayer);
@@ -136,7 +124,7 @@ static void plan_scratch(struct gpt *gpt) {
             scratch->d_streams ? scratch->d_streams : gpt_plan_activations(gpt, group, streams * width);
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
-        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, out_proj_channels(gpt));
+        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, most_channels(gpt, false));
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
     }
     if (gpt->config.embed_norm) {
@@ -152,31 +140,30 @@ static void plan_scratch(struct gpt *gpt) {
     }
 }
 
-/* Most bytes for a block of logits and their gradients. On a CPU 64 MiB, so that a block stays near the caches. On
- * a GPU 1/16 of its memory: each block's GEMMs must fill the device, and each adds to the whole gradient of the
- * token embedding. */
-static size_t logit_bytes(const struct device *device) {
-    const uint64_t share = device->memory_bytes / 16;
-    const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
-    return device->is_gpu ? (size_t)size_larger(most, (uint64_t)64 << 20) : (size_t)64 << 20;
-}
-
-/* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more gain
- * nothing, and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
+/* Tokens in a block of logits, at least 16: as many as fit into 64 MiB on a CPU, so that a block stays near the
+ * caches. On a GPU, as many as fit with their gradients into 1/16 of its memory: each block's GEMMs must fill the
+ * device, and each adds to the whole gradient of the token embedding. There at most 8192, since more gain nothing,
+ * and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
     }
     const struct device *device = &gpt->compute->device;
-    const bool apart = is_training(gpt) && gpt->options.type != ELEMENT_FP32; /* see plan_head */
-    const size_t each = sizeof(float) + (apart && device->is_gpu ? element_size(gpt->options.type) : 0);
-    const size_t elements = logit_bytes(device) / each; /* some GEMM libraries address 2^31 */
-    const size_t most = (elements < INT32_MAX ? elements : INT32_MAX) / gpt->vocabulary;
+    const uint64_t least = (uint64_t)64 << 20;
+    const uint64_t share = size_smaller(device->memory_bytes / 16, device->max_buffer_bytes);
+    const size_t bytes = device->is_gpu ? size_larger(share, least) : least;
+    const bool has_gradients = is_training(gpt) && gpt->options.type != ELEMENT_FP32; /* see plan_head */
+    const size_t each = sizeof(float) + (has_gradients && device->is_gpu ? element_size(gpt->options.type) : 0);
+    /* some GEMM libraries address 2^31 */
+    const size_t most = size_smaller(bytes / each, INT32_MAX) / gpt->vocabulary;
     const size_t unit = device->is_gpu && most >= 64 ? 64 : 1;
-    const size_t fitting = most < 16 ? 16 : device->is_gpu && most > 8192 ? 8192 : most / unit * unit;
-    const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
-    const size_t equal = (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
-    return blocks == 1 ? equal : (equal + unit - 1) / unit * unit;
+    size_t fitting = size_larger(most / unit * unit, 16);
+    if (device->is_gpu) {
+        fitting = size_smaller(fitting, 8192);
+    }
+    const size_t tokens = gpt_tokens(gpt), blocks = groups_for(tokens, fitting);
+    const size_t equal = groups_for(tokens, blocks); /* of one size: a small last block would be slow */
+    return blocks == 1 ? equal : groups_for(equal, unit) * unit;
 }
 
 static void plan_head(struct gpt *gpt) {
@@ -205,7 +192,7 @@ static void plan_head(struct gpt *gpt) {
 /* The fp32 copies of matrices where the GEMM backend takes only fp32: as large as the largest A, B and C of all
  * GEMMs. */
 static void plan_copies(struct gpt *gpt) {
-    const uint64_t width = (uint64_t)gpt->config.n_embd, channels = (uint64_t)hidden_channels(gpt);
+    const uint64_t width = (uint64_t)gpt->config.n_embd, channels = (uint64_t)most_channels(gpt, true);
     const uint64_t hidden = gpt_tokens(gpt) * channels;
     const uint64_t frame = gpt->frame->largest_matrix ? gpt->frame->largest_matrix(gpt) : 0;
     if (!gemm_copies(gpt->compute, gpt->options.type)) {
@@ -242,7 +229,8 @@ static void plan_kept_activations(struct gpt *gpt) {
                             !gpt->options.recompute && gpt->plan.total_bytes + bytes <= capacity;
     for (int64_t i = BRANCHES; gpt->keeps_activation && i < BRANCHES * gpt->config.n_layer; i++) {
         if (gpt->sublayers[i].branch->recomputed) {
-            plan_out_proj_in(gpt, &gpt->sublayers[i]);
+            gpt->sublayers[i].out_proj_in =
+                gpt_plan_activations(gpt, "branch activations", (int64_t)gpt->sublayers[i].at->out.in);
         }
     }
 }
@@ -329,8 +317,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
         (is_training(gpt) && gpt->optimizer->describe && gpt->optimizer->describe(gpt, &shape))) {
         return -1;
     }
-    parameters_create(config, &gpt->parameters);
-    if (is_training(gpt) && frozen_mark(&gpt->parameters, options->optimizer.freeze)) {
+    if (options->parameters) {
+        gpt->parameters = *options->parameters;
+    } else if (frozen_create(config, is_training(gpt) ? options->optimizer.freeze : NULL, &gpt->parameters)) {
         return -1;
     }
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
@@ -380,18 +369,14 @@ void gpt_release(struct gpt *gpt) {
     row_gradients_release(gpt);
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
-    parameters_release(&gpt->parameters);
+    if (!gpt->options.parameters) {
+        parameters_release(&gpt->parameters);
+    }
     free(gpt->frame_state);
     free(gpt->scratch.of_optimizer);
     free(gpt->sublayers);
     free(gpt->token_counts);
     memset(gpt, 0, sizeof *gpt);
-}
-
-/* Whether rows of it are looked up, and no GEMM reads it. */
-static bool is_looked_up(const struct parameters *parameters, const struct parameter *parameter) {
-    return parameter->offset_copy == &parameters->position_embedding ||
-           (parameter->offset_copy == &parameters->token_embedding && !parameters->head_is_embedding);
 }
 
 double gpt_flops_per_token(const struct gpt *gpt) {
@@ -400,8 +385,13 @@ double gpt_flops_per_token(const struct gpt *gpt) {
         (double)model_config_heads(&gpt->config).y_row * (double)gpt->shape.sequence; /* of a token and layer */
     double flops = 12.0 * (double)gpt->config.n_layer * scores;
     for (const struct parameter *next = parameters->table; next < parameters->table + parameters->count; next++) {
-        const double each = is_looked_up(parameters, next) ? 0.0 : next->without_gradient ? 4.0 : 6.0;
-        flops += each * (double)next->elements;
+        const bool is_wte = next->offset == parameters->token_embedding;
+        const bool is_wpe =
+            gpt->config.position == POSITION_LEARNED && next->offset == parameters->position_embedding;
+        if (is_wpe || (is_wte && !parameters->head_is_embedding)) {
+            continue; /* rows of it are looked up, and no GEMM reads it */
+        }
+        flops += (next->without_gradient ? 4.0 : 6.0) * (double)next->elements;
     }
     return flops;
 }

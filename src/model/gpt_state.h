@@ -41,6 +41,9 @@ struct gpt_options {
     /* Which optimizer, with which states, and what it leaves as it is; without training only `master` counts.
      * gpt_plan alone reads `freeze`. */
     struct optimizer_settings optimizer;
+    /* The table of the config's parameters, which must outlive the model, and has marked what is frozen already;
+     * NULL: gpt_plan makes one. */
+    const struct parameters *parameters;
     const struct state_share *state_share; /* NULL: this rank keeps all of them */
     size_t row_gradients; /* most rows of token gradients that are kept apart, see row_gradients.h; 0: none */
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the

@@ -14,17 +14,14 @@ struct memory_item {
     enum element_type type;
 };
 
-/* Sums beyond 64 bits stay at the largest number, which memory_plan_check refuses. */
-static uint64_t add_bytes(uint64_t a, uint64_t b) {
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static struct memory_item *add(struct memory_plan *plan, const char *group, uint64_t bytes, bool is_elsewhere) {
     struct memory_item *item = memory_zeroed(1, sizeof *item);
     *item = (struct memory_item){.group = group, .bytes = bytes, .is_elsewhere = is_elsewhere};
     *(plan->last ? &plan->last->next : &plan->first) = item;
     plan->last = item;
-    plan->total_bytes = add_bytes(plan->total_bytes, bytes);
+    if (__builtin_add_overflow(plan->total_bytes, bytes, &plan->total_bytes)) {
+        plan->total_bytes = UINT64_MAX; /* which memory_plan_check refuses */
+    }
     return item;
 }
 
@@ -34,11 +31,11 @@ static struct memory_item *add_buffer(struct memory_plan *plan, const char *grou
     if (__builtin_mul_overflow(elements, (uint64_t)element_size(type), &bytes)) {
         bytes = UINT64_MAX;
     }
-    struct memory_item *item = add(plan, group, bytes, is_elsewhere);
     if (bytes > plan->largest_bytes) {
         plan->largest_bytes = bytes;
         plan->largest_group = group;
     }
+    struct memory_item *item = add(plan, group, bytes, is_elsewhere);
     item->type = type;
     return item;
 }

@@ -11,123 +11,102 @@
 /* Limits keep every size that is computed from them within 64 bits. */
 size_t model_config_settings(struct model_config *config, struct model_setting settings[MODEL_MOST_SETTINGS]) {
     const struct model_setting own[] = {
-        {.option =
-             INT("n_streams", &config->n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
-         .of_connection = true},
-        {.option = BOOL("embed_norm", &config->embed_norm, "false",
-                        "RMSNorm of the embedding of tokens and positions, before the streams")},
-        {.option = CHOICE(
-             "stream_expand", &config->stream_expand, "copy", "copy|scaled",
-             "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
-             "so that streams differ from the start (rc ignores it)"),
-         .of_connection = true},
-        {.option = CHOICE(
-             "stream_reduce", &config->stream_reduce, "auto", STREAM_REDUCE_WORDS,
-             "at the top: norm each stream, then sum; or sum, then norm; or sum with learned weights that "
-             "depend on the streams, as in DeepSeek-V4, then norm; or, with read_delay, with H_pre of the last "
-             "sublayer, as in DeepSeek-V4.1; or, of wide, with learned weights (auto: last_pre with "
-             "read_delay, else read for wide, else norm_sum; rc ignores it)"),
-         .of_connection = true,
-         .may_follow = true},
-        {.option = BOOL("read_delay", &config->read_delay, "false",
-                        "a sublayer reads the streams with the H_pre that the one before has computed, as in "
-                        "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)"),
-         .of_connection = true},
-        {.option = BOOL("hc_norm_gain", &config->hc_norm_gain, "true",
-                        "a learned gain in the norm before the projections of hyper-connections"),
-         .of_connection = true},
-        {.option = FLOAT("hc_eps", &config->hc_eps, "0", 0, 1,
-                         "what H_pre has beside its sigmoids, and each of mhc's iterations beside its sums "
-                         "(DeepSeek-V4: 1e-6; hc has no sigmoids and ignores it)"),
-         .of_connection = true},
-        {.option =
-             FLOAT("hc_norm_eps", &config->hc_norm_eps, "1e-6", 0, 1,
-                   "eps of the RMSNorm before the projections of hyper-connections. 0: they are divided by the "
-                   "norm, at least 1e-12, as torch.nn.functional.normalize does, and so the public code of "
-                   "mHC-lite, KromHC and s2HC"),
-         .of_connection = true},
-        {.option =
-             BOOL("h_res_transposed", &config->h_res_transposed, "false",
-                  "mix streams by the transpose of H_res, x'_j = sum_i H_res[i, j] x_i + H_post[j] output, as "
-                  "the same public code does"),
-         .of_connection = true},
-        {.option =
-             CHOICE("hc_start", &config->hc_start, "sublayer", "sublayer|layer",
-                    "the stream that is read and written most at first: number sublayer mod n_streams, or for "
-                    "both sublayers of a layer number layer mod n_streams"),
-         .of_connection = true,
-         .only_in_training = true},
-        {.option = CHOICE("hc_init", &config->hc_init, "zero", "zero|litgpt",
-                          "first values of the projections of hyper-connections. litgpt: shc's are normal with "
-                          "deviation sqrt(0.4 / n_embd), as LitGPT makes them in the public code of s2HC"),
-         .of_connection = true,
-         .only_in_training = true},
-        {.option = INT("n_layer", &config->n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
-         .is_size = true},
-        {.option = INT("n_head", &config->n_head, "4", 1, 1024, "attention heads"), .is_size = true},
-        {.option = INT("n_kv_head", &config->n_kv_head, "0", 0, 1024,
-                       "key and value heads, each of which n_head / n_kv_head query heads share (0: n_head)"),
-         .may_follow = true},
-        {.option = INT("head_dim", &config->head_dim, "0", 0, 65536, "channels of a head (0: n_embd / n_head)"),
-         .may_follow = true},
-        {.option = INT("n_embd", &config->n_embd, "128", 1, 65536, "channels"), .is_size = true},
-        {.option = INT("block_size", &config->block_size, "128", 1, 1 << 20, "tokens of context"), .is_size = true},
-        {.option = INT("vocab_size", &config->vocab_size, "0", 0, 1 << 24,
-                       "tokens of the vocabulary; 0: meta.json's of data_dir (hc_bench without data: 50304)"),
-         .is_size = true,
-         .may_follow = true},
-        {.option = BOOL("bias", &config->bias, "false", "biases in layer norms and linear layers")},
-        {.option = CHOICE("qkv_bias", &config->qkv_bias, "as_bias", "as_bias|false|true",
-                          "a bias of queries, keys and values, for or against `bias`"),
-         .is_switch = true,
-         .may_follow = true},
-        {.option = CHOICE("position", &config->position, "learned", position_names(),
-                          "how attention knows the order of tokens: learned embeddings of positions, which are "
-                          "added to those of tokens; rotary ones (RoPE), which turn queries and keys; or not at "
-                          "all, but for its causal mask")},
-        {.option = FLOAT("rope_theta", &config->rope_theta, "10000", 1, 1e12,
-                         "base of RoPE's wavelengths, which grow from 2 pi to 2 pi rope_theta tokens")},
-        {.option = FLOAT("rope_fraction", &config->rope_fraction, "1", 0, 1,
-                         "share of a head's pairs of channels that turn, f: below 1 the first f head_dim / 2 turn, "
-                         "their wavelengths from 2 pi to 2 pi rope_theta with both ends, and the others do not")},
-        {.option = CHOICE("qk_norm", &config->qk_norm, "false", "false|true|plain",
-                          "RMSNorm of every query and key head, before RoPE: with gains of its own, or plain "
-                          "without"),
-         .may_be_boolean = true},
-        {.option = FLOAT("attn_scale", &config->attn_scale, "0", 0, 100,
-                         "what scores of attention are multiplied by, at least 1e-6 (0: 1 / sqrt(head_dim))")},
-        {.option =
-             CHOICE("norm", &config->norm, "layernorm", norm_names(),
-                    "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
-        {.option = FLOAT("norm_eps", &config->norm_eps, "0", 0, 1,
-                         "what the norm adds to the variance, or mean square (0: 1e-5 for layernorm, 1e-6 for "
-                         "rmsnorm)"),
-         .may_follow = true},
-        {.option = CHOICE("mlp", &config->mlp, "gelu", mlp_names(),
-                          "of c_fc x, the MLP's hidden channels: gelu, the activation of it; relu2, max(0, .)^2; "
-                          "swiglu, silu(c_gate x) times it")},
-        {.option = INT("mlp_width", &config->mlp_width, "0", 0, 1 << 20,
-                       "hidden channels (0: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 64)"),
-         .may_follow = true},
-        {.option = CHOICE("activation", &config->activation, "gelu", activation_names(),
-                          "of MLPs of kind gelu: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
-        {.option = BOOL("tie_embeddings", &config->tie_embeddings, "true",
-                        "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
-        {.option = BOOL("head_bias", &config->head_bias, "false", "a bias of the logits, before logit_softcap")},
-        {.option = FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
-                         "largest logit s: logits become s tanh(logits / s), or as softcap_kind says (0: they stay "
-                         "as they are)")},
-        {.option = CHOICE("softcap_kind", &config->softcap_kind, "tanh", "tanh|rsqrt",
-                          "function of logit_softcap: s tanh(logits / s), or s logits / sqrt(logits^2 + s^2)")},
-        {.option =
-             CHOICE("init", &config->init, "gpt2", "gpt2|track3|litgpt",
-                    "first values of embeddings and linear layers: those of GPT-2; those of "
-                    "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero; or "
-                    "those of LitGPT, deviation sqrt(0.4 / n_embd), and 1 / (sqrt(n_embd) n_layer) of what "
-                    "writes to the streams"),
-         .only_in_training = true},
-        {.option = FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
-         .only_in_training = true},
+        {OF_CONNECTION,
+         INT("n_streams", &config->n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)")},
+        {0, BOOL("embed_norm", &config->embed_norm, "false",
+                 "RMSNorm of the embedding of tokens and positions, before the streams")},
+        {OF_CONNECTION,
+         CHOICE("stream_expand", &config->stream_expand, "copy", "copy|scaled",
+                "at the bottom. copy: all streams begin as the embedding; scaled: each scales it by learned gains "
+                "of its own, so that streams differ from the start (rc ignores it)")},
+        {OF_CONNECTION | MAY_FOLLOW,
+         CHOICE("stream_reduce", &config->stream_reduce, "auto", STREAM_REDUCE_WORDS,
+                "at the top. norm_sum: norm each stream, then sum; sum_norm: sum, then norm; head: sum with "
+                "learned weights that depend on the streams, as in DeepSeek-V4, then norm; last_pre, with "
+                "read_delay: the weights are H_pre of the last sublayer, as in DeepSeek-V4.1; read, for the "
+                "variant wide: learned weights that no token changes (auto: last_pre with read_delay, else read "
+                "for wide, else norm_sum; rc ignores it)")},
+        {OF_CONNECTION, BOOL("read_delay", &config->read_delay, "false",
+                             "a sublayer reads the streams with the H_pre that the one before has computed, as in "
+                             "DeepSeek-V4.1, and the first reads stream 0 (rc has no H_pre)")},
+        {OF_CONNECTION, BOOL("hc_norm_gain", &config->hc_norm_gain, "true",
+                             "a learned gain in the norm before the projections of hyper-connections")},
+        {OF_CONNECTION, FLOAT("hc_eps", &config->hc_eps, "0", 0, 1,
+                              "what H_pre has beside its sigmoids, and each of mhc's iterations beside its sums "
+                              "(DeepSeek-V4: 1e-6; hc has no sigmoids and ignores it)")},
+        {OF_CONNECTION,
+         FLOAT("hc_norm_eps", &config->hc_norm_eps, "1e-6", 0, 1,
+               "eps of the RMSNorm before the projections of hyper-connections. 0: they are divided by the "
+               "norm, at least 1e-12, as torch.nn.functional.normalize does, and so the public code of "
+               "mHC-lite, KromHC and s2HC")},
+        {OF_CONNECTION,
+         BOOL("h_res_transposed", &config->h_res_transposed, "false",
+              "mix streams by the transpose of H_res, x'_j = sum_i H_res[i, j] x_i + H_post[j] output, as "
+              "the same public code does")},
+        {OF_CONNECTION | ONLY_IN_TRAINING,
+         CHOICE("hc_start", &config->hc_start, "sublayer", "sublayer|layer",
+                "the stream that is read and written most at first: number sublayer mod n_streams, or for "
+                "both sublayers of a layer number layer mod n_streams")},
+        {OF_CONNECTION | ONLY_IN_TRAINING,
+         CHOICE("hc_init", &config->hc_init, "zero", "zero|litgpt",
+                "first values of the projections of hyper-connections. litgpt: shc's are normal with "
+                "deviation sqrt(0.4 / n_embd), as LitGPT makes them in the public code of s2HC")},
+        {IS_SIZE, INT("n_layer", &config->n_layer, "4", 1, 1024, "layers, each an attention and an MLP block")},
+        {IS_SIZE, INT("n_head", &config->n_head, "4", 1, 1024, "attention heads")},
+        {MAY_FOLLOW, INT("n_kv_head", &config->n_kv_head, "0", 0, 1024,
+                         "key and value heads, each of which n_head / n_kv_head query heads share (0: n_head)")},
+        {MAY_FOLLOW, INT("head_dim", &config->head_dim, "0", 0, 65536, "channels of a head (0: n_embd / n_head)")},
+        {IS_SIZE, INT("n_embd", &config->n_embd, "128", 1, 65536, "channels")},
+        {IS_SIZE, INT("block_size", &config->block_size, "128", 1, 1 << 20, "tokens of context")},
+        {IS_SIZE | MAY_FOLLOW,
+         INT("vocab_size", &config->vocab_size, "0", 0, 1 << 24,
+             "tokens of the vocabulary; 0: meta.json's of data_dir (hc_bench without data: 50304)")},
+        {0, BOOL("bias", &config->bias, "false", "biases in layer norms and linear layers")},
+        {IS_SWITCH | MAY_FOLLOW, CHOICE("qkv_bias", &config->qkv_bias, "as_bias", "as_bias|false|true",
+                                        "a bias of queries, keys and values, for or against `bias`")},
+        {0,
+         CHOICE("position", &config->position, "learned", position_names(),
+                "how attention knows the order of tokens. learned: embeddings of positions are added to those of "
+                "tokens; rope: queries and keys turn by their positions (RoPE); none: only by its causal mask")},
+        {0, FLOAT("rope_theta", &config->rope_theta, "10000", 1, 1e12,
+                  "base of RoPE's wavelengths, which grow from 2 pi to 2 pi rope_theta tokens")},
+        {0, FLOAT("rope_fraction", &config->rope_fraction, "1", 0, 1,
+                  "share of a head's pairs of channels that turn, f: below 1 the first f head_dim / 2 turn, "
+                  "their wavelengths from 2 pi to 2 pi rope_theta with both ends, and the others do not")},
+        {MAY_BE_BOOLEAN, CHOICE("qk_norm", &config->qk_norm, "false", "false|true|plain",
+                                "RMSNorm of every query and key head, before RoPE: with gains of its own, or plain "
+                                "without")},
+        {0, FLOAT("attn_scale", &config->attn_scale, "0", 0, 100,
+                  "what scores of attention are multiplied by, at least 1e-6 (0: 1 / sqrt(head_dim))")},
+        {0, CHOICE("norm", &config->norm, "layernorm", norm_names(),
+                   "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
+        {MAY_FOLLOW, FLOAT("norm_eps", &config->norm_eps, "0", 0, 1,
+                           "what the norm adds to the variance, or mean square (0: 1e-5 for layernorm, 1e-6 for "
+                           "rmsnorm)")},
+        {0,
+         CHOICE("mlp", &config->mlp, "gelu", mlp_names(),
+                "what becomes of the MLP's hidden channels c_fc x. gelu: the activation function of them; relu2: "
+                "max(0, .)^2; swiglu: silu(c_gate x) times them")},
+        {MAY_FOLLOW, INT("mlp_width", &config->mlp_width, "0", 0, 1 << 20,
+                         "hidden channels (0: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 64)")},
+        {0, CHOICE("activation", &config->activation, "gelu", activation_names(),
+                   "of MLPs of kind gelu: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
+        {0, BOOL("tie_embeddings", &config->tie_embeddings, "true",
+                 "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
+        {0, BOOL("head_bias", &config->head_bias, "false", "a bias of the logits, before logit_softcap")},
+        {0, FLOAT("logit_softcap", &config->logit_softcap, "0", 0, 1e9,
+                  "largest logit s: logits become s tanh(logits / s), or as softcap_kind says (0: they stay "
+                  "as they are)")},
+        {0, CHOICE("softcap_kind", &config->softcap_kind, "tanh", "tanh|rsqrt",
+                   "function of logit_softcap: s tanh(logits / s), or s logits / sqrt(logits^2 + s^2)")},
+        {ONLY_IN_TRAINING,
+         CHOICE("init", &config->init, "gpt2", "gpt2|track3|litgpt",
+                "first values of embeddings and linear layers: those of GPT-2; those of "
+                "modded-nanogpt's track 3, where lm_head and what writes to the streams begin as zero; or "
+                "those of LitGPT, deviation sqrt(0.4 / n_embd), and 1 / (sqrt(n_embd) n_layer) of what "
+                "writes to the streams")},
+        {ONLY_IN_TRAINING,
+         FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs")},
     };
     static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
     const struct residual_setting *setting;
@@ -135,24 +114,30 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
     _Static_assert(COUNT(own) + RESIDUAL_MAX_SETTINGS <= MODEL_MOST_SETTINGS, "settings do not fit");
     memcpy(settings, own, sizeof own);
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        settings[count++] = (struct model_setting){.option = {.type = types[setting->type],
-                                                              .name = setting->name,
-                                                              .target = &config->settings.values[i],
-                                                              .default_value = setting->initial,
-                                                              .minimum = setting->least,
-                                                              .maximum = setting->most,
-                                                              .help = setting->help},
-                                                   .only_in_training = setting->only_in_training,
-                                                   .of_connection = true};
+        settings[count++] =
+            (struct model_setting){OF_CONNECTION | (setting->only_in_training ? ONLY_IN_TRAINING : 0),
+                                   {.type = types[setting->type],
+                                    .name = setting->name,
+                                    .target = &config->settings.values[i],
+                                    .default_value = setting->initial,
+                                    .minimum = setting->least,
+                                    .maximum = setting->most,
+                                    .help = setting->help}};
     }
     return count;
 }
 
 static double number_of(const struct option_spec *option) {
-    return option->type == OPTION_INT     ? (double)*(const int64_t *)option->target
-           : option->type == OPTION_FLOAT ? *(const double *)option->target
-           : option->type == OPTION_BOOL  ? (double)*(const bool *)option->target
-                                          : (double)*(const int *)option->target;
+    switch (option->type) {
+    case OPTION_INT:
+        return (double)*(const int64_t *)option->target;
+    case OPTION_FLOAT:
+        return *(const double *)option->target;
+    case OPTION_BOOL:
+        return (double)*(const bool *)option->target;
+    default:
+        return (double)*(const int *)option->target;
+    }
 }
 
 /* ---- checking */
@@ -167,66 +152,42 @@ struct model_config model_config_default(void) {
                                  .settings = residual_settings_default()};
 }
 
-/* What the top makes of the streams, and whether reading can be delayed. */
-static int check_reads(struct model_config *config) {
-    if (config->read_delay && !residual_has_matrices(config->residual)) {
-        return error_set("read_delay = true: '%s' has no H_pre that a later sublayer could read with",
-                         config->residual->name);
-    }
-    if (config->h_res_transposed && !residual_has_matrices(config->residual)) {
-        return error_set("h_res_transposed = true: '%s' has no H_res; give --no-h-res-transposed",
-                         config->residual->name);
-    }
-    if (residual_is_single(config->residual)) {
-        config->stream_reduce = STREAM_REDUCE_NORM_SUM;
-    } else if (config->stream_reduce == STREAM_REDUCE_AUTO) {
-        config->stream_reduce = config->read_delay                    ? STREAM_REDUCE_LAST_PRE
-                                : residual_is_fixed(config->residual) ? STREAM_REDUCE_READ
-                                                                      : STREAM_REDUCE_NORM_SUM;
-    }
-    if (config->stream_reduce == STREAM_REDUCE_READ && !residual_is_fixed(config->residual)) {
-        return error_set("stream_reduce = read is for residual = wide");
-    }
-    return config->stream_reduce != STREAM_REDUCE_LAST_PRE || config->read_delay
-               ? 0
-               : error_set("stream_reduce = last_pre needs read_delay = true");
-}
-
+/* The number of streams, what the top makes of them, and whether reading can be delayed. */
 static int check_streams(struct model_config *config) {
+    const struct residual_variant *residual = config->residual;
+    const bool is_fixed = residual_is_fixed(residual);
     char takes[64];
-    if (residual_is_single(config->residual)) {
-        if (config->stream_expand == STREAM_EXPAND_SCALED && !residual_is_plain(config->residual)) {
-            return error_set("stream_expand = scaled: '%s' has one stream", config->residual->name);
+    if (residual_is_single(residual)) {
+        if (config->stream_expand == STREAM_EXPAND_SCALED && !residual_is_plain(residual)) {
+            return error_set("stream_expand = scaled: '%s' has one stream", residual->name);
         }
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
+        config->stream_reduce = STREAM_REDUCE_NORM_SUM;
     }
-    return residual_takes(config->residual, config->n_streams)
-               ? 0
-               : error_set("n_streams = %" PRId64 ": '%s' needs %s streams", config->n_streams,
-                           config->residual->name, residual_streams_text(config->residual, takes, sizeof takes));
-}
-
-static int check_range(const struct model_setting *setting) {
-    const struct option_spec *option = &setting->option;
-    const double number = number_of(option), least = setting->is_size ? 1.0 : option->minimum;
-    const bool has_range = option->type == OPTION_INT || option->type == OPTION_FLOAT;
-    return !has_range || (number >= least && number <= option->maximum)
-               ? 0
-               : error_set("%s = %.15g is out of range %g .. %.10g", option->name, number, least, option->maximum);
-}
-
-/* A decimal number such as 0.333333 stands for the nearest whole number of pairs. */
-static int check_turning_pairs(const struct model_config *config) {
-    const int64_t size = model_config_heads(config).size;
-    const double pairs = config->rope_fraction * (double)size / 2.0;
-    const bool nearly_all = config->rope_fraction < 1.0 && pairs > (double)(size / 2) - 0.5;
-    return pairs >= 0.5 && !nearly_all && fabs(pairs - round(pairs)) <= 1e-5 * pairs
-               ? 0
-               : error_set("rope_fraction = %.15g of the %" PRId64
-                           " pairs of channels of a head is no whole number "
-                           "of at least 1",
-                           config->rope_fraction, size / 2);
+    if (!residual_takes(residual, config->n_streams)) {
+        return error_set("n_streams = %" PRId64 ": '%s' needs %s streams", config->n_streams, residual->name,
+                         residual_streams_text(residual, takes, sizeof takes));
+    }
+    if (config->read_delay && !residual_has_matrices(residual)) {
+        return error_set("read_delay = true: '%s' has no H_pre that a later sublayer could read with",
+                         residual->name);
+    }
+    if (config->h_res_transposed && !residual_has_matrices(residual)) {
+        return error_set("h_res_transposed = true: '%s' has no H_res; give --no-h-res-transposed", residual->name);
+    }
+    if (config->stream_reduce == STREAM_REDUCE_AUTO && config->read_delay) {
+        config->stream_reduce = STREAM_REDUCE_LAST_PRE;
+    } else if (config->stream_reduce == STREAM_REDUCE_AUTO) {
+        config->stream_reduce = is_fixed ? STREAM_REDUCE_READ : STREAM_REDUCE_NORM_SUM;
+    }
+    if (config->stream_reduce == STREAM_REDUCE_READ && !is_fixed) {
+        return error_set("stream_reduce = read is for residual = wide");
+    }
+    if (config->stream_reduce == STREAM_REDUCE_LAST_PRE && !config->read_delay) {
+        return error_set("stream_reduce = last_pre needs read_delay = true");
+    }
+    return 0;
 }
 
 static int check_heads(const struct model_config *config) {
@@ -244,35 +205,51 @@ static int check_heads(const struct model_config *config) {
                          ": the same number of query heads shares each key head",
                          config->n_head, config->n_kv_head);
     }
-    if (config->position == POSITION_ROPE && model_config_heads(config).size % 2 != 0) {
+    if (config->position != POSITION_ROPE) {
+        return 0;
+    }
+    const int64_t size = model_config_heads(config).size;
+    if (size % 2 != 0) {
         return error_set("head_dim = %" PRId64 " is odd: with position = rope a head's channels turn in pairs",
-                         model_config_heads(config).size);
+                         size);
     }
-    return config->position == POSITION_ROPE ? check_turning_pairs(config) : 0;
-}
-
-static void set_derived(struct model_config *config) {
-    const struct head_shape heads = model_config_heads(config);
-    config->qkv_bias = model_config_has_qkv_bias(config) ? SWITCH_ON : SWITCH_OFF;
-    config->n_kv_head = heads.kv_heads;
-    config->head_dim = heads.size;
-    const int64_t width = config->n_embd;
-    if (config->mlp_width == 0) {
-        config->mlp_width = mlp_is_gated(config->mlp) ? (8 * width + 191) / 192 * 64 : 4 * width;
+    /* a decimal number such as 0.333333 stands for the nearest whole number of pairs */
+    const double pairs = config->rope_fraction * (double)size / 2.0;
+    const bool nearly_all = config->rope_fraction < 1.0 && pairs > (double)(size / 2) - 0.5;
+    if (pairs < 0.5 || nearly_all || fabs(pairs - round(pairs)) > 1e-5 * pairs) {
+        return error_set("rope_fraction = %.15g of the %" PRId64
+                         " pairs of channels of a head is no whole number of at least 1",
+                         config->rope_fraction, size / 2);
     }
-    config->norm_eps = config->norm_eps > 0.0 ? config->norm_eps : norm_epsilon(config->norm);
+    return 0;
 }
 
 int model_config_check(struct model_config *config) {
     struct model_setting settings[MODEL_MOST_SETTINGS];
-    int status = check_streams(config) || check_reads(config) ? -1 : 0;
-    for (size_t i = 0, count = model_config_settings(config, settings); i < count && status == 0; i++) {
-        status = check_range(&settings[i]);
-    }
-    if (status || check_heads(config)) {
+    if (check_streams(config)) {
         return -1;
     }
-    set_derived(config);
+    for (size_t i = 0, count = model_config_settings(config, settings); i < count; i++) {
+        const struct option_spec *option = &settings[i].option;
+        const double number = number_of(option), least = settings[i].flags & IS_SIZE ? 1.0 : option->minimum;
+        const bool has_range = option->type == OPTION_INT || option->type == OPTION_FLOAT;
+        if (has_range && !(number >= least && number <= option->maximum)) {
+            return error_set("%s = %.15g is out of range %g .. %.10g", option->name, number, least,
+                             option->maximum);
+        }
+    }
+    if (check_heads(config)) {
+        return -1;
+    }
+    const struct head_shape heads = model_config_heads(config);
+    const int64_t width = config->n_embd;
+    config->qkv_bias = model_config_has_qkv_bias(config) ? SWITCH_ON : SWITCH_OFF;
+    config->n_kv_head = heads.kv_heads;
+    config->head_dim = heads.size;
+    if (config->mlp_width == 0) {
+        config->mlp_width = mlp_is_gated(config->mlp) ? (8 * width + 191) / 192 * 64 : 4 * width;
+    }
+    config->norm_eps = config->norm_eps > 0.0 ? config->norm_eps : norm_epsilon(config->norm);
     return 0;
 }
 
@@ -334,13 +311,13 @@ static int read_setting(const json_t *json, struct model_setting *setting) {
     struct option_spec *option = &setting->option;
     const json_t *given = json_object_get(json, option->name);
     if (!given) {
-        return setting->is_size ? error_set("'%s' is missing", option->name) : 0;
+        return setting->flags & IS_SIZE ? error_set("'%s' is missing", option->name) : 0;
     }
-    const bool is_flag = setting->is_switch || option->type == OPTION_BOOL;
+    const bool is_flag = setting->flags & IS_SWITCH || option->type == OPTION_BOOL;
     const bool fits = is_flag                         ? json_is_boolean(given)
                       : option->type == OPTION_CHOICE ? json_is_string(given)
                                                       : json_is_number(given);
-    if (!fits && !(setting->may_be_boolean && json_is_boolean(given))) {
+    if (!fits && !(setting->flags & MAY_BE_BOOLEAN && json_is_boolean(given))) {
         return json_file_fail(option->name, given, "it is of another type");
     }
     const char *text = NULL;
@@ -410,11 +387,11 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
 static json_t *setting_json(const struct model_setting *setting) {
     const struct option_spec *option = &setting->option;
     char word[32];
-    if (setting->is_switch) {
+    if (setting->flags & IS_SWITCH) {
         const int state = *(const int *)option->target;
         return state == SWITCH_FOLLOWS ? NULL : json_boolean(state == SWITCH_ON);
     }
-    if (setting->may_be_boolean && *(const int *)option->target <= 1) {
+    if (setting->flags & MAY_BE_BOOLEAN && *(const int *)option->target <= 1) {
         return json_boolean(*(const int *)option->target);
     }
     switch (option->type) {
@@ -446,10 +423,16 @@ json_t *model_config_to_json(const struct model_config *config) {
 }
 
 static size_t value_bytes(enum option_type type) {
-    return type == OPTION_INT     ? sizeof(int64_t)
-           : type == OPTION_FLOAT ? sizeof(double)
-           : type == OPTION_BOOL  ? sizeof(bool)
-                                  : sizeof(int);
+    switch (type) {
+    case OPTION_INT:
+        return sizeof(int64_t);
+    case OPTION_FLOAT:
+        return sizeof(double);
+    case OPTION_BOOL:
+        return sizeof(bool);
+    default:
+        return sizeof(int);
+    }
 }
 
 void model_config_take_connection(struct model_config *config, const struct model_config *from) {
@@ -458,7 +441,7 @@ void model_config_take_connection(struct model_config *config, const struct mode
     const size_t count = model_config_settings(config, ours);
     model_config_settings(&source, theirs);
     for (size_t i = 0; i < count; i++) {
-        if (ours[i].of_connection) {
+        if (ours[i].flags & OF_CONNECTION) {
             memcpy(ours[i].option.target, theirs[i].option.target, value_bytes(ours[i].option.type));
         }
     }
@@ -475,8 +458,8 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     }
     for (size_t i = 0; i < count; i++) {
         if (strcmp(name, ours[i].option.name) == 0) {
-            return ours[i].only_in_training || number_of(&ours[i].option) == number_of(&theirs[i].option) ||
-                   (theirs[i].may_follow && options_is_default(&theirs[i].option));
+            return ours[i].flags & ONLY_IN_TRAINING || number_of(&ours[i].option) == number_of(&theirs[i].option) ||
+                   (theirs[i].flags & MAY_FOLLOW && options_is_default(&theirs[i].option));
         }
     }
     return strcmp(name, "residual") != 0 || a->residual == b->residual;

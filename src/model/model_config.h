@@ -74,14 +74,17 @@ struct model_config {
 };
 
 /* A setting: its option, whose name is also its key in config.json. */
+enum model_setting_flags {
+    IS_SIZE = 1,          /* config.json must have it, and it is at least 1 */
+    IS_SWITCH = 2,        /* an enum switch_state */
+    MAY_BE_BOOLEAN = 4,   /* a choice whose first two words, false and true, are booleans in config.json */
+    ONLY_IN_TRAINING = 8, /* what a model computes does not depend on it */
+    OF_CONNECTION = 16,   /* it says how the residual connection works */
+    MAY_FOLLOW = 32,      /* its default stands for a value that model_config_check works out */
+};
 struct model_setting {
+    unsigned flags; /* of enum model_setting_flags */
     struct option_spec option;
-    bool is_size;          /* config.json must have it, and it is at least 1 */
-    bool is_switch;        /* an enum switch_state */
-    bool may_be_boolean;   /* a choice whose first two words, false and true, are booleans in config.json */
-    bool only_in_training; /* what a model computes does not depend on it */
-    bool of_connection;    /* it says how the residual connection works */
-    bool may_follow;       /* its default stands for a value that model_config_check works out */
 };
 
 enum { MODEL_MOST_SETTINGS = 40 + RESIDUAL_MAX_SETTINGS };

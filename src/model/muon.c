@@ -53,15 +53,6 @@ static int read_coefficients(const char *text, float coefficients[3]) {
     return 0;
 }
 
-/* What a singular value becomes, from 0 .. 1, by as many iterations. */
-static double iterated(double value, const float coefficients[3], int64_t steps) {
-    for (int64_t step = 0; step < steps; step++) {
-        const double square = value * value;
-        value *= coefficients[0] + square * (coefficients[1] + square * coefficients[2]);
-    }
-    return value;
-}
-
 static int check(const struct optimizer_settings *settings) {
     enum { VALUES = 1000 };
     float coefficients[3];
@@ -70,8 +61,13 @@ static int check(const struct optimizer_settings *settings) {
         read_coefficients(settings->muon_coefficients, coefficients)) {
         return -1;
     }
-    for (int i = 1; i <= VALUES; i++) {
-        if (!(fabs(iterated((double)i / VALUES, coefficients, settings->muon_steps)) <= LARGEST_ITERATED)) {
+    for (int i = 1; i <= VALUES; i++) { /* what singular values from 0 to 1 become */
+        double value = (double)i / VALUES;
+        for (int64_t step = 0; step < settings->muon_steps; step++) {
+            const double square = value * value;
+            value *= coefficients[0] + square * (coefficients[1] + square * coefficients[2]);
+        }
+        if (!(fabs(value) <= LARGEST_ITERATED)) {
             return error_set("muon_coefficients = '%s' with muon_steps = %" PRId64
                              ": singular values of a matrix would grow from at most 1 to more than %g",
                              settings->muon_coefficients ? settings->muon_coefficients : USUAL_COEFFICIENTS,
@@ -108,9 +104,10 @@ const struct optimizer_matrices muon_matrices = {.state = "momentum_buffer",
 static int describe(const struct gpt *gpt, struct operation_shape *shape) {
     shape->muon = true;
     shape->muon_type = type_of(&gpt->options.optimizer, gpt->compute, gpt->options.type);
-    return shape->muon_type == ELEMENT_BF16 && gpt->options.type != ELEMENT_BF16
-               ? error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32")
-               : 0;
+    if (shape->muon_type == ELEMENT_BF16 && gpt->options.type != ELEMENT_BF16) {
+        return error_set("muon_dtype = bf16 needs dtype = bf16: give --muon-dtype auto, or fp32");
+    }
+    return 0;
 }
 
 /* ---- memory */
@@ -152,65 +149,19 @@ static void plan(struct gpt *gpt) {
 
 /* ---- a step */
 
-static double scale_of(int rule, double rows, double columns) {
-    return rule == MUON_ORIGINAL ? sqrt(fmax(1.0, rows / columns)) : 0.2 * sqrt(fmax(rows, columns));
-}
-
-/* What all matrices of a step have in common. */
-struct muon_step {
-    struct muon_arenas arenas;
-    struct muon_settings settings; /* but for the scale */
-    float coefficients[3];
-    int rule; /* enum muon_scale */
-    int64_t iterations;
-    bool moves; /* weights; else only the momentum changes */
-};
-
-static struct muon_step make_step(const struct gpt *gpt, const struct optimizer_settings *settings,
-                                  int64_t iteration) {
-    const struct parameters *parameters = &gpt->parameters;
-    const bool own_decay = settings->muon_weight_decay >= 0.0;
-    struct muon_step step = {
-        .arenas = {.weights = parameters->weights,
-                   .gradients = parameters->gradients,
-                   .momentum = parameters->states[0],
-                   .weights_lowp = parameters->weights_lowp},
-        .settings = {.momentum = (float)settings->muon_momentum,
-                     .rate = (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
-                     .decay = (float)(own_decay ? settings->muon_weight_decay : settings->weight_decay),
-                     .clip = (float)settings->grad_clip,
-                     .unscale = 1.0f / gpt->loss_scale.scale,
-                     .key = rounding_key(gpt, iteration)},
-        .rule = settings->muon_scale,
-        .iterations = settings->muon_steps,
-        .moves = settings->muon_learning_rate < 0.0 || settings->muon_learning_rate > 0.0,
-    };
-    read_coefficients(settings->muon_coefficients, step.coefficients);
-    return step;
-}
-
-static void step_batch(struct gpt *gpt, struct muon_step *step, const struct muon_batch *batch) {
-    struct operations *operations = &gpt->operations;
-    const struct muon_scratch *scratch = gpt->scratch.of_optimizer;
-    step->settings.scale = (float)scale_of(step->rule, (double)batch->rows, (double)batch->columns);
-    muon_begin(operations, &step->arenas, batch, &step->settings, scratch, gpt->gradient_norm);
-    if (step->moves) {
-        const struct buffer *x = newton_schulz(operations, batch, step->iterations, step->coefficients, scratch);
-        muon_end(operations, &step->arenas, batch, &step->settings, x, gpt->gradient_norm);
-    }
-}
-
-/* ---- batches */
-
 struct matrix_ref {
     uint64_t rows, columns, first;
 };
 
 static int by_shape(const void *a, const void *b) {
     const struct matrix_ref *one = a, *other = b;
-    return one->rows != other->rows         ? (one->rows > other->rows) - (one->rows < other->rows)
-           : one->columns != other->columns ? (one->columns > other->columns) - (one->columns < other->columns)
-                                            : (one->first > other->first) - (one->first < other->first);
+    if (one->rows != other->rows) {
+        return one->rows > other->rows ? 1 : -1;
+    }
+    if (one->columns != other->columns) {
+        return one->columns > other->columns ? 1 : -1;
+    }
+    return (one->first > other->first) - (one->first < other->first);
 }
 
 /* The matrices in the range, those of one shape together; the caller frees them. */
@@ -233,29 +184,44 @@ static struct matrix_ref *list_matrices(const struct parameters *parameters, str
     return matrices;
 }
 
-/* How many matrices of this shape a batch takes. */
-static size_t batch_capacity(const struct matrix_ref *matrix) {
-    const uint64_t elements = matrix->rows * matrix->columns;
-    const size_t most = size_smaller(BATCH_ELEMENTS / elements, MUON_MOST_MATRICES);
-    return elements % 64 || most < 1 ? 1 : most;
-}
-
 static void step_matrices(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                           struct optimizer_range range) {
     const struct parameters *parameters = &gpt->parameters;
-    struct muon_step step = make_step(gpt, settings, iteration);
+    const struct muon_scratch *scratch = gpt->scratch.of_optimizer;
+    const bool has_decay = settings->muon_weight_decay >= 0.0, is_original = settings->muon_scale == MUON_ORIGINAL;
+    const struct muon_arenas arenas = {.weights = parameters->weights,
+                                       .gradients = parameters->gradients,
+                                       .momentum = parameters->states[0],
+                                       .weights_lowp = parameters->weights_lowp};
+    struct muon_settings step = {.momentum = (float)settings->muon_momentum,
+                                 .rate =
+                                     (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
+                                 .decay = (float)(has_decay ? settings->muon_weight_decay : settings->weight_decay),
+                                 .clip = (float)settings->grad_clip,
+                                 .unscale = 1.0f / gpt->loss_scale.scale,
+                                 .key = rounding_key(gpt, iteration)};
+    float coefficients[3];
+    read_coefficients(settings->muon_coefficients, coefficients);
     size_t count;
     struct matrix_ref *matrices = list_matrices(parameters, range, &count);
     adamw_others(gpt, settings, iteration, range);
     for (size_t i = 0; i < count;) {
         struct muon_batch batch = {matrices[i].rows, matrices[i].columns,
                                    .state_shift = range.states_first[0] - range.first};
-        const size_t most = batch_capacity(&matrices[i]);
-        while (i < count && batch.count < most && matrices[i].rows == batch.rows &&
-               matrices[i].columns == batch.columns) {
+        const double rows = (double)batch.rows, columns = (double)batch.columns;
+        const uint64_t elements = batch.rows * batch.columns;
+        const size_t most = elements % 64 ? 1 : size_smaller(BATCH_ELEMENTS / elements, MUON_MOST_MATRICES);
+        do {
             batch.first[batch.count++] = matrices[i++].first;
-        }
-        step_batch(gpt, &step, &batch);
+        } while (i < count && batch.count < most && matrices[i].rows == batch.rows &&
+                 matrices[i].columns == batch.columns);
+        step.scale = (float)(is_original ? sqrt(fmax(1.0, rows / columns)) : 0.2 * sqrt(fmax(rows, columns)));
+        muon_begin(&gpt->operations, &arenas, &batch, &step, scratch, gpt->gradient_norm);
+        if (settings->muon_learning_rate < 0.0 || settings->muon_learning_rate > 0.0) {
+            const struct buffer *x =
+                newton_schulz(&gpt->operations, &batch, settings->muon_steps, coefficients, scratch);
+            muon_end(&gpt->operations, &arenas, &batch, &step, x, gpt->gradient_norm);
+        } /* else only the momentum changes */
     }
     free(matrices);
 }

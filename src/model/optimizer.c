@@ -36,11 +36,10 @@ enum element_type optimizer_matrix_type(const struct optimizer_settings *setting
 }
 
 const char *optimizer_state(const struct optimizer *optimizer, const struct parameter *parameter, size_t state) {
-    const bool apart = optimizer->matrices && parameter->matrices[0];
-    return state >= OPTIMIZER_MOST_STATES ? NULL
-           : !apart                       ? optimizer->states[state]
-           : state == 0                   ? optimizer->matrices->state
-                                          : NULL;
+    if (state < OPTIMIZER_MOST_STATES && !(optimizer->matrices && parameter->matrices[0])) {
+        return optimizer->states[state];
+    }
+    return state == 0 ? optimizer->matrices->state : NULL;
 }
 
 uint64_t optimizer_state_offset(const struct optimizer *optimizer, const struct parameters *parameters,
@@ -65,11 +64,12 @@ bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {
             optimizer->options(&settings, &table);
         }
     }
-    bool found = false;
     for (size_t i = 0; i < table.count; i++) {
-        found |= table.rows[i].name && strcmp(table.rows[i].name, name) == 0;
+        if (table.rows[i].name && strcmp(table.rows[i].name, name) == 0) {
+            return true;
+        }
     }
-    return found;
+    return false;
 }
 
 int optimizer_check_following(const char *name, double value, const char *follows) {

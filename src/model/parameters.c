@@ -133,37 +133,22 @@ static void add_norm(struct parameter_builder *builder, int64_t index) {
     }
 }
 
-static void add_branch(struct parameter_builder *builder, int64_t index) {
-    const struct branch *branch = branches[index % BRANCHES];
-    struct sublayer_offsets *at = &builder->parameters->sublayers[index];
-    begin_sublayer(builder, index, "");
-    add_norm(builder, index);
-    branch->add_parameters(builder, at);
+/* The parameters from number `first` on belong to the residual connection. */
+static void mark_auxiliary(struct parameters *parameters, size_t first) {
+    for (; first < parameters->count; first++) {
+        parameters->table[first].auxiliary = true;
+        parameters->auxiliary += parameters->table[first].elements;
+    }
 }
 
 /* What the frame adds around a branch, or at the top; builder->prefix is set. */
 static void add_frame(struct parameter_builder *builder, int64_t index) {
     const struct frame *frame = frame_of(builder->config);
-    const uint64_t before = builder->parameters->total;
-    size_t i = builder->parameters->count;
+    const size_t first = builder->parameters->count;
     if (frame->add_parameters) {
         frame->add_parameters(builder, index);
-        builder->parameters->auxiliary += builder->parameters->total - before;
+        mark_auxiliary(builder->parameters, first);
     }
-    for (; i < builder->parameters->count; i++) {
-        builder->parameters->table[i].auxiliary = true;
-    }
-}
-
-/* Scales by which each stream begins with an embedding of its own; around 0.6, as in arXiv 2606.03483. */
-static void add_stream_scale(struct parameter_builder *builder) {
-    const struct model_config *config = builder->config;
-    const uint64_t shape[] = {(uint64_t)config->n_streams, (uint64_t)config->n_embd};
-    struct parameter *parameter = add(builder, &builder->parameters->stream_scale, "stream_scale", "", 2, shape);
-    parameter->constant = 0.6f;
-    parameter->spread = sqrt(6.0 / (double)(shape[0] + shape[1]));
-    parameter->auxiliary = true;
-    builder->parameters->auxiliary += parameter->elements;
 }
 
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
@@ -179,12 +164,18 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     if (config->embed_norm) {
         parameters_add_gain(&builder, "ln_e", width, &parameters->embed_gain);
     }
-    if (config->stream_expand == STREAM_EXPAND_SCALED) {
-        add_stream_scale(&builder);
+    if (config->stream_expand == STREAM_EXPAND_SCALED) { /* around 0.6, as in arXiv 2606.03483 */
+        const uint64_t shape[] = {(uint64_t)config->n_streams, width};
+        struct parameter *scale = add(&builder, &parameters->stream_scale, "stream_scale", "", 2, shape);
+        scale->constant = 0.6f;
+        scale->spread = sqrt(6.0 / (double)(shape[0] + shape[1]));
+        mark_auxiliary(parameters, parameters->count - 1);
     }
     for (int64_t first = 0; first < top; first += BRANCHES) { /* sublayer of a layer */
         for (int64_t i = 0; i < BRANCHES; i++) {
-            add_branch(&builder, first + i);
+            begin_sublayer(&builder, first + i, "");
+            add_norm(&builder, first + i);
+            branches[i]->add_parameters(&builder, &parameters->sublayers[first + i]);
         }
         for (int64_t i = 0; i < BRANCHES; i++) {
             begin_sublayer(&builder, first + i, branches[i]->hyper_connection);
@@ -209,10 +200,17 @@ static void fill_table(struct parameters *parameters, const struct model_config 
 enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_LOWP_ONLY, PART_WITHOUT_GRADIENT, ARENA_PARTS };
 
 static enum arena_part part_of(const struct parameter *parameter) {
-    return parameter->without_gradient ? PART_WITHOUT_GRADIENT
-           : parameter->lowp_only      ? PART_LOWP_ONLY
-           : parameter->decayed        ? PART_DECAYED
-                                       : PART_UNDECAYED;
+    if (parameter->without_gradient) {
+        return PART_WITHOUT_GRADIENT;
+    }
+    if (parameter->lowp_only) {
+        return PART_LOWP_ONLY;
+    }
+    return parameter->decayed ? PART_DECAYED : PART_UNDECAYED;
+}
+
+static uint64_t align(uint64_t offset) {
+    return (offset + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* Places the parameters of one sublayer from offset `next` on, and returns the offset behind them. Small leaves
@@ -226,26 +224,23 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
             continue;
         }
         const bool small = parameter->leaf && residual_leaf_is_small(parameter->leaf);
-        if ((!small || !after_small) && !parameter->joined) {
-            next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        parameter->offset = parameter->joined || (small && after_small) ? next : align(next);
+        if (parameter->offset_copy) {
+            *parameter->offset_copy = parameter->offset;
         }
         parameters->in_arena[(*placed)++] = i;
-        parameter->offset = next;
-        if (parameter->offset_copy) {
-            *parameter->offset_copy = next;
-        }
-        next += parameter->elements;
+        next = parameter->offset + parameter->elements;
         after_small = small;
     }
-    return (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return align(next);
 }
 
-static void place_all(struct parameters *parameters) {
+void parameters_lay_out(struct parameters *parameters) {
     const int64_t top = parameters->table[parameters->count - 1].sublayer;
-    uint64_t next = 0;
+    uint64_t next = 0, firsts[ARENA_PARTS];
     size_t placed = 0;
-    parameters->in_arena = memory_allocate(parameters->count, sizeof *parameters->in_arena);
-    uint64_t firsts[ARENA_PARTS];
+    parameters->in_arena = memory_resize(parameters->in_arena, parameters->count, sizeof *parameters->in_arena);
+    parameters->offsets = memory_resize(parameters->offsets, parameters->count, sizeof *parameters->offsets);
     for (int part = 0; part < ARENA_PARTS; part++) {
         firsts[part] = next;
         for (int64_t sublayer = -1; sublayer <= top; sublayer++) {
@@ -256,26 +251,15 @@ static void place_all(struct parameters *parameters) {
     parameters->lowp_only_from = firsts[PART_LOWP_ONLY];
     parameters->gradients_end = firsts[PART_WITHOUT_GRADIENT];
     parameters->elements = next;
-}
-
-static void fill_places(struct parameters *parameters) {
-    uint64_t outside = 0;
-    parameters->offsets = memory_allocate(parameters->count, sizeof *parameters->offsets);
+    uint64_t outside = 0; /* elements before a parameter that are of no matrix */
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[parameters->in_arena[i]];
         const bool is_last = i + 1 == parameters->count;
         const uint64_t first = i > 0 ? parameter->offset : 0;
-        const uint64_t end = is_last ? parameters->elements : parameters->table[parameters->in_arena[i + 1]].offset;
+        const uint64_t end = is_last ? next : parameters->table[parameters->in_arena[i + 1]].offset;
         parameters->offsets[i] = (struct arena_offset){first, outside};
         outside += parameter->matrices[0] ? 0 : end - first;
     }
-}
-
-void parameters_lay_out(struct parameters *parameters) {
-    free(parameters->in_arena);
-    free(parameters->offsets);
-    place_all(parameters);
-    fill_places(parameters);
     if (parameters->head_is_embedding) {
         parameters->head = parameters->token_embedding;
     }

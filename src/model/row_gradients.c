@@ -7,8 +7,6 @@ size_t row_gradients_words(const struct gpt *gpt) {
     return ((size_t)gpt->config.vocab_size + 31) / 32;
 }
 
-/* ---- making and releasing */
-
 void row_gradients_plan(struct gpt *gpt, size_t most) {
     const char *const group = "gradients of token rows";
     const size_t half = (size_t)gpt->config.vocab_size / 2;
@@ -25,21 +23,22 @@ void row_gradients_plan(struct gpt *gpt, size_t most) {
     }
 }
 
-static int write_numbers(struct gpt *gpt) {
-    const size_t count = gpt->row_gradients.most + 1;
+int row_gradients_create(struct gpt *gpt) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    const size_t count = rows->most + 1, bytes = (rows->most + gpt_tokens(gpt)) * sizeof(int32_t);
+    if (rows->most == 0) {
+        return 0;
+    }
+    if (upload_create(gpt->compute, &rows->upload, bytes)) {
+        return -1;
+    }
     int32_t *numbers = memory_allocate(count, sizeof *numbers);
     for (size_t i = 0; i < count; i++) {
         numbers[i] = (int32_t)i;
     }
-    const int status = buffer_write(gpt->compute, gpt->row_gradients.numbers, 0, numbers, count * sizeof *numbers);
+    const int status = buffer_write(gpt->compute, rows->numbers, 0, numbers, count * sizeof *numbers);
     free(numbers);
     return status;
-}
-
-int row_gradients_create(struct gpt *gpt) {
-    struct row_gradients *rows = &gpt->row_gradients;
-    const size_t bytes = (rows->most + gpt_tokens(gpt)) * sizeof(int32_t);
-    return rows->most && (upload_create(gpt->compute, &rows->upload, bytes) || write_numbers(gpt)) ? -1 : 0;
 }
 
 void row_gradients_release(struct gpt *gpt) {

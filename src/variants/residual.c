@@ -228,52 +228,6 @@ static const struct residual_leaf wide_leaves[] = {
     END,
 };
 
-/* ---- settings */
-
-static const struct residual_setting mhc_settings[] = {
-    {"sinkhorn_iters", RESIDUAL_INT, "20", 1, 100, "iterations of mhc's normalisation", "SINKHORN_ITERATIONS",
-     false},
-    {.name = NULL},
-};
-
-static const struct residual_setting shc_settings[] = {
-    {"freeze_gamma", RESIDUAL_BOOL, "false", 0, 0, "shc: keep the rotation gates gamma_u, gamma_v as they are",
-     "FREEZE_GAMMA", true},
-    {.name = NULL},
-};
-
-static const struct residual_setting gated_settings[] = {
-    {"gated_rank", RESIDUAL_INT, "0", 0, 65536,
-     "gated: inner size of the gates' matrices (0: n_embd / 8, rounded up)", NULL, false},
-    {.name = NULL},
-};
-
-static const struct residual_setting wide_settings[] = {
-    {"wide_retention", RESIDUAL_BOOL, "false", 0, 0,
-     "wide: a stream loses a learned part of itself in each sublayer, at most a tenth", NULL, false},
-    {.name = NULL},
-};
-
-static const struct residual_setting circulant_settings[] = {
-    {"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
-     "circulant: rotations but the identity have at most beta / (2 * number of sublayers) of H_res",
-     "CIRCULANT_BETA", false},
-    {.name = NULL},
-};
-
-static const struct residual_setting attnres_settings[] = {
-    {"attnres_block", RESIDUAL_INT, "1", 1, 2048, "attnres: sublayers whose outputs make one state", NULL, false},
-    {.name = NULL},
-};
-
-static const struct residual_setting mudd_settings[] = {
-    {"mudd_round", RESIDUAL_INT, "64", 0, 65536,
-     "mudd: hidden channels of the MLP that weighs a layer's mixtures are the next larger multiple of it (0: not "
-     "rounded)",
-     NULL, false},
-    {.name = NULL},
-};
-
 /* ---- the table */
 
 /* Bits of residual_variant.streams: all numbers from the first to the last. */
@@ -304,7 +258,8 @@ static const struct residual_variant variants[] = {
      .invariants = INVARIANT_ROW_SUMS | INVARIANT_SIGN,
      .eps_in_rows = true,
      .leaves = mhc_leaves,
-     .settings = mhc_settings},
+     .settings = {{"sinkhorn_iters", RESIDUAL_INT, "20", 1, 100, "iterations of mhc's normalisation",
+                   "SINKHORN_ITERATIONS", false}}},
     {.name = "mhc_lite",
      .summary = "doubly stochastic: a mixture of all permutations",
      .source = "Yang and Gao 2026, arXiv 2601.05732",
@@ -318,7 +273,8 @@ static const struct residual_variant variants[] = {
      .invariants = INVARIANT_ROW_SUMS | INVARIANT_COLUMN_SUMS | INVARIANT_SPECTRAL_NORM,
      .litgpt_projections = true,
      .leaves = shc_leaves,
-     .settings = shc_settings},
+     .settings = {{"freeze_gamma", RESIDUAL_BOOL, "false", 0, 0,
+                   "shc: keep the rotation gates gamma_u, gamma_v as they are", "FREEZE_GAMMA", true}}},
     {.name = "krom",
      .summary = "doubly stochastic: a Kronecker product of 2 x 2 matrices",
      .source = "KromHC, arXiv 2601.21579",
@@ -332,7 +288,9 @@ static const struct residual_variant variants[] = {
      .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .uses_depth = true,
      .leaves = circulant_leaves,
-     .settings = circulant_settings},
+     .settings = {{"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
+                   "circulant: rotations but the identity have at most beta / (2 * number of sublayers) of H_res",
+                   "CIRCULANT_BETA", false}}},
     {.name = "go_mhc",
      .summary = "doubly stochastic: squares of a rotation of twice as many dimensions",
      .source = "go-mHC, arXiv 2604.02309",
@@ -350,27 +308,34 @@ static const struct residual_variant variants[] = {
      .source = "Qwen3.8-Flash-Next, arXiv 2608.30320",
      .frame = "gated",
      .streams = STREAMS(2, 8),
-     .settings = gated_settings},
+     .settings = {{"gated_rank", RESIDUAL_INT, "0", 0, 65536,
+                   "gated: inner size of the gates' matrices (0: n_embd / 8, rounded up)", NULL, false}}},
     {.name = "attnres",
      .summary = "attention residuals: branches read a mixture of earlier states",
      .source = "Kimi Team, arXiv 2603.15031",
      .frame = "attnres",
      .streams = STREAMS(1, 1),
      .invariants = INVARIANT_ROW_SUMS | INVARIANT_SIGN,
-     .settings = attnres_settings},
+     .settings = {{"attnres_block", RESIDUAL_INT, "1", 1, 2048, "attnres: sublayers whose outputs make one state",
+                   NULL, false}}},
     {.name = "mudd",
      .summary = "multiway dense connections: queries, keys, values and the stream mix all earlier layers",
      .source = "MUDDFormer, arXiv 2502.12170",
      .frame = "mudd",
      .streams = STREAMS(1, 1),
-     .settings = mudd_settings},
+     .settings = {{"mudd_round", RESIDUAL_INT, "64", 0, 65536,
+                   "mudd: hidden channels of the MLP that weighs a layer's mixtures are the next larger multiple "
+                   "of it (0: not "
+                   "rounded)",
+                   NULL, false}}},
     {.name = "wide",
      .summary = "a wide residual stream: learned weights that no token changes, and no mixing",
      .source = "Megatron-LM, pull request 6716",
      .streams = STREAMS(2, 8),
      .invariants = INVARIANT_SIGN | INVARIANT_CONTRACTION,
      .leaves = wide_leaves,
-     .settings = wide_settings,
+     .settings = {{"wide_retention", RESIDUAL_BOOL, "false", 0, 0,
+                   "wide: a stream loses a learned part of itself in each sublayer, at most a tenth", NULL, false}},
      .optional_leaf = "b_res",
      .optional_with = "wide_retention"},
 };
@@ -397,24 +362,18 @@ size_t residual_number(const struct residual_variant *variant) {
 
 const char *residual_names(void) {
     static char names[VARIANTS * 32];
-    if (!*names) {
-        size_t length = 0;
-        for (size_t i = 0; i < VARIANTS; i++) {
-            length +=
-                (size_t)snprintf(names + length, sizeof names - length, "%s%s", i ? "|" : "", variants[i].name);
-        }
+    for (size_t i = 0, length = 0; i < VARIANTS; i++) {
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", i ? "|" : "", variants[i].name);
     }
     return names;
 }
 
 unsigned residual_invariants(const struct residual_variant *variant, bool transposed) {
-    const unsigned sums = INVARIANT_ROW_SUMS | INVARIANT_COLUMN_SUMS,
-                   rows = variant->invariants & INVARIANT_ROW_SUMS,
-                   columns = variant->invariants & INVARIANT_COLUMN_SUMS;
-    if (!transposed) {
-        return variant->invariants;
+    unsigned invariants = variant->invariants;
+    if (transposed && !(invariants & INVARIANT_ROW_SUMS) != !(invariants & INVARIANT_COLUMN_SUMS)) {
+        invariants ^= INVARIANT_ROW_SUMS | INVARIANT_COLUMN_SUMS; /* it has one of them, and then the other */
     }
-    return (variant->invariants & ~sums) | (rows ? INVARIANT_COLUMN_SUMS : 0) | (columns ? INVARIANT_ROW_SUMS : 0);
+    return invariants;
 }
 
 enum residual_invariant residual_invariant_at(size_t number, const char **name) {
@@ -434,34 +393,26 @@ enum residual_invariant residual_invariant_at(size_t number, const char **name) 
     return all[number].invariant;
 }
 
-static void list_invariants(FILE *file, const struct residual_variant *variant) {
-    enum residual_invariant invariant;
-    const char *name, *before = "; exact";
-    for (size_t i = 0; (invariant = residual_invariant_at(i, &name)); i++) {
-        if (variant->invariants & invariant) {
-            fprintf(file, "%s %s", before, name);
-            before = ",";
-        }
-    }
-}
-
-static void list_one(FILE *file, const struct residual_variant *variant) {
-    char streams[64];
-    fprintf(file, "%-10s  %-10s  %s", variant->name, residual_streams_text(variant, streams, sizeof streams),
-            variant->summary);
-    if (variant->source) {
-        fprintf(file, " (%s)", variant->source);
-    }
-    list_invariants(file, variant);
-    for (const struct residual_setting *setting = variant->settings; setting && setting->name; setting++) {
-        fprintf(file, "%s %s", setting == variant->settings ? "; settings:" : ",", setting->name);
-    }
-    fputc('\n', file);
-}
-
 int residual_list(FILE *file) {
-    for (size_t i = 0; i < VARIANTS; i++) {
-        list_one(file, &variants[i]);
+    for (const struct residual_variant *variant = variants; variant < variants + VARIANTS; variant++) {
+        const char *name, *before = "; exact";
+        enum residual_invariant invariant;
+        char streams[64];
+        fprintf(file, "%-10s  %-10s  %s", variant->name, residual_streams_text(variant, streams, sizeof streams),
+                variant->summary);
+        if (variant->source) {
+            fprintf(file, " (%s)", variant->source);
+        }
+        for (size_t i = 0; (invariant = residual_invariant_at(i, &name)); i++) {
+            if (variant->invariants & invariant) {
+                fprintf(file, "%s %s", before, name);
+                before = ",";
+            }
+        }
+        for (size_t i = 0; i < RESIDUAL_OWN_SETTINGS && variant->settings[i].name; i++) {
+            fprintf(file, "%s %s", i == 0 ? "; settings:" : ",", variant->settings[i].name);
+        }
+        fputc('\n', file);
     }
     return fflush(file) || ferror(file) ? -1 : 0;
 }
@@ -498,30 +449,21 @@ bool residual_takes(const struct residual_variant *variant, int64_t streams) {
     return streams >= 1 && streams <= RESIDUAL_MAX_STREAMS && (variant->streams >> streams & 1) == 1;
 }
 
-static int64_t next_taken(const struct residual_variant *variant, int64_t streams) {
-    do {
-        streams++;
-    } while (streams <= RESIDUAL_MAX_STREAMS && !residual_takes(variant, streams));
-    return streams;
-}
-
 const char *residual_streams_text(const struct residual_variant *variant, char *text, size_t size) {
-    const int64_t first = next_taken(variant, 0);
-    int64_t last = first;
-    while (residual_takes(variant, last + 1)) {
-        last++;
+    int64_t taken[RESIDUAL_MAX_STREAMS];
+    size_t count = 0, length = 0;
+    for (int64_t n = 1; n <= RESIDUAL_MAX_STREAMS; n++) {
+        if (residual_takes(variant, n)) {
+            taken[count++] = n;
+        }
     }
-    if (last > first + 1 && next_taken(variant, last) > RESIDUAL_MAX_STREAMS) {
-        snprintf(text, size, "%" PRId64 " to %" PRId64, first, last);
+    if (count > 2 && taken[count - 1] - taken[0] == (int64_t)count - 1) {
+        snprintf(text, size, "%" PRId64 " to %" PRId64, taken[0], taken[count - 1]);
         return text;
     }
-    size_t length = 0;
-    for (int64_t n = first, next; n <= RESIDUAL_MAX_STREAMS && length < size; n = next) {
-        next = next_taken(variant, n);
-        const char *between = next > RESIDUAL_MAX_STREAMS                        ? ""
-                              : next_taken(variant, next) > RESIDUAL_MAX_STREAMS ? " or "
-                                                                                 : ", ";
-        length += (size_t)snprintf(text + length, size - length, "%" PRId64 "%s", n, between);
+    for (size_t i = 0; i < count && length < size; i++) {
+        const char *before = i + 1 < count ? ", " : " or ";
+        length += (size_t)snprintf(text + length, size - length, "%s%" PRId64, i > 0 ? before : "", taken[i]);
     }
     return text;
 }
@@ -529,13 +471,13 @@ const char *residual_streams_text(const struct residual_variant *variant, char *
 /* ---- settings of all variants */
 
 const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner) {
-    for (size_t i = 0; i < VARIANTS; i++) {
-        for (const struct residual_setting *setting = variants[i].settings; setting && setting->name; setting++) {
+    for (const struct residual_variant *variant = variants; variant < variants + VARIANTS; variant++) {
+        for (size_t i = 0; i < RESIDUAL_OWN_SETTINGS && variant->settings[i].name; i++) {
             if (number-- == 0) {
                 if (owner) {
-                    *owner = &variants[i];
+                    *owner = variant;
                 }
-                return setting;
+                return &variant->settings[i];
             }
         }
     }

@@ -13,6 +13,7 @@
 
 #define RESIDUAL_MAX_STREAMS     8
 #define RESIDUAL_MAX_PROJECTIONS 8  /* leaves of kind LEAF_PROJECTION in a variant */
+#define RESIDUAL_OWN_SETTINGS    2  /* of one variant */
 #define RESIDUAL_MAX_SETTINGS    16 /* of all variants together */
 
 /* ---- settings that a variant brings with it */
@@ -106,7 +107,7 @@ struct residual_variant {
     const struct residual_leaf
         *leaves; /* ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after
                     the norm; vectors, matrices and scalars form the kernels' theta */
-    const struct residual_setting *settings; /* ends with name NULL; NULL: none */
+    struct residual_setting settings[RESIDUAL_OWN_SETTINGS]; /* as many as have a name */
     const char *optional_leaf,
         *optional_with; /* the leaf that exists only with this BOOL setting; NULL: all exist */
 };

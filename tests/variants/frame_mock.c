@@ -1,7 +1,6 @@
 /* No residual connection: x' = branch(norm(x)). */
 #include "runtime/device/compute.h"
 #include "src/model/frame_parts.h"
-#include "src/model/stream_reduce.h"
 
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     frame_plan_streams(gpt, sublayer);

@@ -20,12 +20,6 @@ static float mock_start(int64_t index, const struct residual_init *place) {
 
 static const struct residual_leaf mock_leaves[] = {LOGIT_LEAVES(one, mock_start)};
 
-static const struct residual_setting mock_settings[] = {
-    {"mock_largest", RESIDUAL_FLOAT, "0.5", -1, 1, "mock: the largest strength", "MOCK_LARGEST", false},
-    {"mock_start", RESIDUAL_FLOAT, "-1", -9, 9, "mock: b_res at the start", NULL, false},
-    {.name = NULL},
-};
-
 """
 
 ROW = """    {.name = "mock",
@@ -34,7 +28,8 @@ ROW = """    {.name = "mock",
      .streams = STREAMS(2, 2) | STREAMS(4, 4),
      .invariants = INVARIANTS_DOUBLY_STOCHASTIC,
      .leaves = mock_leaves,
-     .settings = mock_settings},
+     .settings = {{"mock_largest", RESIDUAL_FLOAT, "0.5", -1, 1, "mock: the largest strength", "MOCK_LARGEST", false},
+                  {"mock_start", RESIDUAL_FLOAT, "-1", -9, 9, "mock: b_res at the start", NULL, false}}},
 """
 
 FRAME_ROW = """    {.name = "mock_alone",
