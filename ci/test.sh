@@ -13,7 +13,7 @@ sh ci/build.sh -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize --target readers
 # Tests find no idle core.
-export HCTRAIN_COMPILE_AHEAD=0
+export HCTRAIN_BACKGROUND_COMPILE=0
 # One test more than there are cores: ranks wait for one another, and compilers use one core.
 parallel=$(($(nproc) + 1))
 ctest --test-dir build-sanitize --output-on-failure --parallel "$parallel" --label-regex reader

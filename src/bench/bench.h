@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/ranks/ranks.h"
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 struct bench_settings {
     struct train_settings train; /* model, batch, device and how ranks exchange are used, the rest is not */

@@ -8,7 +8,7 @@
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
 #include "src/training/data_parallel.h"
-#include "src/training/mixture.h"
+#include "src/training/training_data.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -83,19 +83,14 @@ int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BE
 static int choose_vocabulary(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
     int64_t *vocabulary = &bench->config.vocab_size;
-    struct data_set data;
     bench->vocabulary_source = "as given";
     if (*vocabulary > 0) {
         return 0;
     }
-    if (mixture_read_meta(train->data_dir, &data)) {
+    if (training_data_read_vocabulary(train->data_dir, train_settings_given(train, "data_dir"), vocabulary)) {
         return -1;
     }
     bench->vocabulary_source = "of the data";
-    *vocabulary = data_set_model_vocabulary(&data);
-    if (*vocabulary == 0 && train_settings_given(train, "data_dir")) {
-        return data_set_fail_without_vocabulary(train->data_dir);
-    }
     if (*vocabulary == 0) {
         bench->vocabulary_source = "of GPT-2, as no data are prepared";
         *vocabulary = 50304;

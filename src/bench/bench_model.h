@@ -3,7 +3,7 @@
 
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 #include <jansson.h>
 
 /* Kinds of seconds measured in a step. ACTIVE is the time in which something was exchanged, hidden or not. */

@@ -12,9 +12,9 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
+#include "src/measuring/batch_sampler.h"
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
-#include "src/training/batch_sampler.h"
 #include "src/training/data_parallel.h"
 #include "src/training/same_job.h"
 #include <inttypes.h>
@@ -209,7 +209,7 @@ static int estimate_split(struct evaluation *evaluation) {
     struct batch_sampler sampler;
     if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
                              (uint32_t)evaluation->config.vocab_size)) {
-        return error_prefix("%s", token_file_name(evaluation->file));
+        return -1;
     }
     const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
                                      &evaluation->progress, &evaluation->total.tokens, &evaluation->loss);

@@ -14,7 +14,7 @@
 #include "src/measuring/h_measurement.h"
 #include "src/model/frame.h"
 #include "src/settings/schedule.h"
-#include "src/settings/unused_options.h"
+#include "src/settings/settings.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

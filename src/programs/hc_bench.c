@@ -4,7 +4,7 @@
 #include "src/programs/program.h"
 #include "src/settings/schedule.h"
 #include "src/training/same_job.h"
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 static struct program program = {
     .info.name = "hc_bench",

@@ -8,7 +8,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/programs/program.h"
 #include "src/sampling/sample_print.h"
-#include "src/settings/compile_ahead.h"
+#include "src/settings/background_compile.h"
 #include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
 #include "src/text/text_buffer.h"
@@ -55,8 +55,7 @@ struct session {
     size_t count;
     struct compute *compute;
     struct gpt gpt;
-    struct compile_ahead ahead;
-    char purpose[40]; /* of its kernels */
+    struct background_compile background;
 };
 
 /* ---- the prompt */
@@ -126,13 +125,12 @@ static int open_model(struct session *session) {
     const int64_t samples = settings->sample.samples;
     struct device_settings device = settings->device;
     struct type_choice choice;
-    snprintf(session->purpose, sizeof session->purpose, "generation, type %d, master %d", settings->dtype,
-             settings->master);
-    session->ahead = (struct compile_ahead){.specs = settings->specs,
-                                            .spec_count = settings->spec_count,
-                                            .model = &session->config,
-                                            .purpose = session->purpose};
-    device.ahead = settings->compile_only ? NULL : &session->ahead;
+    session->background = (struct background_compile){.specs = settings->specs,
+                                                      .spec_count = settings->spec_count,
+                                                      .model = &session->config};
+    snprintf(session->background.purpose, sizeof session->background.purpose, "generation, type %d, master %d",
+             settings->dtype, settings->master);
+    device.background = settings->compile_only ? NULL : &session->background;
     device.unverified = settings->compile_only;
     if (type_choice_open(&device, settings->dtype, (size_t)session->config.n_embd, &program.ranks,
                          &session->compute, &choice)) {
@@ -155,7 +153,7 @@ static int open_model(struct session *session) {
 /* Every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
 static int rehearse(struct session *session) {
     const double start = progress_clock();
-    compile_ahead_reduce(&session->config);
+    compile_only_reduce(&session->config);
     const int64_t capacity = session->config.block_size, count = capacity > 1 ? capacity - 1 : 1;
     session->count = (size_t)count;
     session->tokens = memory_zeroed(session->count, sizeof *session->tokens);
@@ -203,7 +201,7 @@ static int run(const struct settings *settings) {
         open_tokenizer(&session) ||
         (settings->compile_only ? rehearse(&session)
                                 : open_prompt(&session) || open_model(&session) || print_samples(&session));
-    compile_ahead_end(&session.ahead, session.compute, status == 0 && !interrupt_requested());
+    background_compile_end(&session.background, session.compute, status == 0 && !interrupt_requested());
     gpt_release(&session.gpt);
     compute_close(session.compute);
     tokenizer_close(session.tokenizer);

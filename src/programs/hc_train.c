@@ -1,9 +1,8 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/system/message.h"
 #include "src/programs/program.h"
-#include "src/training/compile_only.h"
 #include "src/training/same_job.h"
-#include "src/training/train.h"
+#include "src/training/trainer.h"
 #include <stdlib.h>
 
 static struct program program = {

@@ -4,6 +4,7 @@
 #include "runtime/device/compute.h"
 #include "runtime/options/option_rows.h"
 #include "src/model/optimizer.h"
+#include <stdio.h>
 
 /* --gemm */
 #define GEMM_WORDS "auto|clblast|cblas|mma|portable|onednn"
@@ -17,38 +18,30 @@ enum { TYPE_AUTO = ELEMENT_FP16 + 1 };
 #define INVALID_WORDS "error|replace"
 enum invalid_word { INVALID_ERROR, INVALID_REPLACE };
 
-struct compile_ahead;
+struct background_compile;
 
 struct device_settings {
     char *device;
     int gemm; /* enum gemm_word */
     bool profile;
-    struct compile_ahead *ahead; /* what to start when the device is open; NULL: nothing */
-    bool unverified;             /* skip the comparison of the device's results with the host's; no option */
+    struct background_compile *background; /* what to start when the device is open; NULL: nothing */
+    bool unverified; /* skip the comparison of the device's results with the host's; no option */
     /* As in struct compute_options; no options of programs. */
     const struct gpu_model *model;
     bool record, dry;
 };
 
-/* Opens the device that the settings name, for GEMMs of this type; of several GPUs the one with this number among
- * the ranks of the host. Its GEMMs are not compared with sums on the host yet. */
-int settings_open_unverified(const struct device_settings *settings, enum element_type type, unsigned local_rank,
-                             struct compute **compute);
-
-/* Compares them, in fp32 and this type, unless nothing is to be verified. -1 with what is wrong and what to do. */
-int settings_verify_device(struct compute *compute, enum element_type type);
-
-/* The same for products of a matrix with itself, in fp32 and this type. */
-int settings_verify_symmetric(struct compute *compute, enum element_type type);
-
-/* Both. After a failure a *compute that is not NULL is still to be closed. */
-int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
-                         struct compute **compute);
-
 /* Appends the options of the optimizer. `iterations`: what lr_decay_iters follows, in words; schedule.h has the
  * rules. */
 void settings_optimizer_options(struct optimizer_settings *settings, const char *iterations,
                                 struct option_table *table);
+
+/* Prints a line for each option that was given and has no effect beside the others, if its value is not its
+ * default: settings.conf lists all options. That of a resumed run also lists min_lr and lr_decay_iters, which other
+ * settings may have determined: these are left out. `specs` is the table that filled the settings; console may be
+ * NULL. */
+void unused_options_print(const struct option_spec *specs, size_t count, const struct model_config *model,
+                          const struct optimizer_settings *optimizer, bool is_resumed, FILE *console);
 
 /* ---- rows of options */
 

@@ -1,10 +1,12 @@
 #include "src/settings/type_choice.h"
+#include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "src/model/optimizer.h"
+#include "src/settings/background_compile.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,45 @@
 #define FAILURE_SIZE 512 /* bytes of text: which element of a result is wrong */
 
 /* ---- one rank */
+
+/* Opens the device, whose GEMMs are not compared with sums on the host yet. */
+static int open_unverified(const struct device_settings *settings, enum element_type type,
+                           const struct ranks *ranks, struct compute **compute) {
+    char gemm[16];
+    const struct compute_options options = {
+        .device = settings->device,
+        .gemm = options_word(GEMM_WORDS, settings->gemm, gemm, sizeof gemm),
+        .operands = type,
+        .local_rank = (unsigned)ranks->local_index,
+        .profile = settings->profile,
+        .verify = !settings->unverified && !settings->model && !settings->record && !settings->dry,
+        .model = settings->model,
+        .log_launches = settings->record,
+        .dry = settings->dry,
+    };
+    if (gemm_compute_open(compute, &options)) {
+        return -1;
+    }
+    if (settings->background) {
+        background_compile_start(settings->background, *compute);
+    }
+    return 0;
+}
+
+/* `status`: of a self-test, above 0 if results were wrong. */
+static int report(const struct compute *compute, enum element_type type, int status) {
+    char named[64];
+    if (status <= 0) {
+        return status;
+    }
+    snprintf(named, sizeof named, "matrix multiplication by %s", gemm_name(compute));
+    return self_test_refuse(compute, named,
+                            type == ELEMENT_FP32 ? "another --gemm, " : "another --gemm, --dtype fp32, ");
+}
+
+int device_verify(struct compute *compute, enum element_type type) {
+    return report(compute, type, compute->verify ? gemm_verify(compute, type) : 0);
+}
 
 /* Tells whether this backend multiplies in fp32 whatever the type: then 16 bits would cost time. */
 static bool multiplies_in_fp32(int gemm) {
@@ -58,27 +99,16 @@ void type_choice_make(const struct type_facts *facts, struct type_choice *choice
     }
 }
 
-/* GEMMs in 16 bits that are wrong count as matrix cores that failed: fp32 may be right. */
-static void verify_choice(struct compute *compute, struct type_facts *facts, struct type_choice *choice,
-                          char failure[FAILURE_SIZE]) {
-    if (choice->type == ELEMENT_FP32 || !compute->verify || gemm_verify(compute, choice->type) == 0) {
-        return;
-    }
-    snprintf(failure, FAILURE_SIZE, "%s", error_text());
-    facts->matrix_cores = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
-    type_choice_make(facts, choice);
-}
-
 /* With "auto" fp32 is verified later, on what is used for it. */
 static int open_own(const struct device_settings *settings, int wanted, size_t channels, const struct ranks *ranks,
                     struct compute **compute, struct type_choice *choice) {
-    const enum element_type operands = wanted != TYPE_AUTO                  ? (enum element_type)wanted
-                                       : multiplies_in_fp32(settings->gemm) ? ELEMENT_FP32
-                                                                            : ELEMENT_BF16;
     const bool is_given = wanted != TYPE_AUTO;
+    enum element_type operands = multiplies_in_fp32(settings->gemm) ? ELEMENT_FP32 : ELEMENT_BF16;
     char failure[FAILURE_SIZE];
-    if ((is_given ? settings_open_device : settings_open_unverified)(settings, operands,
-                                                                     (unsigned)ranks->local_index, compute)) {
+    if (is_given) {
+        operands = (enum element_type)wanted;
+    }
+    if (open_unverified(settings, operands, ranks, compute) || (is_given && device_verify(*compute, operands))) {
         return -1;
     }
     struct type_facts facts = {.wanted = wanted,
@@ -89,8 +119,11 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
                                .untested = settings->dry,
                                .channels = channels};
     type_choice_make(&facts, choice);
-    if (!is_given) {
-        verify_choice(*compute, &facts, choice, failure);
+    /* GEMMs in 16 bits that are wrong count as matrix cores that failed: fp32 may be right */
+    if (!is_given && choice->type != ELEMENT_FP32 && (*compute)->verify && gemm_verify(*compute, choice->type)) {
+        snprintf(failure, FAILURE_SIZE, "%s", error_text());
+        facts.matrix_cores = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
+        type_choice_make(&facts, choice);
     }
     return 0;
 }
@@ -164,9 +197,9 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
         /* anew, as a whole: a kernel that failed its test may have left the device unable to go on */
         compute_close(*compute);
         *compute = NULL;
-        status = settings_open_device(settings, ELEMENT_FP32, (unsigned)ranks->local_index, compute);
+        status = open_unverified(settings, ELEMENT_FP32, ranks, compute) || device_verify(*compute, ELEMENT_FP32);
     } else if (to_fp32) {
-        status = settings_verify_device(*compute, ELEMENT_FP32);
+        status = device_verify(*compute, ELEMENT_FP32);
     }
     if (ranks_agree(ranks, status)) {
         return -1;
@@ -186,7 +219,7 @@ int type_choice_optimizer(struct compute *compute, enum element_type type, struc
         return -1;
     }
     matrices->set_type(optimizer, in_fp32 > 0.0 ? ELEMENT_FP32 : own);
-    return ranks_agree(ranks, settings_verify_symmetric(compute, type));
+    return ranks_agree(ranks, report(compute, type, compute->verify ? gemm_verify_symmetric(compute, type) : 0));
 }
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {

@@ -20,6 +20,10 @@ struct type_choice {
 int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 
+/* Compares the device's GEMMs in fp32 and this type with sums on the host, if the compute asks for it. -1 with what
+ * is wrong and what to do. */
+int device_verify(struct compute *compute, enum element_type type);
+
 /* If the optimizer multiplies matrices, sets the type in which it does (fp32 if one rank needs that), where
  * activations are of type `type`, and verifies these products. Collective. */
 int type_choice_optimizer(struct compute *compute, enum element_type type, struct ranks *ranks,

@@ -1,6 +1,13 @@
-#include "src/training/best_checkpoint.h"
+/* ckpt-best: the weights with the lowest validation loss of a run. The rule:
+ *
+ *   written    after an evaluation whose loss is lower than the lowest so far (best_improves);
+ *   kept       when a run is resumed, with the lower one of two losses: of the checkpoint that is resumed, and of a
+ *              ckpt-best that a later iteration wrote before the run went back;
+ *   forgotten  when a run is resumed and its losses do not compare any more, since val.bin or the tokens of it that
+ *              are scored are others, or ckpt-best is gone: the next evaluation writes a new one. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "src/training/trainer.h"
 #include <math.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "runtime/ranks/collective.h"
 #include "src/training/buckets.h"
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 struct data_parallel {
     struct gpt *gpt;

@@ -82,58 +82,40 @@ static bool fits(struct search *search) {
     return fit;
 }
 
-/* Tries micro-batches of `sequences` sequences, if they divide what all ranks have of a step. */
-static bool try_sequences(struct search *search, int64_t sequences) {
-    const struct train_settings *given = search->given;
-    const int64_t all = given->batch_size * given->gradient_accumulation_steps;
-    if (all % (sequences * search->ranks->count) != 0) {
-        return false;
-    }
-    search->found.batch_size = sequences;
-    search->found.gradient_accumulation_steps = all / sequences;
-    return fits(search);
-}
-
-/* Micro-batches, the largest first: of at most MOST_TOKENS or the given size, and of at least least_tokens or
- * the given size. */
+/* Tries micro-batches that divide what all ranks have of a step, the largest first: of at most MOST_TOKENS or the
+ * given size, and of at least least_tokens or the given size. */
 static bool try_micro_batches(struct search *search, int64_t least_tokens) {
-    const int64_t sequence = search->given->model.block_size, given = search->given->batch_size;
-    int64_t sequences = given > MOST_TOKENS / sequence ? given : MOST_TOKENS / sequence;
-    bool found = false;
-    for (; !found && sequences > 0; sequences--) {
-        if (sequences >= given || sequences * sequence >= least_tokens) {
-            found = try_sequences(search, sequences);
+    const struct train_settings *given = search->given;
+    const int64_t sequence = given->model.block_size;
+    const int64_t all = given->batch_size * given->gradient_accumulation_steps;
+    int64_t sequences = MOST_TOKENS / sequence > given->batch_size ? MOST_TOKENS / sequence : given->batch_size;
+    for (; sequences > 0; sequences--) {
+        const bool is_large = sequences >= given->batch_size || sequences * sequence >= least_tokens;
+        search->found.batch_size = sequences;
+        search->found.gradient_accumulation_steps = all / sequences;
+        if (is_large && all % (sequences * search->ranks->count) == 0 && fits(search)) {
+            return true;
         }
     }
-    return found;
+    return false;
 }
 
-static bool try_recompute(struct search *search) {
-    bool found = false;
-    for (int recompute = search->given->recompute; !found && recompute <= RECOMPUTE_LAYER; recompute++) {
-        search->found.recompute = recompute;
-        found = try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0);
-    }
-    return found;
-}
-
-static bool may_round_weights(const struct train_settings *settings) {
-    return settings->dtype == ELEMENT_BF16 && !settings->shard_optimizer &&
-           settings->optimizer.master == ELEMENT_FP32;
-}
-
+/* Tries what costs least first: the given types, moments in bf16, and master in bf16 as well. */
 static bool try_all(struct search *search) {
-    const int given_moments = search->given->optimizer.moments;
-    bool found = false;
-    for (int moments = given_moments; !found && moments <= ELEMENT_BF16; moments++) {
-        search->found.optimizer.moments = moments;
-        found = try_recompute(search);
+    const struct train_settings *given = search->given;
+    const bool may_round_weights =
+        given->dtype == ELEMENT_BF16 && !given->shard_optimizer && given->optimizer.master == ELEMENT_FP32;
+    for (int level = 0; level < (may_round_weights ? 3 : 2); level++) {
+        search->found.optimizer.moments = level > 0 ? ELEMENT_BF16 : given->optimizer.moments;
+        search->found.optimizer.master = level > 1 ? ELEMENT_BF16 : given->optimizer.master;
+        for (int recompute = given->recompute; recompute <= RECOMPUTE_LAYER; recompute++) {
+            search->found.recompute = recompute;
+            if (try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0)) {
+                return true;
+            }
+        }
     }
-    if (!found && may_round_weights(search->given)) {
-        search->found.optimizer.master = ELEMENT_BF16;
-        found = try_recompute(search);
-    }
-    return found;
+    return false;
 }
 
 /* "--batch-size 2 --gradient-accumulation-steps 8 ..." */

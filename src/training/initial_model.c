@@ -1,4 +1,5 @@
 #include "src/training/initial_model.h"
+#include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -6,6 +7,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/tensor_files.h"
 #include "src/checkpoint/upcycle.h"
+#include "src/training/same_job.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,37 +16,25 @@
 /* The folder stays NULL for none. That of a resumed run is its newest checkpoint, whose settings have been read
  * already: another process may have written a newer one since. */
 static int find_folder(const struct train_settings *settings, char **folder) {
-    if (!settings->resumes && strcmp(settings->init_from, "scratch") == 0) {
+    if (settings->resumes) {
+        *folder = checkpoint_newest(settings->out_dir);
+        if (*folder && settings->resumed_from && strcmp(*folder, settings->resumed_from) != 0) {
+            return error_set("another process has just written %s: give the command again", *folder);
+        }
+        return *folder ? 0 : -1;
+    }
+    if (strcmp(settings->init_from, "scratch") == 0) {
         return 0;
     }
-    if (!settings->resumes) {
-        *folder = memory_string(settings->init_from);
-        return settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)
-                   ? error_set(
-                         "--start-over would remove %s, which the new run begins with: choose another --out-dir",
-                         *folder)
-                   : 0;
-    }
-    *folder = checkpoint_newest(settings->out_dir);
-    if (*folder && settings->resumed_from && strcmp(*folder, settings->resumed_from) != 0) {
-        return error_set("another process has just written %s: give the command again", *folder);
-    }
-    return *folder ? 0 : -1;
-}
-
-/* ---- its model */
-
-static int check_same_model(const char *folder, const struct train_settings *settings,
-                            const struct model_config *saved) {
-    for (size_t i = 0; i < settings->spec_count; i++) {
-        const struct option_spec *spec = &settings->specs[i];
-        if (spec->given && !model_config_same(saved, &settings->model, spec->name)) {
-            return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
-                             folder, spec->name);
-        }
+    *folder = memory_string(settings->init_from);
+    if (settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)) {
+        return error_set("--start-over would remove %s, which the new run begins with: choose another --out-dir",
+                         *folder);
     }
     return 0;
 }
+
+/* ---- its model */
 
 /* A plain model goes on with the residual connection that is given, if one is. */
 static int adopt_connection(struct initial_model *initial, const struct train_settings *settings,
@@ -75,8 +65,15 @@ static int adopt_model(struct initial_model *initial, struct train_settings *set
         settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
         saved.block_size = settings->model.block_size;
     }
-    if (adopt_connection(initial, settings, &saved) || check_same_model(initial->folder, settings, &saved)) {
+    if (adopt_connection(initial, settings, &saved)) {
         return -1;
+    }
+    for (size_t i = 0; i < settings->spec_count; i++) {
+        const struct option_spec *spec = &settings->specs[i];
+        if (spec->given && !model_config_same(&saved, &settings->model, spec->name)) {
+            return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
+                             initial->folder, spec->name);
+        }
     }
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
         if (setting->only_in_training && train_settings_given(settings, setting->name)) {
@@ -90,30 +87,29 @@ static int adopt_model(struct initial_model *initial, struct train_settings *set
 }
 
 int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
-    return find_folder(settings, &initial->folder) || (initial->folder && adopt_model(initial, settings)) ? -1 : 0;
-}
-
-/* ---- its weights */
-
-static int checksum_weights(const char *folder, char digest[CHECKSUM_SIZE]) {
-    struct tensor_files *files;
-    const int status = tensor_files_open(folder, true, &files) || tensor_files_checksum(files, digest) ? -1 : 0;
-    tensor_files_close(files);
-    return status;
-}
-
-/* Whether settings->init_checksum is of the weights that the settings name: it was not given before their place. */
-static bool has_checksum(const struct train_settings *settings) {
-    const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
-    return settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from");
-}
-
-int initial_model_check_source(const struct initial_model *initial, struct train_settings *settings) {
-    char digest[CHECKSUM_SIZE] = "";
-    if (initial->folder && checksum_weights(initial->folder, digest)) {
+    if (find_folder(settings, &initial->folder)) {
         return -1;
     }
-    if (has_checksum(settings) && strcmp(settings->init_checksum, digest) != 0) {
+    return initial->folder ? adopt_model(initial, settings) : 0;
+}
+
+/* ---- the same on all ranks */
+
+/* Sets settings->init_checksum to the checksum of the weights, or NULL without any. It must be the one that is
+ * given, if that was not given before init_from. */
+static int check_weights(const struct initial_model *initial, struct train_settings *settings) {
+    const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
+    char digest[CHECKSUM_SIZE] = "";
+    if (initial->folder) {
+        struct tensor_files *files;
+        const int status = tensor_files_open(initial->folder, true, &files) || tensor_files_checksum(files, digest);
+        tensor_files_close(files);
+        if (status) {
+            return -1;
+        }
+    }
+    if (settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from") &&
+        strcmp(settings->init_checksum, digest) != 0) {
         return error_set(
             "init_from = %s: these are other weights than the ones whose checksum is init_checksum = %s; put those "
             "there, or leave init_checksum out",
@@ -121,6 +117,32 @@ int initial_model_check_source(const struct initial_model *initial, struct train
     }
     free(settings->init_checksum);
     settings->init_checksum = *digest ? memory_string(digest) : NULL;
+    return 0;
+}
+
+int initial_model_compare(const struct initial_model *initial, struct train_settings *settings,
+                          struct ranks *ranks) {
+    const char *name =
+        settings->resumes ? "state.json" : "config.json"; /* state.json has checksums of the others */
+    char digest[CHECKSUM_SIZE] = "", checksum[CHECKSUM_SIZE] = "";
+    int status = initial->folder ? checksum_file(path_of("%s/%s", initial->folder, name).text, digest) : 0;
+    if (same_job_digest(ranks, status, digest, "the checkpoint to begin with",
+                        "let all hosts see the same folder, or copy it to them")) {
+        return -1;
+    }
+    if (settings->resumes) {
+        return 0;
+    }
+    /* rank 0's weights go to all ranks, and it alone reads them */
+    status = ranks->index == 0 ? check_weights(initial, settings) : 0;
+    if (ranks->index == 0 && settings->init_checksum) {
+        snprintf(checksum, sizeof checksum, "%s", settings->init_checksum);
+    }
+    if (ranks_agree(ranks, status) || ranks_broadcast(ranks, checksum, sizeof checksum)) {
+        return -1;
+    }
+    free(settings->init_checksum);
+    settings->init_checksum = *checksum ? memory_string(checksum) : NULL;
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* The model that --init-from names: of a checkpoint, or of a folder as Hugging Face's transformers saves it. */
 #pragma once
 
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 struct initial_model {
     char *folder;              /* owned; NULL: the run starts from scratch */
@@ -15,8 +15,10 @@ struct initial_model {
  * residual connection. Fails with an error text; release *initial then, too. */
 int initial_model_read(struct initial_model *initial, struct train_settings *settings);
 
-/* Compares the weights that the run begins with with settings->init_checksum, unless the place of the weights was
- * given later, and sets it to their checksum, or to NULL where there are none. -1 with an error text. */
-int initial_model_check_source(const struct initial_model *initial, struct train_settings *settings);
+/* Checks that all ranks begin with the same checkpoint or weights, if any. Compares the weights with
+ * settings->init_checksum, if that was not given before init_from, and sets it to their checksum, or to NULL
+ * without weights. Collective: an error is one on all ranks. */
+int initial_model_compare(const struct initial_model *initial, struct train_settings *settings,
+                          struct ranks *ranks);
 
 void initial_model_release(struct initial_model *initial);

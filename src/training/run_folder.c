@@ -1,7 +1,6 @@
 #include "src/training/run_folder.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/training/run_log.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -101,27 +100,24 @@ static int refuse_stranger(void *folder, const char *name) {
                                 (const char *)folder, name);
 }
 
-static int remove_file(const char *path) {
-    return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
-}
-
 /* Links go, what they lead to stays. */
 static int remove_entry(void *folder, const char *name) {
     struct path path = entry(folder, name);
     struct stat status;
-    const bool is_folder = lstat(path.text, &status) == 0 && S_ISDIR(status.st_mode);
     if (!is_checkpoint(name) && !is_record(name)) {
         return 0;
     }
-    return is_folder ? checkpoint_remove(path.text) : remove_file(path.text);
+    if (lstat(path.text, &status) == 0 && S_ISDIR(status.st_mode)) {
+        return checkpoint_remove(path.text);
+    }
+    return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path.text);
 }
 
-int run_folder_check_free(const char *path) {
-    return files_each(path, refuse_run, (void *)path);
-}
-
-int run_folder_check_links(const char *path) {
-    return files_each(path, refuse_link, (void *)path);
+int run_folder_check(const char *path, bool is_free) {
+    if (files_each(path, refuse_link, (void *)path)) {
+        return -1;
+    }
+    return is_free ? files_each(path, refuse_run, (void *)path) : 0;
 }
 
 int run_folder_clear(const char *path) {

@@ -3,6 +3,15 @@
 
 #include "runtime/files/files.h"
 
+/* Files of a run beside its checkpoints. */
+#define RUN_LOG_METRICS    "metrics.jsonl"
+#define RUN_LOG_STATISTICS "h_statistics.jsonl"
+#define RUN_SETTINGS       "settings.conf"
+#define RUN_TRACE          "trace.json"
+
+/* How the line of settings.conf begins that has the device's name. */
+#define RUN_DEVICE_COMMENT "# device: "
+
 /* Begin with RUN_FOLDER_CLOSED. */
 struct run_folder {
     struct path given; /* as the user named it */
@@ -24,12 +33,10 @@ const char *run_folder_name(const struct run_folder *folder);
 /* Puts that name into the error text in place of `path`. Returns -1. */
 int run_folder_explain(const struct run_folder *folder);
 
-/* An error if it holds what an earlier run left: checkpoints, or records that are not empty. */
-int run_folder_check_free(const char *path);
-
-/* An error if a file or folder that a run writes is a symbolic link. Numbered checkpoints may be: they are only
- * read. */
-int run_folder_check_links(const char *path);
+/* An error if a file or folder that a run writes is a symbolic link; numbered checkpoints may be: they are only
+ * read. With is_free also an error if the folder holds what an earlier run left: checkpoints, or records that are
+ * not empty. */
+int run_folder_check(const char *path, bool is_free);
 
 /* Removes the files of checkpoints, records and event files, and nothing else: where something else is in a
  * checkpoint's folder, that stays. Where what has a checkpoint's name is none, that is an error and nothing is

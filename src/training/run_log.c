@@ -2,23 +2,13 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include "runtime/system/memory.h"
+#include "src/training/run_folder.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_LOG_BYTES ((size_t)1 << 36) /* of an earlier process: far more than a run writes */
 
 /* ---- lines of an earlier process */
-
-/* The object of a line, or NULL if the line is no object with an iteration. */
-static json_t *parse(const char *text, size_t bytes) {
-    json_t *object = json_loadb(text, bytes, 0, NULL);
-    if (!checkpoint_is_count(json_object_get(object, "iter"), 0)) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
-}
 
 /* Returns in *kept the bytes of a log up to the last line that the run has got to: of its steps before
  * state->iteration, and of its evaluations. A text that has no line of a run is refused, unless it begins as one: a
@@ -29,11 +19,12 @@ static int cut_lines(const char *text, size_t bytes, const struct training_state
     bool found = memcmp(text, beginning, compared) == 0;
     *kept = 0;
     for (const char *line = text, *end; (end = memchr(line, '\n', bytes - (size_t)(line - text))); line = end + 1) {
-        json_t *object = parse(line, (size_t)(end - line));
+        json_t *object = json_loadb(line, (size_t)(end - line), 0, NULL);
+        const bool is_line = checkpoint_is_count(json_object_get(object, "iter"), 0);
         const int64_t at = json_integer_value(json_object_get(object, "iter"));
         const bool is_evaluation = json_object_get(object, "val_loss") != NULL;
-        found |= object != NULL;
-        if (object && at < (is_evaluation ? state->evaluated_at + 1 : state->iteration)) {
+        found |= is_line;
+        if (is_line && at < (is_evaluation ? state->evaluated_at + 1 : state->iteration)) {
             *kept = (size_t)(end + 1 - text);
         }
         json_decref(object);
@@ -66,11 +57,11 @@ static int open_lines(const char *out_dir, const char *name, bool makes, const s
     return status;
 }
 
-int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
+int run_log_open(struct run_log *log, const char *out_dir, bool has_statistics,
                  const struct training_state *state) {
     memset(log, 0, sizeof *log);
     if (open_lines(out_dir, RUN_LOG_METRICS, true, state, &log->metrics) ||
-        open_lines(out_dir, RUN_LOG_STATISTICS, settings->statistics_interval > 0, state, &log->statistics)) {
+        open_lines(out_dir, RUN_LOG_STATISTICS, has_statistics, state, &log->statistics)) {
         run_log_close(log);
         return -1;
     }
@@ -110,14 +101,15 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
     return write_line(log->metrics, json);
 }
 
-int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics) {
-    json_t *json = json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)metrics->iteration, "train_loss",
-                             json_file_real(metrics->train_loss), "val_loss", json_file_real(metrics->val_loss),
-                             "time", json_file_real(metrics->seconds));
-    for (size_t i = 0; i < metrics->parts; i++) {
+int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds,
+                       const double *part_losses, size_t parts) {
+    json_t *json =
+        json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss", json_file_real(train_loss),
+                  "val_loss", json_file_real(val_loss), "time", json_file_real(seconds));
+    for (size_t i = 0; i < parts; i++) {
         char name[40];
         snprintf(name, sizeof name, "val_loss_%zu", i + 1);
-        json_object_set_new(json, name, json_file_real(metrics->part_losses[i]));
+        json_object_set_new(json, name, json_file_real(part_losses[i]));
     }
     return write_line(log->metrics, json);
 }

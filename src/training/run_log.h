@@ -3,18 +3,8 @@
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/measuring/h_measurement.h"
-#include "src/training/train.h"
 #include <stdint.h>
 #include <stdio.h>
-
-/* The files' names; settings and traces are the trainer's. */
-#define RUN_LOG_METRICS    "metrics.jsonl"
-#define RUN_LOG_STATISTICS "h_statistics.jsonl"
-#define RUN_SETTINGS       "settings.conf"
-#define RUN_TRACE          "trace.json"
-
-/* How the line of settings.conf begins that has the device's name. */
-#define RUN_DEVICE_COMMENT "# device: "
 
 struct run_log {
     FILE *metrics, *statistics; /* statistics: NULL without */
@@ -36,18 +26,13 @@ struct step_metrics {
  * cut off, whether that file is written on or not: steps from state->iteration on and evaluations after
  * state->evaluated_at, which a killed run, or a branch that was given up, left. So the files read like those of one
  * run. */
-int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
-                 const struct training_state *state);
+int run_log_open(struct run_log *log, const char *out_dir, bool has_statistics, const struct training_state *state);
 int run_log_close(struct run_log *log);
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);
-/* The losses of an evaluation. */
-struct evaluation_metrics {
-    int64_t iteration;
-    double train_loss, val_loss, seconds;
-    const double *part_losses; /* [parts] validation losses of the folders of a mixture */
-    size_t parts;              /* 0: there is no mixture */
-};
 
-int run_log_evaluation(struct run_log *log, const struct evaluation_metrics *metrics);
+/* The losses of an evaluation; part_losses [parts]: validation losses of the folders of a mixture, 0 parts without
+ * one. */
+int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds,
+                       const double *part_losses, size_t parts);
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration);

@@ -1,9 +1,9 @@
-/* Ranks that do not train the same model on the same data would silently train nonsense. */
+/* Ranks that do not train the same model on the same data would silently train nonsense. All functions here are
+ * collective. A difference is an error on all ranks, which names a rank and its host. */
 #pragma once
 
-#include "src/training/trainer.h"
-
-/* All functions here are collective. A difference is an error on all ranks, which names a rank and its host. */
+#include "runtime/ranks/ranks.h"
+#include "src/training/train_settings.h"
 
 /* Checks that all ranks run the same program (the file's SHA-256). Comes before all other communication, since
  * another build may send other messages. */
@@ -14,8 +14,3 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 
 /* Checks that all have the same settings except paths, devices and what is of one process only. */
 int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
-
-/* Checks that all have the same settings, also after what files have added to them, the same tokens (sizes, and
- * the content of up to 64 MiB of each file), and the same checkpoint or weights to begin with, if any; sets
- * settings->init_checksum. Also checks that the tokens looked at are in the vocabulary. */
-int same_job_check(struct trainer *trainer);

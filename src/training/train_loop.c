@@ -2,14 +2,11 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "src/measuring/batch_sampler.h"
 #include "src/measuring/score_windows.h"
-#include "src/training/batch_sampler.h"
-#include "src/training/best_checkpoint.h"
-#include "src/training/train.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- checkpoints and evaluation */
@@ -21,8 +18,10 @@ static double seconds_trained(const struct trainer *trainer) {
 /* As ranks_agree, where ranks may have to wait for one that is silent: not for ever. Collective. */
 static int any_rank_failed(struct trainer *trainer, int status) {
     double failures = status != 0;
-    return ranks_sum(trainer->ranks, &failures, 1) || (failures > 0.0 && ranks_agree(trainer->ranks, status)) ? -1
-                                                                                                              : 0;
+    if (ranks_sum(trainer->ranks, &failures, 1)) {
+        return -1;
+    }
+    return failures > 0.0 ? ranks_agree(trainer->ranks, status) : 0;
 }
 
 /* What is written of a checkpoint. */
@@ -32,33 +31,28 @@ enum extent {
     EXTENT_EVALUATION, /* into a checkpoint that has the rest: what an evaluation has changed */
 };
 
-/* Rank 0's. */
-static int write_files(struct trainer *trainer, const char *name, enum extent extent) {
-    const struct checkpoint_content content = {.state = &trainer->state,
-                                               .settings = trainer->settings->specs,
-                                               .setting_count = trainer->settings->spec_count,
-                                               .optimizer = extent == EXTENT_ALL,
-                                               .tokenizer_json = trainer_vocabulary(trainer)->tokenizer_json,
-                                               .tokenizer_json_bytes =
-                                                   trainer_vocabulary(trainer)->tokenizer_json_bytes};
-    const struct path path = path_of("%s/%s", trainer->folder.path.text, name);
-    if (extent == EXTENT_EVALUATION) { /* a link leads out of this run, which then evaluates again */
-        return files_is_link(path.text) ? 0 : checkpoint_update(path.text, &trainer->state);
-    }
-    return checkpoint_save(path.text, &trainer->gpt, &content);
-}
-
 /* Rank 0 writes while the others hand over their states, and wait: a slow disk is no rank that does not answer. */
 static int write_checkpoint(struct trainer *trainer, const char *name, enum extent extent) {
     struct ranks *ranks = trainer->ranks;
+    const struct path path = path_of("%s/%s", trainer->folder.path.text, name);
     const bool hands_over = extent == EXTENT_ALL && trainer->settings->shard_optimizer;
     const double timeout = ranks->timeout_seconds;
     int status = 0;
     ranks->timeout_seconds = 0.0;
-    if (trainer_is_first(trainer)) {
-        status = write_files(trainer, name, extent);
-    } else if (hands_over) {
-        status = checkpoint_hand_over(&trainer->gpt);
+    if (!trainer_is_first(trainer)) {
+        status = hands_over ? checkpoint_hand_over(&trainer->gpt) : 0;
+    } else if (extent == EXTENT_EVALUATION) { /* a link leads out of this run, which then evaluates again */
+        status = files_is_link(path.text) ? 0 : checkpoint_update(path.text, &trainer->state);
+    } else {
+        const struct vocabulary *vocabulary = &trainer->data.vocabulary;
+        status =
+            checkpoint_save(path.text, &trainer->gpt,
+                            &(struct checkpoint_content){.state = &trainer->state,
+                                                         .settings = trainer->settings->specs,
+                                                         .setting_count = trainer->settings->spec_count,
+                                                         .optimizer = extent == EXTENT_ALL,
+                                                         .tokenizer_json = vocabulary->tokenizer_json,
+                                                         .tokenizer_json_bytes = vocabulary->tokenizer_json_bytes});
     }
     if (status == 0 || !hands_over) { /* else the job ends: the others may be anywhere in handing over */
         status = ranks_agree(ranks, status);
@@ -67,8 +61,8 @@ static int write_checkpoint(struct trainer *trainer, const char *name, enum exte
     return status;
 }
 
-/* A checkpoint of where the run stands, unless there is one. Rank 0 writes it, after all ranks have been found to
- * stand at the same place. */
+/* Makes a checkpoint of where the run stands, if there is none. Rank 0 writes it, after all ranks have been found
+ * to stand at the same place. */
 static int save_state(struct trainer *trainer) {
     char name[32];
     const bool saved = trainer->saved_at == trainer->state.iteration;
@@ -92,30 +86,22 @@ static int save_state(struct trainer *trainer) {
 
 /* The same, and older ones beyond keep_checkpoints go. */
 static int save_periodic(struct trainer *trainer) {
-    return save_state(trainer) || (trainer_is_first(trainer) &&
-                                   checkpoint_prune(trainer->folder.path.text, trainer->settings->keep_checkpoints))
-               ? -1
+    if (save_state(trainer)) {
+        return -1;
+    }
+    return trainer_is_first(trainer)
+               ? checkpoint_prune(trainer->folder.path.text, trainer->settings->keep_checkpoints)
                : 0;
 }
 
-/* The validation loss of one folder of data. */
-static int measure_validation(struct trainer *trainer, size_t index, struct progress *progress) {
-    const struct token_file *file = trainer->data.parts[index].data.val;
-    struct validation *validation = &trainer->validations[index];
-    uint64_t tokens;
-    return validation->whole
-               ? score_split(&trainer->gpt, trainer->ranks, file, progress, &tokens, &validation->loss)
-               : estimate_loss(&trainer->gpt, trainer->ranks, &validation->estimate, trainer->settings->eval_iters,
-                               progress, &tokens, &validation->loss);
-}
-
-/* Both losses; that of validation is the mean of the folders' by their shares. The progress line counts their
- * batches or tokens. */
-static int measure_losses(struct trainer *trainer, double *train_loss, double *val_loss) {
+/* Measures both losses; that of validation is the mean of the folders' by their shares. The progress line counts
+ * their batches or tokens. Prints them and writes them to the log. */
+static int measure_losses(struct trainer *trainer, double *val_loss) {
     const int64_t batches = trainer->settings->eval_iters;
-    const struct mixture *data = &trainer->data;
+    const struct training_data *data = &trainer->data;
     struct progress progress;
     uint64_t targets;
+    double train_loss, losses[TRAINING_DATA_MOST];
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
     if (!progress.terminal) { /* a log gets no more lines than from training alone */
@@ -123,61 +109,51 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     }
     char task[80];
     progress.task = task;
-    snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->parts->data.train));
+    snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->folders->train));
     progress_show(&progress, "batches", 0, batches, "", false);
     int status = estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress,
-                               &targets, train_loss);
+                               &targets, &train_loss);
     *val_loss = 0.0;
     for (size_t i = 0; status == 0 && i < data->count; i++) {
-        snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->parts[i].data.val));
+        const struct data_folder *folder = &data->folders[i];
+        struct validation *validation = &trainer->validations[i];
+        snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(folder->val));
         progress.start = progress_clock();
-        status = measure_validation(trainer, i, &progress);
-        *val_loss += data->parts[i].share * trainer->validations[i].loss;
+        status = validation->whole
+                     ? score_split(&trainer->gpt, trainer->ranks, folder->val, &progress, &targets, &losses[i])
+                     : estimate_loss(&trainer->gpt, trainer->ranks, &validation->estimate, batches, &progress,
+                                     &targets, &losses[i]);
+        *val_loss += folder->share * losses[i];
     }
     progress_end(&progress);
-    return status || any_rank_failed(trainer, mixture_check(data)) ? -1 : 0;
-}
-
-/* Prints the losses of an evaluation and writes them to the logs. */
-static int report_losses(struct trainer *trainer, double train_loss, double val_loss) {
-    const struct mixture *data = &trainer->data;
-    double losses[MIXTURE_MOST];
-    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", trainer->state.iteration,
-          val_loss, train_loss);
-    for (size_t i = 0; i < data->count; i++) {
-        losses[i] = trainer->validations[i].loss;
-        if (data->count > 1) {
-            PRINT(trainer, "            validation loss %.4f of %s\n", losses[i], data->parts[i].folder);
-        }
+    if (status || any_rank_failed(trainer, training_data_check(data))) {
+        return -1;
     }
-    const struct evaluation_metrics metrics = {.iteration = trainer->state.iteration,
-                                               .train_loss = train_loss,
-                                               .val_loss = val_loss,
-                                               .seconds = seconds_trained(trainer),
-                                               .part_losses = losses,
-                                               .parts = data->count > 1 ? data->count : 0};
-    return ranks_agree(trainer->ranks, run_log_evaluation(&trainer->log, &metrics));
+    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", trainer->state.iteration,
+          *val_loss, train_loss);
+    for (size_t i = 0; data->count > 1 && i < data->count; i++) {
+        PRINT(trainer, "            validation loss %.4f of %s\n", losses[i], data->folders[i].path);
+    }
+    return ranks_agree(trainer->ranks,
+                       run_log_evaluation(&trainer->log, trainer->state.iteration, train_loss, *val_loss,
+                                          seconds_trained(trainer), losses, data->count > 1 ? data->count : 0));
 }
 
 static int evaluate(struct trainer *trainer) {
-    const int64_t iteration = trainer->state.iteration;
-    double train_loss, val_loss;
-    if (trainer->state.evaluated_at == iteration || trainer->settings->eval_iters == 0) {
+    const struct training_state before = trainer->state;
+    double val_loss;
+    if (trainer->state.evaluated_at == trainer->state.iteration || trainer->settings->eval_iters == 0) {
         return 0;
     }
-    if (measure_losses(trainer, &train_loss, &val_loss)) {
+    if (measure_losses(trainer, &val_loss)) {
         return -1;
     }
-    const struct training_state before = trainer->state;
-    trainer->state.evaluated_at = iteration;
-    int status = report_losses(trainer, train_loss, val_loss);
-    if (status == 0 && best_improves(&trainer->state, val_loss)) {
-        status = write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
-    }
-    if (status) {
+    trainer->state.evaluated_at = trainer->state.iteration;
+    if (best_improves(&trainer->state, val_loss) && write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS)) {
         trainer->state = before; /* so that a resumed run evaluates again */
+        return -1;
     }
-    return status;
+    return 0;
 }
 
 /* ---- one iteration */
@@ -189,39 +165,34 @@ static bool is_observed(const struct trainer *trainer, int64_t iteration) {
     return interval > 0 && (iteration % interval == 0 || iteration + 1 == trainer->settings->stop_at);
 }
 
-/* This rank's place in the global batch of an iteration: its rows follow those of the ranks before it. */
-static int64_t first_row(const struct trainer *trainer, int64_t micro) {
-    return (trainer->ranks->index * trainer->micro_steps + micro) * trainer->train.shape.batch;
-}
-
-/* Reads a micro-batch. Before the last one of an iteration is used, and gradients go to other ranks, all ranks
- * agree that what they have read is what the run began with: else all stop here, where no weight has seen anything
- * else. Collective. */
-static int read_batch(struct trainer *trainer, int64_t micro) {
-    const int64_t iteration = trainer->state.iteration;
-    int status = batch_sampler_read(&trainer->train, iteration, first_row(trainer, micro));
-    if (status || micro + 1 == trainer->micro_steps) {
-        status = mixture_check(&trainer->data) || status;
-        status = any_rank_failed(trainer,
-                                 status ? error_prefix("training stops before iteration %" PRId64, iteration) : 0);
-    }
-    return status;
-}
-
-/* `micro` counts over this rank's micro-steps. */
+/* Micro-step `micro` of this rank's. Before the last batch of an iteration is used, and gradients go to other
+ * ranks, all ranks agree that what they have read is what the run began with: else all stop here, where no weight
+ * has seen anything else. Collective. */
 static int micro_step(struct trainer *trainer, int64_t micro) {
     struct batch_sampler *sampler = &trainer->train;
     const int64_t iteration = trainer->state.iteration;
-    if (read_batch(trainer, micro) || gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
+    const bool is_last = micro + 1 == trainer->micro_steps;
+    /* this rank's place in the global batch: its rows follow those of the ranks before it */
+    const int64_t first_row = (trainer->ranks->index * trainer->micro_steps + micro) * sampler->shape.batch;
+    int status = batch_sampler_read(sampler, iteration, first_row);
+    if (status || is_last) {
+        status = training_data_check(&trainer->data) || status;
+        if (status) {
+            error_prefix("training stops before iteration %" PRId64, iteration);
+        }
+        if (any_rank_failed(trainer, status)) {
+            return -1;
+        }
+    }
+    if (gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
         return -1;
     }
     const struct gpt_pass pass = {.dropout = true,
                                   .observe = is_observed(trainer, iteration),
                                   .seed = trainer->state.seed,
                                   .iteration = iteration,
-                                  .first_row = (uint64_t)(first_row(trainer, micro) * sampler->shape.sequence)};
-    return data_parallel_micro_step(&trainer->parallel, pass, batch_sampler_weight(sampler, iteration),
-                                    micro + 1 == trainer->micro_steps);
+                                  .first_row = (uint64_t)(first_row * sampler->shape.sequence)};
+    return data_parallel_micro_step(&trainer->parallel, pass, batch_sampler_weight(sampler, iteration), is_last);
 }
 
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
@@ -255,24 +226,6 @@ static int check_failure(struct trainer *trainer) {
     return ranks_agree(trainer->ranks, *trainer->failure ? error_set("%s", trainer->failure) : 0);
 }
 
-/* The loss of the whole batch, whether a rank was asked to stop, and whether one cannot go on. Waits for the step.
- */
-static int read_results(struct trainer *trainer, struct step_metrics *metrics) {
-    float loss = 0.0f, norm = 0.0f;
-    if (gpt_read_results(&trainer->gpt, &loss, &norm)) {
-        return -1;
-    }
-    double sums[3] = {(double)loss, interrupt_requested(), *trainer->failure != '\0'};
-    if (ranks_sum(trainer->ranks, sums, 3)) {
-        return -1;
-    }
-    metrics->loss = sums[0];
-    metrics->gradient_norm = (double)norm;
-    trainer->stopping = sums[1] > 0.0;
-    trainer->some_rank_failed = sums[2] > 0.0;
-    return 0;
-}
-
 /* Forward, backward and optimizer step; *done is false if an interruption came first, which leaves the weights
  * alone. Several ranks finish the step: they stop together after it. */
 static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *done) {
@@ -294,10 +247,19 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
             return -1;
         }
     }
+    float loss = 0.0f, norm = 0.0f;
     if (data_parallel_step(&trainer->parallel, optimizer, trainer->state.iteration) ||
-        read_results(trainer, metrics) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
+        gpt_read_results(&trainer->gpt, &loss, &norm)) {
         return -1;
     }
+    double sums[3] = {(double)loss, interrupt_requested(), *trainer->failure != '\0'};
+    if (ranks_sum(trainer->ranks, sums, 3) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
+        return -1;
+    }
+    trainer->stopping = sums[1] > 0.0;
+    trainer->some_rank_failed = sums[2] > 0.0;
+    metrics->loss = sums[0];
+    metrics->gradient_norm = (double)norm;
     metrics->tokens = trainer->state.tokens + (uint64_t)tokens;
     metrics->tokens_per_second = tokens / (progress_clock() - start);
     metrics->utilisation = metrics->tokens_per_second * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate;
@@ -317,45 +279,32 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
     return 0;
 }
 
-/* An invariant of the variant that H_res violates is a defect of the program or the machine:
- * reported once, with the place where it is worst. */
-static void check_invariants(struct trainer *trainer, const struct h_measurement *statistics, int64_t iteration) {
-    const struct residual_variant *residual = trainer->settings->model.residual;
-    struct h_violation violation;
-    while ((violation = h_measurement_check(statistics, ~trainer->reported_violations)).invariant) {
-        trainer->reported_violations |= violation.invariant;
-        progress_end(&trainer->progress);
-        PRINT(trainer,
-              "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
-              "%" PRId64 "\n",
-              violation.name, residual->name, violation.value, violation.sublayer / BRANCHES,
-              branches[violation.sublayer % BRANCHES]->hyper_connection, iteration);
-    }
-}
-
-/* The same of weights over depth, where the variant has these and no H_res: those of this rank's tokens. */
-static int check_depth(struct trainer *trainer, int64_t iteration) {
-    struct h_violation violation;
-    int status;
-    while ((status = depth_check(&violation, &trainer->gpt, ~trainer->reported_violations)) == 0 &&
-           violation.invariant) {
-        trainer->reported_violations |= violation.invariant;
-        progress_end(&trainer->progress);
-        PRINT(trainer,
-              "warning  %s of weights over depth are exact with '%s', but one is %.9g in sublayer %zu at iteration "
-              "%" PRId64 "\n",
-              violation.name, trainer->settings->model.residual->name, violation.value, violation.sublayer,
-              iteration);
-    }
-    return status;
+/* An invariant of the variant that is violated is a defect of the program or the machine: reported once, with the
+ * place where it is worst. */
+static void report_violation(struct trainer *trainer, const struct h_violation *violation, const char *what,
+                             const char *place, int64_t iteration) {
+    trainer->reported_violations |= violation->invariant;
+    progress_end(&trainer->progress);
+    PRINT(trainer, "warning  %s of %s are exact with '%s', but one is %.9g in %s at iteration %" PRId64 "\n",
+          violation->name, what, trainer->settings->model.residual->name, violation->value, place, iteration);
 }
 
 static int report_statistics(struct trainer *trainer, int64_t iteration) {
+    const struct residual_variant *residual = trainer->settings->model.residual;
     struct h_measurement statistics;
-    if (residual_reads_depth(trainer->settings->model.residual)) {
-        return trainer_is_first(trainer) ? check_depth(trainer, iteration) : 0;
+    struct h_violation violation;
+    char place[80];
+    if (residual_reads_depth(residual)) { /* it has weights over depth and no H_res: those of rank 0's tokens */
+        int status = 0;
+        while (trainer_is_first(trainer) &&
+               (status = depth_check(&violation, &trainer->gpt, ~trainer->reported_violations)) == 0 &&
+               violation.invariant) {
+            snprintf(place, sizeof place, "sublayer %zu", violation.sublayer);
+            report_violation(trainer, &violation, "weights over depth", place, iteration);
+        }
+        return status;
     }
-    if (!residual_has_matrices(trainer->settings->model.residual)) {
+    if (!residual_has_matrices(residual)) {
         return 0;
     }
     if (h_measurement_of_pass(&statistics, &trainer->gpt, trainer->ranks)) {
@@ -363,7 +312,11 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     }
     if (trainer_is_first(trainer)) {
         note_failure(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
-        check_invariants(trainer, &statistics, iteration);
+        while ((violation = h_measurement_check(&statistics, ~trainer->reported_violations)).invariant) {
+            snprintf(place, sizeof place, "transformer.h.%zu.%s", violation.sublayer / BRANCHES,
+                     branches[violation.sublayer % BRANCHES]->hyper_connection);
+            report_violation(trainer, &violation, "H_res", place, iteration);
+        }
     }
     h_measurement_end(&statistics);
     return 0;
@@ -397,23 +350,17 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
 
 /* ---- the loop */
 
-/* Reports the first iteration that reads tokens a second time, with sequential batches. */
-static void print_new_pass(struct trainer *trainer) {
-    const struct batch_sampler *sampler = &trainer->train;
-    if (sampler->before && (uint64_t)trainer->state.iteration == sampler->pass) {
-        progress_end(&trainer->progress);
-        PRINT(trainer, "batches  iteration %" PRIu64 " begins again with the first tokens of %s\n", sampler->pass,
-              token_file_short_name(sampler->sources->file));
-    }
-}
-
 /* One iteration with what is due before it. */
 static int go_on(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const int64_t iteration = trainer->state.iteration;
     struct step_metrics metrics;
     bool done;
-    print_new_pass(trainer);
+    if (trainer->train.before && (uint64_t)iteration == trainer->train.pass) { /* sequential batches */
+        progress_end(&trainer->progress);
+        PRINT(trainer, "batches  iteration %" PRId64 " begins again with the first tokens of %s\n", iteration,
+              token_file_short_name(trainer->train.sources->file));
+    }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself (LLVM does SIGUSR1) */
     if ((iteration % settings->eval_interval == 0 && evaluate(trainer)) ||
         (iteration > 0 && iteration % settings->checkpoint_interval == 0 && save_periodic(trainer)) ||
@@ -429,7 +376,10 @@ static int go_on(struct trainer *trainer) {
         trainer->cannot_save = true;
         return -1;
     }
-    return report(trainer, &metrics) || (trainer->some_rank_failed && check_failure(trainer)) ? -1 : 0;
+    if (report(trainer, &metrics)) {
+        return -1;
+    }
+    return trainer->some_rank_failed ? check_failure(trainer) : 0;
 }
 
 static int loop(struct trainer *trainer) {
@@ -438,67 +388,34 @@ static int loop(struct trainer *trainer) {
             return -1;
         }
     }
-    return (!trainer->stopping && (evaluate(trainer) || save_periodic(trainer))) || check_failure(trainer) ? -1 : 0;
-}
-
-/* How much of the collectives the device did not wait for. */
-static void print_collectives(const struct trainer *trainer) {
-    const struct collective_times *times = &trainer->parallel.times;
-    const double steps = (double)(trainer->state.iteration - trainer->progress.first);
-    if (!trainer->parallel.collective || steps <= 0.0 || times->active <= 0.0) {
-        return;
+    if (!trainer->stopping && (evaluate(trainer) || save_periodic(trainer))) {
+        return -1;
     }
-    const double exposed = times->exposed < times->active ? times->exposed : times->active;
-    PRINT(trainer,
-          "exchange %.1f ms a step, %.1f ms of them not hidden behind computation; rank 0 sent %.2f MiB a step, "
-          "and moved %.2f MiB in memory\n",
-          1e3 * times->active / steps, 1e3 * exposed / steps, times->sent / steps / 1048576.0,
-          times->moved / steps / 1048576.0);
+    return check_failure(trainer);
 }
 
 static int print_profile(struct trainer *trainer) {
+    const struct collective_times *times = &trainer->parallel.times;
+    const double steps = (double)(trainer->state.iteration - trainer->progress.first);
     if (!trainer->compute->profiler || compute_finish(trainer->compute) || !trainer_is_first(trainer)) {
         return 0;
     }
-    const struct path path = path_of("%s/" RUN_TRACE, trainer->folder.path.text);
     profiler_print_table(trainer->compute->profiler, trainer->console);
-    print_collectives(trainer);
-    const int status = profiler_write_trace(trainer->compute->profiler, path.text);
-    if (status == 0) {
-        PRINT(trainer, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
-              run_folder_name(&trainer->folder));
+    if (trainer->parallel.collective && steps > 0.0 && times->active > 0.0) {
+        PRINT(
+            trainer,
+            "exchange %.1f ms a step, %.1f ms of them not hidden behind computation; rank 0 sent %.2f MiB a step, "
+            "and moved %.2f MiB in memory\n",
+            1e3 * times->active / steps, 1e3 * fmin(times->exposed, times->active) / steps,
+            times->sent / steps / 1048576.0, times->moved / steps / 1048576.0);
     }
-    return status;
-}
-
-/* What mfu refers to. */
-static int measure_rate(struct trainer *trainer) {
-    if (data_parallel_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
+    if (profiler_write_trace(trainer->compute->profiler,
+                             path_of("%s/" RUN_TRACE, trainer->folder.path.text).text)) {
         return -1;
     }
-    if (trainer->gpt.options.type != ELEMENT_FP32) {
-        PRINT(trainer, "attention on %s\n", trainer->gpt.operations.attention_by);
-    }
-    PRINT(trainer, "rate     %.1f GFLOP/s in GEMMs of this shape%s\n", 1e-9 * trainer->gemm_rate,
-          trainer->ranks->count > 1 ? ", on all ranks together" : "");
+    PRINT(trainer, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
+          run_folder_name(&trainer->folder));
     return 0;
-}
-
-/* When a device failed, or nothing could be saved, what is not lost. */
-static void tell_newest(const struct trainer *trainer) {
-    if ((trainer->compute->failure || trainer->cannot_save) && trainer->saved_at >= 0) {
-        PRINT(trainer, "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
-              run_folder_name(&trainer->folder), trainer->saved_at);
-    }
-}
-
-/* Whether all ranks can save: one of them may be without its device. */
-static bool all_can_save(struct trainer *trainer) {
-    double unable = trainer->compute->failure || trainer->cannot_save;
-    trainer->ranks->agreed = false; /* a rank may fail while the others are still in it */
-    trainer->ranks->agreed = ranks_sum(trainer->ranks, &unable, 1) == 0;
-    trainer->cannot_save = !trainer->ranks->agreed || unable > 0.0;
-    return !trainer->cannot_save;
 }
 
 /* After a failure that left the weights as the last step made them, what the run has reached is not lost. Several
@@ -510,35 +427,48 @@ static void save_what_is_left(struct trainer *trainer) {
         return;
     }
     char *kept = error_keep();
-    if (!all_can_save(trainer)) {
-        error_restore(kept);
-        return;
-    }
-    ranks->agreed = false; /* rank 0 may fail while the others are still in it */
-    const bool saved = save_state(trainer) == 0;
-    ranks->agreed |= saved;
-    if (!saved) {
-        run_folder_explain(&trainer->folder);
-        PRINT(trainer, "where the run stands is lost: %s\n", error_text());
+    double unable = trainer->compute->failure || trainer->cannot_save; /* one rank may be without its device */
+    ranks->agreed = false; /* it may fail while others are still in it */
+    ranks->agreed = ranks_sum(ranks, &unable, 1) == 0;
+    trainer->cannot_save = !ranks->agreed || unable > 0.0;
+    if (!trainer->cannot_save) {
+        ranks->agreed = false; /* rank 0 may fail while the others are still in it */
+        const bool saved = save_state(trainer) == 0;
+        ranks->agreed |= saved;
+        if (!saved) {
+            run_folder_explain(&trainer->folder);
+            PRINT(trainer, "where the run stands is lost: %s\n", error_text());
+        }
     }
     error_restore(kept);
 }
 
 static enum program_status run(struct trainer *trainer) {
-    int status = measure_rate(trainer);
+    int status = data_parallel_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate);
+    if (status == 0) {
+        if (trainer->gpt.options.type != ELEMENT_FP32) {
+            PRINT(trainer, "attention on %s\n", trainer->gpt.operations.attention_by);
+        }
+        PRINT(trainer, "rate     %.1f GFLOP/s in GEMMs of this shape%s\n", 1e-9 * trainer->gemm_rate,
+              trainer->ranks->count > 1 ? ", on all ranks together" : "");
+    }
     progress_start(&trainer->progress, trainer->state.iteration);
     trainer->progress.silent = !trainer_is_first(trainer);
     status = status || loop(trainer);
     progress_end(&trainer->progress);
     const bool interrupted = status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping;
-    if (status && !interrupted) {
-        save_what_is_left(trainer);
-        tell_newest(trainer);
-    }
     if (interrupted) {
         return save_periodic(trainer) ? PROGRAM_FAILED : PROGRAM_INTERRUPTED;
     }
-    return status || print_profile(trainer) ? PROGRAM_FAILED : PROGRAM_DONE;
+    if (status) {
+        save_what_is_left(trainer);
+        if ((trainer->compute->failure || trainer->cannot_save) && trainer->saved_at >= 0) {
+            PRINT(trainer, "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
+                  run_folder_name(&trainer->folder), trainer->saved_at);
+        }
+        return PROGRAM_FAILED;
+    }
+    return print_profile(trainer) ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 enum program_status train_run(struct train_settings *settings, struct ranks *ranks) {

@@ -8,8 +8,6 @@
 #include "src/model/frozen.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
-#include "src/settings/unused_options.h"
-#include "src/training/best_checkpoint.h"
 #include "src/training/same_job.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
@@ -25,82 +23,74 @@ static int fail_usage(struct trainer *trainer) {
 
 /* ---- data and their vocabulary */
 
-/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. A
- * resumed run goes on with the data that it has, which are compared by their digests. */
+/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known; if both
+ * are of a tokenizer.json, it must be the same one. A resumed run goes on with the data that it has, which are
+ * compared by their digests. */
 static int check_tokenizer(const struct trainer *trainer) {
-    const char *of_data = trainer_vocabulary(trainer)->tokenizer, *of_model = trainer->settings->model.tokenizer;
-    if (trainer->settings->resumes || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
+    const struct train_settings *settings = trainer->settings;
+    const struct vocabulary *of_data = &trainer->data.vocabulary;
+    const char *of_model = settings->model.tokenizer;
+    if (settings->resumes || !*of_data->tokenizer || !*of_model) {
         return 0;
     }
-    return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with the model's "
-                     "tokenizer (hc_prepare --tokenizer)",
-                     trainer->settings->data_dir, of_data, of_model);
-}
-
-/* Both may be of a tokenizer.json, which must be the same. */
-static int check_tokenizer_json(const struct trainer *trainer) {
-    const struct path path = path_of("%s/" TOKENIZER_FILE_NAME, trainer->settings->init_from);
-    const struct data_set *data = trainer_vocabulary(trainer);
+    if (strcmp(of_data->tokenizer, of_model) != 0) {
+        return error_set(
+            "%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with the model's "
+            "tokenizer (hc_prepare --tokenizer)",
+            settings->data_dir, of_data->tokenizer, of_model);
+    }
+    const struct path path = path_of("%s/" TOKENIZER_FILE_NAME, settings->init_from);
+    if (!of_data->tokenizer_json || !files_exist(path.text)) {
+        return 0;
+    }
     char *text;
     size_t bytes;
-    if (trainer->settings->resumes || !data->tokenizer_json ||
-        strcmp(trainer->settings->model.tokenizer, "file") != 0 || !files_exist(path.text)) {
-        return 0;
-    }
     if (files_read(path.text, TOKENIZER_FILE_MOST_BYTES, &text, &bytes)) {
         return -1;
     }
-    const bool same = bytes == data->tokenizer_json_bytes && memcmp(text, data->tokenizer_json, bytes) == 0;
+    const bool same = bytes == of_data->tokenizer_json_bytes && memcmp(text, of_data->tokenizer_json, bytes) == 0;
     free(text);
     return same ? 0
                 : error_set("%s/" TOKENIZER_FILE_NAME " and %s are not the same: prepare the text with the model's "
                             "tokenizer (hc_prepare --tokenizer)",
-                            trainer->settings->data_dir, path.text);
+                            settings->data_dir, path.text);
 }
 
-/* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's
- * size. */
-static void warn_unused_vocabulary(const struct trainer *trainer) {
-    const struct data_set *data = trainer_vocabulary(trainer);
-    const int64_t vocabulary = trainer->settings->model.vocab_size;
-    if (!trainer->initial.folder && data->vocab_size > 0 && vocabulary > 2 * data->vocab_size) {
-        PRINT(trainer,
-              "warning  vocabulary %" PRId64 ", of which the data use %" PRId64
-              ": leave vocab_size out, or prepare the text with another hc_prepare --tokenizer\n",
-              vocabulary, data->vocab_size);
-    }
-}
-
-/* Opens the data, and takes their vocabulary unless the user or a checkpoint says another. */
+/* Opens the data. The model takes their vocabulary if neither the user nor a checkpoint has given one. */
 static int open_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     struct model_config *model = &trainer->settings->model;
-    if (mixture_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || check_tokenizer(trainer) ||
-        check_tokenizer_json(trainer)) {
+    const struct vocabulary *data = &trainer->data.vocabulary;
+    if (training_data_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) ||
+        check_tokenizer(trainer)) {
         return -1;
     }
-    const struct data_set *data = trainer_vocabulary(trainer);
-    model->vocab_size = model->vocab_size ? model->vocab_size : data_set_model_vocabulary(data);
+    model->vocab_size = model->vocab_size ? model->vocab_size : vocabulary_of_model(data);
     if (model->vocab_size == 0) {
-        return data_set_fail_without_vocabulary(settings->data_dir);
+        return training_data_fail_without_vocabulary(settings->data_dir);
     }
-    const bool has_more = data->vocab_size > model->vocab_size;
-    if (has_more && trainer->initial.folder &&
-        data->tokenizer_json) { /* tokens may have been added after training */
-        PRINT(trainer,
+    if (data->size > model->vocab_size && trainer->initial.folder && data->tokenizer_json) {
+        PRINT(trainer, /* tokens may have been added after training */
               "warning  the tokenizer has %" PRId64 " tokens, and the model %" PRId64
               " of them: a text with one of the others would end the run\n",
-              data->vocab_size, model->vocab_size);
-    } else if (has_more) {
+              data->size, model->vocab_size);
+    } else if (data->size > model->vocab_size) {
         return error_set("%s has a vocabulary of %" PRId64 " tokens%s, the model one of %" PRId64
                          ": give vocab_size = %" PRId64 " or more",
-                         settings->data_dir, data->vocab_size,
+                         settings->data_dir, data->size,
                          files_exist(path_of("%s/meta.json", settings->data_dir).text)
                              ? ""
                              : " (that of its token shards, unless a meta.json says \"vocab_size\")",
-                         model->vocab_size, data->vocab_size);
+                         model->vocab_size, data->size);
     }
-    warn_unused_vocabulary(trainer);
+    /* Rows of the token embedding that no token uses cost memory and time: a config file may have another
+     * tokenizer's size. */
+    if (!trainer->initial.folder && data->size > 0 && model->vocab_size > 2 * data->size) {
+        PRINT(trainer,
+              "warning  vocabulary %" PRId64 ", of which the data use %" PRId64
+              ": leave vocab_size out, or prepare the text with another hc_prepare --tokenizer\n",
+              model->vocab_size, data->size);
+    }
     return *model->tokenizer ? 0 : model_config_set_tokenizer(model, data->tokenizer);
 }
 
@@ -143,23 +133,6 @@ static void print_model(const struct trainer *trainer) {
     memory_plan_print(&trainer->gpt.plan, trainer->console);
 }
 
-/* Two ranks on one GPU would fight for it; the user should know. Which GPUs a launcher shows to which rank cannot
- * be known here. */
-static void print_ranks(const struct trainer *trainer) {
-    const struct ranks *ranks = trainer->ranks;
-    const struct device *device = &trainer->compute->device;
-    if (ranks->count > 1) {
-        PRINT(trainer, "ranks    %d, hosts %d, micro-batches of each rank %" PRId64 ", CPU cores of rank 0 %u\n",
-              ranks->count, ranks->hosts, trainer->micro_steps, host_cores());
-    }
-    if (device->is_gpu && device->gpus > 0 && ranks->local_count > (int)device->gpus) {
-        PRINT(trainer,
-              "warning  %d ranks on %s see the same GPUs, %u in number: they share them unless the launcher shows "
-              "each rank another one\n",
-              ranks->local_count, ranks->host, device->gpus);
-    }
-}
-
 /* From here on the settings have the types of activations and of the optimizer's matrices that were chosen: a
  * resumed run goes on with these. Collective. */
 static int open_device(struct trainer *trainer) {
@@ -168,16 +141,16 @@ static int open_device(struct trainer *trainer) {
     settings->device.unverified = settings->plan_only;
     settings->device.model = trainer->fit.model;
     settings->device.dry = trainer->fit.model != NULL;
-    snprintf(trainer->purpose, sizeof trainer->purpose,
+    struct background_compile *background = &trainer->background;
+    *background = (struct background_compile){.specs = settings->specs,
+                                              .spec_count = settings->spec_count,
+                                              .model = &settings->model,
+                                              .option = "--init-from=scratch"};
+    snprintf(background->purpose, sizeof background->purpose,
              "training, type %d, optimizer %d, moments %d, master %d, recompute %d", settings->dtype,
              settings->optimizer.optimizer, settings->optimizer.moments, settings->optimizer.master,
              settings->recompute);
-    trainer->ahead = (struct compile_ahead){.specs = settings->specs,
-                                            .spec_count = settings->spec_count,
-                                            .model = &settings->model,
-                                            .option = "--init-from=scratch",
-                                            .purpose = trainer->purpose};
-    settings->device.ahead = settings->plan_only || trainer->ranks->count > 1 ? NULL : &trainer->ahead;
+    settings->device.background = settings->plan_only || trainer->ranks->count > 1 ? NULL : background;
     if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, trainer->ranks,
                          &trainer->compute, &choice)) {
         return -1;
@@ -196,41 +169,34 @@ static int open_device(struct trainer *trainer) {
 
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
+    const struct ranks *ranks = trainer->ranks;
+    const struct device *device = &trainer->compute->device;
     if (settings->fit) {
         fit_pretend_memory(&trainer->fit, trainer->compute);
+        if (fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) {
+            return -1;
+        }
     }
-    if ((settings->fit &&
-         fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) ||
-        data_parallel_plan(&trainer->parallel, trainer->ranks, settings, &settings->model, trainer->compute,
+    if (data_parallel_plan(&trainer->parallel, trainer->ranks, settings, &settings->model, trainer->compute,
                            &trainer->gpt)) {
         return -1;
     }
-    print_ranks(trainer);
+    if (ranks->count > 1) {
+        PRINT(trainer, "ranks    %d, hosts %d, micro-batches of each rank %" PRId64 ", CPU cores of rank 0 %u\n",
+              ranks->count, ranks->hosts, trainer->micro_steps, host_cores());
+    }
+    /* Two ranks on one GPU would fight for it. Which GPUs a launcher shows to which rank cannot be known here. */
+    if (device->is_gpu && device->gpus > 0 && ranks->local_count > (int)device->gpus) {
+        PRINT(trainer,
+              "warning  %d ranks on %s see the same GPUs, %u in number: they share them unless the launcher shows "
+              "each rank another one\n",
+              ranks->local_count, ranks->host, device->gpus);
+    }
     print_model(trainer);
-    return memory_plan_check(&trainer->gpt.plan, &trainer->compute->device);
+    return memory_plan_check(&trainer->gpt.plan, device);
 }
 
 /* ---- where the run stands */
-
-/* Prints what goes on otherwise than it was planned. */
-static void print_resumed(const struct trainer *trainer, const char *folder) {
-    const struct train_settings *settings = trainer->settings;
-    const struct optimizer_settings *optimizer = &settings->optimizer;
-    if (trainer->state.iteration >= settings->stop_at) {
-        PRINT(trainer,
-              "%s is at iteration %" PRId64 " and max_iters is %" PRId64 ": give a larger --max-iters to go on\n",
-              folder, trainer->state.iteration, settings->stop_at);
-    } else if (settings->stop_at < settings->max_iters) {
-        PRINT(trainer, "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
-              settings->stop_at, settings->max_iters);
-    }
-    if (settings->extended && optimizer->lr_decay_iters < settings->max_iters) {
-        PRINT(trainer,
-              "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
-              ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
-              settings->max_iters, optimizer->lr_decay_iters, optimizer->min_lr);
-    }
-}
 
 static int resume(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
@@ -250,7 +216,20 @@ static int resume(struct trainer *trainer, const char *folder) {
     trainer->saved_at = state->iteration;
     trainer->saved_evaluation = state->evaluated_at;
     trainer->seconds_before = state->seconds;
-    print_resumed(trainer, folder);
+    if (state->iteration >= settings->stop_at) {
+        PRINT(trainer,
+              "%s is at iteration %" PRId64 " and max_iters is %" PRId64 ": give a larger --max-iters to go on\n",
+              folder, state->iteration, settings->stop_at);
+    } else if (settings->stop_at < settings->max_iters) {
+        PRINT(trainer, "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
+              settings->stop_at, settings->max_iters);
+    }
+    if (settings->extended && settings->optimizer.lr_decay_iters < settings->max_iters) {
+        PRINT(trainer,
+              "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
+              ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
+              settings->max_iters, settings->optimizer.lr_decay_iters, settings->optimizer.min_lr);
+    }
     return 0;
 }
 
@@ -300,45 +279,37 @@ static int check_same_file(const struct trainer *trainer, const char *folder, co
     return 0;
 }
 
-static int check_same_data(struct trainer *trainer, const char *folder) {
+static int check_same_data(struct trainer *trainer) {
+    const char *folder = trainer->initial.folder;
     struct training_state *state = &trainer->state;
     if (trainer->settings->resumes && !*state->train_digest) {
         PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
     }
-    const struct data_set *data = &trainer->data.parts->data;
-    return check_same_file(trainer, folder, data->train, state->train_digest, trainer->train_digest) ||
-                   check_same_file(trainer, folder, data->val, state->val_digest, trainer->val_digest)
-               ? -1
-               : 0;
+    const struct data_folder *data = trainer->data.folders;
+    if (check_same_file(trainer, folder, data->train, state->train_digest, trainer->train_digest)) {
+        return -1;
+    }
+    return check_same_file(trainer, folder, data->val, state->val_digest, trainer->val_digest);
 }
 
 /* ---- batches */
 
-/* `rows`: sequences of an iteration. */
-static int open_sampler(const struct trainer *trainer, struct batch_sampler *sampler, const struct token_file *file,
-                        uint64_t seed, const char *purpose, int64_t rows) {
-    const struct train_settings *settings = trainer->settings;
-    const struct token_shape shape = {settings->batch_size, settings->model.block_size};
-    return batch_sampler_create(sampler, file, seed, purpose, shape, rows, (uint32_t)settings->model.vocab_size)
-               ? error_prefix("%s", token_file_name(file))
-               : 0;
-}
-
-/* The same for the training files of all folders. */
+/* A sampler of the training files of all folders. `rows`: sequences of an iteration. */
 static int open_mixture(const struct trainer *trainer, struct batch_sampler *sampler, uint64_t seed,
                         const char *purpose, int64_t rows) {
-    const struct mixture *data = &trainer->data;
-    double shares[MIXTURE_MOST];
-    if (open_sampler(trainer, sampler, data->parts->data.train, seed, purpose, rows)) {
+    const struct train_settings *settings = trainer->settings;
+    const struct training_data *data = &trainer->data;
+    const struct token_shape shape = {settings->batch_size, settings->model.block_size};
+    double shares[TRAINING_DATA_MOST];
+    if (batch_sampler_create(sampler, data->folders->train, seed, purpose, shape, rows,
+                             (uint32_t)settings->model.vocab_size)) {
         return -1;
     }
-    for (size_t i = 1; i < data->count; i++) {
-        if (batch_sampler_add(sampler, data->parts[i].data.train)) {
-            return error_prefix("%s", token_file_name(data->parts[i].data.train));
-        }
-    }
     for (size_t i = 0; i < data->count; i++) {
-        shares[i] = data->parts[i].share;
+        if (i > 0 && batch_sampler_add(sampler, data->folders[i].train)) {
+            return -1;
+        }
+        shares[i] = data->folders[i].share;
     }
     batch_sampler_set_shares(sampler, shares);
     return 0;
@@ -348,75 +319,50 @@ static int open_mixture(const struct trainer *trainer, struct batch_sampler *sam
  */
 enum { WHOLE_SPLIT_RATIO = 8 };
 
-/* Decides which tokens of a folder the validation loss is of, and prints it. */
-static int open_validation(struct trainer *trainer, size_t index, uint64_t seed, double sampled) {
-    const struct train_settings *settings = trainer->settings;
-    const struct data_set *data = &trainer->data.parts[index].data;
-    struct validation *validation = &trainer->validations[index];
-    const uint64_t whole = token_file_count(data->val);
-    const bool is_mixture = trainer->data.count > 1;
-    validation->whole =
-        settings->eval_batches == EVAL_BATCHES_WHOLE ||
-        (settings->eval_batches == EVAL_BATCHES_AUTO && (double)whole <= WHOLE_SPLIT_RATIO * sampled);
-    if (!validation->whole && open_sampler(trainer, &validation->estimate, data->val, seed, ESTIMATE_PURPOSE("val"),
-                                           settings->batch_size)) {
-        return -1;
-    }
-    PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
-          validation->whole ? (double)whole : sampled, whole,
-          is_mixture ? token_file_name(data->val) : token_file_short_name(data->val), sampled,
-          is_mixture ? "the training mixture" : token_file_short_name(data->train),
-          settings->eval_batches == EVAL_BATCHES_BY_SEED ? "places that depend on the seed"
-                                                         : "the same places for every seed");
-    return 0;
-}
-
-/* Describes which tokens validation losses are of. `auto` scores the shortest folders of a mixture whole, so that
- * their number identifies them. */
-static void describe_evaluation(const struct trainer *trainer, char *text, size_t bytes) {
-    const struct train_settings *settings = trainer->settings;
-    size_t whole = 0;
-    for (size_t i = 0; i < trainer->data.count; i++) {
-        whole += trainer->validations[i].whole;
-    }
-    if (whole == trainer->data.count) {
-        snprintf(text, bytes, "whole");
-        return;
-    }
-    snprintf(text, bytes, "%" PRId64 " batches of %" PRId64 "%s, whole folders %zu", settings->eval_iters,
-             settings->batch_size, settings->eval_batches == EVAL_BATCHES_BY_SEED ? " by seed" : "", whole);
-}
-
+/* Decides which tokens evaluations score, and prints it. */
 static int open_evaluation(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
+    const struct training_data *data = &trainer->data;
     const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
     const uint64_t seed = by_seed ? trainer->state.seed : ESTIMATE_SEED;
-    const int64_t rows = settings->batch_size;
-    const double sampled = (double)settings->eval_iters * (double)rows * (double)settings->model.block_size;
-    trainer->validations = memory_zeroed(trainer->data.count, sizeof *trainer->validations);
-    if (open_mixture(trainer, &trainer->estimate_train, seed, ESTIMATE_PURPOSE("train"), rows)) {
+    const struct token_shape shape = {settings->batch_size, settings->model.block_size};
+    const double sampled = (double)settings->eval_iters * (double)shape.batch * (double)shape.sequence;
+    const char *train_name = data->count > 1 ? "the training mixture" : token_file_short_name(data->folders->train);
+    size_t whole = 0;
+    trainer->validations = memory_zeroed(data->count, sizeof *trainer->validations);
+    if (open_mixture(trainer, &trainer->estimate_train, seed, ESTIMATE_PURPOSE("train"), shape.batch)) {
         return -1;
     }
-    for (size_t i = 0; i < trainer->data.count; i++) {
-        if (open_validation(trainer, i, seed, sampled)) {
+    for (size_t i = 0; i < data->count; i++) {
+        const struct token_file *file = data->folders[i].val;
+        struct validation *validation = &trainer->validations[i];
+        const uint64_t count = token_file_count(file);
+        validation->whole =
+            settings->eval_batches == EVAL_BATCHES_WHOLE ||
+            (settings->eval_batches == EVAL_BATCHES_AUTO && (double)count <= WHOLE_SPLIT_RATIO * sampled);
+        whole += validation->whole;
+        if (!validation->whole && batch_sampler_create(&validation->estimate, file, seed, ESTIMATE_PURPOSE("val"),
+                                                       shape, shape.batch, (uint32_t)settings->model.vocab_size)) {
             return -1;
         }
+        PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
+              validation->whole ? (double)count : sampled, count,
+              data->count > 1 ? token_file_name(file) : token_file_short_name(file), sampled, train_name,
+              by_seed ? "places that depend on the seed" : "the same places for every seed");
     }
-    describe_evaluation(trainer, trainer->state.evaluation, sizeof trainer->state.evaluation);
+    /* `auto` scores the shortest folders of a mixture whole, so that their number identifies them */
+    snprintf(trainer->state.evaluation, sizeof trainer->state.evaluation,
+             "%" PRId64 " batches of %" PRId64 "%s, whole folders %zu", settings->eval_iters, settings->batch_size,
+             by_seed ? " by seed" : "", whole);
+    if (whole == data->count) {
+        snprintf(trainer->state.evaluation, sizeof trainer->state.evaluation, "whole");
+    }
     return 0;
-}
-
-/* The shares of a mixture. */
-static void print_shares(const struct trainer *trainer) {
-    for (size_t i = 0; trainer->data.count > 1 && i < trainer->data.count; i++) {
-        PRINT(trainer, "data     %.4g %% of the sequences from %s\n", 100.0 * trainer->data.parts[i].share,
-              trainer->data.parts[i].folder);
-    }
 }
 
 /* Makes the batches sequential, and prints how many iterations the data suffice for. */
 static int open_sequence(struct trainer *trainer) {
-    const struct token_file *file = trainer->data.parts->data.train;
+    const struct token_file *file = trainer->data.folders->train;
     const struct training_state *state = &trainer->state;
     struct batch_sampler *sampler = &trainer->train;
     const uint64_t tokens = (uint64_t)(sampler->global_rows * sampler->shape.sequence);
@@ -473,30 +419,26 @@ static int open_documents(struct trainer *trainer) {
     return 0;
 }
 
-static int open_train_sampler(struct trainer *trainer) {
+static int open_samplers(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const struct training_state *state = &trainer->state;
+    const struct training_data *data = &trainer->data;
     const int64_t rows = settings->gradient_accumulation_steps * settings->batch_size;
+    for (size_t i = 0; data->count > 1 && i < data->count; i++) {
+        PRINT(trainer, "data     %.4g %% of the sequences from %s\n", 100.0 * data->folders[i].share,
+              data->folders[i].path);
+    }
     if (open_mixture(trainer, &trainer->train, state->seed, "train", rows)) {
         return -1;
     }
     batch_sampler_resume(&trainer->train, state->iteration, state->tokens / (uint64_t)settings->model.block_size);
-    switch (settings->train_batches) {
-    case TRAIN_BATCHES_SEQUENTIAL:
-        return open_sequence(trainer);
-    case TRAIN_BATCHES_DOCUMENTS:
-        return open_documents(trainer);
-    default:
-        return 0;
-    }
-}
-
-static int open_samplers(struct trainer *trainer) {
-    print_shares(trainer);
-    if (open_train_sampler(trainer)) {
+    if (settings->train_batches == TRAIN_BATCHES_SEQUENTIAL && open_sequence(trainer)) {
         return -1;
     }
-    return trainer->data.parts->data.val ? open_evaluation(trainer) : 0;
+    if (settings->train_batches == TRAIN_BATCHES_DOCUMENTS && open_documents(trainer)) {
+        return -1;
+    }
+    return data->folders->val ? open_evaluation(trainer) : 0;
 }
 
 /* ---- the run directory */
@@ -510,39 +452,37 @@ static int lock_out_dir(struct trainer *trainer) {
         (!settings->resumes && !files_exist(settings->out_dir))) {
         return 0;
     }
-    if (run_folder_open(&trainer->folder, settings->out_dir) || run_folder_check_links(trainer->folder.path.text)) {
+    if (run_folder_open(&trainer->folder, settings->out_dir)) {
         return -1;
     }
-    return settings->resumes || settings->start_over ? 0 : run_folder_check_free(trainer->folder.path.text);
+    return run_folder_check(trainer->folder.path.text, !settings->resumes && !settings->start_over);
 }
 
-/* With the program's version and the device's name as comments, of one line each whatever the driver calls it.
- * Another version may have other defaults. */
-static int write_settings(const struct trainer *trainer, const char *folder) {
-    char head[1024], *options = options_text(trainer->settings->specs, trainer->settings->spec_count);
+/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can
+ * be: an earlier run may go. The settings begin with the program's version, since another one may have other
+ * defaults, and the device's name as comments, of one line each whatever the driver calls it. */
+static int open_run_directory(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    const char *folder = trainer->folder.path.text;
+    char head[1024];
+    if (!trainer_is_first(trainer)) {
+        return 0;
+    }
+    if (files_make_folder(settings->out_dir) || lock_out_dir(trainer)) {
+        return -1;
+    }
     message_write(head, sizeof head, "# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n",
                   trainer->compute->device.name);
+    char *options = options_text(settings->specs, settings->spec_count);
     char *text = memory_format("%s%s", head, options);
     const int status = files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text));
     free(options);
     free(text);
-    return status;
-}
-
-/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can
- * be: an earlier run may go. */
-static int open_run_directory(struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
-    if (!trainer_is_first(trainer)) {
-        return 0;
-    }
-    if (files_make_folder(settings->out_dir) || lock_out_dir(trainer) ||
-        write_settings(trainer, trainer->folder.path.text) ||
-        (settings->start_over && run_folder_clear(trainer->folder.path.text)) ||
-        run_log_open(&trainer->log, trainer->folder.path.text, settings, &trainer->state)) {
+    if (status || (settings->start_over && run_folder_clear(folder)) ||
+        run_log_open(&trainer->log, folder, settings->statistics_interval > 0, &trainer->state)) {
         return -1;
     }
-    files_stage_clean(trainer->folder.path.text);
+    files_stage_clean(folder);
     return 0;
 }
 
@@ -577,42 +517,49 @@ static int read_inputs(struct trainer *trainer) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    return model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze)
-               ? fail_usage(trainer)
-               : 0;
+    if (model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze)) {
+        return fail_usage(trainer);
+    }
+    return 0;
 }
 
 static int prepare_run(struct trainer *trainer) {
-    const char *folder = trainer->initial.folder;
-    const int opened = ranks_agree(trainer->ranks, trainer->data.parts ? 0 : open_data(trainer));
+    struct ranks *ranks = trainer->ranks;
+    struct train_settings *settings = trainer->settings;
+    if (ranks_agree(ranks, trainer->data.folders ? 0 : open_data(trainer))) {
+        return -1;
+    }
     /* the model was planned before the data said what its tokens are */
-    memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
-    if (opened || same_job_check(trainer) || data_parallel_create(&trainer->parallel)) {
+    memcpy(trainer->gpt.config.tokenizer, settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
+    if (training_data_compare(&trainer->data, ranks, settings->model.vocab_size, trainer->train_digest,
+                              trainer->val_digest) ||
+        initial_model_compare(&trainer->initial, settings, ranks) || same_job_settings(ranks, settings) ||
+        data_parallel_create(&trainer->parallel)) {
         return -1;
     }
     int status = initialise(trainer);
     const struct training_state before = trainer->state;
-    status = status || check_same_data(trainer, folder) || open_samplers(trainer);
-    return ranks_agree(trainer->ranks, status) || best_resume(trainer, &before) ||
-                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
-                   ranks_agree(trainer->ranks, open_run_directory(trainer))
-               ? -1
-               : 0;
+    status = status || check_same_data(trainer) || open_samplers(trainer);
+    if (ranks_agree(ranks, status) || best_resume(trainer, &before) ||
+        data_parallel_share_weights(&trainer->gpt, ranks)) {
+        return -1;
+    }
+    return ranks_agree(ranks, open_run_directory(trainer));
 }
 
 int trainer_set_up(struct trainer *trainer) {
     FILE *nowhere = trainer_is_first(trainer) ? NULL : fopen("/dev/null", "we");
     trainer->console = nowhere ? nowhere : stderr;
-    int status = ranks_agree(trainer->ranks, read_inputs(trainer)) || open_device(trainer) ||
-                 ranks_agree(trainer->ranks, plan_model(trainer));
-    if (status == 0 && !trainer->settings->plan_only) {
-        status = prepare_run(trainer);
+    if (ranks_agree(trainer->ranks, read_inputs(trainer)) || open_device(trainer) ||
+        ranks_agree(trainer->ranks, plan_model(trainer))) {
+        return -1;
     }
-    return status ? -1 : 0;
+    return trainer->settings->plan_only ? 0 : prepare_run(trainer);
 }
 
 void trainer_tear_down(struct trainer *trainer) {
-    compile_ahead_end(&trainer->ahead, trainer->compute, trainer->state.iteration > trainer->progress.first);
+    background_compile_end(&trainer->background, trainer->compute,
+                           trainer->state.iteration > trainer->progress.first);
     batch_sampler_release(&trainer->train);
     batch_sampler_release(&trainer->estimate_train);
     for (size_t i = 0; trainer->validations && i < trainer->data.count; i++) {
@@ -622,7 +569,7 @@ void trainer_tear_down(struct trainer *trainer) {
     data_parallel_release(&trainer->parallel);
     gpt_release(&trainer->gpt);
     compute_close(trainer->compute);
-    mixture_close(&trainer->data);
+    training_data_close(&trainer->data);
     initial_model_release(&trainer->initial);
     run_folder_close(&trainer->folder);
     if (trainer->console && trainer->console != stderr) {

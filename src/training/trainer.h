@@ -1,19 +1,19 @@
-/* What a training run works with, shared by its set-up (train_setup.c) and its loop (train_loop.c). */
+/* What a training run works with. train_setup.c makes it ready, train_loop.c iterates; run_folder.c is its folder,
+ * run_log.c writes what it measures, and best_checkpoint.c has the rule for ckpt-best. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/settings/compile_ahead.h"
-#include "src/training/batch_sampler.h"
+#include "src/measuring/batch_sampler.h"
+#include "src/settings/background_compile.h"
 #include "src/training/data_parallel.h"
 #include "src/training/fit.h"
 #include "src/training/initial_model.h"
-#include "src/training/mixture.h"
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
-#include "src/training/train.h"
+#include "src/training/training_data.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -21,13 +21,12 @@
 struct validation {
     bool whole;                    /* of all of its val.bin, not of the estimate's batches */
     struct batch_sampler estimate; /* unless it is whole */
-    double loss;                   /* of the last evaluation */
 };
 
 struct trainer {
     struct train_settings *settings;
     struct ranks *ranks;
-    struct mixture data;
+    struct training_data data;
     struct compute *compute;
     struct gpt gpt;
     struct initial_model initial;
@@ -41,8 +40,7 @@ struct trainer {
     FILE *console;            /* stderr on rank 0, nowhere on the others */
     struct run_folder folder; /* rank 0's, of the run */
     int64_t micro_steps;      /* of this rank in an iteration */
-    struct compile_ahead ahead;
-    char purpose[80];         /* of its kernels */
+    struct background_compile background;
     double gemm_rate;         /* FLOP/s of all ranks together, what mfu is relative to */
     int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
     int64_t saved_evaluation; /* the last evaluation that it knows of */
@@ -57,11 +55,6 @@ struct trainer {
     unsigned
         reported_violations; /* invariants of the residual variant that H_res violated, and that were reported */
 };
-
-/* What the folders of data have in common: the vocabulary. */
-static inline const struct data_set *trainer_vocabulary(const struct trainer *trainer) {
-    return &trainer->data.parts->data;
-}
 
 /* Tells whether this rank writes files and talks. */
 static inline bool trainer_is_first(const struct trainer *trainer) {
@@ -79,3 +72,26 @@ static inline bool trainer_has_another(const char *before, const char *now) {
  * on failure all ranks have the error. */
 int trainer_set_up(struct trainer *trainer);
 void trainer_tear_down(struct trainer *trainer);
+
+/* Runs to max_iters, together with the other ranks. On PROGRAM_FAILED and PROGRAM_WRONG the error text, which all
+ * ranks have then, says what happened; a failure of one rank alone ends the job before. On interruption a
+ * checkpoint has been saved. */
+enum program_status train_run(struct train_settings *settings, struct ranks *ranks);
+
+/* --compile-only: makes a step of a small model, which needs the same kernels as settings->model or the model that
+ * init_from names, with weights of zero. Then compares attention and GEMMs of the device with sums on the host.
+ * Reads no weights, and of the data the vocabulary alone if it is not given, and writes only compiled kernels. */
+enum program_status compile_only_run(struct train_settings *settings, struct ranks *ranks);
+
+/* ---- ckpt-best */
+
+/* No evaluation so far. */
+void best_forget(struct training_state *state);
+
+/* Takes an evaluation's loss into the state; true: it is the lowest, and ckpt-best is to be written. */
+bool best_improves(struct training_state *state, double val_loss);
+
+/* Applies the rule to the state of a run that begins or is resumed. `before` is the state as its checkpoint has it;
+ * trainer->state has the digest of today's val.bin, and which of its tokens are scored. Rank 0's folder counts.
+ * Collective: all ranks get the same state. */
+int best_resume(struct trainer *trainer, const struct training_state *before);

@@ -2,7 +2,7 @@
  * training on one train.bin with the same tokens. Batches in sequence. */
 #include "runtime/files/token_shards.h"
 #include "runtime/system/random.h"
-#include "src/training/data_set.h"
+#include "src/training/training_data.h"
 #include "tests/support/runs.h"
 #include <sys/resource.h>
 
@@ -41,54 +41,54 @@ static void make_shards(void) {
 }
 
 UNIT_TEST(test_reading) {
-    struct data_set data;
+    struct training_data data;
     int32_t tokens[TOKENS];
     char digest[CHECKSUM_SIZE];
     make_shards();
-    assert_int_equal(data_set_open(scratch_path("shards"), true, &data), 0);
-    assert_int_equal(data.vocab_size, 50257);
-    assert_string_equal(data.tokenizer, "gpt2");
-    assert_int_equal(token_file_count(data.train), TOKENS);
-    assert_int_equal(token_file_count(data.val), TOKENS);
+    assert_int_equal(training_data_open(scratch_path("shards"), true, &data), 0);
+    assert_int_equal(data.vocabulary.size, 50257);
+    assert_string_equal(data.vocabulary.tokenizer, "gpt2");
+    assert_int_equal(token_file_count(data.folders->train), TOKENS);
+    assert_int_equal(token_file_count(data.folders->val), TOKENS);
     for (uint64_t first = 695; first < 705; first++) { /* across two borders, and from each token on */
-        assert_int_equal(token_file_read(data.train, first, 100, VOCABULARY, tokens), 0);
+        assert_int_equal(token_file_read(data.folders->train, first, 100, VOCABULARY, tokens), 0);
         for (uint64_t i = 0; i < 100; i++) {
             assert_int_equal(tokens[i], token_at("train", first + i));
         }
     }
-    assert_int_equal(token_file_read(data.train, 0, TOKENS, VOCABULARY, tokens), 0);
+    assert_int_equal(token_file_read(data.folders->train, 0, TOKENS, VOCABULARY, tokens), 0);
     assert_int_equal(tokens[TOKENS - 1], token_at("train", TOKENS - 1));
-    assert_int_equal(token_file_read(data.train, TOKENS, 1, VOCABULARY, tokens), -1);
-    assert_int_equal(token_file_examine(data.train, VOCABULARY, digest), 0);
-    assert_int_equal(data_set_check(&data), 0);
+    assert_int_equal(token_file_read(data.folders->train, TOKENS, 1, VOCABULARY, tokens), -1);
+    assert_int_equal(token_file_examine(data.folders->train, VOCABULARY, digest), 0);
+    assert_int_equal(training_data_check(&data), 0);
     assert_int_equal(truncate(scratch_path("shards/fineweb_train_000002.bin"), TOKEN_SHARD_HEADER_BYTES), 0);
-    assert_error(data_set_check(&data), "fineweb_train_000002.bin became shorter");
-    data_set_close(&data);
+    assert_error(training_data_check(&data), "fineweb_train_000002.bin became shorter");
+    training_data_close(&data);
 }
 
 UNIT_TEST(test_llama_3) {
-    struct data_set data;
+    struct training_data data;
     int32_t token;
     assert_int_equal(files_make_folder(scratch_path("llama")), 0);
     write_part("llama/train_1.bin", "train", LLAMA3, 7, 0, 20);
-    assert_int_equal(data_set_open(scratch_path("llama"), false, &data), 0);
-    assert_int_equal(data.vocab_size, 128256);
-    assert_int_equal(token_file_read(data.train, 19, 1, VOCABULARY, &token), 0);
+    assert_int_equal(training_data_open(scratch_path("llama"), false, &data), 0);
+    assert_int_equal(data.vocabulary.size, 128256);
+    assert_int_equal(token_file_read(data.folders->train, 19, 1, VOCABULARY, &token), 0);
     assert_int_equal(token, token_at("train", 19));
-    data_set_close(&data);
+    training_data_close(&data);
     write_part("llama/train_2.bin", "train", GPT2, 1, 0, 20);
-    assert_error(data_set_open(scratch_path("llama"), false, &data), "train_2.bin has tokens of 16 bits");
+    assert_error(training_data_open(scratch_path("llama"), false, &data), "train_2.bin has tokens of 16 bits");
     write_part("llama/train_2.bin", "train", LLAMA3, 7, 0, 20);
     write_part("llama/val_1.bin", "val", GPT2, 1, 0, 20);
-    assert_error(data_set_open(scratch_path("llama"), true, &data),
+    assert_error(training_data_open(scratch_path("llama"), true, &data),
                  "has tokens of 32 bits to train on and of 16 bits to evaluate on");
     assert_error(token_shards_refuse_output(scratch_path("llama"), scratch_path("llama/val_1.bin")), "val_1.bin");
     assert_int_equal(token_shards_refuse_output(scratch_path("llama"), scratch_path("llama/other.bin")), 0);
 }
 
 static void refused(const char *expected) {
-    struct data_set data;
-    assert_error(data_set_open(scratch_path("bad"), false, &data), expected);
+    struct training_data data;
+    assert_error(training_data_open(scratch_path("bad"), false, &data), expected);
 }
 
 UNIT_TEST(test_refused_files) {
@@ -144,7 +144,7 @@ UNIT_TEST(test_headers) {
 UNIT_TEST(test_more_shards_than_descriptors) {
     enum { SHARDS = 100, LIMIT = 64 };
     struct rlimit before, limit;
-    struct data_set data;
+    struct training_data data;
     int32_t token;
     assert_int_equal(files_make_folder(scratch_path("many")), 0);
     for (unsigned i = 0; i < SHARDS; i++) {
@@ -154,11 +154,11 @@ UNIT_TEST(test_more_shards_than_descriptors) {
     limit = (struct rlimit){LIMIT, before.rlim_max};
     assert_true(before.rlim_max == RLIM_INFINITY || before.rlim_max > SHARDS + LIMIT);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    assert_int_equal(data_set_open(scratch_path("many"), false, &data), 0);
-    assert_int_equal(token_file_shards(data.train), SHARDS);
-    assert_int_equal(token_file_read(data.train, SHARDS - 1, 1, VOCABULARY, &token), 0);
+    assert_int_equal(training_data_open(scratch_path("many"), false, &data), 0);
+    assert_int_equal(token_file_shards(data.folders->train), SHARDS);
+    assert_int_equal(token_file_read(data.folders->train, SHARDS - 1, 1, VOCABULARY, &token), 0);
     assert_int_equal(token, token_at("train", SHARDS - 1));
-    data_set_close(&data);
+    training_data_close(&data);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 

@@ -1,7 +1,7 @@
 /* Any bytes as a folder of token files: opened, examined, read to the end and one token beyond. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
-#include "src/training/data_set.h"
+#include "src/training/training_data.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
@@ -56,22 +56,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"train.bin",       "val.bin",       "meta.json",
                                         "a_train.bin",     "b_train.bin",   "a_val.bin",
                                         "train.documents", "val.documents", NULL};
-    struct data_set set;
+    struct training_data set;
     error_clear();
     const char *folder = fuzz_folder(data, bytes, names);
-    if (data_set_open(folder, bytes % 2 == 0, &set)) {
+    if (training_data_open(folder, bytes % 2 == 0, &set)) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
         return 0;
     }
-    fuzz_require(set.vocab_size >= 0 && set.vocab_size <= 1 << 24, "a vocabulary that cannot be");
-    read_tokens(set.train, set.vocab_size ? (uint32_t)set.vocab_size : 65536);
-    if (set.val) {
-        read_tokens(set.val, 256);
+    fuzz_require(set.vocabulary.size >= 0 && set.vocabulary.size <= 1 << 24, "a vocabulary that cannot be");
+    read_tokens(set.folders->train, set.vocabulary.size ? (uint32_t)set.vocabulary.size : 65536);
+    if (set.folders->val) {
+        read_tokens(set.folders->val, 256);
     }
-    fuzz_require(data_set_check(&set) == 0, "a file that stayed as it is is called changed");
-    fuzz_require(truncate(last_of_train(folder).text, 1) == 0 && data_set_check(&set) != 0,
+    fuzz_require(training_data_check(&set) == 0, "a file that stayed as it is is called changed");
+    fuzz_require(truncate(last_of_train(folder).text, 1) == 0 && training_data_check(&set) != 0,
                  "a shorter file is not noticed");
-    read_shorter(set.train);
-    data_set_close(&set);
+    read_shorter(set.folders->train);
+    training_data_close(&set);
     return 0;
 }

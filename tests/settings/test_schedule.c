@@ -3,7 +3,6 @@
 #include "runtime/system/memory.h"
 #include "src/settings/schedule.h"
 #include "src/settings/settings.h"
-#include "src/settings/unused_options.h"
 #include "tests/support/runs.h"
 
 struct fixture {

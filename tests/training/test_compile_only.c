@@ -1,6 +1,6 @@
 /* --compile-only compiles what a run needs, and the second process of a first start does the same. */
-#include "src/settings/compile_ahead.h"
-#include "src/training/train.h"
+#include "src/settings/background_compile.h"
+#include "src/training/train_settings.h"
 #include "tests/support/runs.h"
 #include <ftw.h>
 #include <sys/wait.h>
@@ -70,11 +70,11 @@ RUN_TEST(model_is_that_of_the_folder) {
 }
 
 /* Waits for the other process, which leaves this one without it. */
-static int finish_ahead(struct compile_ahead *ahead) {
+static int finish_background(struct background_compile *background) {
     int status = -1;
-    assert_true(ahead->child > 0);
-    assert_int_equal(waitpid(ahead->child, &status, 0), ahead->child);
-    ahead->child = 0;
+    assert_true(background->child > 0);
+    assert_int_equal(waitpid(background->child, &status, 0), background->child);
+    background->child = 0;
     return status;
 }
 
@@ -84,7 +84,7 @@ RUN_TEST(second_process_compiles_once_for_each_model) {
     struct option_table table = {0};
     struct compute *compute;
     begin_empty("ahead");
-    assert_int_equal(setenv("HCTRAIN_COMPILE_AHEAD", "1", 1), 0);
+    assert_int_equal(setenv("HCTRAIN_BACKGROUND_COMPILE", "1", 1), 0);
     train_options(&settings, &table);
     require(options_set_defaults(table.rows, table.count));
     train_options_apply(&settings, &table);
@@ -92,32 +92,32 @@ RUN_TEST(second_process_compiles_once_for_each_model) {
     settings.model.n_head = 2;
     settings.model.vocab_size = 50;
     require(compute_open(&compute, &(struct compute_options){.device = "pocl"}));
-    struct compile_ahead ahead = {.specs = table.rows,
-                                  .spec_count = table.count,
-                                  .model = &settings.model,
-                                  .program = none,
-                                  .purpose = "a test"};
-    compile_ahead_start(&ahead, compute); /* what cannot be started is done without */
-    assert_int_equal(ahead.child, 0);
-    ahead.program = program;
-    compile_ahead_start(&ahead, compute);
-    assert_int_equal(finish_ahead(&ahead), 0);
+    struct background_compile background = {.specs = table.rows,
+                                            .spec_count = table.count,
+                                            .model = &settings.model,
+                                            .program = none,
+                                            .purpose = "a test"};
+    background_compile_start(&background, compute); /* what cannot be started is done without */
+    assert_int_equal(background.child, 0);
+    background.program = program;
+    background_compile_start(&background, compute);
+    assert_int_equal(finish_background(&background), 0);
     assert_in_range(count_kernels(), 20, 80);
-    compile_ahead_end(&ahead, compute, false); /* nobody has used them: not known yet */
-    compile_ahead_start(&ahead, compute);
-    assert_true(ahead.child > 0);
-    compile_ahead_end(&ahead, compute, true); /* and ends it */
-    assert_int_equal(ahead.child, 0);
+    background_compile_end(&background, compute, false); /* nobody has used them: not known yet */
+    background_compile_start(&background, compute);
+    assert_true(background.child > 0);
+    background_compile_end(&background, compute, true); /* and ends it */
+    assert_int_equal(background.child, 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-    compile_ahead_start(&ahead, compute);
-    assert_int_equal(ahead.child, 0);
+    background_compile_start(&background, compute);
+    assert_int_equal(background.child, 0);
     settings.model.vocab_size = 51;
-    compile_ahead_start(&ahead, compute);
-    assert_true(ahead.child > 0);
-    compile_ahead_end(&ahead, compute, false);
-    assert_int_equal(setenv("HCTRAIN_COMPILE_AHEAD", "0", 1), 0);
-    compile_ahead_start(&ahead, compute);
-    assert_int_equal(ahead.child, 0);
+    background_compile_start(&background, compute);
+    assert_true(background.child > 0);
+    background_compile_end(&background, compute, false);
+    assert_int_equal(setenv("HCTRAIN_BACKGROUND_COMPILE", "0", 1), 0);
+    background_compile_start(&background, compute);
+    assert_int_equal(background.child, 0);
     compute_close(compute);
     options_free(table.rows, table.count);
 }

@@ -262,7 +262,7 @@ LONG_TEST(upcycled_models_train_alike) {
 UNIT_TEST(a_rank_that_starts_another_process_ends) {
     const char *kernels = scratch_format("POCL_CACHE_DIR=%s", scratch_path("first-kernels")),
                *cache = scratch_format("XDG_CACHE_HOME=%s", scratch_path("first-cache"));
-    assert_done(CHILD_RUN(HC_MPIRUN, "-np", "1", "-x", "HCTRAIN_COMPILE_AHEAD=1", "-x", kernels, "-x", cache,
+    assert_done(CHILD_RUN(HC_MPIRUN, "-np", "1", "-x", "HCTRAIN_BACKGROUND_COMPILE=1", "-x", kernels, "-x", cache,
                           TRAIN_PROGRAM, COMMON("first-start"), "--max-iters", "1"));
 }
 

@@ -4,7 +4,7 @@
 #include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
-#include "src/training/batch_sampler.h"
+#include "src/measuring/batch_sampler.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include <string.h>
@@ -96,7 +96,7 @@ UNIT_TEST(test_too_few_tokens_are_refused) {
     assert_int_equal(batch_sampler_create(&sampler, short_file, SEED, "test", (struct token_shape){1, 4}, 1,
                                           TOKENS),
                      -1);
-    assert_string_equal(error_text(), "the token file has 1 token, too few for block_size = 4: prepare more text");
+    assert_non_null(strstr(error_text(), " has 1 token, too few for block_size = 4: prepare more text"));
     token_file_close(short_file);
 }
 

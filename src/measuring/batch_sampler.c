@@ -1,4 +1,4 @@
-#include "src/training/batch_sampler.h"
+#include "src/measuring/batch_sampler.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
@@ -12,7 +12,7 @@
 int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file) {
     const uint64_t count = token_file_count(file);
     if (count < (uint64_t)sampler->shape.sequence + 1) {
-        error_set("the token file has %s, too few for block_size = %" PRId64 ": prepare more text",
+        error_set("%s has %s, too few for block_size = %" PRId64 ": prepare more text", token_file_name(file),
                   message_count((int64_t)count, "token").text, sampler->shape.sequence);
         return count > 1 ? error_set("%s or choose a block_size of at most %" PRIu64, error_text(), count - 1) : -1;
     }
@@ -90,8 +90,8 @@ static void find_windows(const struct token_documents *documents, uint64_t seque
 }
 
 int batch_sampler_set_documents(struct batch_sampler *sampler) {
-    for (size_t i = 0; i < sampler->source_count; i++) {
-        struct batch_source *source = &sampler->sources[i];
+    for (struct batch_source *source = sampler->sources; source < sampler->sources + sampler->source_count;
+         source++) {
         const struct token_documents *documents = token_file_documents(source->file);
         if (!documents) {
             return error_set("%s has no lengths of documents beside it: prepare JSON lines with hc_prepare "
@@ -99,8 +99,10 @@ int batch_sampler_set_documents(struct batch_sampler *sampler) {
                              token_file_name(source->file));
         }
         find_windows(documents, (uint64_t)sampler->shape.sequence, source);
-        source->order = memory_allocate(source->window_count, sizeof *source->order);
-        source->pass = UINT64_MAX;
+        for (int i = 0; i < 2; i++) {
+            source->orders[i] = memory_allocate(source->window_count, sizeof *source->orders[i]);
+            source->passes[i] = UINT64_MAX;
+        }
     }
     sampler->masked = true;
     return 0;
@@ -116,15 +118,19 @@ uint64_t batch_sampler_count_empty(const struct batch_sampler *sampler, size_t i
     return count;
 }
 
-/* Shuffles the windows for a pass. */
-static void begin_pass(const struct batch_sampler *sampler, struct batch_source *source, uint64_t pass) {
+/* Returns the order of the windows in a pass. The orders of two passes are kept, since the rows of an iteration may
+ * be of both. */
+static const uint64_t *order_of_pass(const struct batch_sampler *sampler, struct batch_source *source,
+                                     uint64_t pass) {
     const uint64_t count = source->window_count;
-    for (uint64_t i = 0; i < count; i++) {
+    uint64_t *order = source->orders[pass % 2];
+    for (uint64_t i = 0; i < count && source->passes[pass % 2] != pass; i++) {
         const uint64_t place = random_below(sampler->order_key, pass * count + i, i + 1);
-        source->order[i] = source->order[place];
-        source->order[place] = i;
+        order[i] = order[place];
+        order[place] = i;
     }
-    source->pass = pass;
+    source->passes[pass % 2] = pass;
+    return order;
 }
 
 int batch_sampler_set_sequential(struct batch_sampler *sampler) {
@@ -142,19 +148,21 @@ int batch_sampler_set_sequential(struct batch_sampler *sampler) {
         sampler->before[i] = sampler->pass;
         sampler->pass += (count - 1) / tokens;
     }
-    return sampler->pass > 0
-               ? 0
-               : error_set("no file has the %" PRIu64 " tokens of an iteration and one more, which train_batches = "
-                           "sequential takes from one file (the largest has %" PRIu64
-                           " tokens): choose a smaller batch_size or gradient_accumulation_steps, or "
-                           "train_batches = random",
-                           tokens, largest);
+    if (sampler->pass == 0) {
+        return error_set("no file has the %" PRIu64 " tokens of an iteration and one more, which train_batches = "
+                         "sequential takes from one file (the largest has %" PRIu64
+                         " tokens): choose a smaller batch_size or gradient_accumulation_steps, or "
+                         "train_batches = random",
+                         tokens, largest);
+    }
+    return 0;
 }
 
 void batch_sampler_release(struct batch_sampler *sampler) {
     for (size_t i = 0; i < sampler->source_count; i++) {
         free(sampler->sources[i].windows);
-        free(sampler->sources[i].order);
+        free(sampler->sources[i].orders[0]);
+        free(sampler->sources[i].orders[1]);
     }
     free(sampler->sources);
     free(sampler->before);
@@ -165,7 +173,7 @@ void batch_sampler_release(struct batch_sampler *sampler) {
 /* ---- rows */
 
 /* Row `number` of the run. */
-static struct batch_row find_random(const struct batch_sampler *sampler, uint64_t number) {
+static struct batch_row find_random(struct batch_sampler *sampler, uint64_t number) {
     const uint64_t sequence = (uint64_t)sampler->shape.sequence;
     struct batch_source *source = sampler->sources;
     if (sampler->source_count > 1) {
@@ -176,12 +184,11 @@ static struct batch_row find_random(const struct batch_sampler *sampler, uint64_
         const uint64_t starts = token_file_count(source->file) - sequence;
         return (struct batch_row){source, random_below(sampler->key, number, starts), sequence, sequence};
     }
-    const uint64_t count = source->window_count, pass = number / count;
-    if (sampler->source_count == 1 && source->pass != pass) {
-        begin_pass(sampler, source, pass);
+    const uint64_t count = source->window_count;
+    if (sampler->source_count > 1) {
+        return make_window(source, random_below(sampler->key, number, count));
     }
-    return make_window(source, sampler->source_count == 1 ? source->order[number % count]
-                                                          : random_below(sampler->key, number, count));
+    return make_window(source, order_of_pass(sampler, source, number / count)[number % count]);
 }
 
 /* Row `row` of the global batch. */
@@ -195,52 +202,43 @@ static struct batch_row find_sequential(const struct batch_sampler *sampler, int
     return (struct batch_row){source, start + row * sequence, sequence, sequence};
 }
 
-/* Finds `rows` rows of the global batch, from `first` on. Random rows are counted over the run. */
-static int find_rows(const struct batch_sampler *sampler, int64_t iteration, uint64_t first, uint64_t rows,
-                     struct batch_row *found) {
+/* Finds a row of the global batch. Random rows are counted over the run. */
+static int find_row(struct batch_sampler *sampler, int64_t iteration, uint64_t row, struct batch_row *found) {
     const uint64_t iterations = (uint64_t)(iteration - sampler->resumed_at);
-    uint64_t begin = 0, end;
-    if (!sampler->before &&
-        (__builtin_mul_overflow(iterations, (uint64_t)sampler->global_rows, &begin) ||
-         __builtin_add_overflow(begin, sampler->rows_before, &begin) ||
-         __builtin_add_overflow(begin, first, &begin) || __builtin_add_overflow(begin, rows, &end))) {
+    uint64_t number, end;
+    if (sampler->before) {
+        *found = find_sequential(sampler, iteration, row);
+        return 0;
+    }
+    if (__builtin_mul_overflow(iterations, (uint64_t)sampler->global_rows, &number) ||
+        __builtin_add_overflow(number, sampler->rows_before, &number) ||
+        __builtin_add_overflow(number, row, &number) || __builtin_add_overflow(number, 1, &end)) {
         return error_set("iteration %" PRId64 " of %" PRId64
                          " sequences each is beyond 2^64 sequences: choose a smaller batch or fewer iterations",
                          iteration, sampler->global_rows);
     }
-    for (uint64_t i = 0; i < rows; i++) {
-        found[i] =
-            sampler->before ? find_sequential(sampler, iteration, first + i) : find_random(sampler, begin + i);
-    }
+    *found = find_random(sampler, number);
     return 0;
 }
 
-/* Copies a row: its tokens, padded with 0, and its targets, padded with -1. */
-static int read_row(const struct batch_sampler *sampler, const struct batch_row *row, int32_t *x, int32_t *y) {
+int batch_sampler_read(struct batch_sampler *sampler, int64_t iteration, int64_t first) {
     const uint64_t sequence = (uint64_t)sampler->shape.sequence;
-    const struct token_file *file = row->source->file;
-    if (token_file_read(file, row->start, row->length, sampler->vocab_size, x) ||
-        token_file_read_targets(file, row->start + 1, row->scored, sampler->vocab_size, y)) {
-        return -1;
-    }
-    for (uint64_t i = row->length; i < sequence; i++) {
-        x[i] = 0;
-    }
-    for (uint64_t i = row->scored; i < sequence; i++) {
-        y[i] = -1;
+    int32_t *x = sampler->x, *y = sampler->y;
+    for (int64_t i = 0; i < sampler->shape.batch; i++, x += sequence, y += sequence) {
+        struct batch_row row = {.source = NULL};
+        if (find_row(sampler, iteration, (uint64_t)(first + i), &row) ||
+            token_file_read(row.source->file, row.start, row.length, sampler->vocab_size, x) ||
+            token_file_read_targets(row.source->file, row.start + 1, row.scored, sampler->vocab_size, y)) {
+            return -1;
+        }
+        for (uint64_t k = row.length; k < sequence; k++) {
+            x[k] = 0;
+        }
+        for (uint64_t k = row.scored; k < sequence; k++) {
+            y[k] = -1;
+        }
     }
     return 0;
-}
-
-int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first) {
-    const size_t rows = (size_t)sampler->shape.batch, sequence = (size_t)sampler->shape.sequence;
-    struct batch_row *found = memory_allocate(rows, sizeof *found);
-    int status = find_rows(sampler, iteration, (uint64_t)first, rows, found);
-    for (size_t i = 0; status == 0 && i < rows; i++) {
-        status = read_row(sampler, &found[i], sampler->x + i * sequence, sampler->y + i * sequence);
-    }
-    free(found);
-    return status;
 }
 
 /* The targets of the batch that was read last. */
@@ -253,25 +251,19 @@ static uint64_t count_targets(const struct batch_sampler *sampler) {
     return count;
 }
 
-/* Those of the global batch, which was found to be countable when it was read. */
-static uint64_t count_all_targets(const struct batch_sampler *sampler, int64_t iteration) {
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < (uint64_t)sampler->global_rows; i++) {
-        struct batch_row row = {.source = NULL};
-        if (find_rows(sampler, iteration, i, 1, &row) == 0) {
-            count += token_file_count_targets(row.source->file, row.start + 1, row.scored);
-        }
-    }
-    return count;
-}
-
 float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration) {
     if (!sampler->masked) {
         return 1.0f / (float)(sampler->global_rows / sampler->shape.batch);
     }
     if (sampler->counted_iteration != iteration) {
-        sampler->counted = count_all_targets(sampler, iteration);
+        sampler->counted = 0;
         sampler->counted_iteration = iteration;
+        for (uint64_t i = 0; i < (uint64_t)sampler->global_rows; i++) {
+            struct batch_row row = {.source = NULL};
+            if (find_row(sampler, iteration, i, &row) == 0) { /* reading the batch has checked it */
+                sampler->counted += token_file_count_targets(row.source->file, row.start + 1, row.scored);
+            }
+        }
     }
     return sampler->counted > 0 ? (float)((double)count_targets(sampler) / (double)sampler->counted) : 0.0f;
 }
@@ -282,28 +274,22 @@ bool batch_sampler_has_targets(const struct batch_sampler *sampler) {
 
 /* ---- estimates */
 
-static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t index, double *loss,
-                      double *targets) {
-    float value = 0.0f;
-    if (batch_sampler_read(sampler, index, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y)) {
-        return -1;
-    }
-    gpt_zero_loss(gpt);
-    gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-    gpt_loss(gpt, 1.0f, false);
-    const int status = gpt_read_results(gpt, &value, NULL);
-    *loss = (double)value;
-    *targets = (double)count_targets(sampler);
-    return status;
-}
-
-/* This rank's share of the batches: losses and targets [batches] stay 0 where they are another's. */
-static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler,
-                        int64_t batches, struct progress *progress, double *losses, double *targets) {
+/* Sets this rank's share of losses and targets [batches], which are 0. */
+static int measure_batches(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler,
+                           int64_t batches, struct progress *progress, double *losses, double *targets) {
     for (int64_t i = ranks->index; i < batches && !interrupt_requested(); i += ranks->count) {
-        if (batch_loss(gpt, sampler, i, &losses[i], &targets[i])) {
+        float loss = 0.0f;
+        if (batch_sampler_read(sampler, i, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y)) {
             return -1;
         }
+        gpt_zero_loss(gpt);
+        gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+        gpt_loss(gpt, 1.0f, false);
+        if (gpt_read_results(gpt, &loss, NULL)) {
+            return -1;
+        }
+        losses[i] = (double)loss;
+        targets[i] = (double)count_targets(sampler);
         if (progress) {
             progress_show(progress, "batches", i + 1, batches, "", false);
         }
@@ -311,41 +297,30 @@ static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct
     return 0;
 }
 
-/* The mean over all targets. Without a mask all batches have the same number. */
-static int mean_loss(const double *losses, const double *targets, int64_t batches, bool masked, uint64_t *count,
-                     double *loss) {
-    double all = 0.0;
-    *loss = 0.0;
-    for (int64_t i = 0; i < batches; i++) {
-        all += targets[i];
-    }
-    *count = (uint64_t)all;
-    if (!(all > 0.0)) {
-        return error_set("all tokens of the batches that estimate the loss (eval_iters = %" PRId64
-                         ") are prompts, which are no targets: give more eval_iters, or a larger block_size",
-                         batches);
-    }
-    for (int64_t i = 0; i < batches; i++) {
-        *loss += masked ? losses[i] * (targets[i] / all) : losses[i] / (double)batches;
-    }
-    return 0;
-}
-
-int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
+int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, uint64_t *targets, double *loss) {
-    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses), *counts = losses + batches;
-    int status = share_losses(gpt, ranks, sampler, batches, progress, losses, counts);
+    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses);
+    double *counts = losses + batches, *interrupted = counts + batches, all = 0.0;
+    int status = measure_batches(gpt, ranks, sampler, batches, progress, losses, counts);
     if (status == 0) {
-        losses[2 * batches] = interrupt_requested();
+        *interrupted = interrupt_requested();
         status = ranks_sum(ranks, losses, 2 * (size_t)batches + 1);
     }
-    if (status == 0 && losses[2 * batches] > 0.0) {
+    if (status == 0 && *interrupted > 0.0) {
         status = error_set("interrupted");
     }
-    if (status == 0) {
-        status = mean_loss(losses, counts, batches, sampler->masked, targets, loss)
-                     ? error_prefix("%s", token_file_name(sampler->sources[0].file))
-                     : 0;
+    for (int64_t i = 0; i < batches; i++) {
+        all += counts[i];
+    }
+    if (status == 0 && !(all > 0.0)) {
+        status = error_set("%s: all tokens of the batches that estimate the loss (eval_iters = %" PRId64
+                           ") are prompts, which are no targets: give more eval_iters, or a larger block_size",
+                           token_file_name(sampler->sources[0].file), batches);
+    }
+    *targets = (uint64_t)all;
+    *loss = 0.0;
+    for (int64_t i = 0; status == 0 && i < batches; i++) { /* without a mask all batches have as many targets */
+        *loss += sampler->masked ? losses[i] * (counts[i] / all) : losses[i] / (double)batches;
     }
     free(losses);
     return status;

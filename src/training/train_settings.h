@@ -76,8 +76,3 @@ static inline bool train_settings_given(const struct train_settings *settings, c
  * are wrong. */
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                            const struct options_given *given);
-
-/* Runs to max_iters, together with the other ranks. On PROGRAM_FAILED and PROGRAM_WRONG the error text, which all
- * ranks have then, says what happened; a failure of one rank alone ends the job before. On interruption a
- * checkpoint has been saved. */
-enum program_status train_run(struct train_settings *settings, struct ranks *ranks);

@@ -1,10 +1,10 @@
+#include "src/training/train_settings.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/settings/schedule.h"
 #include "src/settings/settings.h"
-#include "src/training/run_log.h"
-#include "src/training/train.h"
+#include "src/training/run_folder.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,30 +139,6 @@ static int apply_state(struct option_table *table, const char *folder, bool has_
                   : 0;
 }
 
-/* settings.conf, which people may have changed, or removed. */
-static int apply_file(struct option_table *table, const char *path) {
-    char *text = NULL;
-    size_t bytes = 0;
-    const int result = files_exist(path) && (files_read(path, MOST_SETTINGS_BYTES, &text, &bytes) ||
-                                             options_apply_text(table->rows, table->count, path, text, bytes))
-                           ? -1
-                           : 0;
-    free(text);
-    return result;
-}
-
-/* What is given, over what the run has. Where the run began does not change. */
-static enum program_status apply_given(struct train_settings *settings, const struct options_given *given) {
-    char *init_from = settings->init_from, *init_checksum = settings->init_checksum;
-    settings->init_from = settings->init_checksum = NULL;
-    const int failed = options_apply_given(given);
-    free(settings->init_from);
-    free(settings->init_checksum);
-    settings->init_from = init_from;
-    settings->init_checksum = init_checksum;
-    return failed ? PROGRAM_WRONG : PROGRAM_DONE;
-}
-
 /* Everything once more, with what the run has below what is given. */
 static enum program_status apply_all(struct option_table *table, struct train_settings *settings,
                                      const struct options_given *given, const char *out_dir) {
@@ -178,12 +154,27 @@ static enum program_status apply_all(struct option_table *table, struct train_se
         return PROGRAM_FAILED;
     }
     const int saved_optimizer = settings->optimizer.optimizer;
-    if (apply_file(table, path.text)) {
+    /* settings.conf, which people may have changed, or removed */
+    char *text = NULL;
+    size_t bytes = 0;
+    const int failed =
+        files_exist(path.text) && (files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes) ||
+                                   options_apply_text(table->rows, table->count, path.text, text, bytes));
+    free(text);
+    if (failed) {
         return PROGRAM_WRONG;
     }
     const int64_t planned = settings->max_iters;
     const struct optimizer_settings saved = settings->optimizer;
-    if (apply_given(settings, given)) {
+    /* what is given, over what the run has; but where the run began does not change */
+    char *init_from = settings->init_from, *init_checksum = settings->init_checksum;
+    settings->init_from = settings->init_checksum = NULL;
+    const int wrong = options_apply_given(given);
+    free(settings->init_from);
+    free(settings->init_checksum);
+    settings->init_from = init_from;
+    settings->init_checksum = init_checksum;
+    if (wrong) {
         return PROGRAM_WRONG;
     }
     if (saved_optimizer != settings->optimizer.optimizer) {

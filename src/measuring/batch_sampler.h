@@ -24,8 +24,8 @@ struct batch_source {
     const struct token_file *file;
     double end;        /* of the part of [0, 1) that random numbers of its rows are in */
     uint64_t *windows; /* of rows of documents, else NULL: [window_count + 1] where each begins; last: the tokens */
-    uint64_t *order;   /* [window_count] the windows in the order of a pass */
-    uint64_t window_count, pass;
+    uint64_t window_count;
+    uint64_t *orders[2], passes[2]; /* [window_count] the windows in the order of these passes: even, odd */
 };
 
 struct batch_sampler {
@@ -73,7 +73,7 @@ void batch_sampler_release(struct batch_sampler *sampler);
 /* Fills x and y with the rows of the iteration's global batch from `first` on; iterations are counted from
  * `resumed_at`. Fails on tokens outside of the vocabulary, and where the random rows of a run would be more than
  * 2^64. */
-int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
+int batch_sampler_read(struct batch_sampler *sampler, int64_t iteration, int64_t first);
 
 /* What the mean loss of the batch that was read last, of this iteration, counts for in the iteration's: its part of
  * all targets of the global batch that are not -1. */
@@ -94,5 +94,5 @@ enum { ESTIMATE_SEED = 0 };
  * target. *targets is their number. The ranks share the batches; the mean does not depend on the number of ranks.
  * progress shows where it is; NULL: nothing does. Collective. Stops early, with the error "interrupted" on all
  * ranks, when one of them is interrupted. */
-int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
+int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, uint64_t *targets, double *loss);
