@@ -113,7 +113,8 @@ static int plan(struct bench_model *bench, const struct optimizer_settings *opti
     struct train_settings chosen = *train;
     chosen.dtype = (int)bench->choice.type;
     chosen.optimizer = *optimizer;
-    return data_parallel_plan(&bench->parallel, bench->ranks, &chosen, &bench->config, bench->compute, &bench->gpt);
+    chosen.model = bench->config;
+    return data_parallel_plan(&bench->parallel, bench->ranks, &chosen, bench->compute, &bench->gpt);
 }
 
 int bench_model_set_up(struct bench_model *bench) {

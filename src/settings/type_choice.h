@@ -58,6 +58,6 @@ struct rank_choice {
 /* Changes one rank's choice to fp32 if one of all ranks [count] chose that. */
 void type_choice_merge(const struct rank_choice *all, int count, struct type_choice *merged);
 
-/* Warns, unless there is a warning, of a rank with another GEMM backend than rank 0. One that could not load its
+/* Warns of a rank with another GEMM backend than rank 0, if there is no warning yet. One that could not load its
  * BLAS, for example, holds up all others, and rounds in another way. */
 void type_choice_compare(const struct rank_choice *all, int count, struct type_choice *merged);

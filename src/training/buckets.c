@@ -20,12 +20,6 @@ enum tensor_kind {
     KIND_UNDECAYED,
 };
 
-struct cut {
-    struct buckets *buckets;
-    uint64_t elements;                      /* of a bucket, at most */
-    const struct optimizer_settings *apart; /* of an optimizer that updates matrices whole; NULL: it does not */
-};
-
 static enum tensor_kind kind_of(const struct parameter *parameter, const struct parameters *parameters) {
     if (!parameter->decayed) {
         return KIND_UNDECAYED;
@@ -39,42 +33,26 @@ static enum tensor_kind kind_of(const struct parameter *parameter, const struct 
     return parameter->lowp_only ? KIND_WEIGHTS : KIND_PROJECTIONS;
 }
 
-static bool is_apart(const struct cut *cut, const struct parameter *parameter) {
-    return cut->apart && parameter->matrices[0];
+/* `apart`: settings of an optimizer that updates matrices whole, or NULL. */
+static bool is_apart(const struct optimizer_settings *apart, const struct parameter *parameter) {
+    return apart && parameter->matrices[0];
 }
 
 /* The cost of a tensor's matrices; 0 if it has none. */
-static double cost_of(const struct cut *cut, const struct parameter *parameter) {
+static double cost_of(const struct optimizer_settings *apart, const struct parameter *parameter) {
     double cost = 0.0;
-    for (int i = 0; cut->apart && i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
-        const struct optimizer *optimizer = optimizer_at((size_t)cut->apart->optimizer);
-        cost += optimizer->matrices->cost(cut->apart, parameter->matrices[i], parameter->shape[1]);
+    for (int i = 0; apart && i < PARAMETER_MOST_MATRICES && parameter->matrices[i]; i++) {
+        const struct optimizer *optimizer = optimizer_at((size_t)apart->optimizer);
+        cost += optimizer->matrices->cost(apart, parameter->matrices[i], parameter->shape[1]);
     }
     return cost;
 }
 
-/* Adds buckets for [first, end): one, or several for a tensor that is larger than `elements`. cost: of its
- * matrices. */
-static void add(struct cut *cut, uint64_t first, uint64_t end, const struct parameter *lowest,
-                enum tensor_kind kind, double cost) {
-    struct buckets *buckets = cut->buckets;
-    while (end > first) {
-        const uint64_t count = size_smaller(end - first, cut->elements);
-        end -= count;
-        buckets->table = memory_resize(buckets->table, buckets->count + 1, sizeof *buckets->table);
-        buckets->table[buckets->count++] = (struct bucket){.range = {end, count},
-                                                           .complete_after = lowest->sublayer,
-                                                           .is_matrices = is_apart(cut, lowest),
-                                                           .is_embedding = kind == KIND_TOKENS,
-                                                           .tensor = first,
-                                                           .cost = cost};
-    }
-}
-
 /* Goes through the trained tensors from their end on, where those of higher sublayers lie, which are complete
- * first. A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay
- * together. */
-static void cut_arena(const struct parameters *parameters, struct cut *cut) {
+ * first. A bucket begins with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. A
+ * tensor of more than `most` elements becomes several buckets. */
+static void cut_arena(const struct parameters *parameters, uint64_t most, const struct optimizer_settings *apart,
+                      struct buckets *buckets) {
     uint64_t end = parameters->gradients_end; /* of the next bucket */
     double cost = 0.0;
     for (size_t i = parameters->count; i-- > 0;) {
@@ -84,15 +62,25 @@ static void cut_arena(const struct parameters *parameters, struct cut *cut) {
         }
         const struct parameter *below = i > 0 ? &parameters->table[parameters->in_arena[i - 1]] : NULL;
         const enum tensor_kind kind = kind_of(first, parameters);
-        const bool may_end = first->offset % 64 == 0;
         const uint64_t with_below = below ? end - below->offset : 0;
-        cost += cost_of(cut, first);
-        if (may_end && (!below || kind_of(below, parameters) != kind || is_apart(cut, first) ||
-                        is_apart(cut, below) || with_below > cut->elements)) {
-            add(cut, first->offset, end, first, kind, cost);
-            end = first->offset;
-            cost = 0.0;
+        cost += cost_of(apart, first);
+        const bool must_end = !below || kind_of(below, parameters) != kind || is_apart(apart, first) ||
+                              is_apart(apart, below) || with_below > most;
+        if (first->offset % 64 != 0 || !must_end) {
+            continue;
         }
+        while (end > first->offset) {
+            const uint64_t count = size_smaller(end - first->offset, most);
+            end -= count;
+            buckets->table = memory_resize(buckets->table, buckets->count + 1, sizeof *buckets->table);
+            buckets->table[buckets->count++] = (struct bucket){.range = {end, count},
+                                                               .complete_after = first->sublayer,
+                                                               .is_matrices = is_apart(apart, first),
+                                                               .is_embedding = kind == KIND_TOKENS,
+                                                               .tensor = first->offset,
+                                                               .cost = cost};
+        }
+        cost = 0.0;
     }
 }
 
@@ -209,9 +197,8 @@ void buckets_create(const struct parameters *parameters, uint64_t elements,
                     const struct optimizer_settings *sharing, const struct ranks *ranks, struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.context = buckets, .copy = copy_states}, .ranks = ranks};
     const uint64_t most = elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST;
-    const bool apart = sharing && optimizer_at((size_t)sharing->optimizer)->matrices;
-    struct cut cut = {.buckets = buckets, .elements = most, .apart = apart ? sharing : NULL};
-    cut_arena(parameters, &cut);
+    const bool has_matrices = sharing && optimizer_at((size_t)sharing->optimizer)->matrices;
+    cut_arena(parameters, most, has_matrices ? sharing : NULL, buckets);
     const uint64_t most_matrices = choose_owners(buckets, ranks);
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
     share(buckets, most_matrices, ranks);

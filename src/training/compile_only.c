@@ -62,8 +62,8 @@ enum program_status compile_only_run(struct train_settings *settings, struct ran
     if (status == 0) {
         settings->dtype = (int)choice.type;
         status = type_choice_optimizer(compute, choice.type, ranks, &settings->optimizer) ||
-                 data_parallel_plan(&parallel, ranks, settings, &settings->model, compute, &gpt) ||
-                 data_parallel_create(&parallel) || make_step(&parallel, settings);
+                 data_parallel_plan(&parallel, ranks, settings, compute, &gpt) || data_parallel_create(&parallel) ||
+                 make_step(&parallel, settings);
     }
     if (status == 0) {
         compute->verify = true;

@@ -81,7 +81,8 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 }
 
 int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
-                       const struct model_config *config, struct compute *compute, struct gpt *gpt) {
+                       struct compute *compute, struct gpt *gpt) {
+    const struct model_config *config = &settings->model;
     *parallel = (struct data_parallel){.ranks = ranks,
                                        .shards_states = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};

@@ -14,7 +14,7 @@ struct data_parallel {
     bool bf16;                     /* gradients travel between ranks in bfloat16 */
     struct collective *collective; /* NULL: alone */
     struct collective_item *items; /* [buckets and pieces of rows] of a round */
-    int64_t *complete_after;       /* of each, as of buckets */
+    int64_t *complete_after;       /* [buckets and pieces of rows] as bucket.complete_after */
     size_t item_count;             /* of the round */
     uint32_t *tokens; /* [row_gradients_words] those of the last micro-batch on any rank, for row_gradients.h */
     struct collective_times times;          /* of all steps so far, weights included */
@@ -30,7 +30,7 @@ int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micr
 /* Plans the model for training with these ranks, exchange of gradients included. Talks to no other rank.
  * data_parallel_release and gpt_release free what a failure leaves. */
 int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
-                       const struct model_config *config, struct compute *compute, struct gpt *gpt);
+                       struct compute *compute, struct gpt *gpt);
 
 /* Creates the planned model, and what steps need. Collective. */
 int data_parallel_create(struct data_parallel *parallel);
@@ -58,5 +58,5 @@ int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks);
 /* Measures FLOP/s of GEMMs of the model's shape, on all ranks at once, added up. Collective. */
 int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate);
 
-/* Collective: an error on all ranks unless all have the same weights, bit for bit. */
+/* Checks that all ranks have the same weights, bit for bit; else an error on all of them. Collective. */
 int data_parallel_check_weights(const struct data_parallel *parallel);

@@ -39,15 +39,6 @@ int fit_read(const char *text, struct fit *fit) {
     return name && !(fit->model = gpu_model_find(name + 1, NULL)) ? -1 : 0;
 }
 
-void fit_pretend_memory(const struct fit *fit, struct compute *compute) {
-    struct device *device = &compute->device;
-    const double share = fit->model
-                             ? (double)fit->model->device.max_buffer_bytes / (double)fit->model->device.memory_bytes
-                             : (double)device->max_buffer_bytes / (double)device->memory_bytes;
-    device->memory_bytes = (size_t)fit->bytes;
-    device->max_buffer_bytes = (size_t)(fmin(share, 1.0) * (double)fit->bytes);
-}
-
 /* ---- the search */
 
 struct search {
@@ -64,9 +55,8 @@ struct search {
 static bool fits(struct search *search) {
     struct data_parallel parallel;
     struct gpt gpt = {0};
-    const struct model_config *model = &search->found.model;
     const bool is_planned =
-        data_parallel_plan(&parallel, search->ranks, &search->found, model, search->compute, &gpt) == 0;
+        data_parallel_plan(&parallel, search->ranks, &search->found, search->compute, &gpt) == 0;
     const bool fit = is_planned && memory_plan_check(&gpt.plan, &search->compute->device) == 0;
     const bool is_smallest = is_planned && gpt.plan.total_bytes < search->least;
     if (is_smallest) {
@@ -134,6 +124,11 @@ int fit_choose(const struct fit *fit, struct train_settings *settings, struct ra
     struct search search = {
         .given = settings, .ranks = ranks, .compute = compute, .found = *settings, .least = UINT64_MAX};
     char text[200], size[16], needed[16];
+    struct device *device = &compute->device;
+    const struct device *sized = fit->model ? &fit->model->device : device;
+    const double share = fmin((double)sized->max_buffer_bytes / (double)sized->memory_bytes, 1.0);
+    device->memory_bytes = (size_t)fit->bytes;
+    device->max_buffer_bytes = (size_t)(share * (double)fit->bytes);
     memory_text(fit->bytes, size);
     const bool found = try_all(&search);
     if (!found && search.least == UINT64_MAX) {

@@ -15,11 +15,9 @@ struct fit {
  * what is wrong. */
 int fit_read(const char *text, struct fit *fit);
 
-/* Gives the open device the memory of *fit, and of it the share for the largest buffer that it had. */
-void fit_pretend_memory(const struct fit *fit, struct compute *compute);
-
-/* Changes batch_size, gradient_accumulation_steps, recompute, moments and master in *settings to the first of
- * these that fit, with as many sequences in an optimizer step as before:
+/* Gives the open device the memory of *fit, and of it the share for the largest buffer that it had. Then changes
+ * batch_size, gradient_accumulation_steps, recompute, moments and master in *settings to the first of these that
+ * fit, with as many sequences in an optimizer step as before:
  *
  *   the largest micro-batch of up to 8192 tokens or the size that is given, and of no fewer than 1024 or that size;
  *   with --recompute layer the largest one of any size up to that: the same results in about a quarter more time;

@@ -43,8 +43,10 @@ const char *run_folder_name(const struct run_folder *folder) {
     return length > 0 ? name : folder->given.text;
 }
 
-int run_folder_explain(const struct run_folder *folder) {
-    return folder->descriptor >= 0 ? error_replace(folder->path.text, run_folder_name(folder)) : -1;
+void run_folder_explain(const struct run_folder *folder) {
+    if (folder->descriptor >= 0) {
+        error_replace(folder->path.text, run_folder_name(folder));
+    }
 }
 
 /* ---- what it holds */

@@ -30,8 +30,8 @@ void run_folder_close(struct run_folder *folder);
  * Valid until the next call. */
 const char *run_folder_name(const struct run_folder *folder);
 
-/* Puts that name into the error text in place of `path`. Returns -1. */
-int run_folder_explain(const struct run_folder *folder);
+/* Puts that name into the error text in place of `path`. */
+void run_folder_explain(const struct run_folder *folder);
 
 /* An error if a file or folder that a run writes is a symbolic link; numbered checkpoints may be: they are only
  * read. With is_free also an error if the folder holds what an earlier run left: checkpoints, or records that are

@@ -77,7 +77,7 @@ int run_log_close(struct run_log *log) {
 
 /* ---- new lines */
 
-/* Writes the object, unless there is no file, and releases it. */
+/* Writes the object to the file, if there is one, and releases it. */
 static int write_line(FILE *file, json_t *json) {
     if (!file) {
         json_decref(json);

@@ -32,43 +32,38 @@ int same_job_program(struct ranks *ranks) {
 
 /* ---- settings */
 
-/* Whether the line sets what may differ from rank to rank. */
-static bool is_local(const char *line) {
-    static const char *const names[] = {"data_dir", "init_from", "device", "gemm"};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        const size_t length = strlen(names[i]);
-        if (strncmp(line, names[i], length) == 0 && strncmp(line + length, " = ", 3) == 0) {
-            return true;
-        }
+/* Compares two texts of settings. The error names the first line that differs. */
+static int compare(const char *own, const char *first) {
+    size_t at = 0, line = 0;
+    for (; own[at] && own[at] == first[at]; at++) {
+        line = own[at] == '\n' ? at + 1 : line;
     }
-    return false;
-}
-
-static int compare_lines(const char *own, const char *first) {
-    while (*own && *first) {
-        const size_t length = strcspn(own, "\n"), first_length = strcspn(first, "\n");
-        const bool same = length == first_length && strncmp(own, first, length) == 0;
-        if (!same && !(is_local(own) && is_local(first))) {
-            return error_set("other settings than rank 0: '%.*s' instead of '%.*s'", (int)length, own,
-                             (int)first_length, first);
-        }
-        own += length + (own[length] == '\n');
-        first += first_length + (first[first_length] == '\n');
+    if (own[at] == first[at]) {
+        return 0;
     }
-    return *own || *first ? error_set("other settings than rank 0") : 0;
+    return error_set("other settings than rank 0: '%.*s' instead of '%.*s'", (int)strcspn(own + line, "\n"),
+                     own + line, (int)strcspn(first + line, "\n"), first + line);
 }
 
 int same_job_settings(struct ranks *ranks, const struct train_settings *settings) {
+    static const char *const local[] = {"data_dir", "init_from", "device", "gemm"}; /* may differ */
+    static char first[MOST_SHARED_BYTES];
     if (ranks->count == 1) {
         return 0;
     }
-    static char first[MOST_SHARED_BYTES];
-    char *saved = options_text(settings->specs, settings->spec_count);
+    struct option_spec *specs = memory_allocate(settings->spec_count, sizeof *specs);
+    memcpy(specs, settings->specs, settings->spec_count * sizeof *specs);
+    for (size_t i = 0; i < settings->spec_count; i++) {
+        for (size_t k = 0; k < COUNT(local) && specs[i].type != OPTION_HEADING; k++) {
+            specs[i].transient |= strcmp(specs[i].name, local[k]) == 0;
+        }
+    }
+    char *saved = options_text(specs, settings->spec_count);
     char *own = memory_format("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at);
     snprintf(first, sizeof first, "%s", own);
-    const int status =
-        ranks_broadcast(ranks, first, sizeof first) || ranks_agree(ranks, compare_lines(own, first)) ? -1 : 0;
+    const int status = ranks_broadcast(ranks, first, sizeof first) || ranks_agree(ranks, compare(own, first));
+    free(specs);
     free(saved);
     free(own);
-    return status;
+    return status ? -1 : 0;
 }

@@ -171,14 +171,10 @@ static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct ranks *ranks = trainer->ranks;
     const struct device *device = &trainer->compute->device;
-    if (settings->fit) {
-        fit_pretend_memory(&trainer->fit, trainer->compute);
-        if (fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) {
-            return -1;
-        }
+    if (settings->fit && fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) {
+        return -1;
     }
-    if (data_parallel_plan(&trainer->parallel, trainer->ranks, settings, &settings->model, trainer->compute,
-                           &trainer->gpt)) {
+    if (data_parallel_plan(&trainer->parallel, trainer->ranks, settings, trainer->compute, &trainer->gpt)) {
         return -1;
     }
     if (ranks->count > 1) {
@@ -250,46 +246,42 @@ static int initialise(struct trainer *trainer) {
                              : checkpoint_load_weights(initial->folder, gpt);
 }
 
-/* One file of the data, whose digest is `now`: it must be what the run was trained on, wherever it lies. Without a
- * file the digest is "". */
-static int check_same_file(const struct trainer *trainer, const char *folder, const struct token_file *file,
-                           char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
+/* The data must be what the run was trained on, wherever they lie. Without a file its digest is "". */
+static int check_same_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
+    const struct data_folder *data = trainer->data.folders;
+    const char *folder = trainer->initial.folder;
     const bool is_mixture = trainer->data.count > 1;
-    const char *name = is_mixture ? settings->data_dir : file ? token_file_name(file) : "";
-    if (trainer_has_another(before, now)) {
-        if (!settings->accept_new_data && is_mixture) {
+    if (settings->resumes && !*trainer->state.train_digest) {
+        PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
+    }
+    for (int split = 0; split < 2; split++) {
+        const struct token_file *file = split == 0 ? data->train : data->val;
+        const char *now = split == 0 ? trainer->train_digest : trainer->val_digest;
+        char *before = split == 0 ? trainer->state.train_digest : trainer->state.val_digest;
+        const char *name = file && !is_mixture ? token_file_name(file) : settings->data_dir;
+        const bool is_another = trainer_has_another(before, now);
+        if (is_another && !settings->accept_new_data && is_mixture) {
             return error_set(
                 "data_dir = %s has other files or weights than %s was trained on: losses would not compare. Give "
                 "the same mixture, or --accept-new-data if the run shall go on with this one",
                 name, folder);
         }
-        if (!settings->accept_new_data) {
+        if (is_another && !settings->accept_new_data) {
             return error_set(
                 "%s is not the file that %s was trained on: losses would not compare. Put that file back, "
                 "or give --accept-new-data if the run shall go on with this one",
                 name, folder);
         }
-        PRINT(trainer, "data     %s is another %s than before, as accepted\n", name,
-              is_mixture ? "mixture" : "file");
-    }
-    if (*now) {
-        memcpy(before, now, CHECKSUM_SIZE);
+        if (is_another) {
+            PRINT(trainer, "data     %s is another %s than before, as accepted\n", name,
+                  is_mixture ? "mixture" : "file");
+        }
+        if (*now) {
+            memcpy(before, now, CHECKSUM_SIZE);
+        }
     }
     return 0;
-}
-
-static int check_same_data(struct trainer *trainer) {
-    const char *folder = trainer->initial.folder;
-    struct training_state *state = &trainer->state;
-    if (trainer->settings->resumes && !*state->train_digest) {
-        PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
-    }
-    const struct data_folder *data = trainer->data.folders;
-    if (check_same_file(trainer, folder, data->train, state->train_digest, trainer->train_digest)) {
-        return -1;
-    }
-    return check_same_file(trainer, folder, data->val, state->val_digest, trainer->val_digest);
 }
 
 /* ---- batches */

@@ -19,8 +19,8 @@
 
 /* How the validation loss of a folder of data is measured. */
 struct validation {
-    bool whole;                    /* of all of its val.bin, not of the estimate's batches */
-    struct batch_sampler estimate; /* unless it is whole */
+    bool whole;                    /* on all of its val.bin, instead of the estimate's batches */
+    struct batch_sampler estimate; /* zeros if it is whole */
 };
 
 struct trainer {
@@ -52,8 +52,7 @@ struct trainer {
     char failure[2048];                                          /* why this rank cannot go on; "": it can */
     bool some_rank_failed;                                       /* some rank cannot go on; the same on all ranks */
     bool cannot_save;                                            /* the last checkpoint has failed */
-    unsigned
-        reported_violations; /* invariants of the residual variant that H_res violated, and that were reported */
+    unsigned reported_violations; /* invariants of the variant whose violation was reported */
 };
 
 /* Tells whether this rank writes files and talks. */

@@ -45,7 +45,7 @@ static uint64_t plan_bytes(struct compute *compute, const struct train_settings 
     struct ranks ranks = ranks_alone;
     struct data_parallel parallel;
     struct gpt gpt;
-    assert_int_equal(data_parallel_plan(&parallel, &ranks, settings, &settings->model, compute, &gpt), 0);
+    assert_int_equal(data_parallel_plan(&parallel, &ranks, settings, compute, &gpt), 0);
     const uint64_t bytes = gpt.plan.total_bytes;
     data_parallel_release(&parallel);
     gpt_release(&gpt);
@@ -60,7 +60,6 @@ static int choose(struct compute *compute, uint64_t bytes, enum element_type typ
     FILE *nowhere = fopen("/dev/null", "we");
     assert_non_null(nowhere);
     *settings = settings_of_step(type);
-    fit_pretend_memory(&fit, compute);
     const int status = fit_choose(&fit, settings, &ranks, compute, nowhere);
     fclose(nowhere);
     return status;
