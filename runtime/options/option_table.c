@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EDITS = 2 /* between a name and its suggestion */ };
-
-/* The options that every program has. */
-static const char *const general_names[] = {"config", "help", "version"};
-
 void options_append(struct option_table *table, const struct option_spec *rows, size_t count) {
     if (count > sizeof table->rows / sizeof *rows - table->count) {
         fprintf(stderr, "struct option_table is too small\n");
@@ -36,40 +31,6 @@ void option_copy_name(char *copy, size_t bytes, const char *name, char from, cha
     for (char *at = copy; *at != '\0'; at++) {
         *at = *at == from ? to : *at;
     }
-}
-
-/* Whether so many insertions, deletions and replacements of a character, or fewer, make one text the other. */
-static bool is_within(int edits, const char *left, const char *right) {
-    for (; *left != '\0' && *left == *right; left++) {
-        right++;
-    }
-    if (*left == *right) {
-        return true; /* both have ended */
-    }
-    return edits > 0 && ((*left != '\0' && is_within(edits - 1, left + 1, right)) ||
-                         (*right != '\0' && is_within(edits - 1, left, right + 1)) ||
-                         (*left != '\0' && *right != '\0' && is_within(edits - 1, left + 1, right + 1)));
-}
-
-/* Of a short name something must be left. */
-static bool is_near(int edits, const char *candidate, const char *name) {
-    return (size_t)edits < strlen(candidate) && is_within(edits, candidate, name);
-}
-
-const char *option_nearest(const struct option_spec *specs, size_t count, const char *name, bool general) {
-    for (int edits = 0; edits <= MOST_EDITS; edits++) {
-        for (size_t i = 0; i < count; i++) {
-            if (specs[i].type != OPTION_HEADING && is_near(edits, specs[i].name, name)) {
-                return specs[i].name;
-            }
-        }
-        for (size_t i = 0; general && i < COUNT(general_names); i++) {
-            if (is_near(edits, general_names[i], name)) {
-                return general_names[i];
-            }
-        }
-    }
-    return NULL;
 }
 
 /* ---- values */
@@ -219,60 +180,32 @@ int option_set(struct option_spec *spec, const char *value, const char *where) {
     return set[spec->type](spec, value, where);
 }
 
-int option_give(struct option_spec *spec, const char *value, const char *where, unsigned source) {
-    if (spec->type == OPTION_TEXTS && spec->given != source) {
-        set_texts(spec, NULL, where);
-    }
-    if (option_set(spec, value, where) != 0) {
-        return -1;
-    }
-    spec->given = source;
-    return 0;
-}
-
 bool options_is_default(const struct option_spec *spec) {
-    if (spec->type == OPTION_TEXTS) {
-        return ((const struct option_texts *)spec->target)->count == 0;
-    }
     union {
         int64_t integer;
         double number;
         bool truth;
         int word;
         char *text;
+        struct option_texts texts;
     } usual = {0};
-    struct option_spec copy = *spec;
-    copy.target = &usual;
-    const bool is_set = spec->default_value && option_set(&copy, spec->default_value, "") == 0;
-    switch (spec->type) {
-    case OPTION_INT:
-        return *(const int64_t *)spec->target == usual.integer;
-    case OPTION_FLOAT:
-        return !(*(const double *)spec->target < usual.number || *(const double *)spec->target > usual.number);
-    case OPTION_BOOL:
-        return *(const bool *)spec->target == usual.truth;
-    case OPTION_CHOICE:
-        return *(const int *)spec->target == usual.word;
-    default:
-        break;
+    struct option_spec now = *spec, before = *spec;
+    now.transient = before.transient = false;
+    before.target = &usual;
+    if (spec->default_value) {
+        option_set(&before, spec->default_value, "");
     }
-    const char *text = *(char *const *)spec->target;
-    const bool same = is_set && text ? strcmp(text, usual.text) == 0 : is_set == (text != NULL);
-    free(usual.text);
+    char *text = options_text(&now, 1), *usual_text = options_text(&before, 1);
+    const bool same = strcmp(text, usual_text) == 0;
+    free(text);
+    free(usual_text);
+    options_free(&before, 1);
     return same;
 }
 
 unsigned options_source(const struct option_spec *specs, size_t count, const char *name) {
     const struct option_spec *spec = option_find((struct option_spec *)specs, count, name);
     return spec != NULL ? spec->given : 0;
-}
-
-unsigned option_next_source(const struct option_spec *specs, size_t count) {
-    unsigned last = 0;
-    for (size_t i = 0; i < count; i++) {
-        last = specs[i].given > last ? specs[i].given : last;
-    }
-    return last + 1;
 }
 
 int options_set_defaults(struct option_spec *specs, size_t count) {
