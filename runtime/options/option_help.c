@@ -76,7 +76,12 @@ static void print_spec(const struct option_spec *spec) {
     print_option(left, text);
 }
 
-static void print_help(const struct option_spec *specs, size_t count, const struct program_info *program) {
+int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
+                   const struct program_info *program) {
+    if (asked == OPTIONS_VERSION) {
+        printf("%s %s\n", program->name, HC_VERSION);
+        return files_flush(stdout, "the version");
+    }
     print_wrapped(program->summary, 0, 0);
     printf("\nUsage: %s %s\n", program->name, program->usage);
     if (count > 0 && specs[0].type != OPTION_HEADING) {
@@ -98,14 +103,5 @@ static void print_help(const struct option_spec *specs, size_t count, const stru
         printf("\nExamples:\n%s%s", program->examples,
                length > 0 && program->examples[length - 1] != '\n' ? "\n" : "");
     }
-}
-
-int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
-                   const struct program_info *program) {
-    if (asked == OPTIONS_VERSION) {
-        printf("%s %s\n", program->name, HC_VERSION);
-        return files_flush(stdout, "the version");
-    }
-    print_help(specs, count, program);
     return files_flush(stdout, "the help text");
 }

@@ -343,11 +343,15 @@ static enum options_result take_option(struct options_given *line, char *const *
     return OPTIONS_OK;
 }
 
-/* Notes all options, and moves them before the other arguments, up to "--" or the end. */
-static enum options_result take_all(struct options_given *line, int argc, char **argv, int *first_free) {
+enum options_result options_read(struct option_spec *specs, size_t count, int argc, char **argv, int *first_free,
+                                 struct options_given **given) {
+    struct options_given *line = *given = memory_zeroed(1, sizeof *line + (size_t)argc * sizeof *line->items);
+    line->specs = specs;
+    line->spec_count = count;
     enum options_result result = OPTIONS_OK;
     bool ended = false;
     *first_free = 1;
+    /* notes all options, and moves them before the other arguments, up to "--" or the end */
     for (int at = 1; result == OPTIONS_OK && !ended && at < argc;) {
         int used = argv[at][0] == '-' && argv[at][1] != '\0';
         ended = strcmp(argv[at], "--") == 0;
@@ -362,15 +366,6 @@ static enum options_result take_all(struct options_given *line, int argc, char *
             argv[(*first_free)++] = word;
         }
     }
-    return result;
-}
-
-enum options_result options_read(struct option_spec *specs, size_t count, int argc, char **argv, int *first_free,
-                                 struct options_given **given) {
-    struct options_given *line = *given = memory_zeroed(1, sizeof *line + (size_t)argc * sizeof *line->items);
-    line->specs = specs;
-    line->spec_count = count;
-    enum options_result result = take_all(line, argc, argv, first_free);
     for (size_t i = 0; i < line->count && result == OPTIONS_OK; i++) {
         struct item *item = &line->items[i];
         if (item->spec == NULL &&
