@@ -17,7 +17,7 @@ enum {
     TAGS = 4096, /* ranges under way have tags that differ modulo this */
 };
 
-/* The stages of an item, in their order. advance moves an item from one to the next. */
+/* The stages of an item, in their order; see collective.h. advance moves an item from one to the next. */
 enum stage {
     STAGE_CLOSED,    /* not ready */
     STAGE_MARKED,    /* marked as ready, but the device still computes it, or all slots are in use */
@@ -529,23 +529,19 @@ static uint64_t reached(const struct collective *collective, enum stage stage) {
     return collective->before + index;
 }
 
-/* Finds items that are ready, which may be before they get a slot, and records when the last one is. */
-static void see_marks(struct collective *collective) {
+/* Advances everything under way. Returns whether something moved. */
+static bool progress(struct collective *collective) {
+    bool moved_on = false;
+    /* items are ready, perhaps before they get a slot, in the order of their marks */
     while (collective->seen < collective->marked) {
         const struct item *item = &collective->items[collective->seen];
         if (item->stage == STAGE_MARKED && !event_is_done(collective, item)) {
-            return;
+            break;
         }
         if (++collective->seen == collective->count) {
             collective->device_done = progress_clock();
         }
     }
-}
-
-/* Advances everything under way. Returns whether something moved. */
-static bool progress(struct collective *collective) {
-    bool moved_on = false;
-    see_marks(collective);
     const size_t window_end = uses_slots(collective) ? collective->done + SLOTS : collective->count;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
         moved_on |= advance(collective, &collective->items[i]);

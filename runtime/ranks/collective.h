@@ -2,12 +2,14 @@
  * the device still computes the ranges that follow.
  *
  * A range is divided into one shard for each rank of a node (ranks that share memory, see ranks.h), and each of
- * these into one shard for each rank of the group across nodes. A range goes through these steps:
+ * these into one shard for each rank of the group across nodes. A range goes through the stages of collective.c:
  *
- *   copy: the range goes from the device's memory to the host's, if these differ;
- *   add: each rank sums its shard over the ranks of its node, reading their addends in shared memory;
- *   exchange: the ranks across nodes send each other these sums by messages (range_messages.h);
- *   return: each rank copies the sums of the other shards from shared memory, or their owners write them there.
+ *   marked: the device computes the range, or all slots are in use;
+ *   reading: it is copied from the device's memory to the host's, if these differ;
+ *   filled: once all ranks of the node have it on the host, each sums its shard over them, reading their memory;
+ *   adding, gathering: the ranks across nodes send each other these sums by messages (range_messages.h);
+ *   summed: a rank has published its sums, or written them into the others' memory, and waits for the others';
+ *   writing: the sums are copied to the device, if its memory differs from the host's.
  *
  * A broadcast is an all-gather of which one rank, the root, owns the whole range.
  *

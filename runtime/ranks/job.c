@@ -24,6 +24,7 @@ struct neighbours {
 
 int neighbours_sort(const int *hosts, int count, int *table) {
     int placed = 0, per_host = 0;
+    bool alike = true;
     for (int host = 0; host < count; host++) {
         const int before = placed;
         for (int rank = 0; rank < count; rank++) {
@@ -32,16 +33,13 @@ int neighbours_sort(const int *hosts, int count, int *table) {
             }
         }
         const int here = placed - before;
-        if (here && per_host && here != per_host) {
-            per_host = 1;
-            break;
-        }
+        alike = alike && (!here || !per_host || here == per_host);
         per_host = here ? here : per_host;
     }
-    for (int rank = 0; per_host == 1 && rank < count; rank++) {
+    for (int rank = 0; !alike && rank < count; rank++) {
         table[rank] = rank;
     }
-    return per_host;
+    return alike ? per_host : 1;
 }
 
 /* Sets the two groups from a table with `node_count` ranks in a row. */
@@ -100,32 +98,48 @@ void neighbours_unmap(const struct ranks *ranks, struct host_memory *others) {
     free(others);
 }
 
-/* Every rank sends its host to all, then maps the counters of the others there. If some cannot share memory, each
- * rank becomes a node of its own. first_here: the lowest rank of this host. */
-static int find_neighbours(struct ranks *ranks, int first_here) {
-    const char *wanted = getenv("HCTRAIN_RANKS_PER_HOST");
-    const long per_host = wanted ? strtol(wanted, NULL, 10) : 0;
-    const bool divides = per_host > 0 && per_host <= ranks->count && ranks->count % per_host == 0;
-    const int host = divides && ranks->hosts == 1 ? ranks->index / (int)per_host * (int)per_host : first_here;
+/* Finds the ranks of this host by a communicator of those that may share memory, tells all ranks, and maps the
+ * counters of those that are in one node. If some cannot share memory, each rank becomes a node of its own. */
+static int find_neighbours(struct ranks *ranks) {
+    MPI_Comm local;
+    int host = ranks->index; /* the lowest rank there */
+    int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Bcast(&host, 1, MPI_INT, 0, local);
+        MPI_Comm_free(&local);
+    }
     const size_t count = (size_t)ranks->count;
     struct neighbours *neighbours = ranks->neighbours = memory_zeroed(1, sizeof *neighbours);
-    int *table = memory_allocate(2 * count, sizeof *table), *hosts = table + count;
-    bool could = true;
     neighbours->members = memory_allocate(2 * count, sizeof *neighbours->members);
     if (!host_memory_create(&neighbours->tally, sizeof(struct tally), true)) {
         memory_refused(sizeof(struct tally));
     }
-    int status = ranks_gather(ranks, &host, sizeof host, hosts);
-    if (status == 0) {
-        take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
-        neighbours->others = memory_zeroed((size_t)ranks->node.count, sizeof *neighbours->others);
-        status = map_others(ranks, &neighbours->tally, neighbours->others, &could);
+    int *table = memory_allocate(2 * count, sizeof *table), *hosts = table + count;
+    if (ranks_check(code, "cannot find the ranks of this host") || ranks_gather(ranks, &host, sizeof host, hosts)) {
+        free(table);
+        return -1;
     }
+    ranks->local_index = ranks->local_count = ranks->hosts = 0;
+    for (int rank = 0; rank < ranks->count; rank++) {
+        ranks->local_index += hosts[rank] == host && rank < ranks->index;
+        ranks->local_count += hosts[rank] == host;
+        ranks->hosts += hosts[rank] == rank;
+    }
+    const char *wanted = getenv("HCTRAIN_RANKS_PER_HOST");
+    const long per_host = wanted ? strtol(wanted, NULL, 10) : 0;
+    const bool divides = per_host > 0 && per_host <= ranks->count && ranks->count % per_host == 0;
+    for (int rank = 0; divides && ranks->hosts == 1 && rank < ranks->count; rank++) {
+        hosts[rank] = rank / (int)per_host * (int)per_host;
+    }
+    bool could;
+    take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
+    neighbours->others = memory_zeroed((size_t)ranks->node.count, sizeof *neighbours->others);
+    const int status = map_others(ranks, &neighbours->tally, neighbours->others, &could);
     if (!could && status == 0) {
         neighbours_unmap(ranks, neighbours->others);
         neighbours->others = NULL;
-        for (int i = 0; i < ranks->count; i++) {
-            table[i] = i;
+        for (int rank = 0; rank < ranks->count; rank++) {
+            table[rank] = rank;
         }
         take_groups(ranks, table, 1);
     }
@@ -135,17 +149,16 @@ static int find_neighbours(struct ranks *ranks, int first_here) {
 
 /* ---- counters */
 
-static struct tally *tally_of(const struct ranks *ranks, int index) {
-    const struct neighbours *neighbours = ranks->neighbours;
-    return index == ranks->node.index ? neighbours->tally.data : neighbours->others[index].data;
-}
-
 void neighbours_publish(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
-    __atomic_store_n(&tally_of(ranks, ranks->node.index)->counts[kind], count, __ATOMIC_RELEASE);
+    struct tally *own = ranks->neighbours->tally.data;
+    __atomic_store_n(&own->counts[kind], count, __ATOMIC_RELEASE);
 }
 
 static bool has_reached(const struct ranks *ranks, int index, enum neighbour_count kind, uint64_t count) {
-    return __atomic_load_n(&tally_of(ranks, index)->counts[kind], __ATOMIC_ACQUIRE) >= count;
+    const struct neighbours *neighbours = ranks->neighbours;
+    const struct tally *tally =
+        index == ranks->node.index ? neighbours->tally.data : neighbours->others[index].data;
+    return __atomic_load_n(&tally->counts[kind], __ATOMIC_ACQUIRE) >= count;
 }
 
 bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
@@ -179,32 +192,6 @@ bool job_is_launched(void) {
         }
     }
     return false;
-}
-
-/* This process's rank in a communicator, and its size. Returns MPI's code. */
-static int place_in(MPI_Comm communicator, int *index, int *count) {
-    const int code = MPI_Comm_rank(communicator, index);
-    return code ? code : MPI_Comm_size(communicator, count);
-}
-
-/* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs.
- */
-static int find_hosts(struct ranks *ranks) {
-    MPI_Comm local;
-    int first_here = ranks->index;
-    if (ranks_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local),
-                    "cannot find the ranks of this host")) {
-        return -1;
-    }
-    int code = place_in(local, &ranks->local_index, &ranks->local_count);
-    code = code ? code : MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
-    MPI_Comm_free(&local);
-    double first = ranks->local_index == 0;
-    if (ranks_check(code, "cannot find the ranks of this host") || ranks_sum(ranks, &first, 1)) {
-        return -1;
-    }
-    ranks->hosts = (int)first;
-    return find_neighbours(ranks, first_here);
 }
 
 /* Processes that should be ranks of one job must not train alone, each with all data and one folder. Slurm's tasks
@@ -251,10 +238,11 @@ int job_start(struct ranks *ranks) {
     }
     memory_before_exit(ranks_abort); /* or ranks that wait for this one would wait forever */
     if (ranks_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "cannot have MPI report errors") ||
-        ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot find the ranks of this job")) {
+        ranks_check(MPI_Comm_rank(MPI_COMM_WORLD, &ranks->index), "cannot find the ranks of this job") ||
+        ranks_check(MPI_Comm_size(MPI_COMM_WORLD, &ranks->count), "cannot find the ranks of this job")) {
         return -1;
     }
-    return check_count(ranks) ? -1 : find_hosts(ranks);
+    return check_count(ranks) ? -1 : find_neighbours(ranks);
 }
 
 void job_stop(struct ranks *ranks) {

@@ -9,16 +9,6 @@ enum {
     DEPTH = 17,      /* most partial sums at a time: log2 of PAIRWISE_MOST, and one */
 };
 
-/* Returns an addend's elements as float: in place, or unpacked to `scratch`. */
-static const float *line_of(const struct pairwise_sum *sum, int index, uint64_t at, uint64_t count,
-                            float scratch[LINE]) {
-    if (!sum->bf16 || index == sum->wide) {
-        return (const float *)sum->addends[index] + at;
-    }
-    elements_from_bf16((const uint16_t *)sum->addends[index] + at, count, scratch);
-    return scratch;
-}
-
 /* The largest power of two below `count`. */
 static int first_half(int count) {
     int half = 1;
@@ -28,11 +18,16 @@ static int first_half(int count) {
     return half;
 }
 
-/* Returns the sum of `addends` addends from `first` on: in scratch[0], or in place if it is a single one. */
+/* Returns the sum of `addends` addends from `first` on, as float: in scratch[0], or in place if it is a single one.
+ * */
 static const float *subtotal(const struct pairwise_sum *sum, int first, int addends, uint64_t at, uint64_t count,
                              float (*scratch)[LINE]) {
+    if (addends == 1 && (!sum->bf16 || first == sum->wide)) {
+        return (const float *)sum->addends[first] + at;
+    }
     if (addends == 1) {
-        return line_of(sum, first, at, count, scratch[0]);
+        elements_from_bf16((const uint16_t *)sum->addends[first] + at, count, scratch[0]);
+        return scratch[0];
     }
     const int half = first_half(addends);
     const float *a = subtotal(sum, first, half, at, count, scratch);
