@@ -17,10 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    MOST_ATTEMPTS = 10000, /* at a free name */
-    MOST_LINKS = 40,       /* followed one after the other, as Linux does */
-};
+enum { MOST_LINKS = 40 }; /* followed one after the other, as Linux does */
 
 /* ---- what a path leads to */
 
@@ -138,26 +135,22 @@ static char *make_temporary(const struct destination *destination, bool folder) 
         return NULL;
     }
     find_identity(identity);
-    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        const struct path path =
-            path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, identity, (long)getpid(),
-                    __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
-        const int made =
-            folder ? mkdir(path.text, 0777) : open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (made >= 0) {
-            if (!folder) {
-                close(made);
-            }
-            return memory_string(path.text);
-        }
-        if (errno != EEXIST) {
-            error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,
-                            folder ? "folder" : "file", destination->parent.text);
-            return NULL;
-        }
+    struct path path;
+    int made;
+    do {
+        path = path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, identity,
+                       (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+        made = folder ? mkdir(path.text, 0777) : open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (made < 0 && errno == EEXIST);
+    if (made < 0) {
+        error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,
+                        folder ? "folder" : "file", destination->parent.text);
+        return NULL;
     }
-    error_set("cannot write %s: %s is full of temporary files", destination->path.text, destination->parent.text);
-    return NULL;
+    if (!folder) {
+        close(made);
+    }
+    return memory_string(path.text);
 }
 
 /* Removes what a process of this user, and of this space of process numbers, has left that no longer runs. */
@@ -189,6 +182,18 @@ void files_stage_clean(const char *parent) {
 
 /* ---- moving into place */
 
+/* Renames a folder to a temporary name, which it returns as a heap string; NULL with an error text. */
+static char *move_aside(const struct destination *folder) {
+    char *aside = make_temporary(folder, true);
+    if (aside != NULL && rename(folder->path.text, aside) != 0) { /* replaces the empty folder */
+        error_set_errno("cannot move the old %s aside", folder->path.text);
+        rmdir(aside);
+        free(aside);
+        return NULL;
+    }
+    return aside;
+}
+
 /* Puts the staged folder in the place of an old one, which is removed. */
 static int replace_folder(const struct destination *to, const char *staging) {
     if (renameat2(AT_FDCWD, staging, AT_FDCWD, to->path.text, RENAME_EXCHANGE) == 0) {
@@ -198,18 +203,12 @@ static int replace_folder(const struct destination *to, const char *staging) {
         return error_set_errno("cannot move the new %s into place", to->path.text);
     }
     /* A file system that cannot exchange: for a moment the folder is not there. */
-    char *aside = make_temporary(to, true);
     int result = -1;
-    if (aside == NULL) {
-        return -1;
-    }
-    if (rename(to->path.text, aside) != 0) { /* replaces the empty folder */
-        error_set_errno("cannot move the old %s aside", to->path.text);
-        rmdir(aside);
-    } else if (rename(staging, to->path.text) != 0) {
+    char *aside = move_aside(to);
+    if (aside != NULL && rename(staging, to->path.text) != 0) {
         error_set_errno("cannot move the new %s into place", to->path.text);
         rename(aside, to->path.text);
-    } else {
+    } else if (aside != NULL) {
         result = files_remove_folder(aside);
     }
     free(aside);
@@ -347,17 +346,11 @@ int files_discard_members(const char *folder, const char *const *names) {
     if (others > 0) {
         return 0;
     }
-    char *aside = find_destination(folder, &from) == 0 ? make_temporary(&from, true) : NULL;
+    char *aside = find_destination(folder, &from) == 0 ? move_aside(&from) : NULL;
     if (aside == NULL) {
         return error_prefix("cannot remove %s", folder);
     }
-    int result = 0;
-    if (rename(folder, aside) != 0) { /* replaces the empty folder */
-        result = error_set_errno("cannot remove %s", folder);
-        rmdir(aside);
-    } else {
-        result = files_remove_folder(aside);
-    }
+    const int result = files_remove_folder(aside);
     free(aside);
     return result;
 }

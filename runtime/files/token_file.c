@@ -1,7 +1,6 @@
 #include "runtime/files/token_file.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
-#include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"

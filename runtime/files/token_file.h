@@ -5,7 +5,7 @@
 #pragma once
 
 #include "runtime/files/checksum.h"
-#include "runtime/files/token_layout.h"
+#include "runtime/files/token_shards.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

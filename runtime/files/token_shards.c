@@ -1,6 +1,5 @@
 #include "runtime/files/token_shards.h"
 #include "runtime/files/files.h"
-#include "runtime/files/token_layout.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <inttypes.h>
@@ -81,12 +80,6 @@ void token_shard_fill_header(unsigned char header[TOKEN_SHARD_HEADER_BYTES], uns
 
 /* ---- names */
 
-struct listing {
-    struct token_shard_names *list;
-    const char *folder;
-    int split;
-};
-
 /* The last place of a word in a name; NULL: it is not there. */
 static const char *last_word(const char *name, const char *word) {
     const char *last = NULL;
@@ -113,14 +106,13 @@ void token_shards_add(struct token_shard_names *list, const char *name) {
 }
 
 static int add_name(void *context, const char *name) {
-    const struct listing *listing = context;
-    struct token_shard_names *list = listing->list;
-    if (!is_shard_name(name, listing->split)) {
+    struct token_shard_names *list = context;
+    if (!is_shard_name(name, list->split)) {
         return 0;
     }
     if (list->count == TOKEN_SHARDS_MOST) {
-        return error_set("%s has more than %d token shards (*%s*.bin): put fewer, larger ones there",
-                         listing->folder, TOKEN_SHARDS_MOST, token_split_name(listing->split));
+        return error_set("%s has more than %d token shards (*%s*.bin): put fewer, larger ones there", list->folder,
+                         TOKEN_SHARDS_MOST, token_split_name(list->split));
     }
     token_shards_add(list, name);
     return 0;
@@ -131,12 +123,11 @@ static int compare_names(const void *a, const void *b) {
 }
 
 int token_shards_list(const char *folder, int split, struct token_shard_names *list) {
-    struct listing listing = {list, folder, split};
-    *list = (struct token_shard_names){0};
+    *list = (struct token_shard_names){.folder = folder, .split = split};
     if (!files_exist(folder)) {
         return 0;
     }
-    if (files_each(folder, add_name, &listing)) {
+    if (files_each(folder, add_name, list)) {
         token_shards_free(list);
         return -1;
     }

@@ -9,8 +9,8 @@
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/parallel.h"
 #include "runtime/system/sizes.h"
-#include "runtime/system/worker.h"
 #include <stdlib.h>
 #include <string.h>
 

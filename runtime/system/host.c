@@ -216,30 +216,10 @@ static void decode(char *text) {
     *to = '\0';
 }
 
-/* Reads limits of this process's group, and of all that are around it, in a hierarchy of which `mounted` is seen at
- * `folder`. */
-static void read_groups(const char *root, const char *mounted, const char *folder, const char *controller,
-                        void (*read)(const char *group, struct group_limits *limits), struct group_limits *limits) {
-    char *list = memory_format("%s/proc/self/cgroup", root), *lines = read_text(list);
-    const char *group = find_group(lines, controller);
-    if (group) {
-        char *path = memory_format("%s%s%s", root, folder, path_below(group, mounted));
-        const size_t least = strlen(root) + strlen(folder);
-        read(path, limits);
-        for (size_t length = strlen(path); length > least;) {
-            length = (size_t)(strrchr(path, '/') - path);
-            path[length] = '\0';
-            read(path, limits);
-        }
-        free(path);
-    }
-    free(lines);
-    free(list);
-}
-
 /* Lines of mountinfo are "ID PARENT DEVICE GROUP FOLDER OPTIONS [FIELD...] - TYPE SOURCE OPTIONS". */
 void control_groups_read(const char *root, struct group_limits *limits) {
-    char *path = memory_format("%s/proc/self/mountinfo", root), *text = read_text(path), *rest = text;
+    char *mounts = memory_format("%s/proc/self/mountinfo", root), *text = read_text(mounts), *rest = text;
+    char *list = memory_format("%s/proc/self/cgroup", root);
     *limits = (struct group_limits){SIZE_MAX, SIZE_MAX, INFINITY};
     while (rest) {
         char *line = strsep(&rest, "\n"), *mounted = NULL, *folder = NULL;
@@ -248,24 +228,38 @@ void control_groups_read(const char *root, struct group_limits *limits) {
         const bool is_second = type && !strncmp(type, " - cgroup2 ", 11);
         const bool has_memory = is_second || (is_first && has_word(options + 1, ",", "memory"));
         const bool has_cores = is_second || (is_first && has_word(options + 1, ",", "cpu"));
+        const char *controller = has_memory ? "memory" : "cpu";
         for (int field = 0; field < 5; field++) {
             mounted = folder;
             folder = strsep(&line, " ");
         }
-        if (!folder || (!has_memory && !has_cores)) {
-            continue;
+        char *lines = folder && (has_memory || has_cores) ? read_text(list) : NULL;
+        const char *group = lines ? find_group(lines, is_second ? "" : controller) : NULL;
+        if (group) {
+            decode(mounted);
+            decode(folder);
+            /* this process's group, and all that are around it up to the one that is mounted */
+            char *path = memory_format("%s%s%s", root, folder, path_below(group, mounted));
+            const size_t least = strlen(root) + strlen(folder);
+            for (size_t length = strlen(path);; length = (size_t)(strrchr(path, '/') - path)) {
+                path[length] = '\0';
+                if (has_memory) {
+                    read_memory(path, limits);
+                }
+                if (has_cores) {
+                    read_quota(path, limits);
+                }
+                if (length <= least) {
+                    break;
+                }
+            }
+            free(path);
         }
-        decode(mounted);
-        decode(folder);
-        if (has_memory) {
-            read_groups(root, mounted, folder, is_second ? "" : "memory", read_memory, limits);
-        }
-        if (has_cores) {
-            read_groups(root, mounted, folder, is_second ? "" : "cpu", read_quota, limits);
-        }
+        free(lines);
     }
+    free(list);
     free(text);
-    free(path);
+    free(mounts);
 }
 
 unsigned control_groups_threads(double quota, unsigned ranks) {
@@ -307,14 +301,12 @@ static void read_first_limits(void) {
 }
 
 unsigned host_cores(void) {
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const unsigned online = processors > 0 ? (unsigned)processors : 1, ranks = host_local_count();
     struct processors found;
-    unsigned cores = find_processors(0, &found), first;
-    const unsigned ranks = host_local_count(), launcher = ranks > 1 ? find_processors(getppid(), &found) : 0;
-    if (!cores) {
-        cores = online > 0 ? (unsigned)online : 1;
-    }
-    const unsigned all = launcher ? launcher : online > 0 ? (unsigned)online : 1;
+    const unsigned own = find_processors(0, &found), launcher = ranks > 1 ? find_processors(getppid(), &found) : 0;
+    const unsigned all = launcher ? launcher : online;
+    unsigned cores = own ? own : online, first;
     if (ranks > 1 && cores >= all && !getenv(bound_at_launch)) { /* all ranks have the same cores */
         cores = share(cores, host_local_rank() % ranks, ranks, &first);
     }
@@ -355,8 +347,8 @@ static bool is_bound_by_prterun(void) {
            !host_command_binds(arguments, bytes) && find_processors(0, &found) < find_processors(getppid(), &found);
 }
 
-/* Open MPI binds two ranks or fewer to a core each unless told otherwise, which leaves the other cores idle. */
-static bool is_bound_by_default(void) {
+void host_claim_cores(void) {
+    /* --bind-to, --map-by, --cpu-set, --rankfile */
     static const char *const choices[] = {"OMPI_MCA_hwloc_base_binding_policy",
                                           "OMPI_MCA_rmaps_base_mapping_policy",
                                           "OMPI_MCA_hwloc_base_cpu_set",
@@ -366,19 +358,15 @@ static bool is_bound_by_default(void) {
                                           "PRTE_MCA_rmaps_default_mapping_policy"};
     for (size_t i = 0; i < COUNT(choices); i++) {
         if (getenv(choices[i])) {
-            return false; /* --bind-to, --map-by, --cpu-set, --rankfile */
+            return;
         }
     }
-    return getenv(bound_at_launch) || (getenv("PRTE_LAUNCHED") && is_bound_by_prterun());
-}
-
-void host_claim_cores(void) {
+    if (!getenv(bound_at_launch) && !(getenv("PRTE_LAUNCHED") && is_bound_by_prterun())) {
+        return;
+    }
     const unsigned ranks = host_local_count();
     struct processors set;
     unsigned first, number = 0;
-    if (!is_bound_by_default()) {
-        return;
-    }
     const unsigned count = share(find_processors(getppid(), &set), host_local_rank() % ranks, ranks, &first);
     for (size_t processor = 0; count && processor < MOST_PROCESSORS; processor++) {
         if (CPU_ISSET_S(processor, sizeof set, set.parts)) {

@@ -18,8 +18,9 @@ unsigned host_running(void);
  * host; at most its share of the CPU time that control groups allow, in whole cores; at least 1. */
 unsigned host_cores(void);
 
-/* Open MPI by default binds each rank to one core. This binds the rank to its share of all cores of the job on this
- * host instead, unless the user chose a binding. Call it before any thread is started. */
+/* Open MPI by default binds each of two ranks or fewer to one core, which leaves the others idle. This binds the
+ * rank to its share of all cores of the job on this host instead, unless the user chose a binding. Call it before
+ * any thread is started. */
 void host_claim_cores(void);
 
 /* Whether the arguments of a command, each of which ends with a NUL byte, ask Open MPI's mpirun for a binding of

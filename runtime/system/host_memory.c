@@ -7,13 +7,6 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Whole pages, at least one. 0 when it does not fit a size_t. */
-static size_t whole_pages(size_t bytes) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = bytes ? (bytes - 1) / page + 1 : 1;
-    size_t length;
-    return __builtin_mul_overflow(pages, page, &length) ? 0 : length;
-}
-
 /* Large mappings start at a huge page, so that the kernel can back them with huge pages: address space for one more
  * is reserved first, and then the mapping is put there. NULL on failure. */
 static void *map_pages(size_t length, int file) {
@@ -45,24 +38,25 @@ static void *map_pages(size_t length, int file) {
     return data;
 }
 
-/* Takes over the file, and closes it on failure. */
-static bool map_memory(struct host_memory *memory, size_t length, int file) {
-    void *data = map_pages(length, file);
-    if (!data && file >= 0) {
-        close(file);
-    }
-    *memory = data ? (struct host_memory){data, length, file} : (struct host_memory){0};
-    return data != NULL;
-}
-
 bool host_memory_create(struct host_memory *memory, size_t bytes, bool shareable) {
-    const size_t length = whole_pages(bytes);
-    int file = shareable && length ? memfd_create("hctrain", MFD_CLOEXEC) : -1;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t length; /* whole pages, at least one */
+    *memory = (struct host_memory){0};
+    if (__builtin_mul_overflow(bytes ? (bytes - 1) / page + 1 : 1, page, &length)) {
+        return false;
+    }
+    int file = shareable ? memfd_create("hctrain", MFD_CLOEXEC) : -1;
     if (file >= 0 && ftruncate(file, (off_t)length) != 0) {
         close(file);
         file = -1;
     }
-    return map_memory(memory, length, file);
+    void *data = map_pages(length, file);
+    if (data) {
+        *memory = (struct host_memory){data, length, file};
+    } else if (file >= 0) {
+        close(file);
+    }
+    return data != NULL;
 }
 
 void host_memory_release(struct host_memory *memory) {
@@ -88,26 +82,21 @@ bool host_memory_name(const struct host_memory *memory, struct host_memory_name 
     return true;
 }
 
-/* The path leads to whatever that process, or one of the same number in this container, has open there. */
-static bool is_named(int file, const struct host_memory_name *name) {
-    struct stat facts;
-    return fstat(file, &facts) == 0 && (uint64_t)facts.st_dev == name->device &&
-           (uint64_t)facts.st_ino == name->inode && (uint64_t)facts.st_size == name->bytes;
-}
-
 bool host_memory_open(struct host_memory *memory, const struct host_memory_name *name) {
     char path[64];
+    struct stat facts;
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)name->process, (long long)name->file);
     *memory = (struct host_memory){0};
     const int file = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (file >= 0 && !is_named(file, name)) {
-        close(file);
+    if (file < 0) {
         return false;
     }
-    if (file < 0 || !map_memory(memory, (size_t)name->bytes, file)) {
-        return false;
+    /* the path leads to whatever that process, or one of the same number in this container, has open there */
+    if (fstat(file, &facts) == 0 && (uint64_t)facts.st_dev == name->device &&
+        (uint64_t)facts.st_ino == name->inode && (uint64_t)facts.st_size == name->bytes) {
+        void *data = map_pages((size_t)name->bytes, file);
+        *memory = data ? (struct host_memory){data, (size_t)name->bytes, -1} : (struct host_memory){0};
     }
     close(file); /* the mapping stays */
-    memory->file = -1;
-    return true;
+    return memory->data != NULL;
 }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Sets *function, a function pointer, to a function of a library from dlopen, or to NULL. Returns whether the
@@ -16,7 +17,17 @@ static inline bool library_find(void *library, const char *name, void *function)
 
 /* Loads the first of the libraries `names` (ends with NULL) that is there, for good: some end badly when they are
  * unloaded. NULL if there is none; dlerror() then says why the last one is not. */
-void *library_load(const char *const *names);
+static inline void *library_load(const char *const *names) {
+    void *library = NULL;
+    for (; *names && !library; names++) {
+        library = dlopen(*names, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    return library;
+}
 
 /* Sets `path` to the file of the library that has this function. Returns whether it is known. */
-bool library_path(void *library, const char *function, char path[PATH_MAX]);
+static inline bool library_path(void *library, const char *function, char path[PATH_MAX]) {
+    Dl_info info;
+    const void *symbol = dlsym(library, function);
+    return symbol && dladdr(symbol, &info) && realpath(info.dli_fname, path);
+}

@@ -40,28 +40,24 @@ static char **list_environment(void) {
     return lines;
 }
 
-static int redirect(posix_spawn_file_actions_t *actions, int from, int to) {
-    return from >= 0              ? posix_spawn_file_actions_adddup2(actions, from, to)
-           : from == SPAWN_SILENT ? posix_spawn_file_actions_addopen(actions, to, "/dev/null", O_WRONLY, 0)
-                                  : 0;
-}
-
-static int arrange(posix_spawn_file_actions_t *actions, const struct spawn_files *files) {
-    int code = files->in >= 0 ? redirect(actions, files->in, STDIN_FILENO)
-                              : posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    code = code ? code : redirect(actions, files->out, STDOUT_FILENO);
-    code = code ? code : redirect(actions, files->err, STDERR_FILENO);
-    return code || !files->folder ? code : posix_spawn_file_actions_addchdir_np(actions, files->folder);
-}
-
 int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_files *files) {
     posix_spawn_file_actions_t actions;
     int code = posix_spawn_file_actions_init(&actions);
     if (code) {
         return code;
     }
+    const int from[] = {files->in, files->out, files->err};
+    for (int to = 0; to < 3 && !code; to++) {
+        if (from[to] >= 0) {
+            code = posix_spawn_file_actions_adddup2(&actions, from[to], to);
+        } else if (to == STDIN_FILENO || from[to] == SPAWN_SILENT) {
+            code = posix_spawn_file_actions_addopen(&actions, to, "/dev/null", to ? O_WRONLY : O_RDONLY, 0);
+        }
+    }
+    if (files->folder && !code) {
+        code = posix_spawn_file_actions_addchdir_np(&actions, files->folder);
+    }
     char **lines = list_environment();
-    code = arrange(&actions, files);
     code = code ? code : posix_spawnp(child, program, &actions, NULL, arguments, lines);
     free(lines);
     posix_spawn_file_actions_destroy(&actions);

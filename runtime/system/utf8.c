@@ -3,7 +3,10 @@
 
 /* What a first byte announces: the length of its character, 0: it begins none. */
 static size_t announced(unsigned char first) {
-    return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    if (first < 0x80) {
+        return 1;
+    }
+    return first < 0xc2 || first > 0xf4 ? 0 : (size_t)__builtin_clz(~((unsigned)first << 24)); /* leading ones */
 }
 
 /* How many bytes from the beginning could be those of one character; `length` of them if it is there. */
@@ -24,16 +27,10 @@ static size_t matching(const unsigned char *text, size_t bytes, size_t length) {
     return count;
 }
 
-/* The length of the character at the beginning; 0: there is none, or it is not whole. */
-static size_t whole(const unsigned char *text, size_t bytes) {
-    const size_t length = announced(*text);
-    return matching(text, bytes, length) < length ? 0 : length;
-}
-
 size_t utf8_decode(const char *text, size_t bytes, uint32_t *character) {
     const unsigned char *at = (const unsigned char *)text;
-    const size_t length = whole(at, bytes);
-    if (length == 0) {
+    const size_t length = announced(*at);
+    if (length == 0 || matching(at, bytes, length) < length) {
         return 0;
     }
     *character = length == 1 ? at[0] : at[0] & (0x7fu >> length);
@@ -54,7 +51,8 @@ size_t utf8_prefix(const char *text, size_t bytes) {
                 continue;
             }
         }
-        const size_t length = whole((const unsigned char *)text + at, bytes - at);
+        uint32_t character;
+        const size_t length = utf8_decode(text + at, bytes - at, &character);
         if (length == 0) {
             break;
         }

@@ -1,7 +1,6 @@
 /* Divides token files into llm.c's token shards (token_shards.h), for hc_prepare --shards. */
 #pragma once
 
-#include "runtime/files/token_layout.h"
 #include "runtime/files/token_shards.h"
 #include <stdbool.h>
 #include <stdint.h>

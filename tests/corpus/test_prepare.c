@@ -1,7 +1,7 @@
 /* hc_prepare, run as a program: token files, meta.json, and what is left when it fails. */
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
-#include "runtime/files/token_layout.h"
+#include "runtime/files/token_shards.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"

@@ -1,5 +1,5 @@
 /* A thread that works for others. */
-#include "runtime/system/worker.h"
+#include "runtime/system/parallel.h"
 #include "tests/support/test.h"
 #include <pthread.h>
 #include <stdbool.h>
