@@ -11,14 +11,13 @@ static cl_int create_on_host(struct compute *compute, struct buffer *buffer, siz
     if (!host_memory_create(&buffer->pages, bytes, buffer->shareable)) {
         return CL_OUT_OF_HOST_MEMORY;
     }
+    buffer->host = buffer->pages.data;
     buffer->memory = clCreateBuffer(compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes ? bytes : 1,
-                                    buffer->pages.data, &code);
+                                    buffer->host, &code);
     if (code != CL_SUCCESS) {
         host_memory_release(&buffer->pages);
-        return code;
     }
-    buffer->host = buffer->pages.data;
-    return CL_SUCCESS;
+    return code;
 }
 
 static cl_int create_on_device(struct compute *compute, struct buffer *buffer, size_t bytes) {
@@ -38,14 +37,15 @@ static cl_int create_on_device(struct compute *compute, struct buffer *buffer, s
 }
 
 static int create(struct compute *compute, struct buffer *buffer, size_t bytes, bool shareable) {
+    cl_int code = CL_SUCCESS;
     *buffer = (struct buffer){.shareable = shareable};
     if (bytes > compute->device.max_buffer_bytes) {
         return error_set("device %s: cannot create a buffer of %zu bytes: the device's largest is %zu",
                          compute->device.name, bytes, compute->device.max_buffer_bytes);
     }
-    cl_int code = compute->dry                     ? CL_SUCCESS
-                  : compute->device.native_kernels ? create_on_host(compute, buffer, bytes)
-                                                   : create_on_device(compute, buffer, bytes);
+    if (!compute->dry) {
+        code = (compute->device.native_kernels ? create_on_host : create_on_device)(compute, buffer, bytes);
+    }
     if (code != CL_SUCCESS) {
         *buffer = (struct buffer){0};
         return error_set("device %s: cannot create a buffer of %zu bytes: %s", compute->device.name, bytes,
@@ -154,11 +154,9 @@ int buffer_read_floats(struct compute *compute, const struct buffer *buffer, uin
     if (buffer->type == ELEMENT_FP32) {
         return buffer_read(compute, buffer, first * sizeof *values, values, count * sizeof *values);
     }
-    uint16_t *bits = memory_allocate(count, sizeof *bits);
+    uint16_t *bits = memory_zeroed(count, sizeof *bits);
     const int status = buffer_read(compute, buffer, first * sizeof *bits, bits, count * sizeof *bits);
-    if (status == 0) {
-        elements_from_bf16(bits, count, values);
-    }
+    elements_from_bf16(bits, count, values);
     free(bits);
     return status;
 }

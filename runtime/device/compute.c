@@ -5,6 +5,7 @@
 #include "runtime/device/programs.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -96,16 +97,21 @@ static unsigned power_of_two(size_t limit) {
     return value;
 }
 
-static void choose_widths(struct compute *compute) {
-    const struct device *device = &compute->device;
-    compute->lanes = device->is_cpu && !device->is_gpu
-                         ? 1
-                         : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
-    if (device->is_cpu && device->native_kernels) {
-        compute->vector = power_of_two(device->vector_width < 16 ? device->vector_width : 16);
-    } else {
-        compute->vector = 4; /* 128-bit loads on GPUs; what llvmpipe and simulators do well */
+/* Checks PoCL's cache, since PoCL itself reports neither a folder that cannot be written nor damaged files. */
+static int prepare_pocl(void) {
+    static bool is_mended;
+    const char *problem = pocl_cache_check(false);
+    if (problem) {
+        return error_set("%s", problem);
     }
+    char *folder = is_mended ? NULL : pocl_cache_locate();
+    if (folder) {
+        pocl_cache_mend(folder);
+        pocl_cache_explain_crashes(folder);
+        is_mended = true;
+    }
+    free(folder);
+    return 0;
 }
 
 static int open_queue(struct compute *compute, bool profile) {
@@ -124,44 +130,29 @@ static int open_queue(struct compute *compute, bool profile) {
     return 0;
 }
 
-static int choose_device(struct compute *compute, const struct compute_options *options) {
+int compute_open(struct compute **opened, const struct compute_options *options) {
+    struct compute *compute = memory_zeroed(1, sizeof(*compute));
+    const char *word = options->device ? options->device : "auto";
+    *opened = NULL;
     compute->dry = options->dry;
     compute->verify = options->verify;
-    if (!options->dry &&
-        device_choose(options->device ? options->device : "auto", options->local_rank, &compute->device)) {
+    if (!compute->dry && device_choose(word, options->local_rank, &compute->device)) {
+        free(compute);
         return -1;
     }
     if (options->model) {
         gpu_model_apply(options->model, &compute->device);
     }
-    return 0;
-}
-
-/* Checks PoCL's cache, since PoCL itself reports neither a folder that cannot be written nor damaged files. */
-static int prepare_pocl(const struct compute *compute) {
-    if (compute->dry || !device_is_pocl(&compute->device)) {
-        return 0;
-    }
-    const char *problem = pocl_cache_check(false);
-    static bool is_mended;
-    char *folder = pocl_cache_locate();
-    if (!problem && folder && !is_mended) {
-        pocl_cache_mend(folder);
-        pocl_cache_explain_crashes(folder);
-        is_mended = true;
-    }
-    free(folder);
-    return problem ? error_set("%s", problem) : 0;
-}
-
-int compute_open(struct compute **opened, const struct compute_options *options) {
-    struct compute *compute = memory_zeroed(1, sizeof(*compute));
-    *opened = NULL;
-    if (choose_device(compute, options) || prepare_pocl(compute)) {
+    if (!compute->dry && device_is_pocl(&compute->device) && prepare_pocl()) {
         free(compute);
         return -1;
     }
-    choose_widths(compute);
+    const struct device *device = &compute->device;
+    compute->lanes = device->is_cpu && !device->is_gpu ? 1 : power_of_two(size_smaller(device->max_work_group, 64));
+    compute->vector = 4; /* 128-bit loads on GPUs; what llvmpipe and simulators do well */
+    if (device->is_cpu && device->native_kernels) {
+        compute->vector = power_of_two(size_smaller(device->vector_width, 16));
+    }
     progress_start(&compute->compiling, 0);
     compute->compiling.silent = options->local_rank > 0;
     if (options->log_launches || options->dry) {

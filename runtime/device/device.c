@@ -1,8 +1,7 @@
 #include "runtime/device/device.h"
-#include "runtime/device/icd_driver.h"
-#include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/sizes.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,68 +64,6 @@ static size_t read_number(cl_device_id id, cl_device_info what) {
     return number < SIZE_MAX ? (size_t)number : SIZE_MAX;
 }
 
-/* The smallest size of sub-groups; 0 where the device does not report it. */
-static unsigned read_sub_group(cl_device_id id) {
-    size_t sizes[16] = {0}, bytes = 0, smallest = 0;
-    if (clGetDeviceInfo(id, DEVICE_SUB_GROUP_SIZES_INTEL, sizeof(sizes), sizes, &bytes) == CL_SUCCESS) {
-        for (size_t i = 0; i < bytes / sizeof(*sizes); i++) {
-            smallest = !smallest || sizes[i] < smallest ? sizes[i] : smallest;
-        }
-    }
-    return (unsigned)smallest;
-}
-
-/* What the vendors' extensions report. */
-static void read_extensions(struct device *device) {
-    cl_device_id id = device->id;
-    char *extensions = device_text(id, CL_DEVICE_EXTENSIONS);
-    device->has_intel_matrix = strstr(extensions, "cl_intel_subgroup_matrix_multiply_accumulate") != NULL;
-    device->has_nvidia_options = strstr(extensions, "cl_nv_compiler_options") != NULL;
-    free(extensions);
-    device->compute_capability = (unsigned)(10 * read_number(id, DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
-                                            read_number(id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
-    device->sub_group = read_sub_group(id);
-}
-
-/* Intel's driver for GPUs counts vector engines (EUs); a work-group runs on the 8 or 16 of an Xe core. */
-static unsigned read_compute_units(cl_device_id id, bool is_gpu) {
-    const size_t units = read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS);
-    const size_t engines = is_gpu ? read_number(id, DEVICE_EUS_PER_SUB_SLICE_INTEL) : 0;
-    return (unsigned)(engines ? (units + engines - 1) / engines : units);
-}
-
-/* PoCL reports a fraction of the memory, which does not bind buffers in our own pages. */
-static size_t plan_memory(const struct device *device, size_t reported) {
-    size_t host = device->shares_host_memory ? host_memory() : 0;
-    if (!host) {
-        return reported;
-    }
-    host = host < space_for_buffers ? host : space_for_buffers;
-    return device->native_kernels || host < reported ? host : reported;
-}
-
-static void read_numbers(struct device *device) {
-    cl_device_id id = device->id;
-    const cl_device_type type = read_number(id, CL_DEVICE_TYPE);
-    device->is_cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
-    device->is_gpu = (type & CL_DEVICE_TYPE_GPU) != 0;
-    device->compiles = read_number(id, CL_DEVICE_COMPILER_AVAILABLE) != 0;
-    device->compute_units = read_compute_units(id, device->is_gpu);
-    const unsigned vector_width = (unsigned)read_number(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
-    device->vector_width = vector_width ? vector_width : 1;
-    device->max_work_group = read_number(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
-    device->local_bytes = read_number(id, CL_DEVICE_LOCAL_MEM_SIZE);
-    device->max_buffer_bytes = read_number(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
-    device->shares_host_memory = read_number(id, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0;
-    /* A simulator (oclgrind) runs native kernels too, but on memory of its own. */
-    device->native_kernels =
-        device->shares_host_memory && (read_number(id, CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_NATIVE_KERNEL);
-    if (device->native_kernels) {
-        cpu_instructions_read("/proc/cpuinfo", &device->matrix_cores);
-    }
-    device->memory_bytes = plan_memory(device, read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE));
-}
-
 bool device_is_pocl(const struct device *device) {
     return strcmp(device->platform_name, POCL_PLATFORM) == 0;
 }
@@ -145,57 +82,36 @@ const char *device_sub_group_option(const struct device *device) {
     return device_by_intel(device) && device->is_gpu && device->sub_group == 16 ? " -DSUB_GROUP=16" : "";
 }
 
-/* ---- where a card is */
-
 /* Reads a value of exactly so many bytes; false where the device reports none, or one of another size. */
 static bool read_bytes(cl_device_id id, cl_device_info what, void *value, size_t bytes) {
     size_t size = 0;
     return clGetDeviceInfo(id, what, bytes, value, &size) == CL_SUCCESS && size == bytes;
 }
 
-static bool read_address_khronos(cl_device_id id, struct device_address *address) {
+/* Where the card is, by the extension that the driver has for it: Khronos's, NVIDIA's or AMD's. */
+static struct device_address read_address(cl_device_id id) {
+    struct device_address address = {.known = false};
     cl_uint parts[4]; /* domain, bus, device, function */
-    if (!read_bytes(id, DEVICE_PCI_BUS_INFO_KHR, parts, sizeof(parts))) {
-        return false;
-    }
-    *address = (struct device_address){true, true, parts[0], parts[1], parts[2], parts[3]};
-    return true;
-}
-
-/* A slot is the device's number and, in its last three bits, the function's. Old drivers do not report the
- * domain. */
-static bool read_address_nvidia(cl_device_id id, struct device_address *address) {
     cl_uint bus, slot, domain = 0;
-    if (!read_bytes(id, DEVICE_PCI_BUS_ID_NV, &bus, sizeof(bus)) ||
-        !read_bytes(id, DEVICE_PCI_SLOT_ID_NV, &slot, sizeof(slot))) {
-        return false;
-    }
-    const bool has_domain = read_bytes(id, DEVICE_PCI_DOMAIN_ID_NV, &domain, sizeof(domain));
-    *address = (struct device_address){true, has_domain, domain, bus, slot >> 3, slot & 7};
-    return true;
-}
-
-static bool read_address_amd(cl_device_id id, struct device_address *address) {
     struct {
         cl_uint type;
         cl_uchar unused[17], bus, device, function;
     } topology;
-    if (!read_bytes(id, DEVICE_TOPOLOGY_AMD, &topology, sizeof(topology)) ||
-        topology.type != TOPOLOGY_OF_PCI_EXPRESS) {
-        return false;
+    if (read_bytes(id, DEVICE_PCI_BUS_INFO_KHR, parts, sizeof parts)) {
+        address = (struct device_address){true, true, parts[0], parts[1], parts[2], parts[3]};
+    } else if (read_bytes(id, DEVICE_PCI_BUS_ID_NV, &bus, sizeof bus) &&
+               read_bytes(id, DEVICE_PCI_SLOT_ID_NV, &slot, sizeof slot)) {
+        /* a slot is the device's number and, in its last three bits, the function's; old drivers report no
+         * domain */
+        const bool has_domain = read_bytes(id, DEVICE_PCI_DOMAIN_ID_NV, &domain, sizeof domain);
+        address = (struct device_address){true, has_domain, domain, bus, slot >> 3, slot & 7};
+    } else if (read_bytes(id, DEVICE_TOPOLOGY_AMD, &topology, sizeof topology) &&
+               topology.type == TOPOLOGY_OF_PCI_EXPRESS) {
+        address = (struct device_address){true, false, 0, topology.bus, topology.device, topology.function};
     }
-    *address = (struct device_address){true, false, 0, topology.bus, topology.device, topology.function};
-    return true;
-}
-
-/* All zeros are the address of the host's own bridge: such a driver does not know the address. */
-static void read_address(struct device *device) {
-    struct device_address *address = &device->address;
-    const bool is_known = read_address_khronos(device->id, address) || read_address_nvidia(device->id, address) ||
-                          read_address_amd(device->id, address);
-    if (!is_known || !(address->domain || address->bus || address->device || address->function)) {
-        *address = (struct device_address){.known = false};
-    }
+    /* all zeros are the address of the host's own bridge: such a driver does not know the address */
+    address.known = address.domain || address.bus || address.device || address.function;
+    return address;
 }
 
 static void describe(cl_platform_id platform, cl_device_id id, struct device *device) {
@@ -207,19 +123,53 @@ static void describe(cl_platform_id platform, cl_device_id id, struct device *de
                           NULL) != CL_SUCCESS) {
         strcpy(device->platform_name, "unknown platform");
     }
-    read_numbers(device);
-    read_extensions(device);
-    read_address(device);
+
+    const cl_device_type type = read_number(id, CL_DEVICE_TYPE);
+    device->is_cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
+    device->is_gpu = (type & CL_DEVICE_TYPE_GPU) != 0;
+    device->compiles = read_number(id, CL_DEVICE_COMPILER_AVAILABLE) != 0;
+    /* Intel's driver for GPUs counts vector engines (EUs); a work-group runs on the 8 or 16 of an Xe core */
+    const size_t engines = device->is_gpu ? read_number(id, DEVICE_EUS_PER_SUB_SLICE_INTEL) : 0;
+    device->compute_units =
+        (unsigned)groups_for(read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS), size_larger(engines, 1));
+    device->vector_width = (unsigned)size_larger(read_number(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT), 1);
+    device->max_work_group = read_number(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    device->local_bytes = read_number(id, CL_DEVICE_LOCAL_MEM_SIZE);
+    device->max_buffer_bytes = read_number(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    device->shares_host_memory = read_number(id, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0;
+    /* a simulator (oclgrind) runs native kernels too, but on memory of its own */
+    device->native_kernels =
+        device->shares_host_memory && (read_number(id, CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_NATIVE_KERNEL);
+    if (device->native_kernels) {
+        cpu_instructions_read("/proc/cpuinfo", &device->matrix_cores);
+    }
+    /* PoCL reports a fraction of the memory, which does not bind buffers in our own pages */
+    const size_t reported = read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE);
+    const size_t host = device->shares_host_memory ? size_smaller(host_memory(), space_for_buffers) : 0;
+    device->memory_bytes = host && (device->native_kernels || host < reported) ? host : reported;
+
+    /* what the vendors' extensions report */
+    char *extensions = device_text(id, CL_DEVICE_EXTENSIONS);
+    device->has_intel_matrix = strstr(extensions, "cl_intel_subgroup_matrix_multiply_accumulate") != NULL;
+    device->has_nvidia_options = strstr(extensions, "cl_nv_compiler_options") != NULL;
+    free(extensions);
+    device->compute_capability = (unsigned)(10 * read_number(id, DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
+                                            read_number(id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
+    size_t sizes[16] = {0}, bytes = 0;
+    if (clGetDeviceInfo(id, DEVICE_SUB_GROUP_SIZES_INTEL, sizeof(sizes), sizes, &bytes) == CL_SUCCESS) {
+        for (size_t i = 0; i < bytes / sizeof(*sizes); i++) {
+            if (!device->sub_group || sizes[i] < device->sub_group) {
+                device->sub_group = (unsigned)sizes[i];
+            }
+        }
+    }
+    device->address = read_address(id);
 }
 
 /* ---- listing */
 
-static bool is_usable(const struct device *device) {
-    return read_number(device->id, CL_DEVICE_AVAILABLE) &&
-           (device->compiles || !strcmp(device->platform_name, VULKAN_PLATFORM));
-}
-
-/* Describes the platform's devices, `capacity` at most; their number, 0 where it cannot list them. */
+/* Describes the platform's devices that can be used, `capacity` at most; their number, 0 where it cannot list
+ * them. */
 static size_t describe_all(cl_platform_id platform, struct device *devices, size_t capacity) {
     cl_device_id ids[DEVICE_MOST];
     cl_uint found = 0;
@@ -228,45 +178,27 @@ static size_t describe_all(cl_platform_id platform, struct device *devices, size
         return 0;
     }
     for (size_t i = 0; i < found && i < DEVICE_MOST && count < capacity; i++) {
-        describe(platform, ids[i], &devices[count]);
-        count += is_usable(&devices[count]);
+        struct device *device = &devices[count];
+        describe(platform, ids[i], device);
+        count += read_number(device->id, CL_DEVICE_AVAILABLE) &&
+                 (device->compiles || !strcmp(device->platform_name, VULKAN_PLATFORM));
     }
     return count;
-}
-
-/* The driver for CPUs of PyPI's intel-opencl-rt, which installs no ICD file that OpenCL's loader finds; NULL: it is
- * not there. */
-static cl_platform_id find_cpu_driver(void) {
-    return icd_driver_load("libintelocl.so").platform;
-}
-
-static bool has_cpu(const struct device *devices, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (devices[i].native_kernels) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The threads that PoCL starts. */
-static unsigned count_threads(void) {
-    const char *most = getenv("POCL_MAX_PTHREAD_COUNT");
-    const long number = most ? strtol(most, NULL, 10) : 0;
-    const unsigned cores = host_cores();
-    return number > 0 && number < (long)cores ? (unsigned)number : cores;
 }
 
 /* Drivers and the compilers in them end the process, or hang, where they get no memory. Once they are loaded they
  * have taken their part, so that it is checked once. */
 static int check_address_space(void) {
     static bool is_checked;
-    const char *command;
-    const size_t left = host_address_space(&command), least = DRIVER_SPACE + count_threads() * THREAD_SPACE;
+    const char *command, *most = getenv("POCL_MAX_PTHREAD_COUNT");
+    const long number = most ? strtol(most, NULL, 10) : 0;
+    unsigned threads = host_cores(); /* that PoCL starts */
+    threads = number > 0 && number < (long)threads ? (unsigned)number : threads;
+    const size_t left = host_address_space(&command), least = DRIVER_SPACE + threads * THREAD_SPACE;
     if (!is_checked && left <= least) {
         return error_set("this process may map only %zu MiB more (%s), and OpenCL drivers with their compilers and "
                          "%u threads need %zu: raise the limit, or set POCL_MAX_PTHREAD_COUNT to fewer threads",
-                         left >> 20, command, count_threads(), least >> 20);
+                         left >> 20, command, threads, least >> 20);
     }
     if (!is_checked && left < SIZE_MAX) {
         space_for_buffers = left - least;
@@ -278,6 +210,7 @@ static int check_address_space(void) {
 int device_list(bool with_vulkan, struct device **devices, size_t *count) {
     cl_platform_id platforms[DEVICE_MOST], other;
     cl_uint found = 0;
+    bool has_cpu = false;
     *devices = NULL;
     *count = 0;
     if (check_address_space()) {
@@ -290,7 +223,10 @@ int device_list(bool with_vulkan, struct device **devices, size_t *count) {
     for (size_t i = 0; i < found && i < DEVICE_MOST; i++) {
         *count += describe_all(platforms[i], *devices + *count, DEVICE_MOST - *count);
     }
-    if (!has_cpu(*devices, *count) && (other = find_cpu_driver()) != NULL) {
+    for (size_t i = 0; i < *count; i++) {
+        has_cpu |= (*devices)[i].native_kernels;
+    }
+    if (!has_cpu && (other = cpu_driver_platform()) != NULL) {
         *count += describe_all(other, *devices + *count, DEVICE_MOST - *count);
     }
     if (with_vulkan && (other = vulkan_driver_platform()) != NULL) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/system/host.h"
+#include "runtime/vulkan/driver.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,6 +105,18 @@ const char *device_missing_text(void);
 /* Why PoCL, the OpenCL for CPUs, cannot be used, and what to do; NULL if device_prepare_environment found no
  * reason. */
 const char *device_pocl_problem(void);
+
+/* The platform of our own driver for devices that have Vulkan (runtime/vulkan), which OpenCL's loader does not
+ * know; NULL where there is none. The first call looks for the library beside this program and where it is
+ * installed, and loads it for good. */
+cl_platform_id vulkan_driver_platform(void);
+
+/* Why there are no devices on Vulkan, or not all, and what to do; NULL: there is no problem. */
+const char *vulkan_driver_problem(void);
+
+/* The platform of the driver for CPUs of PyPI's intel-opencl-rt, which installs no ICD file that OpenCL's loader
+ * finds; NULL: it is not there. */
+cl_platform_id cpu_driver_platform(void);
 
 /* Sets the environment that OpenCL implementations and libraries for CPUs read: cache folder, threads, memory. Call
  * it first in main, before any OpenCL call. What the user has set stays. */

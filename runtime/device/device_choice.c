@@ -1,5 +1,4 @@
 #include "runtime/device/device.h"
-#include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <stdint.h>
@@ -232,11 +231,14 @@ static int fail_choice(const struct device *devices, size_t count, const char *w
     if (!count) {
         return error_set("device \"%s\": %s", word, problem ? problem : device_missing_text());
     }
-    is_gpu
-        ? error_set("there is no GPU with an OpenCL or Vulkan driver (docs/troubleshooting.md); --device cpu uses "
-                    "the processor. Devices: %s%s",
-                    list, hidden_text())
-        : error_set("no OpenCL device \"%s\"; there are: %s%s", word, list, hidden_text());
+    if (is_gpu) {
+        error_set(
+            "there is no GPU with an OpenCL or Vulkan driver (docs/troubleshooting.md); --device cpu uses the "
+            "processor. Devices: %s%s",
+            list, hidden_text());
+    } else {
+        error_set("no OpenCL device \"%s\"; there are: %s%s", word, list, hidden_text());
+    }
     return problem ? error_set("%s; %s", error_text(), problem) : -1;
 }
 

@@ -6,28 +6,13 @@
 void compute_log(struct compute *compute, const struct launch_entry *entry) {
     struct launch_log *log = compute->launch_log;
     if (log) {
-        if (log->count == log->capacity) {
-            log->capacity = log->capacity ? 2 * log->capacity : 1024;
-            log->entries = memory_resize(log->entries, log->capacity, sizeof *log->entries);
-        }
+        memory_reserve((void **)&log->entries, &log->capacity, log->count + 1, sizeof *log->entries);
         log->entries[log->count] = *entry;
         log->entries[log->count++].module = compute->module ? compute->module : "other";
     }
 }
 
-/* Bytes of an argument's elements. 0 with a failure kept if they are not inside of the buffer. */
-static double extent_bytes(struct compute *compute, const char *name, size_t place,
-                           const struct kernel_argument *argument) {
-    const struct buffer *buffer = argument->buffer;
-    const size_t size = element_size(buffer->type), elements = buffer->bytes / size;
-    if (argument->offset > elements || argument->elements > elements - argument->offset) {
-        compute_fail(compute, "kernel %s: argument %zu has %zu elements at %zu, and its buffer has %zu", name,
-                     place, argument->elements, argument->offset, elements);
-        return 0.0;
-    }
-    return (double)argument->elements * (double)size;
-}
-
+/* Elements that are not inside of their buffer are a failure. */
 static void log_launch(struct compute *compute, const struct launch *launch,
                        const struct kernel_argument *arguments, size_t count) {
     struct launch_entry entry = {.groups = launch->groups,
@@ -38,45 +23,28 @@ static void log_launch(struct compute *compute, const struct launch *launch,
                                  .launches = true};
     memcpy(entry.name, launch->kernel->name, sizeof entry.name);
     for (size_t i = 0; i < count; i++) {
-        if (arguments[i].buffer) {
-            const double bytes = extent_bytes(compute, entry.name, i, &arguments[i]);
-            entry.read += bytes * arguments[i].reads;
-            entry.written += bytes * arguments[i].writes;
+        const struct kernel_argument *argument = &arguments[i];
+        if (!argument->buffer) {
+            continue;
         }
+        const size_t size = element_size(argument->buffer->type), elements = argument->buffer->bytes / size;
+        if (argument->offset > elements || argument->elements > elements - argument->offset) {
+            compute_fail(compute, "kernel %s: argument %zu has %zu elements at %zu, and its buffer has %zu",
+                         entry.name, i, argument->elements, argument->offset, elements);
+            continue;
+        }
+        const double bytes = (double)argument->elements * (double)size;
+        entry.read += bytes * argument->reads;
+        entry.written += bytes * argument->writes;
     }
     compute_log(compute, &entry);
-}
-
-static bool set_arguments(struct compute *compute, const struct kernel *kernel,
-                          const struct kernel_argument *arguments, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        cl_int code = clSetKernelArg(kernel->handle, (cl_uint)i, arguments[i].bytes, &arguments[i].value);
-        if (code != CL_SUCCESS) {
-            compute_fail(compute, "cannot set argument %zu of kernel %s: %s", i, kernel->name,
-                         device_error_name(code));
-            return false;
-        }
-    }
-    return true;
-}
-
-static void enqueue(struct compute *compute, const struct launch *launch, size_t global) {
-    const struct kernel *kernel = launch->kernel;
-    cl_event event = NULL;
-    const cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &launch->local, 0,
-                                               NULL, compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, launch->groups,
-                     launch->local, device_error_text(code));
-    } else if (compute->profiler) {
-        profiler_add(compute->profiler, kernel->name, launch->flops, NULL, event);
-    }
 }
 
 void kernel_run(struct compute *compute, const struct launch *launch, const struct kernel_argument *arguments,
                 size_t count) {
     const struct kernel *kernel = launch->kernel;
     size_t global;
+    cl_event event = NULL;
     if (compute->failure || !launch->groups) {
         return;
     }
@@ -89,7 +57,23 @@ void kernel_run(struct compute *compute, const struct launch *launch, const stru
     if (compute->launch_log) {
         log_launch(compute, launch, arguments, count);
     }
-    if (!compute->dry && set_arguments(compute, kernel, arguments, count)) {
-        enqueue(compute, launch, global);
+    if (compute->dry) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const cl_int code = clSetKernelArg(kernel->handle, (cl_uint)i, arguments[i].bytes, &arguments[i].value);
+        if (code != CL_SUCCESS) {
+            compute_fail(compute, "cannot set argument %zu of kernel %s: %s", i, kernel->name,
+                         device_error_name(code));
+            return;
+        }
+    }
+    const cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &launch->local, 0,
+                                               NULL, compute->profiler ? &event : NULL);
+    if (code != CL_SUCCESS) {
+        compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, launch->groups,
+                     launch->local, device_error_text(code));
+    } else if (compute->profiler) {
+        profiler_add(compute->profiler, kernel->name, launch->flops, NULL, event);
     }
 }

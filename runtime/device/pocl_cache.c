@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +17,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -75,24 +73,17 @@ char *pocl_cache_locate(void) {
     return folder;
 }
 
-/* Makes the folder, or accepts it if it is one that only this user can write. */
-static bool claim_folder(const char *path) {
-    struct stat status;
-    if (!mkdir(path, 0700)) {
-        return true;
-    }
-    return errno == EEXIST && !lstat(path, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-           !(status.st_mode & (S_IWGRP | S_IWOTH));
-}
-
-/* A private folder for PoCL's kernels below the temporary folder; one per user, so that it is found again. */
+/* A private folder for PoCL's kernels below the temporary folder; one per user, so that it is found again. One that
+ * is there already is taken if only this user can write it. */
 static void move_cache(void) {
     const char *base = getenv("TMPDIR"), *wrong;
+    struct stat status;
     if (!base || *base != '/') {
         base = "/tmp";
     }
     struct path path = path_of("%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
-    if (!claim_folder(path.text)) {
+    if (mkdir(path.text, 0700) && !(errno == EEXIST && !lstat(path.text, &status) && S_ISDIR(status.st_mode) &&
+                                    status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH)))) {
         path = path_of("%s/hctrain-pocl-XXXXXX", base);
         if (!mkdtemp(path.text)) {
             set_problem(base, "which cannot be written");
@@ -108,14 +99,11 @@ static void move_cache(void) {
 /* A folder that the user chose is not replaced. */
 void pocl_cache_prepare(void) {
     const char *chosen = getenv("POCL_CACHE_DIR");
-    if (chosen && !*chosen) {
-        unsetenv("POCL_CACHE_DIR"); /* PoCL takes "" for a path */
-        chosen = NULL;
-    }
-    if (chosen) {
+    if (chosen && *chosen) {
         pocl_cache_check(false);
         return;
     }
+    unsetenv("POCL_CACHE_DIR"); /* PoCL takes "" for a path */
     char *folder = pocl_cache_locate();
     if (!folder || try_folder(folder, NEEDED_BYTES)) {
         move_cache();
@@ -199,65 +187,28 @@ bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *na
     return !end || strcmp(end, ".bc") != 0 || is_whole_bitcode(data, bytes);
 }
 
-/* What has not been modified since the last check of this boot is whole: power has not failed since then. */
-#define STAMP ".hctrain-checked" /* a file with the boot's number and the time of the check */
-
-enum { STAMP_BYTES = 128 };
-
-static bool read_boot(char boot[64]) {
-    char *text = NULL;
-    size_t bytes = 0;
-    const bool is_read = files_read_stream("/proc/sys/kernel/random/boot_id", 63, &text, &bytes) == 0;
-    snprintf(boot, 64, "%.*s", is_read ? (int)strcspn(text, "\n") : 0, is_read ? text : "");
-    free(text);
-    return *boot != '\0';
-}
-
-/* The time of the last check in this boot, in nanoseconds; 0: there was none. */
-static int64_t last_check(const char *stamp, const char *boot) {
-    char *text = NULL, *end;
-    size_t bytes = 0;
-    int64_t since = 0;
-    const size_t length = strlen(boot);
-    if (files_exist(stamp) && files_read(stamp, STAMP_BYTES, &text, &bytes) == 0 && !strncmp(text, boot, length)) {
-        since = strtoll(text + length, &end, 10);
-        since = *end == '\n' ? since : 0;
-    }
-    free(text);
-    return since;
-}
-
-static int64_t nanoseconds(struct timespec time) {
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-/* Removes a damaged library or bitcode, and returns whether that was done. One that cannot be read stays. */
-static bool remove_if_damaged(const FTSENT *entry) {
-    const char *end = strrchr(entry->fts_name, '.');
-    char *data;
-    size_t bytes;
-    if (!end || (strcmp(end, ".so") != 0 && strcmp(end, ".bc") != 0) ||
-        files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes)) {
-        return false;
-    }
-    const bool is_whole = pocl_cache_is_whole((unsigned char *)data, bytes, entry->fts_name);
-    free(data);
-    return !is_whole && unlink(entry->fts_path) == 0;
-}
-
-/* Removes damaged files that were modified at this time or later. What another process is just writing has a name
- * that begins with "temp". */
-static size_t remove_since(const char *folder, int64_t since) {
-    char *roots[] = {(char *)(uintptr_t)folder, NULL};
-    size_t removed = 0;
+/* Removes damaged libraries and bitcode that were modified at this time or later. What cannot be read stays. What
+ * another process is just writing has a name that begins with "temp". */
+static size_t remove_damaged(const char *folder, struct timespec since) {
+    char *roots[] = {(char *)(uintptr_t)folder, NULL}, *data;
+    size_t removed = 0, bytes;
     FTSENT *entry;
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     while (tree && (entry = fts_read(tree))) {
-        const bool is_written = !strncmp(entry->fts_name, "temp", 4);
-        if (entry->fts_info == FTS_D && is_written) {
+        const char *name = entry->fts_name, *end = strrchr(name, '.');
+        if (!strncmp(name, "temp", 4)) {
             fts_set(tree, entry, FTS_SKIP);
-        } else if (entry->fts_info == FTS_F && !is_written && nanoseconds(entry->fts_statp->st_mtim) >= since) {
-            removed += remove_if_damaged(entry);
+            continue;
+        }
+        if (entry->fts_info != FTS_F || !end || (strcmp(end, ".so") != 0 && strcmp(end, ".bc") != 0)) {
+            continue;
+        }
+        const struct timespec modified = entry->fts_statp->st_mtim;
+        const bool is_checked =
+            modified.tv_sec < since.tv_sec || (modified.tv_sec == since.tv_sec && modified.tv_nsec < since.tv_nsec);
+        if (!is_checked && files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes) == 0) {
+            removed += !pocl_cache_is_whole((unsigned char *)data, bytes, name) && unlink(entry->fts_path) == 0;
+            free(data);
         }
     }
     if (tree) {
@@ -266,24 +217,31 @@ static size_t remove_since(const char *folder, int64_t since) {
     return removed;
 }
 
-size_t pocl_cache_mend(const char *folder) {
-    const struct path stamp = path_of("%s/" STAMP, folder);
-    char boot[64], text[STAMP_BYTES];
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now); /* the clock of files' times */
-    const bool has_boot = read_boot(boot);
-    const size_t removed = remove_since(folder, has_boot ? last_check(stamp.text, boot) : 0);
-    snprintf(text, sizeof text, "%s %" PRId64 "\n", boot, nanoseconds(now));
-    if (has_boot) {
-        files_write(stamp.text, text, strlen(text));
+/* A file of the last check holds the number of that boot. What has not been modified since then, in this boot, is
+ * whole: power has not failed. */
+void pocl_cache_mend(const char *folder) {
+    const struct path stamp = path_of("%s/.hctrain-checked", folder);
+    char *boot = NULL, *last = NULL;
+    size_t bytes = 0, last_bytes;
+    struct stat status;
+    struct timespec since = {0};
+    files_read_stream("/proc/sys/kernel/random/boot_id", 63, &boot, &bytes);
+    if (bytes && files_exist(stamp.text) && files_read(stamp.text, 63, &last, &last_bytes) == 0 &&
+        !strcmp(boot, last) && !stat(stamp.text, &status)) {
+        since = status.st_mtim;
     }
+    const size_t removed = remove_damaged(folder, since);
+    if (bytes) {
+        files_write(stamp.text, boot, bytes);
+    }
+    free(boot);
+    free(last);
     error_clear();
     if (removed) {
         message_print(stderr,
                       "warning  kernels that PoCL had compiled were damaged, and are compiled again: %zu in %s\n",
                       removed, folder);
     }
-    return removed;
 }
 
 /* ---- crashes */

@@ -16,10 +16,9 @@ char *pocl_cache_locate(void);
  * device_pocl_problem's text, or NULL. */
 const char *pocl_cache_check(bool compiles);
 
-/* Removes damaged files, which PoCL then compiles again, and prints a warning that names the folder. Returns how
- * many were removed. Reads the files that were modified since the last check, or all in the first one after a
- * boot. */
-size_t pocl_cache_mend(const char *folder);
+/* Removes damaged files, which PoCL then compiles again, and prints a warning that names the folder. Reads the
+ * files that were modified since the last check, or all in the first one after a boot. */
+void pocl_cache_mend(const char *folder);
 
 /* Whether a file of the cache, a library or LLVM bitcode by the end of its name, is whole as far as its structure
  * shows: neither cut off nor zeroed in parts. True for other kinds of files. */

@@ -96,22 +96,17 @@ static cl_ulong event_time(cl_event event, cl_profiling_info which) {
     return time;
 }
 
-/* Whether the times make sense. */
-static bool read_times(struct launch *launch) {
-    launch->start = event_time(launch->begin, CL_PROFILING_COMMAND_END);
-    launch->stop = event_time(launch->end, CL_PROFILING_COMMAND_END);
-    if (!launch->start) {
-        launch->start = event_time(launch->end, CL_PROFILING_COMMAND_START);
-    }
-    release_events(launch);
-    return launch->start <= launch->stop;
-}
-
 void profiler_collect(struct profiler *profiler) {
     for (size_t i = profiler->read_count; i < profiler->launch_count; i++) {
         struct launch launch = profiler->launches[i];
-        if (!read_times(&launch)) {
-            continue;
+        launch.start = event_time(launch.begin, CL_PROFILING_COMMAND_END);
+        launch.stop = event_time(launch.end, CL_PROFILING_COMMAND_END);
+        if (!launch.start) {
+            launch.start = event_time(launch.end, CL_PROFILING_COMMAND_START);
+        }
+        release_events(&launch);
+        if (launch.start > launch.stop) {
+            continue; /* the times make no sense */
         }
         profiler->entries[launch.entry].nanoseconds += (double)(launch.stop - launch.start);
         if (profiler->read_count < TRACE_LIMIT) {
@@ -127,16 +122,6 @@ static int compare_entries(const void *left, const void *right) {
         return a->nanoseconds < b->nanoseconds ? 1 : -1;
     }
     return strcmp(a->name, b->name);
-}
-
-static void print_entry(const struct entry *entry, double total, FILE *file) {
-    double share = total > 0 ? 100.0 * entry->nanoseconds / total : 0.0;
-    fprintf(file, "%-32s %9" PRIu64 " %12.3f %12.3f %7.2f", entry->name, entry->calls, entry->nanoseconds * 1e-6,
-            entry->nanoseconds * 1e-3 / (double)entry->calls, share);
-    if (entry->flops > 0 && entry->nanoseconds > 0) {
-        fprintf(file, " %10.2f", entry->flops / entry->nanoseconds);
-    }
-    fputc('\n', file);
 }
 
 /* The entries by total time, the longest first: heap memory. */
@@ -157,7 +142,14 @@ void profiler_print_table(struct profiler *profiler, FILE *file) {
     }
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
     for (size_t i = 0; i < profiler->entry_count; i++) {
-        print_entry(ranking[i], total, file);
+        const struct entry *entry = ranking[i];
+        fprintf(file, "%-32s %9" PRIu64 " %12.3f %12.3f %7.2f", entry->name, entry->calls,
+                entry->nanoseconds * 1e-6, entry->nanoseconds * 1e-3 / (double)entry->calls,
+                total > 0 ? 100.0 * entry->nanoseconds / total : 0.0);
+        if (entry->flops > 0 && entry->nanoseconds > 0) {
+            fprintf(file, " %10.2f", entry->flops / entry->nanoseconds);
+        }
+        fputc('\n', file);
     }
     fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
     free(ranking);
@@ -176,24 +168,20 @@ json_t *profiler_report(struct profiler *profiler) {
 }
 
 /* Names are those of kernels and of our own calls, with no character that JSON escapes. */
-static void write_trace(const struct profiler *profiler, FILE *file) {
-    const cl_ulong origin = profiler->read_count ? profiler->launches[0].start : 0;
-    fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", file);
-    for (size_t i = 0; i < profiler->read_count; i++) {
-        const struct launch *launch = &profiler->launches[i];
-        const double start = (double)(cl_long)(launch->start - origin) * 1e-3;
-        const double duration = (double)(launch->stop - launch->start) * 1e-3;
-        fprintf(file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f}",
-                i ? ",\n" : "", profiler->entries[launch->entry].name, start, duration);
-    }
-    fputs("\n]}\n", file);
-}
-
 int profiler_write_trace(struct profiler *profiler, const char *path) {
+    const cl_ulong origin = profiler->read_count ? profiler->launches[0].start : 0;
     struct output_file file = {0};
     if (output_file_open(&file, path)) {
         return error_prefix("the trace");
     }
-    write_trace(profiler, file.stream);
+    fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", file.stream);
+    for (size_t i = 0; i < profiler->read_count; i++) {
+        const struct launch *launch = &profiler->launches[i];
+        const double start = (double)(cl_long)(launch->start - origin) * 1e-3;
+        const double duration = (double)(launch->stop - launch->start) * 1e-3;
+        fprintf(file.stream, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f}",
+                i ? ",\n" : "", profiler->entries[launch->entry].name, start, duration);
+    }
+    fputs("\n]}\n", file.stream);
     return output_file_end(&file, 0) ? error_prefix("the trace") : 0;
 }

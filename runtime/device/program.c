@@ -29,7 +29,7 @@ struct place {
 /* Where a line of the whole text is; false: in no file. */
 static bool find_place(const char *text, unsigned long line, struct place *place) {
     *place = (struct place){0};
-    for (unsigned long at = 1; at <= line && *text != '\0'; at++) {
+    for (unsigned long at = 1; *text != '\0'; at++) {
         place->line++;
         unsigned long next;
         if (sscanf(text, "#line %lu \"", &next) == 1) {
@@ -37,13 +37,13 @@ static bool find_place(const char *text, unsigned long line, struct place *place
             place->length = (int)strcspn(place->name, "\"\n");
             place->line = next - 1;
         }
+        if (at == line) {
+            return place->name != NULL && place->line > 0;
+        }
         text += strcspn(text, "\n");
         text += *text == '\n';
-        if (*text == '\0' && at < line) {
-            return false;
-        }
     }
-    return place->name != NULL && place->line > 0;
+    return false;
 }
 
 /* Whether a line of the log names a file of the text. */
@@ -146,7 +146,10 @@ static int join_file(struct joined_text *text, const char *name) {
     return 0;
 }
 
-static int join_files(struct built_program *wanted, const char *const *files) {
+static int describe(const struct compute *compute, const char *const *files, const char *options,
+                    struct built_program *wanted) {
+    const struct device *device = &compute->device;
+    char lanes[32] = "";
     size_t size;
     struct joined_text text = {.stream = memory_open_stream(&wanted->text, &size), .chosen = files + 1};
     const int status = join_file(&text, files[0]);
@@ -154,16 +157,6 @@ static int join_files(struct built_program *wanted, const char *const *files) {
     for (size_t i = 0; i < text.count; i++) {
         const size_t used = strlen(wanted->files);
         snprintf(wanted->files + used, sizeof(wanted->files) - used, "%s%s", used ? ", " : "", text.files[i]);
-    }
-    return status;
-}
-
-static int describe(const struct compute *compute, const char *const *files, const char *options,
-                    struct built_program *wanted) {
-    const struct device *device = &compute->device;
-    char lanes[32] = "";
-    if (join_files(wanted, files)) {
-        return -1;
     }
     options = options ? options : "";
     if (!strstr(options, "-DLANES=")) {
@@ -174,7 +167,7 @@ static int describe(const struct compute *compute, const char *const *files, con
     /* everything that the binary depends on */
     const char *const parts[] = {device->name,   device->platform_name, device->version,
                                  device->driver, wanted->options,       wanted->text};
-    return checksum_strings(parts, COUNT(parts), wanted->key);
+    return status ? status : checksum_strings(parts, COUNT(parts), wanted->key);
 }
 
 /* Sets the error of a program that does not compile. The first line by itself is enough where a program is only
@@ -195,6 +188,13 @@ static void report_log(const struct compute *compute, const struct built_program
     free(log);
 }
 
+static void release_program(struct built_program *built) {
+    if (built->program) {
+        clReleaseProgram(built->program);
+    }
+    built->program = NULL;
+}
+
 static int compile_text(struct compute *compute, struct built_program *wanted, const char *text,
                         const char *options) {
     cl_int code;
@@ -210,53 +210,42 @@ static int compile_text(struct compute *compute, struct built_program *wanted, c
     return code == CL_SUCCESS ? 0 : -1;
 }
 
-/* On PoCL, with declarations of the built-in functions that are used in place of a header of all. */
-static int compile_for_pocl(struct compute *compute, struct built_program *wanted) {
-    char *text = memory_format("%s%s", source_find("pocl_builtins.cl")->text, wanted->text);
-    char *options = memory_format("%s -w -D_OPENCL_H_", wanted->options);
-    const int status = compile_text(compute, wanted, text, options);
-    free(options);
-    free(text);
-    if (status && wanted->program) {
-        clReleaseProgram(wanted->program);
-    }
-    return status;
-}
-
 /* PoCL keeps kernels for the work-groups that were launched, and finds them by the text. To give a program's binary
  * it would compile all kernels once more, for work-groups of any size. */
 static bool is_kept(const struct compute *compute) {
     return compute->cache_dir && !device_is_pocl(&compute->device);
 }
 
-static void put_into_cache(struct compute *compute, const struct built_program *built) {
-    size_t bytes = 0;
-    if (!is_kept(compute) ||
-        clGetProgramInfo(built->program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS ||
-        !bytes) {
-        return;
-    }
-    unsigned char *binary = memory_allocate(bytes, 1);
-    if (clGetProgramInfo(built->program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
-        program_cache_write(compute->cache_dir, built->key, binary, bytes);
-    }
-    free(binary);
-}
-
-/* Compiles a program, and keeps it for later runs. Should a version of PoCL need its own header, or the program
- * have an error, it is compiled with that. */
+/* Compiles a program, and keeps it for later runs. PoCL gets declarations of the built-in functions that are used
+ * in place of a header of all. Should a version of PoCL need its own header, or the program have an error, it is
+ * compiled with that. */
 static int compile(struct compute *compute, struct built_program *wanted) {
+    size_t bytes = 0;
     if (device_is_pocl(&compute->device)) {
-        if (compile_for_pocl(compute, wanted) == 0) {
+        char *text = memory_format("%s%s", source_find("pocl_builtins.cl")->text, wanted->text);
+        char *options = memory_format("%s -w -D_OPENCL_H_", wanted->options);
+        const int status = compile_text(compute, wanted, text, options);
+        free(options);
+        free(text);
+        if (status == 0) {
             return 0;
         }
+        release_program(wanted);
         error_clear();
         compute->programs_refused++;
     }
     if (compile_text(compute, wanted, wanted->text, wanted->options)) {
         return -1;
     }
-    put_into_cache(compute, wanted);
+    if (is_kept(compute) &&
+        clGetProgramInfo(wanted->program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) == CL_SUCCESS &&
+        bytes) {
+        unsigned char *binary = memory_allocate(bytes, 1);
+        if (clGetProgramInfo(wanted->program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
+            program_cache_write(compute->cache_dir, wanted->key, binary, bytes);
+        }
+        free(binary);
+    }
     return 0;
 }
 
@@ -274,11 +263,11 @@ static bool take_from_cache(struct compute *compute, struct built_program *wante
     if (code != CL_SUCCESS) {
         return false;
     }
+    wanted->program = program;
     if (clBuildProgram(program, 1, &compute->device.id, wanted->options, NULL, NULL) != CL_SUCCESS) {
-        clReleaseProgram(program);
+        release_program(wanted);
         return false;
     }
-    wanted->program = program;
     return true;
 }
 
@@ -299,24 +288,8 @@ static void show_compiling(struct compute *compute) {
     progress_text(&compute->compiling, text);
 }
 
-static int obtain(struct compute *compute, struct built_program *wanted) {
-    if (take_from_cache(compute, wanted)) {
-        compute->programs_cached++;
-        return 0;
-    }
-    show_compiling(compute);
-    const double before = progress_clock();
-    const int status = compile(compute, wanted);
-    compute->programs_compiled += status == 0;
-    compute->compiling_seconds += progress_clock() - before;
-    progress_end(&compute->compiling);
-    return status;
-}
-
 static void built_release(struct built_program *built) {
-    if (built->program) {
-        clReleaseProgram(built->program);
-    }
+    release_program(built);
     free(built->text);
     free(built->options);
     free(built);
@@ -374,14 +347,12 @@ static int prepare(void *context, size_t i) {
     pthread_mutex_lock(&all->lock);
     show_compiling(compute);
     pthread_mutex_unlock(&all->lock);
-    const bool compiled = compile(compute, wanted) == 0;
-    if (!compiled && wanted->program) {
-        clReleaseProgram(wanted->program);
-        wanted->program = NULL;
+    if (compile(compute, wanted)) {
+        release_program(wanted);
     }
     error_clear();
     pthread_mutex_lock(&all->lock);
-    compute->programs_compiled += compiled;
+    compute->programs_compiled += wanted->program != NULL;
     pthread_mutex_unlock(&all->lock);
     return 0;
 }
@@ -395,41 +366,30 @@ static void keep_built(struct compute *compute, struct built_program *built) {
     compute->programs = built;
 }
 
-/* Takes `wanted` over: it is there already, or in the cache, or to be compiled. */
-static void sort_out(struct preparation *all, struct built_program *wanted) {
-    struct compute *compute = all->compute;
-    bool is_known = find_built(compute, wanted->key) != NULL;
-    for (size_t i = 0; i < all->count && !is_known; i++) {
-        is_known = strcmp(all->wanted[i]->key, wanted->key) == 0;
-    }
-    if (is_known) {
-        built_release(wanted);
-    } else if (take_from_cache(compute, wanted)) {
-        compute->programs_cached++;
-        keep_built(compute, wanted);
-    } else {
-        all->wanted[all->count++] = wanted;
-    }
-}
-
-/* Whether the driver compiles several programs at a time, as the standard asks of it. PoCL has a lock around its
- * compiler, and oclgrind, whose device is a CPU and a GPU, crashes. */
-static bool compiles_in_parallel(const struct device *device) {
-    return !device_is_pocl(device) && !(device->is_cpu && device->is_gpu);
-}
-
+/* PoCL has a lock around its compiler, and oclgrind, whose device is a CPU and a GPU, crashes where several
+ * programs are compiled at a time, as the standard asks of it. */
 void programs_prepare(struct compute *compute, const struct program_request *requests, size_t count) {
     struct preparation all = {.compute = compute,
                               .wanted = memory_zeroed(count, sizeof *all.wanted),
                               .lock = PTHREAD_MUTEX_INITIALIZER};
+    const struct device *device = &compute->device;
+    const bool in_parallel = !compute->dry && !device_is_pocl(device) && !(device->is_cpu && device->is_gpu);
     compute->programs_expected = compute->programs_compiled + (unsigned)count;
-    for (size_t i = 0; i < count && !compute->dry && compiles_in_parallel(&compute->device); i++) {
+    for (size_t i = 0; i < count && in_parallel; i++) {
         struct built_program *wanted = memory_zeroed(1, sizeof *wanted);
-        if (describe(compute, requests[i].files, requests[i].options, wanted)) {
+        const bool failed = describe(compute, requests[i].files, requests[i].options, wanted) != 0;
+        bool is_known = failed || find_built(compute, wanted->key);
+        for (size_t j = 0; j < all.count && !is_known; j++) {
+            is_known = strcmp(all.wanted[j]->key, wanted->key) == 0;
+        }
+        if (is_known) {
             built_release(wanted);
             error_clear();
+        } else if (take_from_cache(compute, wanted)) {
+            compute->programs_cached++;
+            keep_built(compute, wanted);
         } else {
-            sort_out(&all, wanted);
+            all.wanted[all.count++] = wanted;
         }
     }
     if (all.count > 0) {
@@ -451,27 +411,31 @@ void programs_prepare(struct compute *compute, const struct program_request *req
 
 /* ---- one program */
 
-/* The program of this key that was built before, or `wanted`, built now; NULL on failure. Takes `wanted` over. */
-static struct built_program *build_once(struct compute *compute, struct built_program *wanted) {
-    struct built_program *built = find_built(compute, wanted->key);
-    if (built || (!compute->dry && obtain(compute, wanted))) {
-        built_release(wanted);
-        return built;
-    }
-    keep_built(compute, wanted);
-    return wanted;
-}
-
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
-    struct built_program *built = memory_zeroed(1, sizeof *built);
+    struct built_program *wanted = memory_zeroed(1, sizeof *wanted), *built;
     cl_int code;
+    int status = describe(compute, files, options, wanted);
     *program = NULL;
-    if (describe(compute, files, options, built)) {
-        built_release(built);
-        return -1;
+    built = status ? NULL : find_built(compute, wanted->key);
+    if (status == 0 && !built && !compute->dry) {
+        if (take_from_cache(compute, wanted)) {
+            compute->programs_cached++;
+        } else {
+            show_compiling(compute);
+            const double before = progress_clock();
+            status = compile(compute, wanted);
+            compute->programs_compiled += status == 0;
+            compute->compiling_seconds += progress_clock() - before;
+            progress_end(&compute->compiling);
+        }
     }
-    built = build_once(compute, built);
-    if (!built) {
+    if (status || built) {
+        built_release(wanted);
+    } else {
+        built = wanted;
+        keep_built(compute, built);
+    }
+    if (status) {
         return -1;
     }
     if (built->program && (code = clRetainProgram(built->program)) != CL_SUCCESS) {

@@ -34,24 +34,17 @@ char *program_cache_locate(const char *wanted) {
 }
 
 /* An entry holds code that will run here: one that others could have written is not used. */
-static bool file_is_ours(int file, off_t *size) {
-    struct stat status;
-    if (fstat(file, &status) || !S_ISREG(status.st_mode)) {
-        return false;
-    }
-    *size = status.st_size;
-    return status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH));
-}
-
 static bool read_entry(int file, const char *key, unsigned char **binary, size_t *bytes) {
     struct header header;
+    struct stat status;
     char checksum[CHECKSUM_SIZE];
-    off_t size;
-    if (!file_is_ours(file, &size) || size > ENTRY_LIMIT || size <= (off_t)sizeof(header) ||
+    if (fstat(file, &status) || !S_ISREG(status.st_mode) || status.st_uid != geteuid() ||
+        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size > ENTRY_LIMIT ||
+        status.st_size <= (off_t)sizeof(header) ||
         files_read_all(file, &header, sizeof(header), -1) != (ssize_t)sizeof(header)) {
         return false;
     }
-    *bytes = (size_t)size - sizeof(header);
+    *bytes = (size_t)status.st_size - sizeof(header);
     if (memcmp(header.magic, MAGIC, sizeof(header.magic)) || memcmp(header.key, key, DIGITS) ||
         header.bytes != *bytes) {
         return false;
@@ -84,25 +77,21 @@ bool program_cache_make(const char *folder) {
     return !stat(folder, &status) && S_ISDIR(status.st_mode) && !access(folder, W_OK | X_OK);
 }
 
-static bool write_entry(int file, const char *key, const unsigned char *binary, size_t bytes) {
-    struct header header = {.magic = MAGIC, .bytes = bytes};
-    char checksum[CHECKSUM_SIZE];
-    if (checksum_memory(binary, bytes, checksum)) {
-        return false;
-    }
-    memcpy(header.key, key, DIGITS);
-    memcpy(header.checksum, checksum, DIGITS);
-    return files_write_all(file, &header, sizeof(header)) == 0 && files_write_all(file, binary, bytes) == 0;
-}
-
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
                          size_t bytes) {
+    struct header header = {.magic = MAGIC, .bytes = bytes};
     struct path temporary = path_of("%s/.tmp-XXXXXX", folder);
+    char checksum[CHECKSUM_SIZE] = "";
     int file = program_cache_make(folder) ? mkostemp(temporary.text, O_CLOEXEC) : -1;
-    if (file >= 0) {
-        bool whole = write_entry(file, key, binary, bytes);
-        if (close(file) || !whole || rename(temporary.text, path_of("%s/%s.bin", folder, key).text)) {
-            unlink(temporary.text);
-        }
+    if (file < 0) {
+        return;
+    }
+    const bool has_checksum = checksum_memory(binary, bytes, checksum) == 0;
+    memcpy(header.key, key, DIGITS);
+    memcpy(header.checksum, checksum, DIGITS);
+    const bool whole = has_checksum && files_write_all(file, &header, sizeof(header)) == 0 &&
+                       files_write_all(file, binary, bytes) == 0;
+    if (close(file) || !whole || rename(temporary.text, path_of("%s/%s.bin", folder, key).text)) {
+        unlink(temporary.text);
     }
 }

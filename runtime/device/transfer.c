@@ -26,8 +26,11 @@ void transfer_release(struct transfer *transfer) {
     *transfer = (struct transfer){0};
 }
 
-/* Maps memory that was created, until it is freed. CL_SUCCESS, or a code, and nothing is left. */
-static cl_int map(struct transfer *transfer, struct pinned *pinned, size_t bytes, cl_int code) {
+/* Creates memory and maps it until it is freed. CL_SUCCESS, or a code, and nothing is left. */
+static cl_int map(struct transfer *transfer, struct pinned *pinned, cl_mem_flags flags, void *host, size_t bytes) {
+    cl_int code;
+    *pinned = (struct pinned){0};
+    pinned->memory = clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | flags, bytes, host, &code);
     if (code == CL_SUCCESS) {
         pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
                                           bytes, 0, NULL, NULL, &code);
@@ -39,22 +42,16 @@ static cl_int map(struct transfer *transfer, struct pinned *pinned, size_t bytes
 }
 
 int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes) {
-    cl_int code;
-    *pinned = (struct pinned){0};
-    pinned->memory =
-        clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, NULL, &code);
-    code = map(transfer, pinned, bytes, code);
-    return code == CL_SUCCESS ? 0
-                              : error_set("device %s: cannot allocate %zu bytes for transfers: %s",
-                                          transfer->compute->device.name, bytes, device_error_text(code));
+    const cl_int code = map(transfer, pinned, CL_MEM_ALLOC_HOST_PTR, NULL, bytes);
+    if (code != CL_SUCCESS) {
+        return error_set("device %s: cannot allocate %zu bytes for transfers: %s", transfer->compute->device.name,
+                         bytes, device_error_text(code));
+    }
+    return 0;
 }
 
 bool transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, size_t bytes) {
-    cl_int code;
-    *pinned = (struct pinned){0};
-    pinned->memory =
-        clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, host, &code);
-    return map(transfer, pinned, bytes, code) == CL_SUCCESS;
+    return map(transfer, pinned, CL_MEM_USE_HOST_PTR, host, bytes) == CL_SUCCESS;
 }
 
 void transfer_free(struct transfer *transfer, struct pinned *pinned) {

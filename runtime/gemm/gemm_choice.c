@@ -1,5 +1,4 @@
 /* Which backend runs the GEMMs of a device, and what it is like. */
-#include "runtime/device/vulkan_driver.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"

@@ -50,7 +50,7 @@ static cl_int CL_API_CALL get_devices(cl_platform_id platform, cl_device_type ty
 }
 
 /* All that is exported, so that no name is another library's within this one: "clIcdGetPlatformIDsKHR", and for
- * runtime/device/vulkan_driver.c "hctrainVulkanProblem". */
+ * runtime/device/drivers.c "hctrainVulkanProblem". */
 PUBLIC void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
     void *found = NULL;
     if (!strcmp(name, "clIcdGetPlatformIDsKHR")) {

@@ -1,6 +1,5 @@
 /* hc_devices: lists OpenCL devices, and shows which one each --device word picks. */
 #include "runtime/device/device.h"
-#include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/message.h"

@@ -5,7 +5,6 @@
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include "runtime/device/device.h"
-#include "runtime/device/vulkan_driver.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
