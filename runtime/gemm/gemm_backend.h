@@ -23,9 +23,8 @@ struct gemm_backend {
     /* Whether `run` takes a whole batch of matrices. NULL: never. Others get them one by one. */
     bool (*takes_batch)(struct compute *compute, const struct gemm_call *call);
     /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps
-     * of k a GEMM needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a
-     * call without it. */
-    size_t (*take_large)(struct compute *compute, bool forced);
+     * of k make a GEMM large; 0: there is no such code. NULL: likewise. */
+    size_t (*large_edge)(struct compute *compute);
     bool fuses;             /* bias, GELU and its derivative may be part of GEMMs of 16 bits */
     bool uses_matrix_cores; /* GEMMs of 16 bits run on the device's matrix cores, if it has some */
 };
@@ -47,7 +46,6 @@ struct gemm_state {
     struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
     struct buffer scratch;      /* of CLBlast, likewise */
     struct buffer partial;      /* sums that work-groups share, of "mma" and "portable", likewise */
-    size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
     size_t groups_expected;     /* of a launch of "portable", set by self-tests; 0: by the device */
     struct gemm_onednn *onednn; /* of "onednn", NULL with another */
     struct mma {                /* of "mma" */

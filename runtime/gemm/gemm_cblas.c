@@ -119,8 +119,8 @@ static void cblas_run(struct compute *compute, const struct gemm_call *call) {
 }
 
 /* The library is not called for less. */
-static size_t cblas_take_large(struct compute *compute, bool forced) {
-    (void)compute, (void)forced;
+static size_t cblas_large_edge(struct compute *compute) {
+    (void)compute;
     return 512;
 }
 
@@ -128,4 +128,4 @@ const struct gemm_backend gemm_backend_cblas = {.name = "cblas",
                                                 .open = cblas_open,
                                                 .run = cblas_run,
                                                 .takes_batch = gemm_panels_are_faster,
-                                                .take_large = cblas_take_large};
+                                                .large_edge = cblas_large_edge};

@@ -103,29 +103,22 @@ static bool is_large(struct compute *compute, size_t edge) {
            bytes > 0;
 }
 
-/* The bound is the edge of squares from which on CLBlast takes its kernels for large GEMMs on this device, in this
- * process, which it does not tell in C. It compiles its kernels again after each change. */
-static size_t clblast_take_large(struct compute *compute, bool forced) {
-    size_t *direct_below = &gemm_state(compute)->direct_below;
-    if (forced) {
-        size_t small = 0, large = 8192;
-        const bool has_bound = is_large(compute, large);
-        while (has_bound && large - small > 1) {
-            const size_t middle = (small + large) / 2;
-            *(is_large(compute, middle) ? &large : &small) = middle;
-        }
-        *direct_below = has_bound ? large : 0;
+/* The edge of squares from which on CLBlast takes its kernels for large GEMMs on this device, which it does not
+ * tell in C. */
+static size_t clblast_large_edge(struct compute *compute) {
+    size_t small = 0, large = 4096;
+    if (!is_large(compute, large)) {
+        return 0;
     }
-    const char *name = "XGEMM_MIN_INDIRECT_SIZE";
-    const size_t bound = forced ? 1 : *direct_below;
-    return *direct_below && CLBlastOverrideParameters(compute->device.id, "GemmRoutine", CLBlastPrecisionSingle, 1,
-                                                      &name, &bound) == CLBlastSuccess
-               ? 72
-               : 0;
+    while (large - small > 1) {
+        const size_t middle = (small + large) / 2;
+        *(is_large(compute, middle) ? &large : &small) = middle;
+    }
+    return large;
 }
 
 const struct gemm_backend gemm_backend_clblast = {.name = "clblast",
                                                   .open = clblast_open,
                                                   .run = clblast_run,
                                                   .close = clblast_close,
-                                                  .take_large = clblast_take_large};
+                                                  .large_edge = clblast_large_edge};

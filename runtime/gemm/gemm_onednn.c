@@ -345,7 +345,7 @@ static const struct onednn_gemm *gemm_for(struct compute *compute, const struct 
     return find(own, &shape);
 }
 
-static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
+static bool onednn_takes(struct compute *compute, const struct gemm_call *call) {
     return gemm_for(compute, call) != NULL;
 }
 
@@ -433,33 +433,26 @@ static void CL_CALLBACK work_run(void *work) {
     worker_do(((struct work *)work)->own->worker, run_here, work);
 }
 
-static void run_on_host(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
-    struct work work = {.own = own_of(compute),
-                        .gemm = gemm,
-                        .matrices = {matrix_address(&call->a), matrix_address(&call->b), matrix_address(&call->c)}};
-    gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
-}
-
-static void run_gemm(struct compute *compute, const struct onednn_gemm *gemm, const struct gemm_call *call) {
-    if (gemm_call_begin(compute, call)) {
-        (call->c.buffer->host ? run_on_host : run_on_gpu)(compute, gemm, call);
+/* Also for the self-test, which is not asked before whether the library takes the call. */
+static void onednn_run(struct compute *compute, const struct gemm_call *call) {
+    const struct onednn_gemm *gemm = gemm_for(compute, call);
+    if (!gemm) {
+        compute_fail(compute, "no such GEMM for this device");
+        return;
     }
-}
-
-static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    run_gemm(compute, gemm_for(compute, call), call);
+    gemm_call_begin(compute, call); /* true: no compute is dry here */
+    if (call->c.buffer->host) {
+        struct work work = {.own = own_of(compute),
+                            .gemm = gemm,
+                            .matrices = {matrix_address(&call->a), matrix_address(&call->b),
+                                         matrix_address(&call->c)}};
+        gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
+    } else {
+        run_on_gpu(compute, gemm, call);
+    }
 }
 
 /* ---- self-test */
-
-static void run_tested(struct compute *compute, const struct gemm_call *call) {
-    const struct onednn_gemm *gemm = gemm_for(compute, call);
-    if (gemm) {
-        run_gemm(compute, gemm, call);
-    } else {
-        compute_fail(compute, "no such GEMM for this device");
-    }
-}
 
 /* What layers need of this type: forward, the input's gradient, and the weights' in fp32, added to what is there.
  * The library is not asked again for 16 bits that fail. */
@@ -473,7 +466,7 @@ static int self_test(struct compute *compute, enum element_type type) {
     };
     own->has_16_bits = type != ELEMENT_FP32;
     for (size_t i = 0; i < COUNT(cases); i++) {
-        if (gemm_verify_case(compute, run_tested, &cases[i])) {
+        if (gemm_verify_case(compute, onednn_run, &cases[i])) {
             compute_forget(compute);
             own->has_16_bits = false;
             return error_prefix("self-test with %s", element_name(type));
@@ -599,8 +592,8 @@ static int backend_open(struct compute *compute) {
 
 const struct gemm_backend gemm_backend_onednn = {.name = "onednn",
                                                  .open = backend_open,
-                                                 .run = backend_run,
+                                                 .run = onednn_run,
                                                  .close = backend_close,
-                                                 .takes = backend_takes,
+                                                 .takes = onednn_takes,
                                                  .takes_type = takes_type,
                                                  .uses_matrix_cores = true};

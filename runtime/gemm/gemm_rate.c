@@ -11,8 +11,6 @@
 #define ROUND      0.01  /* seconds of calls for one wait of the host, which may take as long as a GEMM */
 #define MOST_CALLS 256   /* in a round */
 
-/* ---- matrices */
-
 /* Creates the buffer of a rows x columns matrix of this type with numbers in [-0.5, 0.5) in it: zeros would not
  * draw the power that real data does. */
 static int create_matrix(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
@@ -40,8 +38,6 @@ static int create_matrix(struct compute *compute, struct buffer *buffer, enum el
     return status;
 }
 
-/* ---- time */
-
 /* Seconds of so many calls one after another; -1 with an error. */
 static double time_calls(struct compute *compute, const struct gemm_call *call, size_t calls) {
     const double start = progress_clock();
@@ -51,20 +47,8 @@ static double time_calls(struct compute *compute, const struct gemm_call *call, 
     return compute_finish(compute) ? -1.0 : progress_clock() - start;
 }
 
-/* Seconds of a call in the fastest of a few rounds, after calls that compile and warm up; -1 with an error. A round
- * is as many calls as take 10 ms, but at least one and at most MOST_CALLS, one after another without waiting. */
-static double fastest_call(struct compute *compute, const struct gemm_call *call) {
-    double best = INFINITY, once = time_calls(compute, call, 1);
-    once = once < 0.0 ? once : time_calls(compute, call, 1); /* the first one compiled */
-    const size_t calls = once < ROUND / MOST_CALLS ? MOST_CALLS : once < ROUND ? (size_t)(ROUND / once) : 1;
-    const double deadline = progress_clock() + SECONDS;
-    for (int round = 0; once >= 0.0 && (round < ROUNDS || progress_clock() <= deadline); round++) {
-        once = time_calls(compute, call, calls);
-        best = fmin(best, once / (double)calls);
-    }
-    return once < 0.0 ? -1.0 : best;
-}
-
+/* Takes the fastest of a few rounds, after two calls that compile and warm up. A round is as many calls as take 10
+ * ms, but at least one and at most MOST_CALLS, one after another without waiting. */
 int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
                       double *flops_per_second) {
     struct buffer a = {0}, b = {0}, c = {0};
@@ -72,18 +56,27 @@ int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m,
                                    .a = matrix_of(&a, 0, m, k),
                                    .b = matrix_of(&b, 0, n, k),
                                    .c = matrix_of(&c, 0, m, n)};
-    double seconds = -1.0;
+    double seconds = -1.0, best = INFINITY;
+    *flops_per_second = 0.0;
     if (!m || !n || !k) {
-        *flops_per_second = 0.0;
         return error_set("cannot measure the rate of an empty GEMM");
     }
     if (!create_matrix(compute, &a, type, m, k) && !create_matrix(compute, &b, type, n, k) &&
-        !create_matrix(compute, &c, type, m, n)) {
-        seconds = fastest_call(compute, &call);
+        !create_matrix(compute, &c, type, m, n) && time_calls(compute, &call, 1) >= 0.0) {
+        seconds = time_calls(compute, &call, 1);
+        const size_t calls = (size_t)fmin(fmax(ROUND / seconds, 1.0), MOST_CALLS);
+        const double deadline = progress_clock() + SECONDS;
+        for (int round = 0; seconds >= 0.0 && (round < ROUNDS || progress_clock() <= deadline); round++) {
+            seconds = time_calls(compute, &call, calls);
+            best = fmin(best, seconds / (double)calls);
+        }
     }
     buffer_release(compute, &a);
     buffer_release(compute, &b);
     buffer_release(compute, &c);
-    *flops_per_second = seconds > 0.0 ? 2.0 * (double)m * (double)n * (double)k / seconds : 0.0;
-    return seconds > 0.0 ? 0 : error_prefix("measuring the rate of gemm");
+    if (seconds < 0.0) {
+        return error_prefix("measuring the rate of gemm");
+    }
+    *flops_per_second = 2.0 * (double)m * (double)n * (double)k / best;
+    return 0;
 }

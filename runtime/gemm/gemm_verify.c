@@ -242,10 +242,14 @@ static int verify_classes(struct compute *compute, enum element_type type, bool 
     return status;
 }
 
-/* The forms of a layer by what the backend has for large fp32 matrices, in squares of this many rows. They begin
- * where oneDNN takes none, which has a test of its own and leaves them to that backend. */
-static int verify_large(struct compute *compute, size_t edge) {
-    for (int form = 0; form < 3; form++) {
+/* The forms of a layer by what the backend has for large fp32 matrices. They begin where oneDNN takes none, which
+ * has a test of its own and leaves them to that backend. A device that cannot launch such kernels, for want of
+ * local memory, computes nothing wrong; a run that needs them reports that itself. */
+static int verify_large(struct compute *compute) {
+    const struct gemm_backend *fp32 = gemm_state(compute)->fp32;
+    const size_t edge = fp32->large_edge ? fp32->large_edge(compute) : 0;
+    int status = 0;
+    for (int form = 0; form < 3 && edge && status == 0; form++) {
         const struct gemm_case wanted = {.transpose_a = form == 2,
                                          .transpose_b = form == 0,
                                          .m = edge,
@@ -253,25 +257,12 @@ static int verify_large(struct compute *compute, size_t edge) {
                                          .k = edge,
                                          .offsets = {1, 1, 1},
                                          .beta = form == 2 ? 1.0f : 0.0f,
-                                         .sample = edge > 128 ? 61 : 1};
-        if (gemm_verify_case(compute, gemm_run, &wanted)) {
-            return -1;
-        }
+                                         .sample = 61};
+        status = gemm_verify_case(compute, gemm_run, &wanted);
     }
-    return 0;
-}
-
-/* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a
- * run that needs them reports that itself. */
-static int verify_backend(struct compute *compute, enum element_type type) {
-    const struct gemm_backend *fp32 = gemm_state(compute)->fp32;
-    const size_t edge = fp32->take_large ? fp32->take_large(compute, true) : 0;
-    const bool is_wrong = edge && verify_large(compute, edge) && !compute->failure;
-    if (edge) {
-        compute_forget(compute);
-        fp32->take_large(compute, false);
-    }
-    return is_wrong || verify_classes(compute, type, false) ? -1 : 0;
+    status = compute->failure ? 0 : status;
+    compute_forget(compute);
+    return status;
 }
 
 static int verify_once(struct compute *compute, enum element_type type, bool symmetric) {
@@ -282,7 +273,7 @@ static int verify_once(struct compute *compute, enum element_type type, bool sym
     if (self_test_passed(compute, what, key)) {
         return 0;
     }
-    if (symmetric ? verify_classes(compute, type, true) : verify_backend(compute, type)) {
+    if ((!symmetric && verify_large(compute)) || verify_classes(compute, type, symmetric)) {
         return compute->failure ? -1 : 1;
     }
     self_test_keep(compute, key);

@@ -1,6 +1,5 @@
-#include "runtime/vulkan/buffers.h"
 #include "runtime/system/memory.h"
-#include "runtime/vulkan/queue.h"
+#include "runtime/vulkan/objects.h"
 #include <stdlib.h>
 
 /* The type of memory that is among `allowed`, has all of `needed` and most of `wanted`, of which the first counts

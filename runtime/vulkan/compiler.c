@@ -175,87 +175,72 @@ static char *read_file(const char *path, size_t most, size_t *bytes) {
 
 /* ---- compiling */
 
-struct command {
-    const char *words[MOST_OPTIONS];
-    size_t count;
-    bool is_full; /* words were left out */
-};
-
-static void append(struct command *command, const char *const *words, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (command->count == MOST_OPTIONS - 1) { /* the last is NULL */
-            command->is_full = true;
-            return;
-        }
-        command->words[command->count++] = words[i];
-    }
-}
-
-#define APPEND(command, ...)                                                                                       \
-    append((command), (const char *const[]){__VA_ARGS__},                                                          \
-           sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
-
 /* Whether launches may have to be divided. */
 static bool takes_few_groups(cl_device_id device) {
     return device->properties.limits.maxComputeWorkGroupCount[0] < INT32_MAX;
 }
 
-/* Its status, as of run. `options` is cut at its spaces. */
-static int run_compiler(cl_device_id device, const struct workplace *place, char *options) {
-    struct command command = {.count = 0};
-    char most_push[64], *rest = options;
-    snprintf(most_push, sizeof most_push, VULKAN_PUSH_CONSTANT_OPTION,
-             device->properties.limits.maxPushConstantsSize);
+/* Its status, as of run. OpenCL's options are cut at their spaces. */
+static int run_compiler(cl_device_id device, const struct workplace *place, const char *options) {
+    static const char *const always[] = {VULKAN_COMPILER_OPTIONS}, *const addresses[] = {VULKAN_ADDRESS_OPTIONS};
+    const char *const files[] = {place->source, "-o", place->code, NULL};
+    const char *words[MOST_OPTIONS];
     if (!vulkan_has_compiler()) {
         errno = ENOENT;
         return RUN_FAILED;
     }
-    append(&command, compiler.words, compiler.count);
-    APPEND(&command, VULKAN_COMPILER_OPTIONS, most_push);
-    if (device->rounds_to_even) {
-        APPEND(&command, VULKAN_ROUNDING_OPTION);
+    size_t count = compiler.count;
+    memcpy(words, compiler.words, sizeof compiler.words);
+    for (size_t i = 0; i < COUNT(always); i++) {
+        words[count++] = always[i];
     }
-    if (device->uses_addresses) {
-        APPEND(&command, VULKAN_ADDRESS_OPTIONS);
+    for (size_t i = 0; i < COUNT(addresses) && device->uses_addresses; i++) {
+        words[count++] = addresses[i];
     }
-    if (takes_few_groups(device)) {
-        APPEND(&command, VULKAN_OFFSET_OPTION);
+    char *more =
+        memory_format(VULKAN_PUSH_CONSTANT_OPTION " %s %s %s", device->properties.limits.maxPushConstantsSize,
+                      device->rounds_to_even ? VULKAN_ROUNDING_OPTION : "",
+                      takes_few_groups(device) ? VULKAN_OFFSET_OPTION : "", options ? options : "");
+    char *rest = more, *word = strtok_r(more, " \t\n", &rest);
+    for (; word && count < COUNT(words) - COUNT(files); word = strtok_r(NULL, " \t\n", &rest)) {
+        words[count++] = word;
     }
-    for (char *word = strtok_r(options, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
-        APPEND(&command, word);
+    memcpy(words + count, files, sizeof files);
+    int status = RUN_FAILED;
+    errno = E2BIG;
+    if (!word) {
+        /* Ctrl-C is for us, who decide when to stop, but reaches the compiler, too: it is run once more */
+        status = run(words, place->log, MOST_SECONDS);
+        status = status == RUN_KILLED + SIGINT ? run(words, place->log, MOST_SECONDS) : status;
     }
-    APPEND(&command, place->source, "-o", place->code);
-    if (command.is_full) {
-        errno = E2BIG;
-        return RUN_FAILED;
-    }
-    /* Ctrl-C is for us, who decide when to stop, but reaches the compiler, too: it is run once more */
-    const int status = run(command.words, place->log, MOST_SECONDS);
-    return status == RUN_KILLED + SIGINT ? run(command.words, place->log, MOST_SECONDS) : status;
+    const int problem = errno;
+    free(more);
+    errno = problem;
+    return status;
 }
 
 /* How it ended. `is_silent`: it printed nothing; if it has no space for a program, it has none for the reason
  * either. */
-static void describe_end(int status, bool is_silent, char *text, size_t capacity) {
+static char *describe_end(int status, bool is_silent) {
     if (status == RUN_LATE) {
-        snprintf(text, capacity, "took longer than %d seconds, and was ended", MOST_SECONDS);
-    } else if (status > RUN_KILLED) {
-        snprintf(text, capacity, "was ended by signal %d (%s)%s", status - RUN_KILLED,
-                 strsignal(status - RUN_KILLED),
-                 status == RUN_KILLED + SIGKILL ? ": the machine may have too little memory for it" : "");
-    } else if (status && !is_silent) {
-        snprintf(text, capacity, "ended with status %d", status);
-    } else {
-        snprintf(text, capacity,
-                 "ended with status %d and wrote nothing; is there room in %s? TMPDIR can name another folder",
-                 status, temporary_folder());
+        return memory_format("took longer than %d seconds, and was ended", MOST_SECONDS);
     }
+    if (status > RUN_KILLED) {
+        const bool by_kill = status == RUN_KILLED + SIGKILL;
+        return memory_format("was ended by signal %d (%s)%s", status - RUN_KILLED, strsignal(status - RUN_KILLED),
+                             by_kill ? ": the machine may have too little memory for it" : "");
+    }
+    if (status && !is_silent) {
+        return memory_format("ended with status %d", status);
+    }
+    return memory_format(
+        "ended with status %d and wrote nothing; is there room in %s? TMPDIR can name another folder", status,
+        temporary_folder());
 }
 
-static cl_int compile_in(const struct workplace *place, cl_device_id device, char *options, uint32_t **words,
+static cl_int compile_in(const struct workplace *place, cl_device_id device, const char *options, uint32_t **words,
                          size_t *bytes, char **log) {
     size_t log_bytes;
-    char end[MOST_FOLDER];
     const int status = run_compiler(device, place, options);
     if (status == RUN_FAILED || status == 127) {
         *log = memory_format(ADVICE, status == RUN_FAILED ? strerror(errno) : "it is not there");
@@ -270,8 +255,9 @@ static cl_int compile_in(const struct workplace *place, cl_device_id device, cha
     free(*words);
     *words = NULL;
     const bool is_silent = !printed || !*printed;
-    describe_end(status, is_silent, end, sizeof end);
+    char *end = describe_end(status, is_silent);
     *log = memory_format(COMPILER " %s%s%s", end, is_silent ? "" : "; it said:\n", is_silent ? "" : printed);
+    free(end);
     free(printed);
     return CL_BUILD_PROGRAM_FAILURE;
 }
@@ -287,9 +273,7 @@ cl_int vulkan_compile(cl_device_id device, const char *text, const char *options
     }
     cl_int code = CL_BUILD_PROGRAM_FAILURE;
     if (write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
-        char *own = memory_string(options ? options : "");
-        code = compile_in(&place, device, own, words, bytes, log);
-        free(own);
+        code = compile_in(&place, device, options, words, bytes, log);
     } else {
         *log = memory_format("cannot write %s: %s" TEMPORARY, place.source, strerror(errno));
     }

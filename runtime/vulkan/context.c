@@ -1,8 +1,6 @@
 /* Contexts, and what is reported to their owners. */
 #include "runtime/system/memory.h"
-#include "runtime/vulkan/buffers.h"
-#include "runtime/vulkan/device.h"
-#include "runtime/vulkan/queue.h"
+#include "runtime/vulkan/objects.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

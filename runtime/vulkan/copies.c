@@ -1,7 +1,6 @@
 /* Reads, writes, fills and copies. The host's ordinary memory is not the device's to read, so it goes through a
  * staging buffer, unless it is a buffer that the host sees. */
-#include "runtime/vulkan/buffers.h"
-#include "runtime/vulkan/queue.h"
+#include "runtime/vulkan/objects.h"
 #include <string.h>
 
 static bool is_inside(const struct _cl_mem *memory, size_t offset, size_t bytes) {
@@ -18,49 +17,42 @@ static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBu
     return vulkan_end(queue, event);
 }
 
-/* Reserves space in the staging buffer for as many of `bytes` as fit, after waiting where it is full. The batch is
- * opened first: that may wait, and after a wait for everything the whole buffer is free again. */
-static cl_int stage(cl_command_queue queue, size_t bytes, size_t *place, size_t *taken) {
-    cl_int code = vulkan_open_batch(queue);
-    while (code == CL_SUCCESS && queue->staged == STAGING_BYTES) {
-        code = vulkan_wait(queue, queue->submitted + queue->recording);
-        code = code == CL_SUCCESS ? vulkan_open_batch(queue) : code;
-    }
-    if (code != CL_SUCCESS) {
-        return code;
-    }
-    const size_t left = STAGING_BYTES - queue->staged;
-    *place = queue->staged;
-    *taken = bytes < left ? bytes : left;
-    queue->staged += *taken;
-    return CL_SUCCESS;
-}
-
 /* Copies between a buffer and ordinary memory of the host: data that are written are taken, and those that are read
- * are there, when it returns. */
+ * are there, when it returns. As many bytes at a time go through the staging buffer as fit, after waiting where it
+ * is full. The batch is opened first: that may wait, and after a wait for everything the whole buffer is free
+ * again. */
 static cl_int copy_staged(cl_command_queue queue, cl_mem memory, size_t offset, char *data, size_t bytes,
                           bool reads, cl_event *event) {
     const VkBuffer buffers[3] = {queue->staging->buffer, memory->buffer, queue->staging->buffer};
-    cl_int code = CL_SUCCESS;
-    for (size_t done = 0, place, taken; done < bytes && code == CL_SUCCESS; done += taken) {
-        code = stage(queue, bytes - done, &place, &taken);
-        if (code != CL_SUCCESS) {
-            break;
+    for (size_t done = 0, taken; done < bytes; done += taken) {
+        cl_int code = vulkan_open_batch(queue);
+        while (code == CL_SUCCESS && queue->staged == STAGING_BYTES) {
+            code = vulkan_wait_all(queue);
+            code = code == CL_SUCCESS ? vulkan_open_batch(queue) : code;
         }
+        if (code != CL_SUCCESS) {
+            return code;
+        }
+        const size_t place = queue->staged, left = STAGING_BYTES - place;
         char *staged = queue->staging->host + place;
+        taken = bytes - done < left ? bytes - done : left;
+        queue->staged += taken;
         const VkBufferCopy range = {reads ? offset + done : place, reads ? place : offset + done, taken};
         if (!reads) {
             memcpy(staged, data + done, taken);
         }
         code = copy(queue, buffers + reads, &range, done + taken == bytes ? event : NULL);
         if (code == CL_SUCCESS && reads) {
-            code = vulkan_wait(queue, queue->submitted + queue->recording);
+            code = vulkan_wait_all(queue);
         }
-        if (code == CL_SUCCESS && reads) {
+        if (code != CL_SUCCESS) {
+            return code;
+        }
+        if (reads) {
             memcpy(data + done, staged, taken);
         }
     }
-    return code;
+    return CL_SUCCESS;
 }
 
 /* A command with nothing to do, for the sake of its event. */
@@ -96,7 +88,7 @@ static cl_int read(cl_command_queue queue, cl_mem from, size_t offset, void *dat
         return copy_staged(queue, from, offset, data, bytes, true, event);
     }
     cl_int code = copy_nothing(queue, event);
-    code = code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : code;
+    code = code == CL_SUCCESS ? vulkan_wait_all(queue) : code;
     if (code == CL_SUCCESS) {
         memcpy(data, from->host + offset, bytes);
     }
@@ -113,7 +105,7 @@ cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl
     cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? read(queue, memory, offset, data, bytes, event) : code;
     if (code == CL_SUCCESS && blocking) {
-        code = vulkan_wait(queue, queue->submitted + queue->recording);
+        code = vulkan_wait_all(queue);
     }
     pthread_mutex_unlock(&queue->context->lock);
     return code;
@@ -131,7 +123,7 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, c
     cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? write(queue, memory, offset, data, bytes, event) : code;
     if (code == CL_SUCCESS && blocking && vulkan_buffer_at(queue->context, data, bytes, &place)) {
-        code = vulkan_wait(queue, queue->submitted + queue->recording);
+        code = vulkan_wait_all(queue);
     }
     pthread_mutex_unlock(&queue->context->lock);
     return code;
@@ -157,22 +149,15 @@ cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_m
 
 /* ---- fills */
 
-static cl_int fill_words(cl_command_queue queue, cl_mem memory, uint32_t word, size_t offset, size_t bytes,
-                         cl_event *event) {
-    VkCommandBuffer commands;
-    const cl_int code = vulkan_begin(queue, &commands);
-    if (code != CL_SUCCESS) {
-        return code;
-    }
-    vkCmdFillBuffer(commands, memory->buffer, offset, bytes, word);
-    return vulkan_end(queue, event);
-}
-
 /* Vulkan fills whole words; bytes before the first and behind the last are written. */
-static cl_int fill(cl_command_queue queue, cl_mem memory, uint32_t word, size_t offset, size_t bytes,
+static cl_int fill(cl_command_queue queue, cl_mem memory, const char word[4], size_t offset, size_t bytes,
                    cl_event *event) {
+    VkCommandBuffer commands;
+    uint32_t number;
     char pattern[8]; /* from any byte of a word on */
-    memcpy(pattern, (uint32_t[]){word, word}, sizeof pattern);
+    memcpy(&number, word, sizeof number);
+    memcpy(pattern, word, 4);
+    memcpy(pattern + 4, word, 4);
     size_t head = (4 - offset % 4) % 4;
     head = head < bytes ? head : bytes;
     const size_t tail = (bytes - head) % 4, whole = bytes - head - tail;
@@ -183,8 +168,9 @@ static cl_int fill(cl_command_queue queue, cl_mem memory, uint32_t word, size_t 
     if (tail && code == CL_SUCCESS) {
         code = copy_staged(queue, memory, offset + bytes - tail, pattern, tail, false, whole ? NULL : event);
     }
-    if (whole && code == CL_SUCCESS) {
-        code = fill_words(queue, memory, word, offset + head, whole, event);
+    if (whole && code == CL_SUCCESS && (code = vulkan_begin(queue, &commands)) == CL_SUCCESS) {
+        vkCmdFillBuffer(commands, memory->buffer, offset + head, whole, number);
+        code = vulkan_end(queue, event);
     }
     return code;
 }
@@ -192,20 +178,18 @@ static cl_int fill(cl_command_queue queue, cl_mem memory, uint32_t word, size_t 
 cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, const void *pattern,
                                        size_t pattern_bytes, size_t offset, size_t bytes, cl_uint count,
                                        const cl_event *events, cl_event *event) {
-    unsigned char word[4];
+    char word[4];
     if (!pattern || !is_inside(memory, offset, bytes) || !bytes ||
         (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4) || offset % pattern_bytes ||
         bytes % pattern_bytes) {
         return CL_INVALID_VALUE;
     }
     for (size_t i = 0; i < sizeof word; i++) {
-        word[i] = ((const unsigned char *)pattern)[i % pattern_bytes];
+        word[i] = ((const char *)pattern)[i % pattern_bytes];
     }
-    uint32_t number;
-    memcpy(&number, word, sizeof number);
     pthread_mutex_lock(&queue->context->lock);
     cl_int code = vulkan_after(queue, count, events);
-    code = code == CL_SUCCESS ? fill(queue, memory, number, offset, bytes, event) : code;
+    code = code == CL_SUCCESS ? fill(queue, memory, word, offset, bytes, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;
 }
@@ -226,7 +210,7 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_b
     pthread_mutex_lock(&queue->context->lock);
     *code = vulkan_wait_events(count, events);
     *code = *code == CL_SUCCESS ? copy_nothing(queue, event) : *code;
-    *code = *code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : *code;
+    *code = *code == CL_SUCCESS ? vulkan_wait_all(queue) : *code;
     pthread_mutex_unlock(&queue->context->lock);
     return *code == CL_SUCCESS ? memory->host + offset : NULL;
 }

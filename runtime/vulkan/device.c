@@ -1,4 +1,3 @@
-#include "runtime/vulkan/device.h"
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler.h"
 #include "runtime/vulkan/compiler_options.h"
@@ -17,24 +16,7 @@ enum { LEAST_LOCAL_BYTES = 24576 }; /* what attention's tiles take: ci/portabili
 
 static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
 static unsigned device_count;
-static char problem[600];
-
-/* An instance of Vulkan 1.2 or later, which lives until the process ends. NULL where there is none, for the reason
- * *why. */
-static VkInstance create_instance(const char **why) {
-    const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
-                                           .pApplicationName = "hctrain",
-                                           .apiVersion = VK_API_VERSION_1_3};
-    const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
-                                       .pApplicationInfo = &application};
-    VkInstance instance = NULL;
-    const VkResult result = vkCreateInstance(&info, NULL, &instance);
-    *why =
-        result == VK_ERROR_INCOMPATIBLE_DRIVER
-            ? "there is no Vulkan driver on this machine; install the card's, such as Mesa's (mesa-vulkan-drivers)"
-            : "Vulkan cannot be started: vkCreateInstance fails";
-    return result ? NULL : instance;
-}
+static const char *problem; /* NULL: none */
 
 /* ---- listing */
 
@@ -92,21 +74,21 @@ static const size_t used_features[] = {
     FEATURE(v12.bufferDeviceAddress),
 };
 
-static void begin_features(struct device_features *features) {
-    *features = (struct device_features){
-        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &features->v11},
-        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &features->v12},
+static void read_features(cl_device_id device) {
+    const struct device_features none = {
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2},
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES},
         {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES},
     };
-}
-
-static void read_features(cl_device_id device) {
-    struct device_features all;
-    begin_features(&all);
-    begin_features(&device->features);
+    struct device_features all = none, *used = &device->features;
+    *used = none;
+    used->base.pNext = &used->v11;
+    used->v11.pNext = &used->v12;
+    all.base.pNext = &all.v11;
+    all.v11.pNext = &all.v12;
     vkGetPhysicalDeviceFeatures2(device->physical, &all.base);
     for (size_t i = 0; i < COUNT(used_features); i++) {
-        memcpy((char *)&device->features + used_features[i], (char *)&all + used_features[i], sizeof(VkBool32));
+        memcpy((char *)used + used_features[i], (char *)&all + used_features[i], sizeof(VkBool32));
     }
 }
 
@@ -125,21 +107,8 @@ static void choose_addressing(cl_device_id device) {
     }
 }
 
-/* A common number for the kind of device. */
-static uint32_t guess_units(cl_device_id device) {
-    switch (device->properties.deviceType) {
-    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
-        return 32;
-    case VK_PHYSICAL_DEVICE_TYPE_CPU: {
-        const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        return cores > 0 ? (uint32_t)cores : 1;
-    }
-    default:
-        return 8;
-    }
-}
-
-/* The number of compute units, by which reductions are divided. Only vendors' extensions report it. */
+/* The number of compute units, by which reductions are divided. Only vendors' extensions report it; else it is a
+ * common number for the kind of device. */
 static uint32_t count_units(cl_device_id device) {
     VkPhysicalDeviceShaderCorePropertiesAMD amd = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
@@ -165,7 +134,14 @@ static uint32_t count_units(cl_device_id device) {
         units = arm.shaderCoreCount;
     }
 #endif
-    return units ? units : guess_units(device);
+    if (units) {
+        return units;
+    }
+    if (device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) {
+        const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        return cores > 0 ? (uint32_t)cores : 1;
+    }
+    return device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 32 : 8;
 }
 
 static void read_properties(cl_device_id device) {
@@ -206,34 +182,46 @@ static const char *describe(VkPhysicalDevice physical, cl_device_id device) {
     read_properties(device);
     read_features(device);
     choose_addressing(device);
-    return !find_family(device)                          ? "a queue for computing"
-           : !device->features.base.features.shaderInt64 ? "64-bit integers (shaderInt64)"
-           : !device->features.v12.timelineSemaphore     ? "timeline semaphores"
-           : device->properties.limits.maxComputeSharedMemorySize < LEAST_LOCAL_BYTES ? "24 KiB of local memory"
-                                                                                      : NULL;
+    if (!find_family(device)) {
+        return "a queue for computing";
+    }
+    if (!device->features.base.features.shaderInt64) {
+        return "64-bit integers (shaderInt64)";
+    }
+    if (!device->features.v12.timelineSemaphore) {
+        return "timeline semaphores";
+    }
+    const uint32_t local_bytes = device->properties.limits.maxComputeSharedMemorySize;
+    return local_bytes < LEAST_LOCAL_BYTES ? "24 KiB of local memory" : NULL;
 }
 
+/* The instance, of Vulkan 1.2 or later, lives until the process ends. */
 static void list_once(void) {
+    const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                           .pApplicationName = "hctrain",
+                                           .apiVersion = VK_API_VERSION_1_3};
+    const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                       .pApplicationInfo = &application};
     VkPhysicalDevice found[VULKAN_MOST_DEVICES];
     uint32_t count = VULKAN_MOST_DEVICES;
-    const char *why = NULL;
-    VkInstance instance = create_instance(&why);
-    if (!instance) {
-        snprintf(problem, sizeof problem, "%s", why);
-        return;
-    }
-    if (vkEnumeratePhysicalDevices(instance, &count, found) < 0 || !count) {
-        snprintf(problem, sizeof problem,
-                 "Vulkan offers no device; install the card's Vulkan driver, such as Mesa's (mesa-vulkan-drivers)");
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        const char *missing = describe(found[i], &devices[device_count]);
-        if (missing) {
-            snprintf(problem, sizeof problem, "%s cannot be used through Vulkan: its driver lacks %s",
-                     devices[device_count].properties.deviceName, missing);
+    VkInstance instance;
+    const VkResult result = vkCreateInstance(&info, NULL, &instance);
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
+        problem =
+            "there is no Vulkan driver on this machine; install the card's, such as Mesa's (mesa-vulkan-drivers)";
+    } else if (result) {
+        problem = "Vulkan cannot be started: vkCreateInstance fails";
+    } else if (vkEnumeratePhysicalDevices(instance, &count, found) < 0 || !count) {
+        problem = "Vulkan offers no device; install the card's Vulkan driver, such as Mesa's (mesa-vulkan-drivers)";
+    } else {
+        for (uint32_t i = 0; i < count; i++) {
+            const char *missing = describe(found[i], &devices[device_count]);
+            if (missing) {
+                problem = memory_format("%s cannot be used through Vulkan: its driver lacks %s",
+                                        devices[device_count].properties.deviceName, missing);
+            }
+            device_count += !missing;
         }
-        device_count += !missing;
     }
 }
 
@@ -247,7 +235,7 @@ struct _cl_device_id *vulkan_devices(unsigned *count) {
 const char *vulkan_problem(void) {
     unsigned count;
     vulkan_devices(&count);
-    return *problem ? problem : NULL;
+    return problem;
 }
 
 /* ---- opening */
@@ -289,11 +277,7 @@ static cl_device_type type_of(cl_device_id device) {
     }
 }
 
-static bool shares_host_memory(cl_device_id device) {
-    return device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
-           device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
-}
-
+/* The largest of the device's own heaps. */
 static cl_ulong memory_of(cl_device_id device) {
     VkDeviceSize most = 0;
     for (uint32_t i = 0; i < device->memories.memoryHeapCount; i++) {
@@ -310,6 +294,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
     const struct answer to = {capacity, value, bytes};
     const VkPhysicalDeviceLimits *limits = &device->properties.limits;
     const uint32_t *most = limits->maxComputeWorkGroupSize;
+    const VkPhysicalDeviceType type = device->properties.deviceType;
     switch (what) {
     case CL_DEVICE_NAME:
         return answer_text(to, device->properties.deviceName);
@@ -325,7 +310,8 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
     case CL_DEVICE_PLATFORM:
         return ANSWER(to, cl_platform_id, &vulkan_platform);
     case CL_DEVICE_HOST_UNIFIED_MEMORY:
-        return ANSWER(to, cl_bool, shares_host_memory(device));
+        return ANSWER(to, cl_bool,
+                      type == VK_PHYSICAL_DEVICE_TYPE_CPU || type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU);
     case CL_DEVICE_COMPILER_AVAILABLE:
         return ANSWER(to, cl_bool, vulkan_has_compiler());
     case CL_DEVICE_AVAILABLE:

@@ -1,62 +1,13 @@
 /* Kernels: their arguments, a pipeline for each size of work-groups, and launches. */
 #include "runtime/system/memory.h"
-#include "runtime/vulkan/queue.h"
+#include "runtime/vulkan/objects.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct entry *find_entry(const struct module *module, const char *name) {
-    for (unsigned i = 0; i < module->count; i++) {
-        if (!strcmp(module->entries[i].name, name)) {
-            return &module->entries[i];
-        }
-    }
-    return NULL;
-}
-
-static VkDescriptorSetLayoutBinding binding_of(uint32_t binding, bool is_uniform) {
-    return (VkDescriptorSetLayoutBinding){.binding = binding,
-                                          .descriptorType = is_uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER
-                                                                       : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                          .descriptorCount = 1,
-                                          .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
-}
-
-/* The bindings that the kernel uses; their number. */
-static uint32_t list_bindings(const struct entry *entry, VkDescriptorSetLayoutBinding *bindings) {
-    uint32_t count = 0;
-    for (unsigned i = 0; i < entry->count; i++) {
-        if (entry->arguments[i].kind == ARGUMENT_BUFFER) {
-            bindings[count++] = binding_of(entry->arguments[i].binding, false);
-        }
-    }
-    if (entry->plain_bytes) {
-        bindings[count++] = binding_of(entry->plain_binding, entry->plain_is_uniform);
-    }
-    return count;
-}
-
-static cl_int create_layouts(cl_kernel kernel) {
-    VkDescriptorSetLayoutBinding bindings[KERNEL_ARGUMENTS + 1];
-    cl_context context = kernel->program->context;
-    const VkDescriptorSetLayoutCreateInfo set = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
-                                                 .bindingCount = list_bindings(kernel->entry, bindings),
-                                                 .pBindings = bindings};
-    const VkPushConstantRange pushed = {VK_SHADER_STAGE_COMPUTE_BIT, 0, kernel->program->module.push_bytes};
-    const VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
-                                               .setLayoutCount = 1,
-                                               .pSetLayouts = &kernel->set,
-                                               .pushConstantRangeCount = pushed.size ? 1 : 0,
-                                               .pPushConstantRanges = &pushed};
-    if (set.bindingCount > context->device->properties.limits.maxPerStageDescriptorStorageBuffers) {
-        return vulkan_report(context, CL_INVALID_KERNEL_DEFINITION, "the device takes fewer buffers of a kernel");
-    }
-    VkResult result = vkCreateDescriptorSetLayout(context->handle, &set, NULL, &kernel->set);
-    if (!VULKAN_MADE(result, kernel->set)) {
-        result = vkCreatePipelineLayout(context->handle, &layout, NULL, &kernel->layout);
-        result = VULKAN_MADE(result, kernel->layout);
-    }
-    return vulkan_failed(context, result, "Vulkan, for kernel %s", kernel->entry->name);
+/* How the kernel gets the buffer of plain arguments. */
+static VkDescriptorType plain_type(const struct entry *entry) {
+    return entry->plain_is_uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 
 static void destroy(cl_kernel kernel) {
@@ -71,16 +22,58 @@ static void destroy(cl_kernel kernel) {
     free(kernel);
 }
 
+/* A set of the bindings that the kernel uses, and the push constants of its module. */
+static cl_int create_layouts(cl_kernel kernel) {
+    cl_context context = kernel->program->context;
+    const struct entry *entry = kernel->entry;
+    VkDescriptorSetLayoutBinding bindings[KERNEL_ARGUMENTS + 1];
+    uint32_t count = 0;
+    for (unsigned i = 0; i <= entry->count; i++) {
+        const bool is_plain = i == entry->count; /* behind the buffers comes the one of plain arguments */
+        if (is_plain ? !entry->plain_bytes : entry->arguments[i].kind != ARGUMENT_BUFFER) {
+            continue;
+        }
+        bindings[count++] =
+            (VkDescriptorSetLayoutBinding){.binding = is_plain ? entry->plain_binding : entry->arguments[i].binding,
+                                           .descriptorType =
+                                               is_plain ? plain_type(entry) : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                           .descriptorCount = 1,
+                                           .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
+    }
+    const VkDescriptorSetLayoutCreateInfo set = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                                 .bindingCount = count,
+                                                 .pBindings = bindings};
+    const VkPushConstantRange pushed = {VK_SHADER_STAGE_COMPUTE_BIT, 0, kernel->program->module.push_bytes};
+    const VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                               .setLayoutCount = 1,
+                                               .pSetLayouts = &kernel->set,
+                                               .pushConstantRangeCount = pushed.size ? 1 : 0,
+                                               .pPushConstantRanges = &pushed};
+    if (count > context->device->properties.limits.maxPerStageDescriptorStorageBuffers) {
+        return vulkan_report(context, CL_INVALID_KERNEL_DEFINITION, "the device takes fewer buffers of a kernel");
+    }
+    VkResult result = vkCreateDescriptorSetLayout(context->handle, &set, NULL, &kernel->set);
+    if (!VULKAN_MADE(result, kernel->set)) {
+        result = vkCreatePipelineLayout(context->handle, &layout, NULL, &kernel->layout);
+        result = VULKAN_MADE(result, kernel->layout);
+    }
+    return vulkan_failed(context, result, "Vulkan, for kernel %s", entry->name);
+}
+
 cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *name, cl_int *code) {
+    const struct module *module = &program->module;
     cl_int unused;
+    unsigned i = 0;
     code = code ? code : &unused;
-    const struct entry *entry = program->shader ? find_entry(&program->module, name) : NULL;
-    if (!entry) {
+    while (program->shader && i < module->count && strcmp(module->entries[i].name, name) != 0) {
+        i++;
+    }
+    if (!program->shader || i == module->count) {
         *code = program->shader ? CL_INVALID_KERNEL_NAME : CL_INVALID_PROGRAM_EXECUTABLE;
         return NULL;
     }
     cl_kernel kernel = memory_allocate(1, sizeof *kernel);
-    *kernel = (struct _cl_kernel){.dispatch = &vulkan_dispatch, .program = program, .entry = entry};
+    *kernel = (struct _cl_kernel){.dispatch = &vulkan_dispatch, .program = program, .entry = &module->entries[i]};
     pthread_mutex_lock(&program->context->lock);
     *code = create_layouts(kernel);
     if (*code == CL_SUCCESS) {
@@ -137,12 +130,25 @@ cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id devic
     return what == CL_KERNEL_LOCAL_MEM_SIZE ? ANSWER(to, cl_ulong, 0) : CL_INVALID_VALUE;
 }
 
-/* ---- pipelines */
+/* ---- launches */
 
-/* The size is always set by specialisation constants: if a module has kernels with and without a required size,
- * results of the former are wrong without them. */
-static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *handle) {
+/* Groups in each direction, and their sizes. */
+struct shape {
+    uint32_t local[3];
+    size_t groups[3];
+};
+
+/* Finds the kernel's pipeline for such work-groups, or makes it. The size is always set by specialisation
+ * constants: if a module has kernels with and without a required size, results of the former are wrong without
+ * them. */
+static cl_int find_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *pipeline) {
     cl_context context = kernel->program->context;
+    for (struct pipeline *known = kernel->pipelines; known; known = known->next) {
+        if (!memcmp(known->local, local, sizeof known->local)) {
+            *pipeline = known->handle;
+            return CL_SUCCESS;
+        }
+    }
     const VkSpecializationMapEntry places[3] = {{0, 0, 4}, {1, 4, 4}, {2, 8, 4}};
     const VkSpecializationInfo constants = {3, places, 3 * sizeof *local, local};
     const VkComputePipelineCreateInfo info = {
@@ -154,20 +160,9 @@ static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPip
                   .pSpecializationInfo = &constants},
         .layout = kernel->layout,
     };
-    return vkCreateComputePipelines(context->handle, VK_NULL_HANDLE, 1, &info, NULL, handle);
-}
-
-/* Finds the kernel's pipeline for such work-groups, or makes it. */
-static cl_int find_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *pipeline) {
-    for (struct pipeline *known = kernel->pipelines; known; known = known->next) {
-        if (!memcmp(known->local, local, sizeof known->local)) {
-            *pipeline = known->handle;
-            return CL_SUCCESS;
-        }
-    }
-    const VkResult result = create_pipeline(kernel, local, pipeline);
+    const VkResult result = vkCreateComputePipelines(context->handle, VK_NULL_HANDLE, 1, &info, NULL, pipeline);
     if (result) {
-        return vulkan_failed(kernel->program->context, result,
+        return vulkan_failed(context, result,
                              "Vulkan's compiler, for kernel %s in groups of %" PRIu32 " x %" PRIu32 " x %" PRIu32,
                              kernel->entry->name, local[0], local[1], local[2]);
     }
@@ -176,14 +171,6 @@ static cl_int find_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipelin
     kernel->pipelines = new;
     return CL_SUCCESS;
 }
-
-/* ---- launches */
-
-/* Groups in each direction, and their sizes. */
-struct shape {
-    uint32_t local[3];
-    size_t groups[3];
-};
 
 /* Offsets and numbers of work-items are 32 bits wide in kernels. */
 static cl_int measure(cl_kernel kernel, cl_uint directions, const size_t *global, const size_t *local,
@@ -208,75 +195,68 @@ static cl_int measure(cl_kernel kernel, cl_uint directions, const size_t *global
     return fits && items <= limits->maxComputeWorkGroupInvocations ? CL_SUCCESS : CL_INVALID_WORK_GROUP_SIZE;
 }
 
-static VkWriteDescriptorSet write_of(VkDescriptorSet set, uint32_t binding, bool is_uniform,
-                                     const VkDescriptorBufferInfo *buffer) {
-    return (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                                  .dstSet = set,
-                                  .dstBinding = binding,
-                                  .descriptorCount = 1,
-                                  .descriptorType = is_uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER
-                                                               : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                  .pBufferInfo = buffer};
-}
-
-/* Plain arguments that are not pushed go into a place that the command has until it is done. */
-static VkDescriptorBufferInfo place_plain(cl_command_queue queue, cl_kernel kernel) {
-    const struct batch *batch = vulkan_recording(queue);
-    const size_t command = (size_t)(batch - queue->batches) * BATCH_COMMANDS + batch->count;
-    memcpy(queue->plain->host + command * PLAIN_BYTES, kernel->plain, PLAIN_BYTES);
-    return (VkDescriptorBufferInfo){queue->plain->buffer, command * PLAIN_BYTES, PLAIN_BYTES};
-}
-
-static cl_mem buffer_of(cl_kernel kernel, unsigned index) {
-    return kernel->buffers[index] ? kernel->buffers[index] : kernel->program->context->nothing;
-}
-
-static void place_addresses(cl_kernel kernel) {
-    for (unsigned i = 0; i < kernel->entry->count; i++) {
-        const struct argument *argument = &kernel->entry->arguments[i];
-        if (argument->is_address) {
-            memcpy(value_of(kernel, argument), &buffer_of(kernel, i)->address, sizeof(uint64_t));
-        }
-    }
-}
-
+/* Buffers as bindings or addresses. Plain arguments that are not pushed go into a place that the command has until
+ * it is done. */
 static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBuffer commands) {
     VkDescriptorBufferInfo buffers[KERNEL_ARGUMENTS + 1];
     VkWriteDescriptorSet writes[KERNEL_ARGUMENTS + 1];
     cl_context context = queue->context;
     const struct entry *entry = kernel->entry;
+    const struct batch *batch = vulkan_recording(queue);
     const VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
-                                              .descriptorPool = vulkan_recording(queue)->sets,
+                                              .descriptorPool = batch->sets,
                                               .descriptorSetCount = 1,
                                               .pSetLayouts = &kernel->set};
-    VkDescriptorSet set;
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, .descriptorCount = 1};
     uint32_t count = 0;
-    const VkResult result = vkAllocateDescriptorSets(context->handle, &info, &set);
+    const VkResult result = vkAllocateDescriptorSets(context->handle, &info, &write.dstSet);
     if (result) {
         return vulkan_code(context, result);
     }
     for (unsigned i = 0; i < entry->count; i++) {
-        if (entry->arguments[i].kind == ARGUMENT_BUFFER) {
-            buffers[count] = (VkDescriptorBufferInfo){buffer_of(kernel, i)->buffer, 0, VK_WHOLE_SIZE};
-            writes[count] = write_of(set, entry->arguments[i].binding, false, &buffers[count]);
-            count++;
+        const struct argument *argument = &entry->arguments[i];
+        const struct _cl_mem *memory = kernel->buffers[i] ? kernel->buffers[i] : context->nothing;
+        if (argument->is_address) {
+            memcpy(value_of(kernel, argument), &memory->address, sizeof memory->address);
+        } else if (argument->kind == ARGUMENT_BUFFER) {
+            buffers[count] = (VkDescriptorBufferInfo){memory->buffer, 0, VK_WHOLE_SIZE};
+            write.dstBinding = argument->binding;
+            write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+            write.pBufferInfo = &buffers[count];
+            writes[count++] = write;
         }
     }
     if (entry->plain_bytes) {
-        buffers[count] = place_plain(queue, kernel);
-        writes[count] = write_of(set, entry->plain_binding, entry->plain_is_uniform, &buffers[count]);
-        count++;
+        const size_t command = (size_t)(batch - queue->batches) * BATCH_COMMANDS + batch->count;
+        memcpy(queue->plain->host + command * PLAIN_BYTES, kernel->plain, PLAIN_BYTES);
+        buffers[count] = (VkDescriptorBufferInfo){queue->plain->buffer, command * PLAIN_BYTES, PLAIN_BYTES};
+        write.dstBinding = entry->plain_binding;
+        write.descriptorType = plain_type(entry);
+        write.pBufferInfo = &buffers[count];
+        writes[count++] = write;
     }
     vkUpdateDescriptorSets(context->handle, count, writes, 0, NULL);
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &write.dstSet, 0, NULL);
     return CL_SUCCESS;
 }
 
-/* As many groups as the device takes at once, from group `first` on. */
-static void dispatch(cl_kernel kernel, VkCommandBuffer commands, const struct shape *shape) {
+static cl_int launch(cl_command_queue queue, cl_kernel kernel, const struct shape *shape, cl_event *event) {
     const struct module *module = &kernel->program->module;
-    const size_t most = kernel->program->context->device->properties.limits.maxComputeWorkGroupCount[0];
-    for (size_t first = 0; first < shape->groups[0]; first += most) {
+    const size_t most = queue->context->device->properties.limits.maxComputeWorkGroupCount[0];
+    VkPipeline pipeline;
+    VkCommandBuffer commands;
+    cl_int code = find_pipeline(kernel, shape->local, &pipeline);
+    code = code == CL_SUCCESS ? vulkan_begin(queue, &commands) : code;
+    if (code != CL_SUCCESS) {
+        return code;
+    }
+    code = bind_buffers(queue, kernel, commands);
+    if (code != CL_SUCCESS) {
+        vulkan_end(queue, NULL);
+        return code;
+    }
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    for (size_t first = 0; first < shape->groups[0]; first += most) { /* as many as the device takes at once */
         const size_t left = shape->groups[0] - first;
         const uint32_t offset[3] = {(uint32_t)(first * shape->local[0]), 0, 0};
         if (module->has_offset) {
@@ -289,24 +269,7 @@ static void dispatch(cl_kernel kernel, VkCommandBuffer commands, const struct sh
         vkCmdDispatch(commands, (uint32_t)(left < most ? left : most), (uint32_t)shape->groups[1],
                       (uint32_t)shape->groups[2]);
     }
-}
-
-static cl_int launch(cl_command_queue queue, cl_kernel kernel, const struct shape *shape, cl_event *event) {
-    VkPipeline pipeline;
-    VkCommandBuffer commands;
-    cl_int code = find_pipeline(kernel, shape->local, &pipeline);
-    code = code == CL_SUCCESS ? vulkan_begin(queue, &commands) : code;
-    if (code != CL_SUCCESS) {
-        return code;
-    }
-    place_addresses(kernel);
-    code = bind_buffers(queue, kernel, commands);
-    if (code == CL_SUCCESS) {
-        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-        dispatch(kernel, commands, shape);
-    }
-    const cl_int ended = vulkan_end(queue, code == CL_SUCCESS ? event : NULL);
-    return code == CL_SUCCESS ? ended : code;
+    return vulkan_end(queue, event);
 }
 
 cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint directions,

@@ -192,3 +192,69 @@ cl_int vulkan_report(cl_context context, cl_int code, const char *words);
 
 /* "VK_ERROR_DEVICE_LOST". */
 const char *vulkan_result_name(VkResult result);
+
+/* ---- devices: device.c */
+
+enum { VULKAN_MOST_DEVICES = 32 };
+
+/* All that can run kernels: Vulkan 1.2 with 64-bit integers. They live as long as the process. Sets their number,
+ * which is 0 without Vulkan. Needs no lock. */
+struct _cl_device_id *vulkan_devices(unsigned *count);
+
+/* Why there is no device, or which one was left out and why, and what to do; NULL: there is no problem. */
+const char *vulkan_problem(void);
+
+/* Opens the device with a queue for the context. context->handle is NULL on failure. Needs no lock. */
+cl_int vulkan_open_device(cl_device_id device, cl_context context);
+
+/* ---- buffers: each has memory of its own, the device's unless the host is to see it. buffers.c */
+
+/* *created is NULL on failure. With CL_MEM_ALLOC_HOST_PTR the host sees the buffer. It does not keep the
+ * context. */
+cl_int vulkan_buffer_create(cl_context context, cl_mem_flags flags, size_t bytes, cl_mem *created);
+
+/* Frees a buffer that no command uses any more. NULL is allowed. */
+void vulkan_buffer_destroy(cl_mem memory);
+
+/* The buffer that has these bytes of the host, at *offset of it; NULL where they are ordinary memory. */
+cl_mem vulkan_buffer_at(cl_context context, const void *host, size_t bytes, size_t *offset);
+
+/* ---- commands in order: recorded in batches, submitted without waiting, counted by a semaphore. queue.c */
+
+/* Opens a batch unless one is open. Waits only where all batches are under way; then staging memory begins anew. */
+cl_int vulkan_open_batch(cl_command_queue queue);
+
+/* Begins a command: what is recorded into *commands afterwards sees all that commands before it wrote. Waits only
+ * where all batches are under way. */
+cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands);
+
+/* Ends the command that vulkan_begin began, and submits it with others when there are enough. *event becomes its
+ * event, unless event is NULL. */
+cl_int vulkan_end(cl_command_queue queue, cl_event *event);
+
+/* The batch that commands are recorded into; only between the two. */
+struct batch *vulkan_recording(cl_command_queue queue);
+
+/* Gives the device what is recorded. */
+cl_int vulkan_submit(cl_command_queue queue);
+
+/* Waits until a batch is done, without the lock meanwhile, which is held again afterwards. */
+cl_int vulkan_wait(cl_command_queue queue, uint64_t batch);
+
+/* The same for all commands of the queue. */
+cl_int vulkan_wait_all(cl_command_queue queue);
+
+/* Lets what is put into the queue from here on come after commands of this context's queues, without waiting: all
+ * are given to one queue of the device, on which the barrier before a command keeps it behind whatever was given
+ * earlier. */
+cl_int vulkan_after(cl_command_queue queue, cl_uint count, const cl_event *events);
+
+/* Waits for commands of this context's queues, one after the other. */
+cl_int vulkan_wait_events(cl_uint count, const cl_event *events);
+
+/* Whether a batch is done: 1 or 0, or a negative code. */
+cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch);
+
+/* Waits for all commands of all queues of the context. Afterwards the device uses nothing that was given to it,
+ * even where it is lost. */
+cl_int vulkan_settle(cl_context context);

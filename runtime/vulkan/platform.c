@@ -1,5 +1,5 @@
 /* The platform, and the table through which OpenCL's loader calls this driver (cl_khr_icd). */
-#include "runtime/vulkan/device.h"
+#include "runtime/vulkan/objects.h"
 #include <string.h>
 
 #define PUBLIC __attribute__((visibility("default")))

@@ -1,31 +1,12 @@
 /* Commands in batches, and events: when a command is done, and how long it took. */
-#include "runtime/vulkan/queue.h"
 #include "runtime/system/memory.h"
+#include "runtime/vulkan/objects.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 #define DRAIN_NANOSECONDS UINT64_C(10000000000)
 
 /* ---- events */
-
-/* An event of a batch. It keeps the queue. */
-static cl_event create_event(cl_command_queue queue, uint64_t batch) {
-    cl_event event = memory_allocate(1, sizeof *event);
-    *event = (struct _cl_event){.dispatch = &vulkan_dispatch, .references = 1, .queue = queue, .batch = batch};
-    queue->references++;
-    return event;
-}
-
-/* By the counter of the device before and after the command. */
-static void set_times(cl_event event, const uint64_t counters[2]) {
-    const struct _cl_device_id *device = event->queue->context->device;
-    const uint64_t mask = device->time_bits < 64 ? (UINT64_C(1) << device->time_bits) - 1 : UINT64_MAX;
-    const double period = device->properties.limits.timestampPeriod; /* nanoseconds */
-    const uint64_t start = counters[0] & mask, taken = (counters[1] - counters[0]) & mask;
-    event->has_times = true;
-    event->start = (cl_ulong)((double)start * period);
-    event->end = event->start + (cl_ulong)((double)taken * period);
-}
 
 /* Takes back a reference. With the last one the queue loses a reference, but stays. */
 static void release_event(cl_event event) {
@@ -60,33 +41,41 @@ static VkResult drain(cl_command_queue queue) {
     return vkWaitSemaphores(queue->context->handle, &wait, DRAIN_NANOSECONDS);
 }
 
-/* What a batch that is done held. */
-static void retire(cl_command_queue queue, struct batch *batch) {
-    uint64_t times[2];
-    for (unsigned i = 0; i < batch->count; i++) {
-        cl_event event = batch->timed[i];
-        batch->timed[i] = NULL;
-        if (event) {
-            const VkResult result =
-                vkGetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
-                                      sizeof *times, VK_QUERY_RESULT_64_BIT);
-            if (!result) {
-                set_times(event, times);
-            }
-            release_event(event);
-        }
-    }
-    vkResetDescriptorPool(queue->context->handle, batch->sets, 0);
-    batch->value = 0;
-    batch->count = 0;
+/* By the counter of the device before and after the command. */
+static void set_times(cl_event event, const uint64_t counters[2]) {
+    const struct _cl_device_id *device = event->queue->context->device;
+    const uint64_t mask = device->time_bits < 64 ? (UINT64_C(1) << device->time_bits) - 1 : UINT64_MAX;
+    const double period = device->properties.limits.timestampPeriod; /* nanoseconds */
+    const uint64_t start = counters[0] & mask, taken = (counters[1] - counters[0]) & mask;
+    event->has_times = true;
+    event->start = (cl_ulong)((double)start * period);
+    event->end = event->start + (cl_ulong)((double)taken * period);
 }
 
+/* Frees what batches that are done held. */
 static void retire_done(cl_command_queue queue) {
     const uint64_t value = progress(queue);
-    for (unsigned i = 0; i < BATCHES; i++) {
-        if (queue->batches[i].value && queue->batches[i].value <= value) {
-            retire(queue, &queue->batches[i]);
+    for (struct batch *batch = queue->batches; batch < queue->batches + BATCHES; batch++) {
+        if (!batch->value || batch->value > value) {
+            continue;
         }
+        for (unsigned i = 0; i < batch->count; i++) {
+            uint64_t times[2];
+            cl_event event = batch->timed[i];
+            batch->timed[i] = NULL;
+            if (event) {
+                const VkResult result =
+                    vkGetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
+                                          sizeof *times, VK_QUERY_RESULT_64_BIT);
+                if (!result) {
+                    set_times(event, times);
+                }
+                release_event(event);
+            }
+        }
+        vkResetDescriptorPool(queue->context->handle, batch->sets, 0);
+        batch->value = 0;
+        batch->count = 0;
     }
     if (value == queue->submitted && !queue->recording) {
         queue->staged = 0;
@@ -154,22 +143,20 @@ cl_int vulkan_end(cl_command_queue queue, cl_event *event) {
         vkCmdWriteTimestamp(batch->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * place + 1);
     }
     if (event) {
-        *event = create_event(queue, queue->submitted + 1);
+        *event = memory_allocate(1, sizeof **event);
+        **event = (struct _cl_event){.dispatch = &vulkan_dispatch,
+                                     .references = 1,
+                                     .queue = queue,
+                                     .batch = queue->submitted + 1};
+        queue->references++;
         if (batch->times) {
             (*event)->references++;
             batch->timed[place] = *event;
         }
     }
-    const bool full = batch->count == BATCH_COMMANDS;
-    return full || (batch->count >= BATCH_EARLY && progress(queue) == queue->submitted) ? vulkan_submit(queue)
-                                                                                        : CL_SUCCESS;
-}
-
-/* Where memory is short, what is under way may hold some. */
-static VkResult submit_batch(cl_command_queue queue, const VkSubmitInfo *submit) {
-    const VkResult result = vkQueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE);
-    const bool is_short = result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    return is_short && !drain(queue) ? vkQueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE) : result;
+    const bool is_full = batch->count == BATCH_COMMANDS;
+    const bool is_idle = !is_full && batch->count >= BATCH_EARLY && progress(queue) == queue->submitted;
+    return is_full || is_idle ? vulkan_submit(queue) : CL_SUCCESS;
 }
 
 cl_int vulkan_submit(cl_command_queue queue) {
@@ -188,8 +175,15 @@ cl_int vulkan_submit(cl_command_queue queue) {
                                  .signalSemaphoreCount = 1,
                                  .pSignalSemaphores = &queue->done};
     separate(batch->commands, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+    VkQueue device_queue = queue->context->queue;
     VkResult result = vkEndCommandBuffer(batch->commands);
-    result = result ? result : submit_batch(queue, &submit);
+    if (!result) {
+        result = vkQueueSubmit(device_queue, 1, &submit, VK_NULL_HANDLE);
+        const bool is_short = result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+        if (is_short && !drain(queue)) { /* what was under way may have held some memory */
+            result = vkQueueSubmit(device_queue, 1, &submit, VK_NULL_HANDLE);
+        }
+    }
     if (result) {
         queue->context->lost = true; /* what was to be computed is not, and cannot be any more */
         return vulkan_failed(queue->context, result, "Vulkan, given commands");
@@ -201,11 +195,17 @@ cl_int vulkan_submit(cl_command_queue queue) {
 
 /* ---- waiting */
 
+/* Makes sure that the device has been given a batch, and is not lost. */
+static cl_int give(cl_command_queue queue, uint64_t batch) {
+    const cl_int code = batch > queue->submitted ? vulkan_submit(queue) : CL_SUCCESS;
+    return code == CL_SUCCESS && queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : code;
+}
+
 cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
     cl_context context = queue->context;
-    cl_int code = batch > queue->submitted ? vulkan_submit(queue) : CL_SUCCESS;
-    if (context->lost || code != CL_SUCCESS) {
-        return code == CL_SUCCESS ? CL_DEVICE_NOT_AVAILABLE : code;
+    cl_int code = give(queue, batch);
+    if (code != CL_SUCCESS) {
+        return code;
     }
     const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
@@ -226,6 +226,10 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
     return code == CL_SUCCESS && context->lost ? CL_DEVICE_NOT_AVAILABLE : code;
 }
 
+cl_int vulkan_wait_all(cl_command_queue queue) {
+    return vulkan_wait(queue, queue->submitted + queue->recording);
+}
+
 cl_int vulkan_after(cl_command_queue queue, cl_uint count, const cl_event *events) {
     cl_int code = CL_SUCCESS;
     for (cl_uint i = 0; i < count && code == CL_SUCCESS; i++) {
@@ -244,9 +248,9 @@ cl_int vulkan_wait_events(cl_uint count, const cl_event *events) {
 }
 
 cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch) {
-    cl_int code = batch > queue->submitted ? vulkan_submit(queue) : CL_SUCCESS;
-    if (queue->context->lost || code != CL_SUCCESS) {
-        return code == CL_SUCCESS ? CL_DEVICE_NOT_AVAILABLE : code;
+    const cl_int code = give(queue, batch);
+    if (code != CL_SUCCESS) {
+        return code;
     }
     const bool done = progress(queue) >= batch;
     if (done) {
@@ -268,27 +272,12 @@ static void settle_failed(cl_context context) {
 cl_int vulkan_settle(cl_context context) {
     cl_int code = CL_SUCCESS;
     for (cl_command_queue queue = context->queues; queue && code == CL_SUCCESS; queue = queue->next) {
-        code = vulkan_wait(queue, queue->submitted + queue->recording);
+        code = vulkan_wait_all(queue);
     }
     if (code != CL_SUCCESS) {
         settle_failed(context);
     }
     return code;
-}
-
-void vulkan_empty(cl_command_queue queue) {
-    if (vulkan_wait(queue, queue->submitted + queue->recording) == CL_SUCCESS) {
-        return;
-    }
-    settle_failed(queue->context);
-    for (unsigned i = 0; i < BATCHES; i++) {
-        for (unsigned j = 0; j < BATCH_COMMANDS; j++) {
-            if (queue->batches[i].timed[j]) {
-                release_event(queue->batches[i].timed[j]);
-                queue->batches[i].timed[j] = NULL;
-            }
-        }
-    }
 }
 
 /* ---- OpenCL's calls for events */
@@ -349,4 +338,151 @@ cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info wha
         return CL_INVALID_VALUE;
     }
     return ANSWER(to, cl_ulong, what == CL_PROFILING_COMMAND_START ? event->start : event->end);
+}
+
+/* ---- OpenCL's calls for command queues */
+
+enum { MOST_SETS = BATCH_COMMANDS, MOST_BUFFERS = BATCH_COMMANDS * KERNEL_ARGUMENTS };
+
+static VkResult create_batch(cl_command_queue queue, struct batch *batch) {
+    VkDevice device = queue->context->handle;
+    const VkCommandBufferAllocateInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                                  .commandPool = queue->pool,
+                                                  .commandBufferCount = 1};
+    const VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST_BUFFERS},
+                                          {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST_SETS}};
+    const VkDescriptorPoolCreateInfo sets = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                             .maxSets = MOST_SETS,
+                                             .poolSizeCount = 2,
+                                             .pPoolSizes = sizes};
+    const VkQueryPoolCreateInfo times = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                         .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                         .queryCount = 2 * BATCH_COMMANDS};
+    VkResult result = vkAllocateCommandBuffers(device, &commands, &batch->commands);
+    if (!result) {
+        result = vkCreateDescriptorPool(device, &sets, NULL, &batch->sets);
+        result = VULKAN_MADE(result, batch->sets);
+    }
+    if (!result && queue->profiles) {
+        result = vkCreateQueryPool(device, &times, NULL, &batch->times);
+        result = VULKAN_MADE(result, batch->times);
+    }
+    return result;
+}
+
+static cl_int create_parts(cl_command_queue queue) {
+    VkDevice device = queue->context->handle;
+    const VkSemaphoreTypeCreateInfo counts = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                              .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &counts};
+    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                          .queueFamilyIndex = queue->context->device->family};
+    VkResult result = vkCreateSemaphore(device, &semaphore, NULL, &queue->done);
+    if (!VULKAN_MADE(result, queue->done)) {
+        result = vkCreateCommandPool(device, &pool, NULL, &queue->pool);
+        result = VULKAN_MADE(result, queue->pool);
+    }
+    for (unsigned i = 0; i < BATCHES && !result; i++) {
+        result = create_batch(queue, &queue->batches[i]);
+    }
+    cl_int code = vulkan_code(queue->context, result);
+    if (code == CL_SUCCESS) {
+        code = vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR, STAGING_BYTES, &queue->staging);
+    }
+    return code == CL_SUCCESS ? vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR,
+                                                     BATCHES * BATCH_COMMANDS * PLAIN_BYTES, &queue->plain)
+                              : code;
+}
+
+static void destroy_parts(cl_command_queue queue) {
+    VkDevice device = queue->context->handle;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        vkDestroyDescriptorPool(device, queue->batches[i].sets, NULL);
+        vkDestroyQueryPool(device, queue->batches[i].times, NULL);
+    }
+    vkDestroyCommandPool(device, queue->pool, NULL);
+    vkDestroySemaphore(device, queue->done, NULL);
+    vulkan_buffer_destroy(queue->staging);
+    vulkan_buffer_destroy(queue->plain);
+}
+
+cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
+                                                  cl_command_queue_properties properties, cl_int *code) {
+    cl_int unused;
+    code = code ? code : &unused;
+    const bool profiles = properties & CL_QUEUE_PROFILING_ENABLE;
+    if (device != context->device || (profiles && !device->time_bits)) {
+        *code = device != context->device ? CL_INVALID_DEVICE : CL_INVALID_QUEUE_PROPERTIES;
+        return NULL;
+    }
+    cl_command_queue queue = memory_allocate(1, sizeof *queue);
+    *queue = (struct _cl_command_queue){.dispatch = &vulkan_dispatch,
+                                        .references = 1,
+                                        .context = context,
+                                        .profiles = profiles};
+    pthread_mutex_lock(&context->lock);
+    *code = create_parts(queue);
+    if (*code == CL_SUCCESS) {
+        context->references++;
+        queue->next = context->queues;
+        context->queues = queue;
+    } else {
+        destroy_parts(queue);
+        free(queue);
+        queue = NULL;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return queue;
+}
+
+/* Events keep their queue, and batches keep events: so the batches are emptied first. */
+cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
+    cl_context context = queue->context;
+    pthread_mutex_lock(&context->lock);
+    if (vulkan_wait_all(queue) != CL_SUCCESS) {
+        settle_failed(context);
+        for (unsigned i = 0; i < BATCHES * BATCH_COMMANDS; i++) {
+            cl_event *timed = &queue->batches[i / BATCH_COMMANDS].timed[i % BATCH_COMMANDS];
+            if (*timed) {
+                release_event(*timed);
+            }
+            *timed = NULL;
+        }
+    }
+    const bool last = --queue->references == 0;
+    if (last) {
+        cl_command_queue *place = &context->queues;
+        while (*place != queue) {
+            place = &(*place)->next;
+        }
+        *place = queue->next;
+        destroy_parts(queue);
+        free(queue);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return last ? clReleaseContext(context) : CL_SUCCESS;
+}
+
+cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t capacity,
+                                         void *value, size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
+    if (what == CL_QUEUE_CONTEXT) {
+        return ANSWER(to, cl_context, queue->context);
+    }
+    return what == CL_QUEUE_DEVICE ? ANSWER(to, cl_device_id, queue->context->device) : CL_INVALID_VALUE;
+}
+
+cl_int CL_API_CALL clFlush(cl_command_queue queue) {
+    pthread_mutex_lock(&queue->context->lock);
+    const cl_int code = vulkan_submit(queue);
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+cl_int CL_API_CALL clFinish(cl_command_queue queue) {
+    pthread_mutex_lock(&queue->context->lock);
+    const cl_int code = vulkan_wait_all(queue);
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
 }

@@ -134,68 +134,58 @@ static int add_argument(struct reader *reader, uint32_t what, struct entry *entr
     return 0;
 }
 
-static int set_offset(struct reader *reader, const uint32_t *operands, size_t count) {
-    struct module *module = reader->module;
-    if (count < 2 || constant(reader, operands[1]) != 3 * sizeof(uint32_t) ||
-        constant(reader, operands[0]) > PLAIN_BYTES / 2) {
-        return fail(reader, "the global offset is not described");
-    }
-    module->has_offset = true;
-    module->offset_at = constant(reader, operands[0]);
-    raise(&module->push_bytes, module->offset_at + 3 * (uint32_t)sizeof(uint32_t));
-    return 0;
-}
-
-static int set_required(struct reader *reader, struct entry *entry, const uint32_t *operands, size_t count) {
-    for (size_t i = 0; i < 3 && count >= 4; i++) {
-        entry->required[i] = constant(reader, operands[1 + i]);
-    }
-    return count < 4 ? fail(reader, "a kernel's size of work-groups is not described") : 0;
-}
-
-/* The work-group's size is always in the specialisation constants 0 to 2. */
-static int check_size_constants(struct reader *reader, const uint32_t *operands, size_t count) {
-    for (uint32_t i = 0; i < 3; i++) {
-        if (count < 3 || constant(reader, operands[i]) != i) {
-            return fail(reader, "the size of work-groups is not in the constants 0 to 2");
-        }
-    }
-    return 0;
-}
-
 static int reflect_one(struct reader *reader, const uint32_t *instruction, size_t length) {
+    struct module *module = reader->module;
     const uint32_t what = instruction[4], *operands = instruction + 5;
     const size_t count = length - 5;
+    struct entry *entry = count ? find_entry(reader, operands[0]) : NULL;
     switch (what) {
     case REFLECT_KERNEL:
         return add_entry(reader, instruction[2], operands, count);
     case REFLECT_ARGUMENT_INFO:
     case REFLECT_LOCAL_SIZE:
         return 0;
-    case REFLECT_GLOBAL_OFFSET:
-        return set_offset(reader, operands, count);
+    case REFLECT_GLOBAL_OFFSET: /* operands: offset, size */
+        if (count < 2 || constant(reader, operands[1]) != 3 * sizeof(uint32_t) ||
+            constant(reader, operands[0]) > PLAIN_BYTES / 2) {
+            return fail(reader, "the global offset is not described");
+        }
+        module->has_offset = true;
+        module->offset_at = constant(reader, operands[0]);
+        raise(&module->push_bytes, module->offset_at + 3 * (uint32_t)sizeof(uint32_t));
+        return 0;
     case REFLECT_SIZE_CONSTANTS:
-        return check_size_constants(reader, operands, count);
-    default:
-        break;
-    }
-    struct entry *entry = count ? find_entry(reader, operands[0]) : NULL;
-    if (!entry) {
-        return fail(reader, "it has constants or arguments of a kind that is not known");
-    }
-    switch (what) {
+        for (uint32_t i = 0; i < 3; i++) {
+            if (count < 3 || constant(reader, operands[i]) != i) {
+                return fail(reader, "the size of work-groups is not in the constants 0 to 2");
+            }
+        }
+        return 0;
     case REFLECT_STORAGE_BUFFER:
     case REFLECT_PLAIN_STORAGE:
     case REFLECT_PLAIN_UNIFORM:
     case REFLECT_PLAIN_PUSHED:
     case REFLECT_ADDRESS_PUSHED:
     case REFLECT_ADDRESS_UNIFORM:
-        return add_argument(reader, what, entry, operands, count);
+        if (entry) {
+            return add_argument(reader, what, entry, operands, count);
+        }
+        break;
     case REFLECT_REQUIRED_SIZE:
-        return set_required(reader, entry, operands, count);
+        if (entry && count < 4) {
+            return fail(reader, "a kernel's size of work-groups is not described");
+        }
+        for (size_t i = 0; entry && i < 3; i++) {
+            entry->required[i] = constant(reader, operands[1 + i]);
+        }
+        if (entry) {
+            return 0;
+        }
+        break;
     default:
-        return fail(reader, "a kernel has an argument of a kind that is not known");
+        break;
     }
+    return fail(reader, "it has constants or arguments of a kind that is not known");
 }
 
 static int read_instruction(struct reader *reader, const uint32_t *instruction, size_t length) {

@@ -120,7 +120,7 @@ UNIT_TEST(what_is_left_to_others_is_verified) {
     if (is_mocked()) {
         assert_true(gemm->scratch.bytes > 0); /* for CLBlast's copies of large matrices */
     } else {
-        assert_true(gemm->fp32->take_large(compute, true) > 0);
+        assert_true(gemm->fp32->large_edge(compute) > 0);
     }
     compute_close(compute);
 }
