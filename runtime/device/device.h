@@ -59,14 +59,14 @@ const char *device_address_text(const struct device_address *address, char text[
 
 /* The index of the device that stands for the card of the GPU devices[index], which several platforms may offer:
  * the vendor's own driver's, else PoCL's, clvk's, rusticl's, Clover's, that of our driver for Vulkan; the first in
- * the list among equals. Cards are distinguished by address: devices without one, and two devices of one platform
- * other than ours, are never the same card. */
-size_t device_card(const struct device *devices, size_t count, size_t index);
+ * the list among equals; only_vulkan: our driver's. Cards are distinguished by address: devices without one, and
+ * two devices of one platform other than ours, are never the same card. */
+size_t device_card(const struct device *devices, size_t count, size_t index, bool only_vulkan);
 
 /* The GPUs that "gpu" assigns to the ranks of a host, in this order, as indices into the list, each card once:
- * those with memory of their own (discrete cards), or if there are none, those that share the host's. order:
- * [count]. Returns their number. */
-size_t device_order_gpus(const struct device *devices, size_t count, size_t *order);
+ * those with memory of their own (discrete cards), or if there are none, those that share the host's. only_vulkan:
+ * that "vulkan" assigns. order: [count]. Returns their number. */
+size_t device_order_gpus(const struct device *devices, size_t count, bool only_vulkan, size_t *order);
 
 /* Chooses by word: "gpu" (number local_rank of device_order_gpus, modulo their number), "cpu", "pocl", "auto" (as
  * "gpu" if there is one, else a CPU), "vulkan" (as "gpu" among devices on Vulkan, else any on Vulkan), "vulkan:N"

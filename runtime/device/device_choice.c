@@ -24,39 +24,36 @@ const char *device_address_text(const struct device_address *address, char text[
     return text;
 }
 
-/* Where one does not know its domain, the rest decides. */
-static bool is_same_address(const struct device_address *a, const struct device_address *b) {
-    return a->known && b->known && a->bus == b->bus && a->device == b->device && a->function == b->function &&
-           (!a->has_domain || !b->has_domain || a->domain == b->domain);
-}
-
 static bool is_vulkan(const struct device *device) {
     return !strcmp(device->platform_name, VULKAN_PLATFORM);
 }
 
 /* A platform that is registered twice lists the same devices again, and Vulkan lists a card once for each of its
  * drivers, such as RADV and AMDVLK. Several devices of another platform at one address are parts of a card (tiles,
- * MIG instances), each with memory and units of its own. */
-static bool is_same_card(const struct device *a, const struct device *b) {
-    return (a->id && a->id == b->id) ||
-           ((a->platform != b->platform || is_vulkan(a)) && is_same_address(&a->address, &b->address));
+ * MIG instances), each with memory and units of its own. Where a driver does not know the domain of an address, the
+ * rest decides. */
+static bool is_same_card(const struct device *first, const struct device *second) {
+    const struct device_address *a = &first->address, *b = &second->address;
+    if (first->id && first->id == second->id) {
+        return true;
+    }
+    return (first->platform != second->platform || is_vulkan(first)) && a->known && b->known && a->bus == b->bus &&
+           a->device == b->device && a->function == b->function &&
+           (!a->has_domain || !b->has_domain || a->domain == b->domain);
 }
 
 /* Which of several drivers of one card is taken: the lowest. The vendors' own know the card best, then those that
  * go through the vendor's, then Mesa's, then our own. */
 static size_t preference(const struct device *device) {
     static const char *const others[] = {POCL_PLATFORM, "clvk", "rusticl", "Clover", VULKAN_PLATFORM};
-    const size_t count = COUNT(others);
-    for (size_t i = 0; i < count; i++) {
-        if (!strcasecmp(device->platform_name, others[i])) {
-            return i + 1;
-        }
+    size_t i = 0;
+    while (i < COUNT(others) && strcasecmp(device->platform_name, others[i])) {
+        i++;
     }
-    return 0;
+    return i == COUNT(others) ? 0 : i + 1;
 }
 
-/* As device_card, among all devices or those on Vulkan. */
-static size_t find_card(const struct device *devices, size_t count, size_t index, bool only_vulkan) {
+size_t device_card(const struct device *devices, size_t count, size_t index, bool only_vulkan) {
     size_t best = index;
     for (size_t i = 0; i < count; i++) {
         if (i != index && devices[i].is_gpu && devices[index].is_gpu && (!only_vulkan || is_vulkan(&devices[i])) &&
@@ -68,27 +65,18 @@ static size_t find_card(const struct device *devices, size_t count, size_t index
     return best;
 }
 
-size_t device_card(const struct device *devices, size_t count, size_t index) {
-    return find_card(devices, count, index, false);
-}
-
 /* Vulkan on a CPU is a GPU that is simulated, which is for tests: whoever wants it names it. */
 static bool is_simulated(const struct device *device) {
     return device->is_cpu && is_vulkan(device);
 }
 
-/* Which GPUs are dealt out: those that can compile, or those on Vulkan whether they can or not. */
-static bool is_dealt_out(const struct device *device, bool only_vulkan) {
-    return device->is_gpu && !is_simulated(device) && (only_vulkan ? is_vulkan(device) : device->compiles);
-}
-
-/* The discrete GPUs; the integrated ones if there are none. */
-static size_t order_gpus(const struct device *devices, size_t count, bool only_vulkan, size_t *order) {
+size_t device_order_gpus(const struct device *devices, size_t count, bool only_vulkan, size_t *order) {
     size_t gpus = 0;
     for (int integrated = 0; integrated < 2 && gpus == 0; integrated++) {
         for (size_t i = 0; i < count; i++) {
-            if (is_dealt_out(&devices[i], only_vulkan) && devices[i].shares_host_memory == integrated &&
-                find_card(devices, count, i, only_vulkan) == i) {
+            const struct device *device = &devices[i];
+            if (device->is_gpu && !is_simulated(device) && (only_vulkan ? is_vulkan(device) : device->compiles) &&
+                device->shares_host_memory == integrated && device_card(devices, count, i, only_vulkan) == i) {
                 order[gpus++] = i;
             }
         }
@@ -96,16 +84,12 @@ static size_t order_gpus(const struct device *devices, size_t count, bool only_v
     return gpus;
 }
 
-size_t device_order_gpus(const struct device *devices, size_t count, size_t *order) {
-    return order_gpus(devices, count, false, order);
-}
-
 /* ---- choosing */
 
 static const struct device *find_gpu(const struct device *devices, size_t count, bool only_vulkan,
                                      unsigned local_rank) {
     size_t order[DEVICE_MOST];
-    const size_t gpus = order_gpus(devices, count, only_vulkan, order);
+    const size_t gpus = device_order_gpus(devices, count, only_vulkan, order);
     return gpus ? &devices[order[local_rank % gpus]] : NULL;
 }
 
@@ -250,29 +234,27 @@ int device_choose_from(const struct device *devices, size_t count, const char *w
         return fail_choice(devices, count, word);
     }
     *chosen = *found;
-    chosen->gpus = (unsigned)order_gpus(devices, count, is_vulkan(found), order);
+    chosen->gpus = (unsigned)device_order_gpus(devices, count, is_vulkan(found), order);
     return 0;
 }
 
-/* Whether a device that is not our driver's answers the word, or none of its could. */
-static bool is_answered(const struct device *devices, size_t count, const char *word, unsigned local_rank) {
-    unsigned long long index;
-    if (!strcasecmp(word, "auto")) {
-        return find_gpu(devices, count, false, local_rank) != NULL;
-    }
-    if (read_index(word, &index)) { /* which may be one of the list with Vulkan, before it is a part of a name */
-        return index < count;
-    }
-    return !strcasecmp(word, "cpu") || !strcasecmp(word, "pocl") || find(devices, count, word, local_rank);
-}
-
+/* Devices on Vulkan are listed only where no other answers the word, and one of theirs could. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen) {
     struct device *devices;
     size_t count;
+    unsigned long long index;
     if (device_list(false, &devices, &count)) {
         return -1;
     }
-    if (!is_answered(devices, count, word, local_rank)) {
+    bool is_answered = !strcasecmp(word, "cpu") || !strcasecmp(word, "pocl");
+    if (!strcasecmp(word, "auto")) {
+        is_answered = find_gpu(devices, count, false, local_rank) != NULL;
+    } else if (read_index(word, &index)) { /* of the list with Vulkan, before it is a part of a name */
+        is_answered = index < count;
+    } else if (!is_answered) {
+        is_answered = find(devices, count, word, local_rank) != NULL;
+    }
+    if (!is_answered) {
         free(devices);
         if (device_list(true, &devices, &count)) {
             return -1;

@@ -60,20 +60,11 @@ static bool names_file(const char *text, const char *line) {
 /* The line that a compiler names: "NAME:LINE:COLUMN:", "(LINE:COLUMN)" or "line LINE". */
 #define LINE_PATTERN "[^ \t]+:([0-9]+):[0-9]+:|\\(([0-9]+):[0-9]+\\)|\\<[Ll]ine ([0-9]+)\\>"
 
-/* The number of the line of the text that a line of the log names; 0: none. */
-static unsigned long named_line(const regex_t *pattern, const char *line) {
-    regmatch_t found[4];
-    if (regexec(pattern, line, 4, found, 0) != 0) {
-        return 0;
-    }
-    const size_t group = found[1].rm_so >= 0 ? 1 : found[2].rm_so >= 0 ? 2 : 3;
-    return strtoul(line + found[group].rm_so, NULL, 10);
-}
-
 char *build_log_locate(const char *text, const char *log) {
     char *located, *copy = memory_string(log), *rest = copy;
     size_t bytes;
     regex_t pattern;
+    regmatch_t found[4];
     struct place place;
     FILE *to = memory_open_stream(&located, &bytes);
     if (regcomp(&pattern, LINE_PATTERN, REG_EXTENDED) != 0) {
@@ -82,8 +73,11 @@ char *build_log_locate(const char *text, const char *log) {
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         line[strcspn(line, "\r")] = '\0';
         fputs(line, to);
-        if (!names_file(text, line) && find_place(text, named_line(&pattern, line), &place)) {
-            fprintf(to, " [%.*s:%lu]", place.length, place.name, place.line);
+        if (!names_file(text, line) && regexec(&pattern, line, COUNT(found), found, 0) == 0) {
+            const size_t group = found[1].rm_so >= 0 ? 1 : found[2].rm_so >= 0 ? 2 : 3;
+            if (find_place(text, strtoul(line + found[group].rm_so, NULL, 10), &place)) {
+                fprintf(to, " [%.*s:%lu]", place.length, place.name, place.line);
+            }
         }
         fputs(rest != NULL ? "\n" : "", to);
     }

@@ -7,7 +7,6 @@
  * then its threads spin for the default time, and only that much speed is lost. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_libraries.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
@@ -93,24 +92,17 @@ static void CL_CALLBACK work_run(void *argument) {
           (int)call->b.stride, call->beta, work->c, (int)call->c.stride);
 }
 
-/* BLAS takes int; the stride of a one-row matrix is never used, but checked against the width. */
-static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
-    const size_t sizes[] = {call->m, call->n, call->k, call->a.stride, call->b.stride, call->c.stride};
-    for (size_t i = 0; i < COUNT(sizes); i++) {
-        if (sizes[i] > INT_MAX) {
-            compute_fail(compute, "%s: the host's BLAS takes no sizes and strides above %d", call->name, INT_MAX);
-            return false;
-        }
-    }
-    return true;
-}
-
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     if (gemm_panels_are_faster(compute, call)) {
         gemm_panels_run(compute, call);
         return;
     }
-    if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
+    /* the stride of a one-row matrix is never used, but checked against the width */
+    if ((call->m | call->n | call->k | call->a.stride | call->b.stride | call->c.stride) > INT_MAX) {
+        compute_fail(compute, "%s: the host's BLAS takes no sizes and strides above %d", call->name, INT_MAX);
+        return;
+    }
+    if (!gemm_call_begin(compute, call)) {
         return;
     }
     struct work work = {

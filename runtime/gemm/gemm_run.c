@@ -158,19 +158,8 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
     matrix->offset = 0;
 }
 
-/* Whether the matrices are fp32 and nothing follows the sums, which every backend takes. */
-static bool is_plain_fp32(const struct gemm_call *call) {
-    return call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
-           call->c.buffer->type == ELEMENT_FP32 && !gemm_call_has_epilogue(call);
-}
-
-/* A call of fp32 matrices. */
-static void run_fp32(struct compute *compute, const struct gemm_call *call) {
-    (call->k ? gemm_state(compute)->fp32->run : gemm_panels_run)(compute, call);
-}
-
 /* Runs the call on copies of what is not fp32. What lies between the rows of C is carried over with them. */
-static void run_copied(struct compute *compute, const struct gemm_call *call) {
+static void run_in_fp32(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *state = gemm_state(compute);
     struct gemm_call copied = *call;
     const bool gaps = call->c.stride != call->n;
@@ -182,7 +171,7 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
     if (compute->failure) {
         return;
     }
-    run_fp32(compute, &copied);
+    (call->k ? state->fp32->run : gemm_panels_run)(compute, &copied);
     if (call->c.buffer->type != ELEMENT_FP32) {
         convert_elements(compute, (struct span){copied.c.buffer, 0}, (struct span){call->c.buffer, call->c.offset},
                          matrix_span(&call->c));
@@ -195,49 +184,39 @@ static bool backend_takes(struct compute *compute, const struct gemm_call *call)
     return call->k && backend->takes && backend->takes(compute, call);
 }
 
-/* A call that was checked, and has one matrix or a batch that the backend takes. */
-static void run_checked(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_backend *backend = gemm_state(compute)->backend;
-    if (backend_takes(compute, call)) {
-        backend->run(compute, call);
-    } else if (gemm_call_has_epilogue(call)) {
-        compute_fail(compute, "%s: %s cannot add a bias or activate what comes out", call->name, backend->name);
-    } else if (is_plain_fp32(call)) {
-        run_fp32(compute, call);
-    } else {
-        run_copied(compute, call);
-    }
-}
-
+/* Whether what computes the call, the backend or the one for fp32, takes the whole batch. */
 static bool takes_batch(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = gemm_state(compute);
     const bool takes = backend_takes(compute, call);
+    const bool is_fp32 = call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
+                         call->c.buffer->type == ELEMENT_FP32 && !gemm_call_has_epilogue(call);
     const struct gemm_backend *backend = takes ? state->backend : state->fp32;
-    return (takes || is_plain_fp32(call)) && backend->takes_batch && backend->takes_batch(compute, call);
-}
-
-/* Matrices of a batch one by one. */
-static void run_each(struct compute *compute, const struct gemm_call *batch) {
-    struct gemm_call call = *batch;
-    call.batch = 1;
-    complete(compute, &call);
-    for (size_t i = 0; i < batch->batch && !compute->failure; i++) {
-        run_checked(compute, &call);
-        call.a.offset += call.a.rows * call.a.stride;
-        call.b.offset += call.b.rows * call.b.stride;
-        call.c.offset += call.c.rows * call.c.stride;
-    }
+    return (takes || is_fp32) && backend->takes_batch && backend->takes_batch(compute, call);
 }
 
 void gemm_run(struct compute *compute, const struct gemm_call *asked) {
+    const struct gemm_backend *backend = gemm_state(compute)->backend;
     struct gemm_call call = *asked;
+    size_t count = 1;
     complete(compute, &call);
     if (compute->failure || !call.m || !call.n || !call_fits(compute, &call)) {
         return;
     }
-    if (call.batch > 1 && !takes_batch(compute, &call)) {
-        run_each(compute, &call);
-    } else {
-        run_checked(compute, &call);
+    if (call.batch > 1 && !takes_batch(compute, &call)) { /* the matrices one by one */
+        count = call.batch;
+        call.batch = 1;
+        complete(compute, &call);
+    }
+    for (size_t i = 0; i < count && !compute->failure; i++) {
+        if (backend_takes(compute, &call)) {
+            backend->run(compute, &call);
+        } else if (gemm_call_has_epilogue(&call)) {
+            compute_fail(compute, "%s: %s cannot add a bias or activate what comes out", call.name, backend->name);
+        } else {
+            run_in_fp32(compute, &call);
+        }
+        call.a.offset += call.a.rows * call.a.stride;
+        call.b.offset += call.b.rows * call.b.stride;
+        call.c.offset += call.c.rows * call.c.stride;
     }
 }

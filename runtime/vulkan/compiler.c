@@ -26,8 +26,6 @@ enum {
     MOST_LOG = 1 << 20, /* bytes of what the compiler prints */
     MOST_CODE = 1 << 28,
     MOST_OPTIONS = 256,
-    MOST_FOLDER = 3000,
-    MOST_PATH = MOST_FOLDER + 32
 };
 
 /* ---- running programs */
@@ -110,7 +108,7 @@ bool vulkan_has_compiler(void) {
 
 /* What is there while a program is compiled: a private folder with three files. */
 struct workplace {
-    char folder[MOST_FOLDER], source[MOST_PATH], code[MOST_PATH], log[MOST_PATH];
+    char *folder, *source, *code, *log;
 };
 
 static const char *temporary_folder(void) {
@@ -118,27 +116,26 @@ static const char *temporary_folder(void) {
     return base && *base == '/' ? base : "/tmp";
 }
 
+/* False: the folder cannot be made, for the reason in errno. */
 static bool make_workplace(struct workplace *place) {
-    const int length =
-        snprintf(place->folder, sizeof place->folder, "%s/hctrain-vulkan-XXXXXX", temporary_folder());
-    if (length < 0 || (size_t)length >= sizeof place->folder) {
-        errno = ENAMETOOLONG;
-        return false;
-    }
-    if (!mkdtemp(place->folder)) {
-        return false;
-    }
-    snprintf(place->source, sizeof place->source, "%s/program.cl", place->folder);
-    snprintf(place->code, sizeof place->code, "%s/program.spv", place->folder);
-    snprintf(place->log, sizeof place->log, "%s/log", place->folder);
-    return true;
+    place->folder = memory_format("%s/hctrain-vulkan-XXXXXX", temporary_folder());
+    const bool is_made = mkdtemp(place->folder) != NULL;
+    const int problem = errno;
+    place->source = memory_format("%s/program.cl", place->folder);
+    place->code = memory_format("%s/program.spv", place->folder);
+    place->log = memory_format("%s/log", place->folder);
+    errno = problem;
+    return is_made;
 }
 
 static void clear_workplace(const struct workplace *place) {
-    unlink(place->source);
-    unlink(place->code);
-    unlink(place->log);
+    char *const files[] = {place->source, place->code, place->log};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        unlink(files[i]);
+        free(files[i]);
+    }
     rmdir(place->folder);
+    free(place->folder);
 }
 
 static bool write_source(const char *path, const char *before, const char *text) {
@@ -265,14 +262,12 @@ static cl_int compile_in(const struct workplace *place, cl_device_id device, con
 cl_int vulkan_compile(cl_device_id device, const char *text, const char *options, uint32_t **words, size_t *bytes,
                       char **log) {
     struct workplace place;
+    cl_int code = CL_BUILD_PROGRAM_FAILURE;
     *words = NULL;
     if (!make_workplace(&place)) {
         *log = memory_format("cannot make a folder in %s to compile in: %s" TEMPORARY, temporary_folder(),
                              strerror(errno));
-        return CL_BUILD_PROGRAM_FAILURE;
-    }
-    cl_int code = CL_BUILD_PROGRAM_FAILURE;
-    if (write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
+    } else if (write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
         code = compile_in(&place, device, options, words, bytes, log);
     } else {
         *log = memory_format("cannot write %s: %s" TEMPORARY, place.source, strerror(errno));

@@ -1,6 +1,8 @@
+/* The platform, and the devices that Vulkan offers. */
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler.h"
 #include "runtime/vulkan/compiler_options.h"
+#include "runtime/vulkan/reflection.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +16,13 @@ enum { LEAST_LOCAL_BYTES = 24576 }; /* what attention's tiles take: ci/portabili
 
 #define PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info, whose header need not be there */
 
-static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
-static unsigned device_count;
-static const char *problem; /* NULL: none */
+/* All that can run kernels: Vulkan 1.2 with 64-bit integers. They live as long as the process. */
+enum { MOST_DEVICES = 32 };
+static struct _cl_device_id all_devices[MOST_DEVICES];
+static unsigned device_count; /* 0 without Vulkan */
+
+/* Why there is no device, or which one was left out and why, and what to do; NULL: there is no problem. */
+static const char *problem;
 
 /* ---- listing */
 
@@ -53,27 +59,6 @@ static bool find_family(cl_device_id device) {
     return best >= 0;
 }
 
-/* What clspv's modules use. Nothing else is enabled, since some features cost speed. */
-#define FEATURE(name) offsetof(struct device_features, name)
-static const size_t used_features[] = {
-    FEATURE(base.features.shaderInt64),
-    FEATURE(base.features.shaderInt16),
-    FEATURE(v11.storageBuffer16BitAccess),
-    FEATURE(v11.uniformAndStorageBuffer16BitAccess),
-    FEATURE(v11.storagePushConstant16),
-    FEATURE(v11.variablePointersStorageBuffer),
-    FEATURE(v11.variablePointers),
-    FEATURE(v12.storageBuffer8BitAccess),
-    FEATURE(v12.uniformAndStorageBuffer8BitAccess),
-    FEATURE(v12.storagePushConstant8),
-    FEATURE(v12.shaderFloat16),
-    FEATURE(v12.shaderInt8),
-    FEATURE(v12.uniformBufferStandardLayout),
-    FEATURE(v12.scalarBlockLayout),
-    FEATURE(v12.timelineSemaphore),
-    FEATURE(v12.bufferDeviceAddress),
-};
-
 static void read_features(cl_device_id device) {
     const struct device_features none = {
         {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2},
@@ -87,8 +72,8 @@ static void read_features(cl_device_id device) {
     all.base.pNext = &all.v11;
     all.v11.pNext = &all.v12;
     vkGetPhysicalDeviceFeatures2(device->physical, &all.base);
-    for (size_t i = 0; i < COUNT(used_features); i++) {
-        memcpy((char *)used + used_features[i], (char *)&all + used_features[i], sizeof(VkBool32));
+    for (const struct module_feature *row = vulkan_features; row->name; row++) {
+        memcpy((char *)used + row->offset, (char *)&all + row->offset, sizeof(VkBool32));
     }
 }
 
@@ -202,8 +187,8 @@ static void list_once(void) {
                                            .apiVersion = VK_API_VERSION_1_3};
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                        .pApplicationInfo = &application};
-    VkPhysicalDevice found[VULKAN_MOST_DEVICES];
-    uint32_t count = VULKAN_MOST_DEVICES;
+    VkPhysicalDevice found[MOST_DEVICES];
+    uint32_t count = MOST_DEVICES;
     VkInstance instance;
     const VkResult result = vkCreateInstance(&info, NULL, &instance);
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
@@ -215,52 +200,27 @@ static void list_once(void) {
         problem = "Vulkan offers no device; install the card's Vulkan driver, such as Mesa's (mesa-vulkan-drivers)";
     } else {
         for (uint32_t i = 0; i < count; i++) {
-            const char *missing = describe(found[i], &devices[device_count]);
+            const char *missing = describe(found[i], &all_devices[device_count]);
             if (missing) {
                 problem = memory_format("%s cannot be used through Vulkan: its driver lacks %s",
-                                        devices[device_count].properties.deviceName, missing);
+                                        all_devices[device_count].properties.deviceName, missing);
             }
             device_count += !missing;
         }
     }
 }
 
-struct _cl_device_id *vulkan_devices(unsigned *count) {
+static void list_devices(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, list_once);
-    *count = device_count;
-    return devices;
 }
 
-const char *vulkan_problem(void) {
-    unsigned count;
-    vulkan_devices(&count);
+static const char *problem_text(void) {
+    list_devices();
     return problem;
 }
 
-/* ---- opening */
-
-cl_int vulkan_open_device(cl_device_id device, cl_context context) {
-    const float priority = 1.0f;
-    const char *reflection = VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
-    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                           .queueFamilyIndex = device->family,
-                                           .queueCount = 1,
-                                           .pQueuePriorities = &priority};
-    const VkDeviceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                       .pNext = &device->features,
-                                       .queueCreateInfoCount = 1,
-                                       .pQueueCreateInfos = &queue,
-                                       .enabledExtensionCount = device->enables_reflection,
-                                       .ppEnabledExtensionNames = &reflection};
-    const VkResult result = vkCreateDevice(device->physical, &create, NULL, &context->handle);
-    if (!VULKAN_MADE(result, context->handle)) {
-        vkGetDeviceQueue(context->handle, device->family, 0, &context->queue);
-    }
-    return vulkan_failed(context, result, "vkCreateDevice");
-}
-
-/* ---- OpenCL's calls */
+/* ---- what a device reports */
 
 /* Cached programs are known by it. */
 #define VERSION "OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION "." VULKAN_OPTIONS_REVISION
@@ -336,3 +296,105 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
         return CL_INVALID_VALUE;
     }
 }
+
+/* ---- the platform, and the table through which OpenCL's loader calls this driver (cl_khr_icd) */
+
+#define PUBLIC __attribute__((visibility("default")))
+
+struct _cl_platform_id vulkan_platform = {&vulkan_dispatch};
+
+/* A platform without devices is none. */
+static cl_int CL_API_CALL get_platforms(cl_uint capacity, cl_platform_id *platforms, cl_uint *count) {
+    list_devices();
+    if (count) {
+        *count = device_count != 0;
+    }
+    if (device_count && platforms && capacity) {
+        platforms[0] = &vulkan_platform;
+    }
+    return device_count ? CL_SUCCESS : CL_PLATFORM_NOT_FOUND_KHR;
+}
+
+static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what, size_t capacity,
+                                            void *value, size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
+    (void)platform;
+    switch (what) {
+    case CL_PLATFORM_NAME:
+    case CL_PLATFORM_VENDOR:
+        return answer_text(to, VULKAN_PLATFORM);
+    case CL_PLATFORM_VERSION:
+        return answer_text(to, "OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}
+
+/* All devices, whatever the type. */
+static cl_int CL_API_CALL get_devices(cl_platform_id platform, cl_device_type type, cl_uint capacity,
+                                      cl_device_id *devices, cl_uint *count) {
+    (void)platform, (void)type;
+    list_devices();
+    for (unsigned i = 0; devices && i < device_count && i < capacity; i++) {
+        devices[i] = &all_devices[i];
+    }
+    if (count) {
+        *count = device_count;
+    }
+    return device_count ? CL_SUCCESS : CL_DEVICE_NOT_FOUND;
+}
+
+/* All that is exported, so that no name is another library's within this one: "clIcdGetPlatformIDsKHR", and for
+ * runtime/device/drivers.c "hctrainVulkanProblem". */
+PUBLIC void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
+    void *found = NULL;
+    if (!strcmp(name, "clIcdGetPlatformIDsKHR")) {
+        cl_int(CL_API_CALL * platforms)(cl_uint, cl_platform_id *, cl_uint *) = get_platforms;
+        memcpy(&found, &platforms, sizeof found);
+    } else if (!strcmp(name, "hctrainVulkanProblem")) {
+        const char *(*text)(void) = problem_text;
+        memcpy(&found, &text, sizeof found);
+    }
+    return found;
+}
+
+/* OpenCL's calls that hctrain's programs and CLBlast make. */
+const cl_icd_dispatch vulkan_dispatch = {
+    .clGetPlatformInfo = get_platform_info,
+    .clGetDeviceIDs = get_devices,
+    .clGetDeviceInfo = clGetDeviceInfo,
+    .clCreateContext = clCreateContext,
+    .clReleaseContext = clReleaseContext,
+    .clCreateCommandQueue = clCreateCommandQueue,
+    .clReleaseCommandQueue = clReleaseCommandQueue,
+    .clGetCommandQueueInfo = clGetCommandQueueInfo,
+    .clCreateBuffer = clCreateBuffer,
+    .clReleaseMemObject = clReleaseMemObject,
+    .clGetMemObjectInfo = clGetMemObjectInfo,
+    .clCreateProgramWithSource = clCreateProgramWithSource,
+    .clCreateProgramWithBinary = clCreateProgramWithBinary,
+    .clRetainProgram = clRetainProgram,
+    .clReleaseProgram = clReleaseProgram,
+    .clBuildProgram = clBuildProgram,
+    .clGetProgramInfo = clGetProgramInfo,
+    .clGetProgramBuildInfo = clGetProgramBuildInfo,
+    .clCreateKernel = clCreateKernel,
+    .clReleaseKernel = clReleaseKernel,
+    .clSetKernelArg = clSetKernelArg,
+    .clGetKernelWorkGroupInfo = clGetKernelWorkGroupInfo,
+    .clWaitForEvents = clWaitForEvents,
+    .clGetEventInfo = clGetEventInfo,
+    .clRetainEvent = clRetainEvent,
+    .clReleaseEvent = clReleaseEvent,
+    .clGetEventProfilingInfo = clGetEventProfilingInfo,
+    .clFlush = clFlush,
+    .clFinish = clFinish,
+    .clEnqueueReadBuffer = clEnqueueReadBuffer,
+    .clEnqueueWriteBuffer = clEnqueueWriteBuffer,
+    .clEnqueueCopyBuffer = clEnqueueCopyBuffer,
+    .clEnqueueFillBuffer = clEnqueueFillBuffer,
+    .clEnqueueMapBuffer = clEnqueueMapBuffer,
+    .clEnqueueUnmapMemObject = clEnqueueUnmapMemObject,
+    .clEnqueueNDRangeKernel = clEnqueueNDRangeKernel,
+    .clEnqueueMarkerWithWaitList = clEnqueueMarkerWithWaitList,
+};

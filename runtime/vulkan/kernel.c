@@ -62,9 +62,7 @@ static cl_int create_layouts(cl_kernel kernel) {
 
 cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *name, cl_int *code) {
     const struct module *module = &program->module;
-    cl_int unused;
     unsigned i = 0;
-    code = code ? code : &unused;
     while (program->shader && i < module->count && strcmp(module->entries[i].name, name) != 0) {
         i++;
     }

@@ -1,6 +1,7 @@
 /* What OpenCL's handles are here. Each begins with the table through which OpenCL's loader calls this driver.
  * Objects of a context change only under the context's lock; functions in headers of this folder are called with it
- * held unless they say otherwise. */
+ * held unless they say otherwise. The driver is for hctrain and CLBlast, which pass one device, no properties, and
+ * a place for each error code. */
 #pragma once
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -193,20 +194,6 @@ cl_int vulkan_report(cl_context context, cl_int code, const char *words);
 /* "VK_ERROR_DEVICE_LOST". */
 const char *vulkan_result_name(VkResult result);
 
-/* ---- devices: device.c */
-
-enum { VULKAN_MOST_DEVICES = 32 };
-
-/* All that can run kernels: Vulkan 1.2 with 64-bit integers. They live as long as the process. Sets their number,
- * which is 0 without Vulkan. Needs no lock. */
-struct _cl_device_id *vulkan_devices(unsigned *count);
-
-/* Why there is no device, or which one was left out and why, and what to do; NULL: there is no problem. */
-const char *vulkan_problem(void);
-
-/* Opens the device with a queue for the context. context->handle is NULL on failure. Needs no lock. */
-cl_int vulkan_open_device(cl_device_id device, cl_context context);
-
 /* ---- buffers: each has memory of its own, the device's unless the host is to see it. buffers.c */
 
 /* *created is NULL on failure. With CL_MEM_ALLOC_HOST_PTR the host sees the buffer. It does not keep the
@@ -215,9 +202,6 @@ cl_int vulkan_buffer_create(cl_context context, cl_mem_flags flags, size_t bytes
 
 /* Frees a buffer that no command uses any more. NULL is allowed. */
 void vulkan_buffer_destroy(cl_mem memory);
-
-/* The buffer that has these bytes of the host, at *offset of it; NULL where they are ordinary memory. */
-cl_mem vulkan_buffer_at(cl_context context, const void *host, size_t bytes, size_t *offset);
 
 /* ---- commands in order: recorded in batches, submitted without waiting, counted by a semaphore. queue.c */
 

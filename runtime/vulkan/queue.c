@@ -409,8 +409,6 @@ static void destroy_parts(cl_command_queue queue) {
 
 cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
                                                   cl_command_queue_properties properties, cl_int *code) {
-    cl_int unused;
-    code = code ? code : &unused;
     const bool profiles = properties & CL_QUEUE_PROFILING_ENABLE;
     if (device != context->device || (profiles && !device->time_bits)) {
         *code = device != context->device ? CL_INVALID_DEVICE : CL_INVALID_QUEUE_PROPERTIES;

@@ -13,6 +13,7 @@ enum {
     OP_EXTENDED = 12,
     OP_CAPABILITY = 17,
     OP_CONSTANT = 43,
+    CAPABILITY_FLOAT64 = 10,
 };
 
 /* Instructions of NonSemantic.ClspvReflection. */
@@ -269,35 +270,46 @@ void vulkan_module_release(struct module *module) {
 
 /* ---- what a module needs */
 
+#define V1(name)      offsetof(struct device_features, base.features.name)
+#define V11(name)     offsetof(struct device_features, v11.name)
+#define V12(name)     offsetof(struct device_features, v12.name)
+#define BUFFERS_OF_16 V11(storageBuffer16BitAccess), "buffers of 16-bit elements (storageBuffer16BitAccess)"
+
+const struct module_feature vulkan_features[] = {
+    {9, V12(shaderFloat16), "numbers of 16 bits (shaderFloat16)"},
+    {9, BUFFERS_OF_16},
+    {11, V1(shaderInt64), "integers of 64 bits (shaderInt64)"},
+    {22, V1(shaderInt16), "integers of 16 bits (shaderInt16)"},
+    {22, BUFFERS_OF_16},
+    {39, V12(shaderInt8), "integers of 8 bits (shaderInt8)"},
+    {4433, BUFFERS_OF_16},
+    {4434, V11(uniformAndStorageBuffer16BitAccess), "arguments of 16 bits (uniformAndStorageBuffer16BitAccess)"},
+    {4435, V11(storagePushConstant16), "arguments of 16 bits (storagePushConstant16)"},
+    {4441, V11(variablePointersStorageBuffer), "variablePointersStorageBuffer"},
+    {4442, V11(variablePointers), "variablePointers"},
+    {4448, V12(storageBuffer8BitAccess), "buffers of 8-bit elements (storageBuffer8BitAccess)"},
+    {4449, V12(uniformAndStorageBuffer8BitAccess), "arguments of 8 bits (uniformAndStorageBuffer8BitAccess)"},
+    {4450, V12(storagePushConstant8), "arguments of 8 bits (storagePushConstant8)"},
+    {5347, V12(bufferDeviceAddress), "addresses of buffers (bufferDeviceAddress)"},
+    {0, V12(uniformBufferStandardLayout), "uniformBufferStandardLayout"},
+    {0, V12(scalarBlockLayout), "scalarBlockLayout"},
+    {0, V12(timelineSemaphore), "timeline semaphores"},
+    {0, 0, NULL},
+};
+
 const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct device_features *features) {
-    const struct {
-        uint32_t capability;
-        VkBool32 has;
-        const char *name;
-    } known[] = {
-        {9, features->v12.shaderFloat16, "numbers of 16 bits (shaderFloat16)"},
-        {9, features->v11.storageBuffer16BitAccess, "buffers of 16-bit elements (storageBuffer16BitAccess)"},
-        {10, VK_FALSE, "numbers of 64 bits (shaderFloat64)"},
-        {11, features->base.features.shaderInt64, "integers of 64 bits (shaderInt64)"},
-        {22, features->base.features.shaderInt16, "integers of 16 bits (shaderInt16)"},
-        {22, features->v11.storageBuffer16BitAccess, "buffers of 16-bit elements (storageBuffer16BitAccess)"},
-        {39, features->v12.shaderInt8, "integers of 8 bits (shaderInt8)"},
-        {4433, features->v11.storageBuffer16BitAccess, "buffers of 16-bit elements (storageBuffer16BitAccess)"},
-        {4434, features->v11.uniformAndStorageBuffer16BitAccess,
-         "arguments of 16 bits (uniformAndStorageBuffer16BitAccess)"},
-        {4435, features->v11.storagePushConstant16, "arguments of 16 bits (storagePushConstant16)"},
-        {4441, features->v11.variablePointersStorageBuffer, "variablePointersStorageBuffer"},
-        {4442, features->v11.variablePointers, "variablePointers"},
-        {4448, features->v12.storageBuffer8BitAccess, "buffers of 8-bit elements (storageBuffer8BitAccess)"},
-        {4449, features->v12.uniformAndStorageBuffer8BitAccess,
-         "arguments of 8 bits (uniformAndStorageBuffer8BitAccess)"},
-        {4450, features->v12.storagePushConstant8, "arguments of 8 bits (storagePushConstant8)"},
-        {5347, features->v12.bufferDeviceAddress, "addresses of buffers (bufferDeviceAddress)"},
-    };
     for (size_t i = HEADER_WORDS, count = bytes / sizeof *words; i < count; i += words[i] >> 16) {
-        for (size_t j = 0; j < COUNT(known) && words[i] == (2U << 16 | OP_CAPABILITY); j++) {
-            if (words[i + 1] == known[j].capability && !known[j].has) {
-                return known[j].name;
+        if (words[i] != (2U << 16 | OP_CAPABILITY)) {
+            continue;
+        }
+        if (words[i + 1] == CAPABILITY_FLOAT64) {
+            return "numbers of 64 bits (shaderFloat64)";
+        }
+        for (const struct module_feature *row = vulkan_features; row->name; row++) {
+            VkBool32 has;
+            memcpy(&has, (const char *)features + row->offset, sizeof has);
+            if (row->capability && words[i + 1] == row->capability && !has) {
+                return row->name;
             }
         }
     }

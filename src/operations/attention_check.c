@@ -112,34 +112,26 @@ static double weigh(struct trial *trial, size_t head, size_t first, size_t query
     return highest + log(total);
 }
 
-static void sum_forward(struct trial *trial) {
-    memset(trial->y, 0, trial->rows * trial->head_size * sizeof *trial->y);
-    for (size_t i = 0; i < trial->rows; i++) {
-        const size_t head = i / trial->sequence % trial->heads;
-        const size_t first = i / trial->sequence / trial->heads * trial->sequence,
-                     query = first + i % trial->sequence;
-        trial->lse[i] = weigh(trial, head, first, query);
-        for (size_t key = first; key <= query; key++) {
-            add(trial->factor[key - first] * trial->p[key - first], trial->qkv + qkv_at(trial, key, 2, head),
-                trial->head_size, trial->y + row_at(trial, query, head));
-        }
-    }
-}
-
-static void sum_backward(struct trial *trial) {
+/* y and lse; or d_qkv by them. */
+static void sum(struct trial *trial, bool is_backward) {
     const size_t count = trial->head_size;
-    memset(trial->d_qkv, 0, trial->matrices[D_QKV].rows * count * sizeof *trial->d_qkv);
+    double *sums = is_backward ? trial->d_qkv : trial->y;
+    memset(sums, 0, trial->matrices[is_backward ? D_QKV : Y].rows * count * sizeof *sums);
     for (size_t i = 0; i < trial->rows; i++) {
         const size_t head = i / trial->sequence % trial->heads;
-        const size_t first = i / trial->sequence / trial->heads * trial->sequence,
-                     query = first + i % trial->sequence;
-        const size_t q = qkv_at(trial, query, 0, head);
+        const size_t first = i / trial->sequence / trial->heads * trial->sequence;
+        const size_t query = first + i % trial->sequence, q = qkv_at(trial, query, 0, head);
+        double *y = trial->y + row_at(trial, query, head);
         const double *d_y = trial->d_y + row_at(trial, query, head);
-        const double delta = dot(d_y, trial->y + row_at(trial, query, head), count);
-        weigh(trial, head, first, query);
+        const double delta = is_backward ? dot(d_y, y, count) : 0.0;
+        trial->lse[i] = weigh(trial, head, first, query);
         for (size_t key = first; key <= query; key++) {
             const size_t k = qkv_at(trial, key, 1, head), v = qkv_at(trial, key, 2, head);
             const double p = trial->p[key - first], factor = trial->factor[key - first];
+            if (!is_backward) {
+                add(factor * p, trial->qkv + v, count, y);
+                continue;
+            }
             const double d_s = trial->scale * p * (factor * dot(d_y, trial->qkv + v, count) - delta);
             add(d_s, trial->qkv + k, count, trial->d_qkv + q);
             add(d_s, trial->qkv + q, count, trial->d_qkv + k);
@@ -181,7 +173,7 @@ static int run(struct trial *trial) {
     const struct attention_scratch scratch = {&m[KEYS_T].buffer, &m[VALUES_T].buffer, &m[DELTA].buffer,
                                               &m[D_QUERIES].buffer};
     attention_forward(operations, trial->tokens, &values, &scratch, trial->dropout);
-    sum_forward(trial);
+    sum(trial, false);
     if (compare(trial, "y", Y, trial->y) || compare(trial, "lse", LSE, trial->lse)) {
         return -1;
     }
@@ -193,7 +185,7 @@ static int run(struct trial *trial) {
     if (self_test_read(operations->compute, &m[Y], "y", trial->y)) {
         return -1;
     }
-    sum_backward(trial);
+    sum(trial, true);
     return compare(trial, "d_qkv", D_QKV, trial->d_qkv);
 }
 

@@ -43,7 +43,7 @@ static const char *type_name(const struct device *device) {
 
 static void print_address(const struct device *devices, size_t count, size_t index) {
     char text[DEVICE_ADDRESS_SIZE];
-    const size_t card = device_card(devices, count, index);
+    const size_t card = device_card(devices, count, index, false);
     if (!devices[index].address.known) {
         return;
     }
@@ -114,7 +114,7 @@ static void print_policy(const struct device *device, size_t index) {
 /* Which GPU each rank of a node gets. */
 static void print_order(const struct device *devices, size_t count) {
     size_t order[DEVICE_MOST];
-    const size_t gpus = device_order_gpus(devices, count, order);
+    const size_t gpus = device_order_gpus(devices, count, false, order);
     if (!gpus) {
         return;
     }

@@ -76,7 +76,7 @@ UNIT_TEST(test_missing) {
 UNIT_TEST(test_words) {
     struct device chosen, again;
     size_t order[DEVICE_MOST];
-    size_t gpus = device_order_gpus(devices, device_count, order);
+    size_t gpus = device_order_gpus(devices, device_count, false, order);
     assert_int_equal(device_choose("auto", 0, &chosen), 0);
     assert_true(chosen.is_gpu == (gpus > 0));
     if (!device_choose("cpu", 0, &chosen)) {
@@ -117,7 +117,7 @@ static void check_order(const struct device *list, size_t count, const uintptr_t
     while (ids[expected]) {
         expected++;
     }
-    assert_int_equal(device_order_gpus(list, count, order), expected);
+    assert_int_equal(device_order_gpus(list, count, false, order), expected);
     for (unsigned rank = 0; rank < 2 * expected + 1; rank++) {
         static const char *const words[] = {"gpu", "auto"};
         for (size_t i = 0; i < 2; i++) {
@@ -165,9 +165,9 @@ UNIT_TEST(a_card_of_two_platforms_counts_once) {
     CHECK_ORDER(all, 101, 102);
     CHECK_ORDER(others, 302, 301);
     CHECK_ORDER(some, 201, 101);
-    assert_int_equal(device_card(all, 6, 0), 5);
-    assert_int_equal(device_card(all, 6, 2), 3);
-    assert_int_equal(device_card(all, 6, 3), 3);
+    assert_int_equal(device_card(all, 6, 0, false), 5);
+    assert_int_equal(device_card(all, 6, 2, false), 3);
+    assert_int_equal(device_card(all, 6, 3, false), 3);
     /* an integrated card in Mesa's list is not a second one either */
     struct device both[] = {integrated, integrated};
     both[0].platform = HANDLE(cl_platform_id, 2);
