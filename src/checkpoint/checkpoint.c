@@ -4,6 +4,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/upcycle.h"
 #include "src/checkpoint/weights.h"
 #include "src/model/optimizer.h"
 #include <dirent.h>
@@ -13,234 +14,187 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- tensors */
+/* ---- weights */
 
-/* The tensors of a file, between it and the arenas on the device: the weights in the order of the table of
- * parameters, or the optimizer's states, one after the other. */
-struct tensor_place {
-    size_t parameter, state; /* numbers */
+static int read_weights(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct gpt *gpt = context;
+    const struct parameter *parameter = &gpt->parameters.table[tensor];
+    return parameters_read(gpt->compute, &gpt->parameters, parameter->offset + first, count, values)
+               ? error_prefix("tensor '%s'", parameter->name)
+               : 0;
+}
+
+int checkpoint_write_weights(const char *path, struct gpt *gpt) {
+    struct tensor_info *infos = weights_tensors(&gpt->parameters);
+    const int status = safetensors_write(path, infos, gpt->parameters.count, read_weights, gpt);
+    free(infos);
+    return status;
+}
+
+int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
+    return upcycle_load(folder, &gpt->config, 0, gpt); /* the model lacks nothing */
+}
+
+/* ---- the optimizer's states */
+
+/* A tensor of the file: a state of a parameter. */
+struct state_tensor {
+    struct parameter *parameter;
+    size_t state;
 };
 
-struct arena_tensors {
+/* The tensors of the file, the first states of all parameters, then the second ones. */
+struct states {
     struct gpt *gpt;
-    bool of_optimizer;
     size_t count;
-    struct tensor_info *infos;   /* [count], with names */
-    struct tensor_place *places; /* [count] */
-    struct weights *weights;     /* the file, when weights are loaded */
-    struct safetensors *file;    /* the file, when states are loaded */
+    struct tensor_info *infos;    /* [count], with names */
+    struct state_tensor *tensors; /* [count] */
+    struct safetensors *file;     /* NULL: they are not loaded */
 };
 
-/* Of the optimizer's states only those that are trained, or also those that another run may have trained. */
-static struct arena_tensors describe(struct gpt *gpt, bool of_optimizer, bool without_gradient) {
+/* Lists the states that are trained, or also those that another run may have trained. */
+static struct states list_states(struct gpt *gpt, bool without_gradient) {
     const struct parameters *parameters = &gpt->parameters;
-    const size_t most = (of_optimizer ? OPTIMIZER_MOST_STATES : 1) * parameters->count;
-    struct arena_tensors tensors = {.gpt = gpt, .of_optimizer = of_optimizer};
-    tensors.infos = memory_allocate(most, sizeof *tensors.infos);
-    tensors.places = memory_allocate(most, sizeof *tensors.places);
+    const size_t most = OPTIMIZER_MOST_STATES * parameters->count;
+    struct states all = {.gpt = gpt};
+    all.infos = memory_allocate(most, sizeof *all.infos);
+    all.tensors = memory_allocate(most, sizeof *all.tensors);
     for (size_t i = 0; i < most; i++) {
-        const struct tensor_place place = {i % parameters->count, i / parameters->count};
-        const struct parameter *parameter = &parameters->table[place.parameter];
-        const char *state = of_optimizer ? optimizer_state(gpt->optimizer, parameter, place.state) : "";
-        if (state && (!of_optimizer || without_gradient || !parameter->without_gradient)) {
-            tensors.places[tensors.count] = place;
-            tensors.infos[tensors.count] = weights_tensor(parameter);
-            tensors.infos[tensors.count].type =
-                of_optimizer && gpt->options.optimizer.moments == ELEMENT_BF16 ? TENSOR_BF16 : TENSOR_F32;
-            tensors.infos[tensors.count++].name =
-                of_optimizer ? memory_format("%s.%s", state, parameter->name) : memory_string(parameter->name);
+        const struct state_tensor tensor = {&parameters->table[i % parameters->count], i / parameters->count};
+        const char *state = optimizer_state(gpt->optimizer, tensor.parameter, tensor.state);
+        if (state && (without_gradient || !tensor.parameter->without_gradient)) {
+            struct tensor_info info = weights_tensor(tensor.parameter);
+            info.type = gpt->options.optimizer.moments == ELEMENT_BF16 ? TENSOR_BF16 : TENSOR_F32;
+            info.name = memory_format("%s.%s", state, tensor.parameter->name);
+            all.infos[all.count] = info;
+            all.tensors[all.count++] = tensor;
         }
     }
-    return tensors;
+    return all;
 }
 
-static void release(struct arena_tensors *tensors) {
-    weights_close(tensors->weights);
-    safetensors_close(tensors->file);
-    for (size_t i = 0; i < tensors->count; i++) {
-        free(tensors->infos[i].name);
+static void release_states(struct states *all) {
+    safetensors_close(all->file);
+    for (size_t i = 0; i < all->count; i++) {
+        free(all->infos[i].name);
     }
-    free(tensors->infos);
-    free(tensors->places);
+    free(all->infos);
+    free(all->tensors);
 }
 
-/* Leaves out what is not wanted [count]. */
-static void choose(struct arena_tensors *tensors, const bool *wanted) {
-    size_t kept = 0;
-    for (size_t i = 0; i < tensors->count; i++) {
-        if (wanted[i]) {
-            tensors->infos[kept] = tensors->infos[i];
-            tensors->places[kept++] = tensors->places[i];
-        } else {
-            free(tensors->infos[i].name);
-        }
-    }
-    tensors->count = kept;
-}
-
-/* Copies a piece of a tensor from or to the device. Ranks may divide the optimizer's states. */
-static int copy_piece(const struct arena_tensors *tensors, size_t tensor, uint64_t first, uint64_t count,
-                      float *values, bool to_device) {
-    const struct parameters *parameters = &tensors->gpt->parameters;
-    const struct tensor_place place = tensors->places[tensor];
-    const uint64_t in_arena = parameters->table[place.parameter].offset + first;
-    const struct buffer *states = parameters->states[place.state];
-    const struct gpt_options *options = &tensors->gpt->options;
-    const struct state_share *share = options->state_share;
-    struct compute *compute = tensors->gpt->compute;
-    if (!tensors->of_optimizer) {
-        return to_device ? parameters_write(compute, parameters, in_arena, count, values)
-                         : parameters_read(compute, parameters, in_arena, count, values);
-    }
+/* Copies a piece of a tensor from or to the device. Ranks may divide the states. */
+static int copy_states(const struct states *all, size_t tensor, uint64_t first, uint64_t count, float *values,
+                       bool to_device) {
+    const struct parameters *parameters = &all->gpt->parameters;
+    const struct state_share *share = all->gpt->options.state_share;
+    const size_t state = all->tensors[tensor].state;
+    const uint64_t in_arena = all->tensors[tensor].parameter->offset + first;
+    struct compute *compute = all->gpt->compute;
+    int status;
     if (share) {
-        return share->copy(share->context, tensors->gpt, place.state, in_arena, count, values, to_device);
+        status = share->copy(share->context, all->gpt, state, in_arena, count, values, to_device);
+    } else {
+        const struct buffer *buffer = parameters->states[state];
+        const uint64_t at = optimizer_state_offset(all->gpt->optimizer, parameters, state, in_arena);
+        status = to_device ? buffer_write_floats(compute, buffer, at, values, count)
+                           : buffer_read_floats(compute, buffer, at, values, count);
     }
-    const uint64_t at = optimizer_state_offset(tensors->gpt->optimizer, parameters, place.state, in_arena);
-    return to_device ? buffer_write_floats(compute, states, at, values, count)
-                     : buffer_read_floats(compute, states, at, values, count);
+    return status ? error_prefix("tensor '%s'", all->infos[tensor].name) : 0;
 }
 
 /* States of bf16 are bf16 in the file, too, where this is exact. */
-static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
-    const struct arena_tensors *tensors = context;
-    if (copy_piece(tensors, tensor, first, count, values, false)) {
-        return error_prefix("tensor '%s'", tensors->infos[tensor].name);
+static int read_states(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct states *all = context;
+    if (copy_states(all, tensor, first, count, values, false)) {
+        return -1;
     }
-    for (uint64_t i = 0; tensors->infos[tensor].type == TENSOR_BF16 && i < count; i++) {
+    for (uint64_t i = 0; all->infos[tensor].type == TENSOR_BF16 && i < count; i++) {
         element_put(values, i, values[i], ELEMENT_BF16); /* never behind what is still to be read */
     }
     return 0;
 }
 
-/* Whether the tensor is a state of a leaf that does not move: what it was before would move it. */
-static bool is_frozen(const struct arena_tensors *tensors, size_t tensor) {
-    const struct gpt *gpt = tensors->gpt;
-    return tensors->of_optimizer && gpt->options.optimizer.freeze_alpha_res &&
-           parameter_is_alpha_res(&gpt->parameters.table[tensors->places[tensor].parameter]);
-}
-
+/* An alpha_res that stays as it is gets states of zero: what they were before would move it. */
 static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
-    const struct arena_tensors *tensors = context;
-    const struct tensor_info *info = NULL;
-    if (tensors->of_optimizer && !(info = weights_find(tensors->file, &tensors->infos[tensor]))) {
-        return -1;
+    const struct states *all = context;
+    const struct tensor_info *info = weights_find(all->file, &all->infos[tensor]);
+    if (!info || safetensors_read_f32(all->file, info, first, count, values)) {
+        return -1; /* with the tensor's name in the file */
     }
-    const int status =
-        info ? safetensors_read_f32(tensors->file, info, first, count, values)
-             : weights_read(tensors->weights, &tensors->gpt->parameters.table[tensors->places[tensor].parameter],
-                            false, first, count, values);
-    if (status == 0 && is_frozen(tensors, tensor)) {
+    if (all->gpt->options.optimizer.freeze_alpha_res && parameter_is_alpha_res(all->tensors[tensor].parameter)) {
         memset(values, 0, count * sizeof *values);
     }
-    if (status) {
-        return -1; /* with the tensor's name in the files */
-    }
-    return copy_piece(tensors, tensor, first, count, values, true)
-               ? error_prefix("tensor '%s'", tensors->infos[tensor].name)
-               : 0;
+    return copy_states(all, tensor, first, count, values, true);
 }
 
-/* Writes the tensors to a file. Without one they are read alone: other ranks get those of this one. */
-static int write_tensors(const char *path, struct gpt *gpt, bool of_optimizer) {
-    struct arena_tensors tensors = describe(gpt, of_optimizer, false);
-    const int status = path ? safetensors_write(path, tensors.infos, tensors.count, read_piece, &tensors)
-                            : tensors_each_piece(tensors.infos, tensors.count, read_piece, &tensors);
-    release(&tensors);
+/* Writes the states to a file. Without a path they are read alone: other ranks get those of this one. */
+static int write_states(const char *path, struct gpt *gpt) {
+    struct states all = list_states(gpt, false);
+    const int status = path ? safetensors_write(path, all.infos, all.count, read_states, &all)
+                            : tensors_each_piece(all.infos, all.count, read_states, &all);
+    release_states(&all);
     return status;
 }
 
-int checkpoint_write_weights(const char *path, struct gpt *gpt) {
-    return write_tensors(path, gpt, false);
-}
-
 int checkpoint_hand_over(struct gpt *gpt) {
-    return gpt->options.state_share && write_tensors(NULL, gpt, true)
+    return gpt->options.state_share && write_states(NULL, gpt)
                ? error_prefix("cannot send the optimizer's states for a checkpoint")
                : 0;
 }
 
-int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
-    struct arena_tensors tensors = describe(gpt, false, false);
-    const int status = weights_open(folder, &gpt->config, &gpt->parameters, &tensors.weights) ||
-                       tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors);
-    release(&tensors);
-    parameters_round(gpt->compute, &gpt->parameters);
-    return status ? -1 : 0;
-}
-
 /* Leaves the states that the file has. It lacks those of an embedding or a Linear layer's weight that the run
  * before has not trained: they stay zero. */
-static int choose_stored(struct arena_tensors *tensors, const char *path) {
-    bool *wanted = memory_zeroed(tensors->count, sizeof *wanted);
-    size_t *stored = memory_zeroed(tensors->gpt->parameters.count, sizeof *stored), found = 0;
+static int choose_stored(struct states *all, const char *path) {
+    const struct parameter *table = all->gpt->parameters.table;
+    bool *stored = memory_zeroed(all->gpt->parameters.count, sizeof *stored); /* any state of the parameter */
+    size_t found = 0, kept = 0;
     int status = 0;
-    for (size_t i = 0; i < tensors->count; i++) {
-        wanted[i] = safetensors_find(tensors->file, tensors->infos[i].name) != NULL;
-        stored[tensors->places[i].parameter] += wanted[i];
-        found += wanted[i];
+    for (size_t i = 0; i < all->count; i++) {
+        if (safetensors_find(all->file, all->infos[i].name)) {
+            stored[all->tensors[i].parameter - table] = true;
+            found++;
+        }
     }
-    if (found < safetensors_count(tensors->file)) {
+    if (found < safetensors_count(all->file)) {
         status =
             error_set("%s has %zu tensors, of which %zu are states of this model: it belongs to another model or "
                       "optimizer",
-                      path, safetensors_count(tensors->file), found);
+                      path, safetensors_count(all->file), found);
     }
-    for (size_t i = 0; status == 0 && i < tensors->count; i++) {
-        const struct parameter *parameter = &tensors->gpt->parameters.table[tensors->places[i].parameter];
-        const bool may_lack =
-            parameter->lowp_only && parameter->steps == 0 && stored[tensors->places[i].parameter] == 0;
-        if (!wanted[i] && !may_lack) {
+    for (size_t i = 0; i < all->count; i++) {
+        const struct parameter *parameter = all->tensors[i].parameter;
+        const bool is_there = safetensors_find(all->file, all->infos[i].name) != NULL;
+        const bool may_lack = parameter->lowp_only && parameter->steps == 0 && !stored[parameter - table];
+        if (status == 0 && !is_there && !may_lack) {
             status = error_set("%s: tensor '%s' is missing, which %" PRId64 " steps have changed", path,
-                               tensors->infos[i].name, parameter->steps);
+                               all->infos[i].name, parameter->steps);
         }
-        wanted[i] &= !parameter->without_gradient;
+        if (is_there && !parameter->without_gradient) {
+            all->infos[kept] = all->infos[i];
+            all->tensors[kept++] = all->tensors[i];
+        } else {
+            free(all->infos[i].name);
+        }
     }
-    choose(tensors, wanted);
-    free(wanted);
+    all->count = kept;
     free(stored);
     return status;
 }
 
 static int load_states(const char *path, struct gpt *gpt) {
-    struct arena_tensors tensors = describe(gpt, true, true);
-    int status = safetensors_open(path, &tensors.file) || choose_stored(&tensors, path);
-    if (status == 0 && tensors_each_piece(tensors.infos, tensors.count, load_piece, &tensors)) {
+    struct states all = list_states(gpt, true);
+    int status = safetensors_open(path, &all.file) || choose_stored(&all, path) ? -1 : 0;
+    if (status == 0 && tensors_each_piece(all.infos, all.count, load_piece, &all)) {
         status = error_prefix("%s", path);
     }
-    release(&tensors);
-    return status ? -1 : 0;
+    release_states(&all);
+    return status;
 }
 
 /* ---- checkpoints */
 
-static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_content *content) {
-    return config_file_write(folder, &gpt->config) ||
-                   checkpoint_write_weights(path_of("%s/%s", folder, WEIGHTS_FILE).text, gpt) ||
-                   (content->optimizer &&
-                    write_tensors(path_of("%s/%s", folder, OPTIMIZER_FILE).text, gpt, true)) ||
-                   (content->tokenizer_json &&
-                    files_write(path_of("%s/" TOKENIZER_FILE_NAME, folder).text, content->tokenizer_json,
-                                content->tokenizer_json_bytes)) ||
-                   checkpoint_write_state(folder, gpt, content)
-               ? -1
-               : 0;
-}
-
 const char *const checkpoint_files[] = {"config.json",       WEIGHTS_FILE, OPTIMIZER_FILE,
                                         TOKENIZER_FILE_NAME, "state.json", NULL};
-
-/* Moves the files of a checkpoint to a folder in which other files stay. */
-static int move_files(const char *path, const char *staging) {
-    const char *names[sizeof checkpoint_files / sizeof *checkpoint_files];
-    size_t count = 0;
-    for (const char *const *name = checkpoint_files; *name; name++) {
-        if (files_exist(path_of("%s/%s", staging, *name).text)) {
-            names[count++] = *name;
-        }
-    }
-    names[count] = NULL;
-    return files_move_into(path, staging, names, NULL);
-}
 
 /* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0:
  * an older checkpoint alone, or nothing; -1 with an error. */
@@ -269,13 +223,26 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     if (others < 0 || files_stage_begin(path, true, &staging)) {
         return error_prefix("cannot save checkpoint %s", path);
     }
-    if (fill(staging, gpt, content)) {
+    if (config_file_write(staging, &gpt->config) ||
+        checkpoint_write_weights(path_of("%s/%s", staging, WEIGHTS_FILE).text, gpt) ||
+        (content->optimizer && write_states(path_of("%s/%s", staging, OPTIMIZER_FILE).text, gpt)) ||
+        (content->tokenizer_json && files_write(path_of("%s/" TOKENIZER_FILE_NAME, staging).text,
+                                                content->tokenizer_json, content->tokenizer_json_bytes)) ||
+        checkpoint_write_state(staging, gpt, content)) {
         error_prefix("cannot save checkpoint %s (what was there before is untouched)", path);
         return files_stage_end(path, staging, -1);
     }
     int status = 0;
     if (others) { /* they stay */
-        status = move_files(path, staging);
+        const char *names[COUNT(checkpoint_files)];
+        size_t count = 0;
+        for (const char *const *name = checkpoint_files; *name; name++) {
+            if (files_exist(path_of("%s/%s", staging, *name).text)) {
+                names[count++] = *name;
+            }
+        }
+        names[count] = NULL;
+        status = files_move_into(path, staging, names, NULL);
         files_stage_end(path, staging, -1); /* what is left of it */
     } else {
         status = files_stage_end(path, staging, 0);

@@ -19,40 +19,30 @@ struct upcycling {
     uint64_t seed;
     struct parameters plain; /* of the plain model */
     struct weights *weights;
-    const struct parameter *norm; /* whose gain and bias are in memory; NULL: none */
-    float *gain, *bias;           /* [n_embd] each */
+    const struct norm_offsets *norm; /* whose gain and bias are in memory; NULL: none */
+    float *gain, *bias;              /* [n_embd] each */
 };
 
-/* The plain model's parameter at this place of its arena. */
-static const struct parameter *plain_at(const struct upcycling *all, const uint64_t *offset_copy) {
-    for (size_t i = 0; i < all->plain.count; i++) {
-        if (all->plain.table[i].offset_copy == offset_copy) {
-            return &all->plain.table[i];
-        }
-    }
-    return NULL;
-}
-
-/* Reads gain and bias of the plain model's norm in a sublayer, or of ln_f. */
-static int read_norm(struct upcycling *all, int64_t sublayer) {
-    const struct sublayer_offsets *at = &all->plain.sublayers[sublayer];
-    const struct parameter *gain = plain_at(all, &at->norm.gain), *bias = plain_at(all, &at->norm.bias);
-    if (all->norm == gain) {
-        return 0;
-    }
-    all->norm = NULL;
-    if (weights_read(all->weights, gain, false, 0, gain->elements, all->gain) ||
-        (bias && weights_read(all->weights, bias, false, 0, bias->elements, all->bias))) {
-        return -1;
-    }
-    all->norm = gain;
-    return 0;
-}
-
-/* Values of a parameter that the plain model lacks. */
+/* Values of a parameter that the plain model lacks. They may follow from gain and bias of the plain model's norm in
+ * the same sublayer, or of ln_f. */
 static int new_values(struct upcycling *all, const struct parameter *parameter, uint64_t first, uint64_t count,
                       float *values) {
     const struct model_config *config = &all->gpt->config;
+    if (!parameter->upcycled) {
+        parameter_first_values(parameter, config, all->seed, first, count, values);
+        return 0;
+    }
+    const struct norm_offsets *norm = &all->plain.sublayers[parameter->sublayer].norm;
+    for (size_t i = 0; all->norm != norm && i < all->plain.count; i++) {
+        const struct parameter *plain = &all->plain.table[i];
+        float *to = plain->offset_copy == &norm->gain   ? all->gain
+                    : plain->offset_copy == &norm->bias ? all->bias
+                                                        : NULL;
+        if (to && weights_read(all->weights, plain, false, 0, plain->elements, to)) {
+            return -1;
+        }
+    }
+    all->norm = norm;
     const struct residual_init init = {.streams = config->n_streams,
                                        .sublayer = parameter->sublayer,
                                        .stream = model_config_first_stream(config, parameter->sublayer),
@@ -61,13 +51,6 @@ static int new_values(struct upcycling *all, const struct parameter *parameter, 
                                        .gain = all->gain,
                                        .bias = all->bias,
                                        .channels = config->n_embd};
-    if (!parameter->upcycled) {
-        parameter_first_values(parameter, config, all->seed, first, count, values);
-        return 0;
-    }
-    if (read_norm(all, parameter->sublayer)) {
-        return -1;
-    }
     for (uint64_t i = 0; i < count; i++) {
         values[i] = parameter->upcycled((int64_t)(first + i), &init);
     }
@@ -92,10 +75,7 @@ int upcycle_load(const char *folder, const struct model_config *plain, uint64_t 
     const struct parameters *parameters = &gpt->parameters;
     const size_t width = (size_t)gpt->config.n_embd;
     struct upcycling all = {.gpt = gpt, .seed = seed};
-    struct tensor_info *infos = memory_allocate(parameters->count, sizeof *infos);
-    for (size_t i = 0; i < parameters->count; i++) {
-        infos[i] = weights_tensor(&parameters->table[i]);
-    }
+    struct tensor_info *infos = weights_tensors(parameters);
     all.gain = memory_zeroed(width, sizeof *all.gain);
     all.bias = memory_zeroed(width, sizeof *all.bias);
     parameters_create(plain, &all.plain);

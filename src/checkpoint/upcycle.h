@@ -13,5 +13,5 @@
 int upcycle_check(struct model_config *config);
 
 /* Loads the plain model's weights from its folder, and the first values of what it lacks: random ones depend on the
- * seed. The config is as read from the folder. Those of gpt differ from it in the residual connection only. */
+ * seed. The config is as read from the folder. That of gpt differs from it at most in the residual connection. */
 int upcycle_load(const char *folder, const struct model_config *plain, uint64_t seed, struct gpt *gpt);

@@ -1,22 +1,27 @@
 #include "src/checkpoint/weights.h"
 #include "runtime/files/files.h"
-#include "runtime/system/array.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/hugging_face.h"
-#include "src/checkpoint/tensor_files.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_INDEX_BYTES ((size_t)64 << 20)
+enum { MOST_FILES = 512, MOST_NAME = 200 };
+
 static const char head_name[] = "lm_head.weight";
+static const char embedding_name[] = "transformer.wte.weight";
+static const char another_model[] = "the file belongs to another model than config.json";
 
 struct weights {
-    struct tensor_files *files;
+    struct path path;           /* of the only file, or of the index: errors about tensors name it */
+    struct safetensors **files; /* [file_count] */
+    size_t file_count;
     const struct parameters *parameters;
     const struct model_config *config; /* as read */
     bool hugging_face;
-    const char *skipped;              /* what our names for tensors begin with and those in the files do not; "" */
     uint64_t width;                   /* n_embd */
     uint64_t rows;                    /* of the vocabulary in the files */
     float *mean;                      /* [width] of these rows of `averaged`; NULL: not needed */
@@ -32,12 +37,143 @@ struct stored {
     const struct safetensors *files[HUGGING_FACE_MOST_PARTS];
 };
 
+/* ---- files */
+
+/* Opens each file that the index names, once; `numbers` gets its place by its name. Only names in the folder itself
+ * are accepted, so that no index leads out of it. */
+static int open_named(struct weights *weights, const char *folder, const json_t *map, json_t *numbers) {
+    static const char ending[] = ".safetensors";
+    const char *tensor;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, value) {
+        const char *name = json_file_text(value);
+        const size_t length = name ? strlen(name) : 0, tail = sizeof ending - 1;
+        if (length <= tail || length > MOST_NAME || *name == '.' || strchr(name, '/') ||
+            strcmp(name + length - tail, ending) != 0) {
+            return error_set("%s: the file of tensor '%.100s' is '%.60s', which is not a plain name that ends with "
+                             ".safetensors",
+                             weights->path.text, tensor, name ? name : "(no string)");
+        }
+        if (json_object_get(numbers, name)) {
+            continue;
+        }
+        if (weights->file_count == MOST_FILES) {
+            return error_set("%s names more than %d files", weights->path.text, MOST_FILES);
+        }
+        json_object_set_new(numbers, name, json_integer((json_int_t)weights->file_count));
+        if (safetensors_open(path_of("%s/%s", folder, name).text, &weights->files[weights->file_count])) {
+            return error_prefix("%s", weights->path.text);
+        }
+        weights->file_count++;
+    }
+    return 0;
+}
+
+/* Index and files must name the same tensors at the same places. */
+static int check_places(const struct weights *weights, const json_t *map, const json_t *numbers) {
+    static const char help[] = "copy the folder's files again";
+    const char *tensor;
+    json_t *value;
+    for (size_t i = 0; i < weights->file_count; i++) {
+        for (size_t j = 0; j < safetensors_count(weights->files[i]); j++) {
+            const char *name = safetensors_at(weights->files[i], j)->name;
+            const char *place = json_file_text(json_object_get(map, name));
+            if (!place || json_integer_value(json_object_get(numbers, place)) != (json_int_t)i) {
+                return error_set("%s: tensor '%.100s' is in another file than %s: %s", weights->path.text, name,
+                                 place ? place : "those that it names for tensors", help);
+            }
+        }
+    }
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, value) {
+        const char *name = json_file_text(value);
+        const size_t file = (size_t)json_integer_value(json_object_get(numbers, name));
+        if (!safetensors_find(weights->files[file], tensor)) {
+            return error_set("%s: tensor '%.100s' is not in %s: %s", weights->path.text, tensor, name, help);
+        }
+    }
+    return 0;
+}
+
+/* Opens <folder>/model.safetensors. With may_be_divided and without that file, the index is read, and every tensor
+ * must be in the file that it names, and nothing else. */
+static int open_files(struct weights *weights, const char *folder, bool may_be_divided) {
+    const struct path path = path_of("%s/" WEIGHTS_FILE ".index.json", folder);
+    json_t *index, *numbers = json_object();
+    weights->path = path_of("%s/" WEIGHTS_FILE, folder);
+    weights->files = memory_zeroed(MOST_FILES, sizeof(struct safetensors *));
+    if (!may_be_divided || files_exist(weights->path.text) || !files_exist(path.text)) {
+        json_decref(numbers);
+        weights->file_count = 1;
+        return safetensors_open(weights->path.text, &weights->files[0]);
+    }
+    weights->path = path;
+    int status = json_file_read(path.text, MOST_INDEX_BYTES, &index);
+    const json_t *map = json_object_get(index, "weight_map");
+    if (status == 0 && json_object_size(map) == 0) {
+        status = error_set("%s: 'weight_map' names no tensors", path.text);
+    }
+    status = status || open_named(weights, folder, map, numbers) || check_places(weights, map, numbers) ? -1 : 0;
+    json_decref(numbers);
+    json_decref(index);
+    return status;
+}
+
+void weights_close(struct weights *weights) {
+    if (weights) {
+        for (size_t i = 0; i < weights->file_count; i++) {
+            safetensors_close(weights->files[i]);
+        }
+        free(weights->files);
+        free(weights->mean);
+        free(weights->held_values);
+        free(weights);
+    }
+}
+
+int weights_checksum(const char *folder, char digest[CHECKSUM_SIZE]) {
+    struct weights *weights = memory_zeroed(1, sizeof *weights);
+    int status = open_files(weights, folder, true);
+    char(*digests)[CHECKSUM_SIZE] = memory_zeroed(weights->file_count, sizeof *digests);
+    for (size_t i = 0; status == 0 && i < weights->file_count; i++) {
+        status = checksum_file(safetensors_path(weights->files[i]), digests[i]);
+    }
+    if (status == 0 && weights->file_count > 1) {
+        status = checksum_memory(digests, weights->file_count * sizeof *digests, digest);
+    } else if (status == 0) {
+        memcpy(digest, digests[0], CHECKSUM_SIZE);
+    }
+    free(digests);
+    weights_close(weights);
+    return status;
+}
+
+/* The tensor of this name in any of the files; NULL: there is none. *file is the one to read it from. */
+static const struct tensor_info *find_tensor(const struct weights *weights, const char *name,
+                                             const struct safetensors **file) {
+    for (size_t i = 0; i < weights->file_count; i++) {
+        const struct tensor_info *info = safetensors_find(weights->files[i], name);
+        if (info) {
+            *file = weights->files[i];
+            return info;
+        }
+    }
+    return NULL;
+}
+
 /* ---- finding tensors */
 
 struct tensor_info weights_tensor(const struct parameter *parameter) {
     struct tensor_info info = {.name = (char *)parameter->name, .type = TENSOR_F32, .rank = parameter->rank};
     memcpy(info.shape, parameter->shape, info.rank * sizeof *info.shape);
     return info;
+}
+
+struct tensor_info *weights_tensors(const struct parameters *parameters) {
+    struct tensor_info *infos = memory_allocate(parameters->count, sizeof *infos);
+    for (size_t i = 0; i < parameters->count; i++) {
+        infos[i] = weights_tensor(&parameters->table[i]);
+    }
+    return infos;
 }
 
 static void print_shape(const struct tensor_info *info, char *text, size_t size) {
@@ -49,8 +185,6 @@ static void print_shape(const struct tensor_info *info, char *text, size_t size)
         snprintf(text + length, size - length, "]");
     }
 }
-
-static const char another_model[] = "the file belongs to another model than config.json";
 
 static int check_shape(const struct tensor_info *info, const struct tensor_info *wanted) {
     char shape[2][200];
@@ -75,30 +209,29 @@ const struct tensor_info *weights_find(const struct safetensors *file, const str
     return require(safetensors_find(file, wanted->name), wanted);
 }
 
-static bool is_of_vocabulary(const struct weights *weights, const struct parameter *parameter) {
-    return parameter->offset == weights->parameters->token_embedding ||
-           parameter->offset == weights->parameters->head;
-}
-
-static bool begins_with(const char *text, const char *beginning) {
-    return strncmp(text, beginning, strlen(beginning)) == 0;
-}
-
-/* The parameter's tensors, with the shapes that they have in the files. */
+/* The parameter's tensors, with the shapes that they have in the files. Files of models without an output layer lack
+ * the prefix of all names. */
 static int find(const struct weights *weights, const struct parameter *parameter, struct stored *stored) {
     *stored = (struct stored){.wanted = {.count = 1, .infos = {weights_tensor(parameter)}}};
     struct hugging_face_tensors *wanted = &stored->wanted;
+    const struct parameters *parameters = weights->parameters;
+    const char *prefix = hugging_face_prefix(weights->config);
+    const bool of_vocabulary =
+        parameter->offset == parameters->token_embedding || parameter->offset == parameters->head;
     if (weights->hugging_face) {
         hugging_face_tensors(weights->config, parameter, wanted);
     }
     for (size_t i = 0; i < wanted->count; i++) {
         struct tensor_info *info = &wanted->infos[i];
         if (weights->hugging_face) {
-            const bool cut = begins_with(wanted->names[i], weights->skipped);
-            info->name = wanted->names[i] + (cut ? strlen(weights->skipped) : 0);
-            info->shape[0] = is_of_vocabulary(weights, parameter) ? weights->rows : info->shape[0];
+            info->name = wanted->names[i];
+            info->shape[0] = of_vocabulary ? weights->rows : info->shape[0];
         }
-        stored->infos[i] = require(tensor_files_find(weights->files, info->name, &stored->files[i]), info);
+        const struct tensor_info *found = find_tensor(weights, info->name, &stored->files[i]);
+        if (!found && weights->hugging_face && strncmp(info->name, prefix, strlen(prefix)) == 0) {
+            found = find_tensor(weights, info->name + strlen(prefix), &stored->files[i]);
+        }
+        stored->infos[i] = require(found, info);
         if (!stored->infos[i]) {
             return -1;
         }
@@ -108,36 +241,10 @@ static int find(const struct weights *weights, const struct parameter *parameter
 
 /* ---- Hugging Face's files */
 
-/* Whether a tensor of a file is one of the model's. */
-static bool is_part(const struct weights *weights, const char *name) {
-    for (size_t i = 0; i < weights->parameters->count; i++) {
-        struct hugging_face_tensors tensors;
-        hugging_face_tensors(weights->config, &weights->parameters->table[i], &tensors);
-        for (size_t part = 0; part < tensors.count; part++) {
-            const char *whole = tensors.names[part];
-            if (strcmp(whole + (begins_with(whole, weights->skipped) ? strlen(weights->skipped) : 0), name) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-static int check_nothing_else(const struct weights *weights) {
-    for (size_t i = 0, count = tensor_files_count(weights->files); i < count; i++) {
-        const struct tensor_info *info = tensor_files_at(weights->files, i);
-        if (info->elements > 0 && !hugging_face_ignores(info->name) && strcmp(info->name, head_name) != 0 &&
-            !is_part(weights, info->name)) {
-            return error_set("tensor '%.100s' is not part of this model: %s", info->name, another_model);
-        }
-    }
-    return 0;
-}
-
 /* A model with a head of its own is not the same function with the token embedding in its place. */
 static int check_head(const struct weights *weights, const struct stored *embedding) {
     const struct safetensors *file;
-    const struct tensor_info *head = tensor_files_find(weights->files, head_name, &file);
+    const struct tensor_info *head = find_tensor(weights, head_name, &file);
     const uint64_t width = weights->width;
     if (!head || !weights->config->tie_embeddings) {
         return 0;
@@ -216,96 +323,68 @@ static int hold(struct weights *weights, const struct parameter *parameter, cons
 
 /* ---- opening and reading */
 
-/* Checks all tensors before the first one is used. */
-static int check(struct weights *weights) {
+/* Checks all tensors before the first one is used. `used` gets the names of those that are the model's. */
+static int check(const struct weights *weights, json_t *used) {
     const struct parameters *parameters = weights->parameters;
-    const char *path = tensor_files_path(weights->files);
     struct stored stored;
-    if (!weights->hugging_face && tensor_files_count(weights->files) != parameters->count) {
-        return error_set("%s has %zu tensors, the model %zu: %s", path, tensor_files_count(weights->files),
-                         parameters->count, another_model);
+    size_t count = 0;
+    for (size_t i = 0; i < weights->file_count; i++) {
+        count += safetensors_count(weights->files[i]);
+    }
+    if (!weights->hugging_face && count != parameters->count) {
+        return error_set("%s has %zu tensors, the model %zu: %s", weights->path.text, count, parameters->count,
+                         another_model);
     }
     for (size_t i = 0; i < parameters->count; i++) {
         if (find(weights, &parameters->table[i], &stored)) {
-            return error_prefix("%s", path);
+            return error_prefix("%s", weights->path.text);
+        }
+        for (size_t part = 0; part < stored.wanted.count; part++) {
+            json_object_set_new(used, stored.infos[part]->name, json_true());
         }
     }
-    const struct parameter *embedding = parameters_find(parameters, "transformer.wte.weight");
-    return find(weights, embedding, &stored) ||
-                   (weights->hugging_face && (check_nothing_else(weights) || check_head(weights, &stored)))
-               ? error_prefix("%s", path)
-               : 0;
-}
-
-/* Folders without safetensors may have other files; then the error says how to convert them. */
-static int explain_absence(const char *folder) {
-    static const char *const names[] = {WEIGHTS_FILE, WEIGHTS_INDEX_FILE, "pytorch_model.bin"};
-    bool there[COUNT(names)];
-    for (size_t i = 0; i < COUNT(names); i++) {
-        there[i] = files_exist(path_of("%s/%s", folder, names[i]).text);
+    for (size_t i = 0; weights->hugging_face && i < weights->file_count; i++) {
+        for (size_t j = 0; j < safetensors_count(weights->files[i]); j++) {
+            const struct tensor_info *info = safetensors_at(weights->files[i], j);
+            if (info->elements > 0 && !hugging_face_ignores(info->name) && strcmp(info->name, head_name) != 0 &&
+                !json_object_get(used, info->name)) {
+                return error_set("%s: tensor '%.100s' is not part of this model: %s", weights->path.text,
+                                 info->name, another_model);
+            }
+        }
     }
-    return !there[0] && !there[1] && there[2]
-               ? error_set("%s has %s instead of " WEIGHTS_FILE ": load and save it with a current transformers, "
-                           "save_pretrained(folder)",
-                           folder, names[2])
-               : -1;
-}
-
-/* Files of models without an output layer lack the prefix of all names. */
-static const char *skipped_prefix(const struct weights *weights) {
-    struct hugging_face_tensors embedding;
-    const struct safetensors *file;
-    const char *prefix = hugging_face_prefix(weights->config);
-    hugging_face_tensors(weights->config, parameters_find(weights->parameters, "transformer.wte.weight"),
-                         &embedding);
-    return tensor_files_find(weights->files, embedding.names[0], &file) ? "" : prefix;
+    if (find(weights, parameters_find(parameters, embedding_name), &stored) ||
+        (weights->hugging_face && check_head(weights, &stored))) {
+        return error_prefix("%s", weights->path.text);
+    }
+    return 0;
 }
 
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened) {
+    static const char older[] = "pytorch_model.bin";
     const bool hugging_face = config->hugging_face_rows > 0;
     struct weights *weights = *opened = memory_zeroed(1, sizeof *weights);
     *weights = (struct weights){
         .parameters = parameters,
         .config = config,
         .hugging_face = hugging_face,
-        .skipped = "",
         .width = (uint64_t)config->n_embd,
         .rows = (uint64_t)(hugging_face ? config->hugging_face_rows : config->vocab_size),
     };
-    if (tensor_files_open(folder, hugging_face, &weights->files)) {
-        return hugging_face ? explain_absence(folder) : -1;
-    }
-    weights->skipped = hugging_face ? skipped_prefix(weights) : "";
-    return check(weights);
-}
-
-void weights_close(struct weights *weights) {
-    if (weights) {
-        tensor_files_close(weights->files);
-        free(weights->mean);
-        free(weights->held_values);
-        free(weights);
-    }
-}
-
-/* Reads elements of what the files have, from the parts in their order. Returns how many there were, or -1. */
-static int64_t read_parts(const struct stored *stored, uint64_t first, uint64_t count, float *values) {
-    uint64_t done = 0;
-    for (size_t i = 0; i < stored->wanted.count; i++) {
-        const uint64_t elements = stored->infos[i]->elements;
-        if (first >= elements) {
-            first -= elements;
-            continue;
-        }
-        const uint64_t some = count - done < elements - first ? count - done : elements - first;
-        if (some > 0 && safetensors_read_f32(stored->files[i], stored->infos[i], first, some, values + done)) {
+    if (open_files(weights, folder, hugging_face)) {
+        if (!hugging_face || files_exist(weights->path.text) ||
+            !files_exist(path_of("%s/%s", folder, older).text)) {
             return -1;
         }
-        done += some;
-        first = 0;
+        return error_set("%s has %s instead of " WEIGHTS_FILE ": load and save it with a current transformers, "
+                         "save_pretrained(folder)",
+                         folder, older);
     }
-    return (int64_t)done;
+    json_t *used = json_object();
+    const int status = check(weights, used);
+    json_decref(used);
+    return status;
 }
 
 int weights_read(struct weights *weights, const struct parameter *parameter, bool transposed, uint64_t first,
@@ -321,12 +400,25 @@ int weights_read(struct weights *weights, const struct parameter *parameter, boo
         memcpy(values, weights->held_values + first, count * sizeof *values);
         return 0;
     }
-    const int64_t there = read_parts(&stored, first, count, values);
-    if (there < 0 || ((uint64_t)there < count && average_rows(weights, parameter, &stored))) {
+    uint64_t done = 0, skip = first; /* the parts follow one another */
+    for (size_t i = 0; i < stored.wanted.count && done < count; i++) {
+        const uint64_t elements = stored.infos[i]->elements;
+        if (skip >= elements) {
+            skip -= elements;
+            continue;
+        }
+        const uint64_t some = count - done < elements - skip ? count - done : elements - skip;
+        if (safetensors_read_f32(stored.files[i], stored.infos[i], skip, some, values + done)) {
+            return -1;
+        }
+        done += some;
+        skip = 0;
+    }
+    if (done < count && average_rows(weights, parameter, &stored)) {
         return -1;
     }
-    for (uint64_t i = (uint64_t)there; i < count; i++) {
-        values[i] = weights->mean[(first + i) % weights->width];
+    for (; done < count; done++) {
+        values[done] = weights->mean[(first + done) % weights->width];
     }
     return 0;
 }

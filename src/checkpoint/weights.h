@@ -3,16 +3,19 @@
  * needed. */
 #pragma once
 
-#include "src/checkpoint/tensor_files.h"
+#include "runtime/files/checksum.h"
+#include "runtime/files/safetensors.h"
 #include "src/model/parameters.h"
+
+#define WEIGHTS_FILE "model.safetensors"
 
 struct weights;
 
 /* Opens <folder>/model.safetensors and checks it: every parameter of the model must be there with its shape, and
  * nothing else. The config, as read from the folder, says whether it is Hugging Face's. Then several files may
- * divide the weights, buffers of older versions are ignored, the lm_head.weight of a tied model must equal the
- * token embedding, and the vocabulary may have fewer rows than the model. Config and parameters must live as long.
- * The caller closes *opened, also on failure. */
+ * divide the weights, as model.safetensors.index.json says, buffers of older versions are ignored, the
+ * lm_head.weight of a tied model must equal the token embedding, and the vocabulary may have fewer rows than the
+ * model. Config and parameters must live as long. The caller closes *opened, also on failure. */
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened);
 void weights_close(struct weights *weights);
@@ -23,10 +26,14 @@ void weights_close(struct weights *weights);
 int weights_read(struct weights *weights, const struct parameter *parameter, bool transposed, uint64_t first,
                  uint64_t count, float *values);
 
+/* The SHA-256 of the file, or of the files' ones if there are several. */
+int weights_checksum(const char *folder, char digest[CHECKSUM_SIZE]);
+
 /* ---- shared with other files of tensors */
 
-/* A parameter's tensor in our files, with the parameter's name. */
+/* A parameter's tensor in our files, with the parameter's name; and those of all parameters, heap memory. */
 struct tensor_info weights_tensor(const struct parameter *parameter);
+struct tensor_info *weights_tensors(const struct parameters *parameters);
 
 /* The file's tensor of this name; NULL with an error if there is none or it has another shape. */
 const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted);

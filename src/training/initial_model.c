@@ -5,9 +5,9 @@
 #include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/tensor_files.h"
 #include "src/checkpoint/upcycle.h"
 #include "src/training/same_job.h"
+#include "src/checkpoint/weights.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,13 +100,8 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
 static int check_weights(const struct initial_model *initial, struct train_settings *settings) {
     const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
     char digest[CHECKSUM_SIZE] = "";
-    if (initial->folder) {
-        struct tensor_files *files;
-        const int status = tensor_files_open(initial->folder, true, &files) || tensor_files_checksum(files, digest);
-        tensor_files_close(files);
-        if (status) {
-            return -1;
-        }
+    if (initial->folder && weights_checksum(initial->folder, digest)) {
+        return -1;
     }
     if (settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from") &&
         strcmp(settings->init_checksum, digest) != 0) {
