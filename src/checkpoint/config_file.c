@@ -10,9 +10,10 @@
 
 #define MOST_BYTES ((size_t)1 << 20)
 
-/* ---- Hugging Face's */
-
-static int read_hugging_face(const json_t *json, struct model_config *config) {
+int config_file_parse(const json_t *json, struct model_config *config) {
+    if (!json_object_get(json, "model_type")) { /* Hugging Face's always has this key */
+        return model_config_from_json(json, config);
+    }
     json_t *ours = hugging_face_to_ours(json);
     if (!ours) {
         return -1;
@@ -33,27 +34,17 @@ json_t *config_file_hugging_face(const struct model_config *config) {
     return theirs;
 }
 
-/* ---- files */
-
-int config_file_parse(const json_t *json, struct model_config *config) {
-    const bool ours = json_object_get(json, "model_type") == NULL; /* Hugging Face's always has this key */
-    return ours ? model_config_from_json(json, config) : read_hugging_face(json, config);
-}
-
-static int has_checkpoint_name(const struct dirent *entry) {
-    return strncmp(entry->d_name, "ckpt-", 5) == 0;
-}
-
 /* If the folder is a run directory, which has checkpoints in it, an error that names the last two: ckpt-best comes
  * after all numbers. */
 static int refuse_run_directory(const char *folder) {
     struct dirent **entries;
     char names[256] = "";
     size_t length = strlen(folder), found = 0;
-    const int count = scandir(folder, &entries, has_checkpoint_name, versionsort);
+    const int count = scandir(folder, &entries, NULL, versionsort);
     for (int i = count - 1; i >= 0; i--) {
         const char *name = entries[i]->d_name;
-        if (found < 2 && files_exist(path_of("%s/%s/config.json", folder, name).text)) {
+        if (found < 2 && strncmp(name, "ckpt-", 5) == 0 &&
+            files_exist(path_of("%s/%s/config.json", folder, name).text)) {
             const size_t used = strlen(names);
             snprintf(names + used, sizeof names - used, found++ ? " (or %.60s)" : "%.60s", name);
         }
@@ -70,8 +61,18 @@ static int refuse_run_directory(const char *folder) {
                  : 0;
 }
 
-/* generation_config.json, which transformers' generate() reads in place of the tokens that config.json has. */
-static int read_generation(const char *folder, struct model_config *config) {
+int config_file_read(const char *folder, struct model_config *config) {
+    const struct path path = path_of("%s/config.json", folder);
+    json_t *json;
+    if ((!files_exist(path.text) && refuse_run_directory(folder)) || json_file_read(path.text, MOST_BYTES, &json)) {
+        return -1;
+    }
+    const int status = config_file_parse(json, config);
+    json_decref(json);
+    return status ? error_prefix("%s", path.text) : 0;
+}
+
+int config_file_read_tokens(const char *folder, struct model_config *config) {
     const struct path path = path_of("%s/generation_config.json", folder);
     json_t *json;
     if (config->hugging_face_rows == 0 || !files_exist(path.text)) {
@@ -84,17 +85,6 @@ static int read_generation(const char *folder, struct model_config *config) {
     }
     json_decref(json);
     return status ? -1 : 0;
-}
-
-int config_file_read(const char *folder, struct model_config *config) {
-    const struct path path = path_of("%s/config.json", folder);
-    json_t *json;
-    if ((!files_exist(path.text) && refuse_run_directory(folder)) || json_file_read(path.text, MOST_BYTES, &json)) {
-        return -1;
-    }
-    const int status = config_file_parse(json, config);
-    json_decref(json);
-    return status ? error_prefix("%s", path.text) : read_generation(folder, config);
 }
 
 int config_file_write(const char *folder, const struct model_config *config) {

@@ -6,9 +6,12 @@
 
 /* Reads and checks <folder>/config.json. 0, or -1 with an error that names the file, or, if a run directory was
  * given, the checkpoints in it. Hugging Face's models become plain residual (rc) models, and hugging_face_rows is
- * set; other models of theirs are refused, as are switches that change what these compute. Tokens that begin and
- * end their texts are those of generation_config.json, where it has them. */
+ * set; other models of theirs are refused, as are switches that change what these compute. */
 int config_file_read(const char *folder, struct model_config *config);
+
+/* Then, where tokens that begin and end texts matter: replaces those of one of Hugging Face's models by those of its
+ * generation_config.json, where it has them, as transformers' generate() does. */
+int config_file_read_tokens(const char *folder, struct model_config *config);
 
 /* The same from parsed JSON. */
 int config_file_parse(const json_t *json, struct model_config *config);

@@ -64,20 +64,22 @@ static const struct fixed gpt2_fixed[] = {
     {NULL, NULL, NULL},
 };
 
+#define LLAMA_KEYS(head_dim)                                                                                       \
+    {"num_hidden_layers", "n_layer", SIZE, NULL}, {"num_attention_heads", "n_head", SIZE, NULL},                   \
+        {"num_key_value_heads", "n_kv_head", SIZE, ""}, {"head_dim", "head_dim", SIZE, head_dim},                  \
+        {"hidden_size", "n_embd", SIZE, NULL}, {"intermediate_size", "mlp_width", SIZE, NULL},                     \
+        {"max_position_embeddings", "block_size", SIZE, NULL}, {"vocab_size", "vocab_size", SIZE, NULL},           \
+        {"rms_norm_eps", "norm_eps", POSITIVE, "1e-6"}, {"rope_theta", "rope_theta", POSITIVE, "10000.0"},         \
+        {"tie_word_embeddings", "tie_embeddings", FLAG, "false"}
+
 static const struct key llama_keys[] = {
-    {"num_hidden_layers", "n_layer", SIZE, NULL},
-    {"num_attention_heads", "n_head", SIZE, NULL},
-    {"num_key_value_heads", "n_kv_head", SIZE, ""},
-    {"head_dim", "head_dim", SIZE, ""},
-    {"hidden_size", "n_embd", SIZE, NULL},
-    {"intermediate_size", "mlp_width", SIZE, NULL},
-    {"max_position_embeddings", "block_size", SIZE, NULL},
-    {"vocab_size", "vocab_size", SIZE, NULL},
-    {"rms_norm_eps", "norm_eps", POSITIVE, "1e-6"},
-    {"rope_theta", "rope_theta", POSITIVE, "10000.0"},
-    {"tie_word_embeddings", "tie_embeddings", FLAG, "false"},
+    LLAMA_KEYS(""),
+    {"attention_bias", "bias", FLAG, "false"}, /* the same as mlp_bias */
+    {"mlp_bias", "bias", FLAG, "false"},
     {NULL, NULL, SIZE, NULL},
 };
+static const struct key qwen2_keys[] = {LLAMA_KEYS(""), {NULL, NULL, SIZE, NULL}};
+static const struct key qwen3_keys[] = {LLAMA_KEYS("128"), {NULL, NULL, SIZE, NULL}};
 
 #define LLAMA_FIXED                                                                                                \
     {"hidden_act", "[\"silu\", \"swish\"]", "gated MLPs have SiLU"},                                               \
@@ -136,7 +138,7 @@ static const struct family families[] = {
         .prefix = "model.",
         .ours = "{" LLAMA_OURS ", \"bias\": false, \"qkv_bias\": true}",
         .extra = "{" LLAMA_EXTRA ", \"use_sliding_window\": false}",
-        .keys = llama_keys,
+        .keys = qwen2_keys,
         .fixed = llama_fixed,
         .names = llama_names,
     },
@@ -146,12 +148,13 @@ static const struct family families[] = {
         .prefix = "model.",
         .ours = "{" LLAMA_OURS ", \"bias\": false, \"qk_norm\": true}",
         .extra = "{" LLAMA_EXTRA ", \"use_sliding_window\": false, \"attention_bias\": false}",
-        .keys = llama_keys,
+        .keys = qwen3_keys,
         .fixed = qwen3_fixed,
         .names = llama_names,
     },
 };
-enum { GPT2, LLAMA, QWEN2, QWEN3, FAMILIES = sizeof families / sizeof *families };
+enum { GPT2, LLAMA, QWEN2, QWEN3 };
+static const char of_families[] = "of Hugging Face's models only 'gpt2', 'llama', 'qwen2', 'qwen3' can be read";
 
 /* Keys of ours that a model of theirs has with this value, unless its row says otherwise. */
 static const char usual[] =
@@ -193,22 +196,6 @@ static bool is_same(const json_t *a, const json_t *b) {
 
 /* ---- from theirs */
 
-static const struct family *find_family(const json_t *type) {
-    const char *model_type = json_file_text(type);
-    char names[80] = "";
-    for (size_t i = 0; i < FAMILIES; i++) {
-        if (model_type && strcmp(model_type, families[i].model_type) == 0) {
-            return &families[i];
-        }
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%s'", i ? ", " : "",
-                 families[i].model_type);
-    }
-    char *help = memory_format("of Hugging Face's models only %s can be read", names);
-    json_file_fail("model_type", type, help);
-    free(help);
-    return NULL;
-}
-
 static int read_key(const struct key *key, const json_t *value, json_t *ours) {
     static const char *const wanted[] = {"it must be a whole number above 0", "it must be a number above 0",
                                          "it must be a number from 0", "it must be true or false"};
@@ -222,10 +209,20 @@ static int read_key(const struct key *key, const json_t *value, json_t *ours) {
         }
         return 0;
     }
-    const bool fits = key->type == SIZE       ? json_is_integer(value) && json_integer_value(value) > 0
-                      : key->type == POSITIVE ? number > 0.0
-                      : key->type == SHARE    ? json_is_number(value) && number >= 0.0
-                                              : json_is_boolean(value);
+    bool fits = false;
+    switch (key->type) {
+    case SIZE:
+        fits = json_is_integer(value) && json_integer_value(value) > 0;
+        break;
+    case POSITIVE:
+        fits = number > 0.0;
+        break;
+    case SHARE:
+        fits = json_is_number(value) && number >= 0.0;
+        break;
+    case FLAG:
+        fits = json_is_boolean(value);
+    }
     if (!fits) {
         return json_file_fail(key->theirs, value, wanted[key->type]);
     }
@@ -259,13 +256,6 @@ static int read_gpt2(const json_t *theirs, json_t *ours) {
                           "only GELU is supported, exact (gelu) or by tanh (gelu_new)");
 }
 
-/* Whether the type of RoPE is the plain one: linear scaling by 1 is, too. */
-static bool is_plain_rope(const json_t *rope, const json_t *type) {
-    const char *name = type ? json_file_text(type) : "default";
-    return name && (strcmp(name, "default") == 0 ||
-                    (strcmp(name, "linear") == 0 && json_number_value(value_of(rope, "factor")) == 1.0));
-}
-
 /* Positions: as in transformers, rope_scaling counts alone if it has anything, else rope_parameters does. */
 static int read_rope(const json_t *theirs, json_t *ours) {
     const json_t *scaling = value_of(theirs, "rope_scaling");
@@ -274,11 +264,13 @@ static int read_rope(const json_t *theirs, json_t *ours) {
     const json_t *rope = value_of(theirs, place), *part = value_of(rope, "partial_rotary_factor");
     const json_t *type = value_of(rope, "rope_type") ? value_of(rope, "rope_type") : value_of(rope, "type");
     const json_t *theta = value_of(rope, "rope_theta");
+    const char *name = type ? json_file_text(type) : "default";
     json_t *value;
     if (rope && !json_is_object(rope)) {
         return json_file_fail(place, rope, "it must be an object");
     }
-    if (!is_plain_rope(rope, type)) {
+    if (!name || (strcmp(name, "default") != 0 && /* linear scaling by 1 is plain, too */
+                  !(strcmp(name, "linear") == 0 && json_number_value(value_of(rope, "factor")) == 1.0))) {
         return json_file_fail("rope_type", type, "positions have plain RoPE here (\"default\"), without scaling");
     }
     if (part && json_number_value(part) != 1.0) {
@@ -310,65 +302,41 @@ static int check_layers(const json_t *theirs) {
     return 0;
 }
 
-static int read_bias(const json_t *theirs, json_t *ours) {
-    bool attention = false, mlp = false;
-    if (json_file_get_flag(theirs, "attention_bias", &attention) || json_file_get_flag(theirs, "mlp_bias", &mlp)) {
-        return -1;
-    }
-    json_object_set_new(ours, "bias", json_boolean(mlp));
-    return attention == mlp ? 0
-                            : json_file_fail(mlp ? "mlp_bias" : "attention_bias", json_true(),
-                                             "biases are in all linear layers or in none: attention_bias and "
-                                             "mlp_bias must be the same");
-}
-
-/* What transformers takes where Qwen's keys are absent. */
-static int set_absent_of_qwen(const struct family *family, const json_t *theirs, json_t *ours) {
-    const json_int_t heads = json_integer_value(json_object_get(ours, "n_head")), kv_heads = 32;
-    if (family == &families[QWEN3] && !json_object_get(ours, "head_dim")) {
-        json_object_set_new(ours, "head_dim", json_integer(128));
-    }
-    if (json_object_get(theirs, "num_key_value_heads")) {
-        return 0;
-    }
-    json_object_set_new(ours, "n_kv_head", json_integer(kv_heads));
-    return heads % kv_heads == 0 ? 0
-                                 : error_set("'num_key_value_heads' is missing: transformers takes %d then, which "
-                                             "does not divide the %d of 'num_attention_heads'",
-                                             (int)kv_heads, (int)heads);
-}
-
 static int read_llama(const struct family *family, const json_t *theirs, json_t *ours) {
+    const bool attention_bias = json_is_true(json_object_get(theirs, "attention_bias"));
+    const bool mlp_bias = json_is_true(json_object_get(theirs, "mlp_bias"));
+    const json_int_t heads = json_integer_value(json_object_get(ours, "n_head")), kv_heads = 32;
     if (read_rope(theirs, ours) || check_layers(theirs)) {
         return -1;
     }
-    return family == &families[LLAMA] ? read_bias(theirs, ours) : set_absent_of_qwen(family, theirs, ours);
+    if (family == &families[LLAMA] && attention_bias != mlp_bias) {
+        return json_file_fail(mlp_bias ? "mlp_bias" : "attention_bias", json_true(),
+                              "biases are in all linear layers or in none: attention_bias and mlp_bias must be the "
+                              "same");
+    }
+    if (family != &families[LLAMA] && !json_object_get(theirs, "num_key_value_heads")) {
+        json_object_set_new(ours, "n_kv_head", json_integer(kv_heads));
+        if (heads % kv_heads != 0) {
+            return error_set("'num_key_value_heads' is missing: transformers takes %d then, which does not divide "
+                             "the %d of 'num_attention_heads'",
+                             (int)kv_heads, (int)heads);
+        }
+    }
+    return 0;
 }
 
 /* Keys that say which tokens begin and end texts; they are the same in ours. */
 static const char *const token_keys[] = {"bos_token_id", "eos_token_id"};
 
-/* Models whose texts end with token 50256 have GPT-2's tokenizer, or one of its size and order. */
-static void read_tokenizer(const json_t *theirs, json_t *ours) {
-    for (size_t i = 0; i < COUNT(token_keys); i++) {
-        json_t *ids = value_of(theirs, token_keys[i]);
-        if (ids) {
-            json_object_set(ours, token_keys[i], ids);
-        }
-    }
-    json_t *name = json_object_get(theirs, "tokenizer");
-    const bool gpt2 = json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS &&
-                      json_integer_value(json_object_get(theirs, "eos_token_id")) == GPT2_TOKENS - 1;
-    if (json_is_string(name)) {
-        json_object_set(ours, "tokenizer", name);
-    } else if (gpt2) {
-        json_object_set_new(ours, "tokenizer", json_string("gpt2"));
-    }
-}
-
 json_t *hugging_face_to_ours(const json_t *theirs) {
-    const struct family *family = find_family(json_object_get(theirs, "model_type"));
-    if (!family) {
+    const json_t *type = json_object_get(theirs, "model_type");
+    const char *model_type = json_file_text(type);
+    const struct family *family = families;
+    while (family < families + COUNT(families) && (!model_type || strcmp(model_type, family->model_type) != 0)) {
+        family++;
+    }
+    if (family == families + COUNT(families)) {
+        json_file_fail("model_type", type, of_families);
         return NULL;
     }
     json_t *ours = parsed(family->ours);
@@ -376,15 +344,25 @@ json_t *hugging_face_to_ours(const json_t *theirs) {
     for (const struct key *key = family->keys; key->theirs && status == 0; key++) {
         status = read_key(key, value_of(theirs, key->theirs), ours);
     }
-    status = status || check_fixed(family, theirs) ||
-                     (family->names ? read_llama(family, theirs, ours) : read_gpt2(theirs, ours))
-                 ? -1
-                 : 0;
-    if (status) {
+    if (status || check_fixed(family, theirs) ||
+        (family->names ? read_llama(family, theirs, ours) : read_gpt2(theirs, ours))) {
         json_decref(ours);
         return NULL;
     }
-    read_tokenizer(theirs, ours);
+    for (size_t i = 0; i < COUNT(token_keys); i++) {
+        json_t *ids = value_of(theirs, token_keys[i]);
+        if (ids) {
+            json_object_set(ours, token_keys[i], ids);
+        }
+    }
+    /* models whose texts end with token 50256 have GPT-2's tokenizer, or one of its size and order */
+    json_t *name = json_object_get(theirs, "tokenizer");
+    if (json_is_string(name)) {
+        json_object_set(ours, "tokenizer", name);
+    } else if (json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS &&
+               json_integer_value(json_object_get(theirs, "eos_token_id")) == GPT2_TOKENS - 1) {
+        json_object_set_new(ours, "tokenizer", json_string("gpt2"));
+    }
     return ours;
 }
 
@@ -401,11 +379,13 @@ static bool has_word(const json_t *ours, const char *key, const char *word) {
 
 /* The family that is nearest to the model. */
 static const struct family *choose_family(const json_t *ours) {
-    const bool bias = is_true(ours, "bias");
-    return !has_word(ours, "norm", "rmsnorm")   ? &families[GPT2]
-           : is_true(ours, "qk_norm")           ? &families[QWEN3]
-           : is_true(ours, "qkv_bias") && !bias ? &families[QWEN2]
-                                                : &families[LLAMA];
+    if (!has_word(ours, "norm", "rmsnorm")) {
+        return &families[GPT2];
+    }
+    if (is_true(ours, "qk_norm")) {
+        return &families[QWEN3];
+    }
+    return is_true(ours, "qkv_bias") && !is_true(ours, "bias") ? &families[QWEN2] : &families[LLAMA];
 }
 
 static int fail_ours(const struct family *family, const char *key, const json_t *value) {
@@ -468,13 +448,13 @@ static int check_shape(const struct family *family, const json_t *ours) {
 }
 
 static int write_gpt2(const json_t *ours, json_t *theirs) {
-    const char *ours_is = json_file_text(json_object_get(ours, "activation")), *name = NULL;
-    json_t *dropout = json_object_get(ours, "dropout"), *positions = json_object_get(ours, "block_size");
-    for (size_t i = 0; ours_is && !name && i < COUNT(activations); i++) {
-        name = strcmp(ours_is, activations[i].ours) == 0 ? activations[i].theirs : NULL;
+    json_t *dropout = json_object_get(ours, "dropout"), *activation = json_object_get(ours, "activation");
+    const char *name = NULL;
+    for (size_t i = 0; !name && i < COUNT(activations); i++) {
+        name = has_word(ours, "activation", activations[i].ours) ? activations[i].theirs : NULL;
     }
     if (!name) {
-        return fail_ours(&families[GPT2], "activation", json_object_get(ours, "activation"));
+        return fail_ours(&families[GPT2], "activation", activation);
     }
     if (json_integer_value(json_object_get(theirs, "n_inner")) ==
         4 * json_integer_value(json_object_get(theirs, "n_embd"))) {
@@ -483,31 +463,8 @@ static int write_gpt2(const json_t *ours, json_t *theirs) {
     json_object_set_new(theirs, "activation_function", json_string(name));
     json_object_set(theirs, "embd_pdrop", dropout);
     json_object_set(theirs, "attn_pdrop", dropout);
-    json_object_set(theirs, "n_ctx", positions);
+    json_object_set(theirs, "n_ctx", json_object_get(ours, "block_size"));
     return 0;
-}
-
-static int write_llama(const struct family *family, const json_t *ours, json_t *theirs) {
-    json_object_set_new(theirs, "rope_parameters",
-                        json_pack("{s:s, s:O}", "rope_type", "default", "rope_theta",
-                                  json_object_get(ours, "rope_theta")));
-    if (family == &families[LLAMA]) {
-        json_object_set_new(theirs, "attention_bias", json_boolean(is_true(ours, "bias")));
-        json_object_set_new(theirs, "mlp_bias", json_boolean(is_true(ours, "bias")));
-    }
-    return 0;
-}
-
-/* transformers has values of its own for keys that are absent. */
-static void write_tokens(const json_t *ours, json_t *theirs) {
-    const bool gpt2 = has_word(ours, "tokenizer", "gpt2") &&
-                      json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS;
-    for (size_t i = 0; i < COUNT(token_keys); i++) {
-        json_t *ids = json_object_get(ours, token_keys[i]);
-        json_t *usual_ids = gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null();
-        json_object_set(theirs, token_keys[i], ids ? ids : usual_ids);
-        json_decref(usual_ids);
-    }
 }
 
 json_t *hugging_face_from_ours(const json_t *ours) {
@@ -529,8 +486,21 @@ json_t *hugging_face_from_ours(const json_t *ours) {
     if (tokenizer) {
         json_object_set(theirs, "tokenizer", tokenizer);
     }
-    write_tokens(ours, theirs);
-    if (family->names ? write_llama(family, ours, theirs) : write_gpt2(ours, theirs)) {
+    /* tokens that begin and end texts: transformers has values of its own for keys that are absent */
+    const bool gpt2 = has_word(ours, "tokenizer", "gpt2") &&
+                      json_integer_value(json_object_get(ours, "vocab_size")) >= GPT2_TOKENS;
+    for (size_t i = 0; i < COUNT(token_keys); i++) {
+        json_t *ids = json_object_get(ours, token_keys[i]);
+        json_object_set_new(theirs, token_keys[i],
+                            ids    ? json_incref(ids)
+                            : gpt2 ? json_integer(GPT2_TOKENS - 1)
+                                   : json_null());
+    }
+    if (family->names) {
+        json_object_set_new(theirs, "rope_parameters",
+                            json_pack("{s:s, s:O}", "rope_type", "default", "rope_theta",
+                                      json_object_get(ours, "rope_theta")));
+    } else if (write_gpt2(ours, theirs)) {
         json_decref(theirs);
         return NULL;
     }
@@ -555,28 +525,22 @@ bool hugging_face_ignores(const char *name) {
 /* Names of one parameter's parts. */
 static void set_names(const struct family *family, const char *ours, struct hugging_face_tensors *tensors) {
     static const char prefix[] = "transformer.";
+    const char *rest = strncmp(ours, prefix, sizeof prefix - 1) == 0 ? ours + sizeof prefix - 1 : "";
     char layer[32] = "", *end = NULL;
-    const char *rest = strncmp(ours, prefix, sizeof prefix - 1) == 0 ? ours + sizeof prefix - 1 : NULL;
-    tensors->count = 1;
-    snprintf(tensors->names[0], HUGGING_FACE_MOST_NAME, "%s", ours);
-    if (!family->names || !rest) {
-        return;
-    }
+    tensors->count = 0;
     if (strncmp(rest, "h.", 2) == 0) {
         snprintf(layer, sizeof layer, "layers.%ld.", strtol(rest + 2, &end, 10));
         rest = end + 1;
     }
-    for (const struct name *name = family->names; name->ours; name++) {
+    for (const struct name *name = family->names; name && name->ours; name++) {
         const size_t length = strlen(name->ours);
-        if (strncmp(rest, name->ours, length) != 0) {
-            continue;
+        for (size_t i = 0; i < COUNT(name->theirs) && name->theirs[i] && !strncmp(rest, name->ours, length); i++) {
+            snprintf(tensors->names[tensors->count++], HUGGING_FACE_MOST_NAME, "%s%s%s%.40s", family->prefix, layer,
+                     name->theirs[i], rest + length);
         }
-        for (tensors->count = 0; tensors->count < HUGGING_FACE_MOST_PARTS && name->theirs[tensors->count];
-             tensors->count++) {
-            snprintf(tensors->names[tensors->count], HUGGING_FACE_MOST_NAME, "%s%s%s%.40s", family->prefix, layer,
-                     name->theirs[tensors->count], rest + length);
-        }
-        return;
+    }
+    if (tensors->count == 0) {
+        snprintf(tensors->names[tensors->count++], HUGGING_FACE_MOST_NAME, "%s", ours);
     }
 }
 

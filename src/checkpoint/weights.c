@@ -209,8 +209,8 @@ const struct tensor_info *weights_find(const struct safetensors *file, const str
     return require(safetensors_find(file, wanted->name), wanted);
 }
 
-/* The parameter's tensors, with the shapes that they have in the files. Files of models without an output layer lack
- * the prefix of all names. */
+/* The parameter's tensors, with the shapes that they have in the files. Files of models without an output layer
+ * lack the prefix of all names. */
 static int find(const struct weights *weights, const struct parameter *parameter, struct stored *stored) {
     *stored = (struct stored){.wanted = {.count = 1, .infos = {weights_tensor(parameter)}}};
     struct hugging_face_tensors *wanted = &stored->wanted;

@@ -106,7 +106,7 @@ static int open_prompt(struct session *session) {
 
 static int open_tokenizer(struct session *session) {
     const char *checkpoint = session->settings->checkpoint;
-    if (config_file_read(checkpoint, &session->config)) {
+    if (config_file_read(checkpoint, &session->config) || config_file_read_tokens(checkpoint, &session->config)) {
         return -1;
     }
     return tokenizer_open_for(&session->config, checkpoint, &session->settings->tokenizer, &session->tokenizer)

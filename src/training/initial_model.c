@@ -54,7 +54,7 @@ static int adopt_connection(struct initial_model *initial, const struct train_se
 static int adopt_model(struct initial_model *initial, struct train_settings *settings) {
     struct model_config saved;
     const struct residual_setting *setting;
-    if (config_file_read(initial->folder, &saved)) {
+    if (config_file_read(initial->folder, &saved) || config_file_read_tokens(initial->folder, &saved)) {
         return -1;
     }
     if (saved.hugging_face_rows > 0 && train_settings_given(settings, "vocab_size") &&

@@ -688,13 +688,15 @@ UNIT_TEST(tokens_that_end_texts_come_back) {
     assert_tokens("again", "1", "[3, 4]");
     scratch_write("again/generation_config.json", without, strlen(without));
     require(config_file_read(scratch_path("again"), &back));
+    require(config_file_read_tokens(scratch_path("again"), &back));
     assert_true(back.beginnings.count == 1 && back.ends.count == 2 && back.ends.ids[1] == 4);
     scratch_write("again/generation_config.json", words, strlen(words));
+    require(config_file_read(scratch_path("again"), &back)); /* hc_eval needs no such tokens */
     assert_error(
-        config_file_read(scratch_path("again"), &back),
+        config_file_read_tokens(scratch_path("again"), &back),
         "again/generation_config.json: 'eos_token_id' must be the number of a token, or a list of at most 16");
     scratch_write("again/generation_config.json", many, strlen(many));
-    assert_error(config_file_read(scratch_path("again"), &back), "or a list of at most 16");
+    assert_error(config_file_read_tokens(scratch_path("again"), &back), "or a list of at most 16");
 }
 
 /* A run of ours has those of its tokenizer. */
