@@ -291,7 +291,8 @@ static bool has_files(const char *path) {
     return found;
 }
 
-int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
+/* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory. */
+static int list_checkpoints(const char *out_dir, int64_t **iterations, size_t *count) {
     struct dirent **entries;
     const int found = scandir(out_dir, &entries, is_numbered, newest_first);
     *iterations = NULL;
@@ -313,7 +314,7 @@ int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
 char *checkpoint_newest(const char *out_dir) {
     int64_t *iterations;
     size_t count;
-    if (checkpoint_list(out_dir, &iterations, &count)) {
+    if (list_checkpoints(out_dir, &iterations, &count)) {
         return NULL;
     }
     char *path = count ? memory_format("%s/ckpt-%" PRId64, out_dir, iterations[0]) : NULL;
@@ -334,7 +335,7 @@ int checkpoint_remove(const char *path) {
 int checkpoint_prune(const char *out_dir, int64_t keep) {
     int64_t *iterations, kept = 0;
     size_t count;
-    int status = checkpoint_list(out_dir, &iterations, &count);
+    int status = list_checkpoints(out_dir, &iterations, &count);
     for (size_t i = 0; status == 0 && i < count; i++) {
         const struct path path = path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]);
         const int own = files_is_link(path.text) ? 0 : checkpoint_is_own(path.text);

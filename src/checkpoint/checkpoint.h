@@ -53,9 +53,6 @@ int64_t checkpoint_iteration_of(const char *name);
  * none. */
 char *checkpoint_newest(const char *out_dir);
 
-/* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory. */
-int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
-
 /* Whether `path` is a checkpoint that this program wrote, under the name that it gave it: config.json, weights and
  * a state.json with checksums of them are regular files. Links to folders count. 1 or 0, -1 with an error. */
 int checkpoint_is_own(const char *path);

@@ -21,14 +21,6 @@ enum { FILES = 3 };
 
 /* ---- writing */
 
-/* NULL unless the run is or was in fp16. */
-static json_t *loss_scale_json(const struct loss_scale *scale) {
-    return scale->dynamic || scale->skipped
-               ? json_pack("{s:f, s:I, s:I}", "scale", (double)scale->scale, "good_steps",
-                           (json_int_t)scale->good_steps, "skipped", (json_int_t)scale->skipped)
-               : NULL;
-}
-
 /* What evaluations change; no loss yet is null. */
 static json_t *evaluation_json(const struct training_state *state) {
     return json_pack("{s:I, s:o, s:s, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration,
@@ -36,33 +28,25 @@ static json_t *evaluation_json(const struct training_state *state) {
                      "evaluated_at", (json_int_t)state->evaluated_at, "seconds", state->seconds);
 }
 
-/* Of parameters whose optimizer's steps are not all of the run's; NULL if there are none. */
-static json_t *steps_json(const struct gpt *gpt, int64_t iteration) {
-    json_t *json = json_object();
-    for (size_t i = 0; i < gpt->parameters.count; i++) {
-        const struct parameter *parameter = &gpt->parameters.table[i];
-        const int64_t steps = optimizer_steps(gpt, parameter, iteration);
-        if (steps != iteration - gpt->loss_scale.skipped) {
-            json_object_set_new(json, parameter->name, json_integer((json_int_t)steps));
-        }
-    }
-    if (json_object_size(json) > 0) {
-        return json;
-    }
-    json_decref(json);
-    return NULL;
-}
-
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
-    json_t *checksums = json_object();
+    const struct loss_scale *scale = &gpt->loss_scale;
+    json_t *checksums = json_object(), *steps = json_object();
     for (int i = 0; i < (content->optimizer ? FILES : FILES - 1); i++) {
         char digest[CHECKSUM_SIZE];
         if (checksum_file(path_of("%s/%s", folder, checkpoint_files[i]).text, digest)) {
             json_decref(checksums);
+            json_decref(steps);
             return error_prefix("cannot compute checksums");
         }
         json_object_set_new(checksums, checkpoint_files[i], json_string(digest));
+    }
+    for (size_t i = 0; i < gpt->parameters.count; i++) { /* those that are not all of the run's */
+        const struct parameter *parameter = &gpt->parameters.table[i];
+        const int64_t made = optimizer_steps(gpt, parameter, state->iteration);
+        if (made != state->iteration - scale->skipped) {
+            json_object_set_new(steps, parameter->name, json_integer((json_int_t)made));
+        }
     }
     char *settings =
         content->settings ? options_text(content->settings, content->setting_count) : memory_string("");
@@ -70,10 +54,17 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
         json_pack("{s:s, s:I, s:I, s:I}", "version", HC_VERSION, "iteration", (json_int_t)state->iteration,
                   "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed);
     json_object_update_new(json, evaluation_json(state));
-    json_object_update_new(json, json_pack("{s:o*, s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale",
-                                           loss_scale_json(&gpt->loss_scale), "optimizer_steps",
-                                           steps_json(gpt, state->iteration), "data", "train", state->train_digest,
-                                           "val", state->val_digest, "settings", settings, "checksums", checksums));
+    if (scale->dynamic || scale->skipped) { /* the run is or was in fp16 */
+        json_object_set_new(json, "loss_scale",
+                            json_pack("{s:f, s:I, s:I}", "scale", (double)scale->scale, "good_steps",
+                                      (json_int_t)scale->good_steps, "skipped", (json_int_t)scale->skipped));
+    }
+    if (json_object_size(steps) > 0) {
+        json_object_set(json, "optimizer_steps", steps);
+    }
+    json_decref(steps);
+    json_object_update_new(json, json_pack("{s:{s:s, s:s}, s:s, s:o}", "data", "train", state->train_digest, "val",
+                                           state->val_digest, "settings", settings, "checksums", checksums));
     free(settings);
     return json_file_write(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
 }
@@ -90,29 +81,6 @@ int checkpoint_update(const char *folder, const struct training_state *state) {
 }
 
 /* ---- reading */
-
-static int verify_checksums(const char *folder, const json_t *json) {
-    for (int i = FILES - 1; i >= 0; i--) {
-        const char *saved =
-            json_file_text(json_object_get(json_object_get(json, "checksums"), checkpoint_files[i]));
-        char digest[CHECKSUM_SIZE];
-        if (!saved) {
-            return error_set("%s/state.json has no checksum of %s, which resuming needs: start from it with "
-                             "init_from = %s instead",
-                             folder, checkpoint_files[i], folder);
-        }
-        if (checksum_file(path_of("%s/%s", folder, checkpoint_files[i]).text, digest)) {
-            return -1;
-        }
-        if (strcmp(saved, digest) != 0) {
-            return error_set(
-                "%s/%s is damaged: its checksum differs from the one in state.json; resume from an older "
-                "checkpoint by removing this folder",
-                folder, checkpoint_files[i]);
-        }
-    }
-    return 0;
-}
 
 /* Copies a text, which may be missing: then "". */
 static int read_text(const json_t *json, const char *name, char *text, size_t bytes) {
@@ -157,20 +125,18 @@ static int read_state(const json_t *json, struct training_state *state) {
 /* A run in fp16 continues with its scale; every run keeps the number of skipped steps. */
 static int read_loss_scale(const json_t *json, int64_t iteration, struct loss_scale *scale) {
     const json_t *saved = json_object_get(json, "loss_scale");
-    json_int_t good_steps, skipped;
-    double number;
-    struct loss_scale read = *scale;
+    json_int_t good_steps = 0, skipped = 0;
+    double number = 0;
     if (!saved) {
         return 0;
     }
     const int status = json_unpack((json_t *)(uintptr_t)saved, "{s:F, s:I, s:I}", "scale", &number, "good_steps",
                                    &good_steps, "skipped", &skipped);
-    if (status == 0) {
-        read.scale = (float)number;
-        read.good_steps = good_steps;
-        read.skipped = skipped;
-    }
-    if (status || !loss_scale_is_valid(&read) || read.skipped > iteration) {
+    struct loss_scale read = *scale;
+    read.scale = (float)number;
+    read.good_steps = good_steps;
+    read.skipped = skipped;
+    if (status || !loss_scale_is_valid(&read) || skipped > iteration) {
         return error_set("loss_scale is not one that this program writes: resume from an older checkpoint");
     }
     scale->skipped = read.skipped;
@@ -250,7 +216,23 @@ int checkpoint_read_state(const char *folder, struct training_state *state, char
 
 int checkpoint_resume_state(const char *folder, struct gpt *gpt, struct training_state *state) {
     json_t *json;
-    const int status = open_state(folder, gpt, state, &json) || verify_checksums(folder, json);
+    int status = open_state(folder, gpt, state, &json);
+    for (int i = FILES - 1; i >= 0 && status == 0; i--) {
+        const char *name = checkpoint_files[i];
+        const char *saved = json_file_text(json_object_get(json_object_get(json, "checksums"), name));
+        char digest[CHECKSUM_SIZE];
+        if (!saved) {
+            status = error_set("%s/state.json has no checksum of %s, which resuming needs: start from it with "
+                               "init_from = %s instead",
+                               folder, name, folder);
+        } else if (checksum_file(path_of("%s/%s", folder, name).text, digest)) {
+            status = -1;
+        } else if (strcmp(saved, digest) != 0) {
+            status = error_set("%s/%s is damaged: its checksum differs from the one in state.json; resume from an "
+                               "older checkpoint by removing this folder",
+                               folder, name);
+        }
+    }
     json_decref(json);
     return status ? -1 : 0;
 }

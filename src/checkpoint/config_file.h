@@ -9,12 +9,12 @@
  * set; other models of theirs are refused, as are switches that change what these compute. */
 int config_file_read(const char *folder, struct model_config *config);
 
-/* Then, where tokens that begin and end texts matter: replaces those of one of Hugging Face's models by those of its
- * generation_config.json, where it has them, as transformers' generate() does. */
-int config_file_read_tokens(const char *folder, struct model_config *config);
-
 /* The same from parsed JSON. */
 int config_file_parse(const json_t *json, struct model_config *config);
+
+/* Then, where tokens that begin and end texts matter: replaces those of one of Hugging Face's models by those of
+ * its generation_config.json, where it has them, as transformers' generate() does. */
+int config_file_read_tokens(const char *folder, struct model_config *config);
 
 /* Writes our <folder>/config.json. */
 int config_file_write(const char *folder, const struct model_config *config);

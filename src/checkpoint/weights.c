@@ -186,23 +186,21 @@ static void print_shape(const struct tensor_info *info, char *text, size_t size)
     }
 }
 
-static int check_shape(const struct tensor_info *info, const struct tensor_info *wanted) {
+/* The tensor if it was found with the shape that is wanted; NULL with an error. */
+static const struct tensor_info *require(const struct tensor_info *info, const struct tensor_info *wanted) {
     char shape[2][200];
+    if (!info) {
+        error_set("tensor '%.100s' is missing: %s", wanted->name, another_model);
+        return NULL;
+    }
     if (info->rank == wanted->rank && memcmp(info->shape, wanted->shape, info->rank * sizeof *info->shape) == 0) {
-        return 0;
+        return info;
     }
     print_shape(info, shape[0], sizeof shape[0]);
     print_shape(wanted, shape[1], sizeof shape[1]);
-    return error_set("tensor '%.100s' has shape %s, and the model needs %s: %s", info->name, shape[0], shape[1],
-                     another_model);
-}
-
-/* The tensor if it was found with the shape that is wanted; NULL with an error. */
-static const struct tensor_info *require(const struct tensor_info *info, const struct tensor_info *wanted) {
-    if (!info) {
-        error_set("tensor '%.100s' is missing: %s", wanted->name, another_model);
-    }
-    return info && check_shape(info, wanted) == 0 ? info : NULL;
+    error_set("tensor '%.100s' has shape %s, and the model needs %s: %s", info->name, shape[0], shape[1],
+              another_model);
+    return NULL;
 }
 
 const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted) {
@@ -249,7 +247,7 @@ static int check_head(const struct weights *weights, const struct stored *embedd
     if (!head || !weights->config->tie_embeddings) {
         return 0;
     }
-    if (check_shape(head, embedding->infos[0])) {
+    if (!require(head, embedding->infos[0])) {
         return -1;
     }
     float *rows = memory_allocate(2 * width, sizeof *rows);

@@ -51,10 +51,7 @@ static int encode_piece(const struct encoder *encoder, struct text_batch *batch,
     int status = is_line && settings->prompt_field ? encode_field(encoder, text, bytes, settings->prompt_field,
                                                                   "--prompt-field", &batch->prompt, tokens)
                                                    : 0;
-    if (status == 0 && tokens->count - first > UINT32_MAX) {
-        status = error_set("the prompt has too many tokens");
-    }
-    piece->prompt_tokens = (uint32_t)(tokens->count - first);
+    piece->prompt_tokens = (uint32_t)(tokens->count - first); /* a line has at most 1 GiB */
     if (status == 0) {
         status = is_line ? encode_field(encoder, text, bytes, settings->field, "--field", &batch->field, tokens)
                          : tokenizer_encode(encoder->tokenizer, text, bytes, tokens);

@@ -447,9 +447,13 @@ static int write_shards(struct preparation *preparation, uint64_t counts[TOKEN_S
         return -1;
     }
     for (int split = 0; split < TOKEN_SPLITS; split++) {
-        if (shard_count(split, tokens[split], each, &counts[split])) {
+        counts[split] = tokens[split] / each + (tokens[split] % each > 0);
+        if (counts[split] > TOKEN_SHARDS_MOST) {
             preparation->blocked = true;
-            return -1;
+            return error_set("%" PRIu64 " tokens of %s are %" PRIu64 " shards, and at most %d can be read: give "
+                             "--shards %" PRIu64 " or more",
+                             tokens[split], token_split_name(split), counts[split], TOKEN_SHARDS_MOST,
+                             (tokens[split] - 1) / TOKEN_SHARDS_MOST + 1);
         }
     }
     const uint64_t total = counts[SPLIT_TRAIN] + counts[SPLIT_VAL];

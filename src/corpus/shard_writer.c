@@ -24,16 +24,6 @@ static uint64_t number_of(const char *name, int split) {
     return strcmp(shard_name(split, number).text, name) == 0 ? number : UINT64_MAX;
 }
 
-int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count) {
-    *count = tokens / each + (tokens % each > 0);
-    return *count <= TOKEN_SHARDS_MOST
-               ? 0
-               : error_set("%" PRIu64 " tokens of %s are %" PRIu64 " shards, and at most %d can be read: give "
-                           "--shards %" PRIu64 " or more",
-                           tokens, token_split_name(split), *count, TOKEN_SHARDS_MOST,
-                           (tokens - 1) / TOKEN_SHARDS_MOST + 1);
-}
-
 /* ---- writing */
 
 int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number) {

@@ -11,10 +11,6 @@ struct shard_name {
 };
 struct shard_name shard_name(int split, uint64_t number);
 
-/* The number of shards of `each` tokens, of which the last one may have fewer. Fails if hc_train would not read so
- * many. */
-int shard_count(int split, uint64_t tokens, uint64_t each, uint64_t *count);
-
 /* Writes shard `number` of the split, an enum token_split, whose tokens are in <folder>/train.bin or val.bin, to
  * the same folder, which must not have it yet. It may not be on the disk yet. */
 int shard_write(const char *folder, int split, unsigned token_bytes, uint64_t each, uint64_t number);

@@ -205,9 +205,6 @@ static int count_part(struct token_writer *writer, uint32_t part, enum token_spl
 
 int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
                      const uint32_t *tokens, size_t count, uint32_t prompt) {
-    if (count > UINT32_MAX) {
-        return error_set("a part of document %" PRIu64 " has too many tokens", document);
-    }
     if (writer->buckets == 0) {
         if (count_part(writer, part, split, count, prompt)) {
             return -1;
