@@ -6,7 +6,6 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/hugging_face.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
 #include <inttypes.h>

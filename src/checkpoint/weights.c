@@ -1,9 +1,10 @@
 #include "src/checkpoint/weights.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/checkpoint/hugging_face.h"
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,74 @@ static const struct tensor_info *find_tensor(const struct weights *weights, cons
     return NULL;
 }
 
+/* ---- tensors of Hugging Face's models */
+
+/* What the names of Llama's and Qwen's tensors begin with where ours begin with "transformer.", as GPT-2's do. */
+static const char llama_prefix[] = "model.", our_prefix[] = "transformer.";
+
+/* What parameters are in Llama's and Qwen's files, by how the names begin behind the prefix and the layer:
+ * "attn.c_attn." stands for its weight and bias. */
+static const struct {
+    const char *ours, *theirs[HUGGING_FACE_MOST_PARTS];
+} llama_names[] = {
+    {"wte.", {"embed_tokens."}},
+    {"ln_f.", {"norm."}},
+    {"ln_1.", {"input_layernorm."}},
+    {"ln_2.", {"post_attention_layernorm."}},
+    {"attn.c_attn.", {"self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."}},
+    {"attn.c_proj.", {"self_attn.o_proj."}},
+    {"attn.q_norm.", {"self_attn.q_norm."}},
+    {"attn.k_norm.", {"self_attn.k_norm."}},
+    {"mlp.c_gate.", {"mlp.gate_proj."}},
+    {"mlp.c_fc.", {"mlp.up_proj."}},
+    {"mlp.c_proj.", {"mlp.down_proj."}},
+};
+
+void hugging_face_tensors(const struct model_config *config, const struct parameter *parameter,
+                          struct hugging_face_tensors *tensors) {
+    const bool gpt2 = config->norm != NORM_RMS;
+    const uint64_t kv = (uint64_t)(config->n_kv_head * config->head_dim);
+    const char *ours = parameter->name, *rest = "";
+    char layer[32] = "", *end = NULL;
+    *tensors =
+        (struct hugging_face_tensors){.transposed = gpt2 && parameter->rank == 2 && parameter->sublayer >= 0};
+    if (!gpt2 && strncmp(ours, our_prefix, sizeof our_prefix - 1) == 0) {
+        rest = ours + sizeof our_prefix - 1;
+    }
+    if (strncmp(rest, "h.", 2) == 0) {
+        snprintf(layer, sizeof layer, "layers.%ld.", strtol(rest + 2, &end, 10));
+        rest = end + 1;
+    }
+    for (size_t row = 0; row < COUNT(llama_names); row++) {
+        const char *const *theirs = llama_names[row].theirs;
+        const size_t length = strlen(llama_names[row].ours);
+        for (size_t i = 0;
+             i < HUGGING_FACE_MOST_PARTS && theirs[i] && !strncmp(rest, llama_names[row].ours, length); i++) {
+            snprintf(tensors->names[tensors->count++], HUGGING_FACE_MOST_NAME, "%s%s%s%.40s", llama_prefix, layer,
+                     theirs[i], rest + length);
+        }
+    }
+    if (tensors->count == 0) {
+        snprintf(tensors->names[tensors->count++], HUGGING_FACE_MOST_NAME, "%s", ours);
+    }
+    for (size_t part = 0; part < tensors->count; part++) {
+        struct tensor_info *info = &tensors->infos[part];
+        *info = (struct tensor_info){.type = TENSOR_F32, .rank = parameter->rank};
+        for (unsigned i = 0; i < info->rank; i++) {
+            info->shape[i] = parameter->shape[tensors->transposed ? 1 - i : i];
+        }
+        if (tensors->count == HUGGING_FACE_MOST_PARTS) { /* queries, keys, values */
+            info->shape[0] = part == 0 ? parameter->shape[0] - 2 * kv : kv;
+        }
+    }
+}
+
+/* Whether a tensor that is no parameter may be left out: buffers of older versions, and the head (check_head). */
+static bool is_ignored(const char *name) {
+    return strcmp(name, head_name) == 0 || fnmatch("*.attn.@(bias|masked_bias)", name, FNM_EXTMATCH) == 0 ||
+           fnmatch("*.rotary_emb.inv_freq", name, 0) == 0;
+}
+
 /* ---- finding tensors */
 
 struct tensor_info weights_tensor(const struct parameter *parameter) {
@@ -213,7 +282,7 @@ static int find(const struct weights *weights, const struct parameter *parameter
     *stored = (struct stored){.wanted = {.count = 1, .infos = {weights_tensor(parameter)}}};
     struct hugging_face_tensors *wanted = &stored->wanted;
     const struct parameters *parameters = weights->parameters;
-    const char *prefix = hugging_face_prefix(weights->config);
+    const char *prefix = weights->config->norm == NORM_RMS ? llama_prefix : our_prefix;
     const bool of_vocabulary =
         parameter->offset == parameters->token_embedding || parameter->offset == parameters->head;
     if (weights->hugging_face) {
@@ -344,8 +413,7 @@ static int check(const struct weights *weights, json_t *used) {
     for (size_t i = 0; weights->hugging_face && i < weights->file_count; i++) {
         for (size_t j = 0; j < safetensors_count(weights->files[i]); j++) {
             const struct tensor_info *info = safetensors_at(weights->files[i], j);
-            if (info->elements > 0 && !hugging_face_ignores(info->name) && strcmp(info->name, head_name) != 0 &&
-                !json_object_get(used, info->name)) {
+            if (info->elements > 0 && !is_ignored(info->name) && !json_object_get(used, info->name)) {
                 return error_set("%s: tensor '%.100s' is not part of this model: %s", weights->path.text,
                                  info->name, another_model);
             }

@@ -1,5 +1,5 @@
 /* The weights in a model's folder, tensor by tensor in the layout of the parameter table: those of a checkpoint, or
- * of one of Hugging Face's models, whose tensors have other names and layouts (hugging_face.h). No device is
+ * of one of Hugging Face's models, whose tensors have other names and layouts. No device is
  * needed. */
 #pragma once
 
@@ -37,3 +37,14 @@ struct tensor_info *weights_tensors(const struct parameters *parameters);
 
 /* The file's tensor of this name; NULL with an error if there is none or it has another shape. */
 const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted);
+
+/* The tensors of a parameter in Hugging Face's files, in its order: queries, keys and values may be three. */
+enum { HUGGING_FACE_MOST_PARTS = 3, HUGGING_FACE_MOST_NAME = 128 };
+struct hugging_face_tensors {
+    size_t count;
+    bool transposed; /* the only part is [in, out], as in GPT-2 (Conv1D) */
+    char names[HUGGING_FACE_MOST_PARTS][HUGGING_FACE_MOST_NAME];
+    struct tensor_info infos[HUGGING_FACE_MOST_PARTS]; /* their names are not set */
+};
+void hugging_face_tensors(const struct model_config *config, const struct parameter *parameter,
+                          struct hugging_face_tensors *tensors);

@@ -18,8 +18,8 @@ int token_writer_open(const char *folder, const struct document_order *order, un
                       uint32_t vocab_size, const json_t *saved, struct token_writer **opened);
 void token_writer_close(struct token_writer *writer);
 
-/* Adds a part of a document, of less than 2^32 tokens. The parts of a document come in order. prompt: so many tokens
- * at its beginning are no targets. */
+/* Adds a part of a document, of less than 2^32 tokens. The parts of a document come in order. prompt: so many
+ * tokens at its beginning are no targets. */
 int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
                      const uint32_t *tokens, size_t count, uint32_t prompt);
 

@@ -100,34 +100,6 @@ static size_t find(const char *text, size_t bytes, size_t at, bool active) {
     return at;
 }
 
-/* Where the part of the text begins that changes with the active character at `active`: at the starter before it.
- * Nothing composes with a new character. */
-static size_t part_start(const char *text, size_t from, size_t active) {
-    uint32_t character;
-    if (active == from) {
-        return from;
-    }
-    const size_t before = utf8_last(text, active);
-    utf8_decode(text + before, active - before, &character);
-    return is_new(character) ? active : before;
-}
-
-static void append_normalized(struct text_buffer *buffer, const char *text, size_t bytes) {
-    size_t length = 3 * bytes + 16;
-    text_reserve(buffer, length);
-    uint8_t *out = (uint8_t *)buffer->bytes + buffer->size;
-    uint8_t *result = u8_normalize(UNINORM_NFC, (const uint8_t *)text, bytes, out, &length);
-    if (!result) {
-        memory_refused(0);
-    }
-    if (result == out) {
-        buffer->size += length;
-    } else { /* it did not fit */
-        text_append(buffer, result, length);
-        free(result);
-    }
-}
-
 void nfc_normalize(const char **text, size_t *bytes, struct text_buffer *buffer) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, find_active_characters);
@@ -137,9 +109,21 @@ void nfc_normalize(const char **text, size_t *bytes, struct text_buffer *buffer)
     }
     buffer->size = 0;
     while (active < *bytes) {
-        const size_t start = part_start(*text, at, active), end = find(*text, *bytes, active, false);
+        const size_t end = find(*text, *bytes, active, false);
+        size_t start = active, length = 0;
+        if (active > at) { /* the starter before it changes with it, but nothing composes with a new character */
+            const size_t before = utf8_last(*text, active);
+            uint32_t character;
+            utf8_decode(*text + before, active - before, &character);
+            start = is_new(character) ? active : before;
+        }
+        uint8_t *normal = u8_normalize(UNINORM_NFC, (const uint8_t *)*text + start, end - start, NULL, &length);
+        if (!normal) {
+            memory_refused(0);
+        }
         text_append(buffer, *text + at, start - at);
-        append_normalized(buffer, *text + start, end - start);
+        text_append(buffer, normal, length);
+        free(normal);
         at = end;
         active = find(*text, *bytes, at, true);
     }

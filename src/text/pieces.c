@@ -103,17 +103,15 @@ struct piece_rule {
 };
 
 static const struct piece_rule rules[] = {
-    {{NULL, false, true}, GPT2, false},
-    {{NULL, true, true}, GPT2_DIGITS, false},
+    {{"", false, true}, GPT2, false},
+    {{"", true, true}, GPT2_DIGITS, false},
     {{LLAMA_FILE("{1,3}"), false, false}, LLAMA("{1,3}+"), true},
     {{LLAMA_FILE(""), false, false}, LLAMA(""), true},
     {{QWEN35_FILE, false, false}, QWEN35, true},
     {{O200K_FILE, false, false}, O200K, true},
 };
 
-const char *pieces_names(void) {
-    return "GPT-2, SmolLM2 (single digits), Llama 3, Qwen 2, 3 and 3.5, and o200k";
-}
+const char pieces_names[] = "GPT-2, SmolLM2 (single digits), Llama 3, Qwen 2, 3 and 3.5, and o200k";
 
 struct pieces {
     const struct piece_rule *rule;
@@ -123,10 +121,8 @@ struct pieces {
 
 const struct piece_rule *pieces_find(const struct piece_steps *steps) {
     for (const struct piece_rule *rule = rules; rule < rules + COUNT(rules); rule++) {
-        const char *expression = rule->steps.expression;
-        const bool same = expression && steps->expression ? strcmp(expression, steps->expression) == 0
-                                                          : !expression && !steps->expression;
-        if (same && rule->steps.digits == steps->digits && rule->steps.gpt2 == steps->gpt2) {
+        if (strcmp(rule->steps.expression, steps->expression) == 0 && rule->steps.digits == steps->digits &&
+            rule->steps.gpt2 == steps->gpt2) {
             return rule;
         }
     }

@@ -12,7 +12,7 @@ struct piece_rule; /* a row of the table */
 /* How a tokenizer.json divides text: first by an expression or into single digits, or neither, and then perhaps by
  * GPT-2's expression. */
 struct piece_steps {
-    const char *expression; /* NULL: none */
+    const char *expression; /* "": none */
     bool digits, gpt2;
 };
 
@@ -20,7 +20,7 @@ struct piece_steps {
 const struct piece_rule *pieces_find(const struct piece_steps *steps);
 
 /* The names of all known rules, for messages. */
-const char *pieces_names(void);
+extern const char pieces_names[];
 
 /* The caller closes *opened, also on failure. */
 int pieces_open(const struct piece_rule *rule, struct pieces **opened);

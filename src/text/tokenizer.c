@@ -89,7 +89,7 @@ int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **ope
         added_tokens_sort(&json->added[0]);
         tokenizer->end_of_text = end.token;
         json->in_text = end.token + 1;
-        json->rule = pieces_find(&(struct piece_steps){.gpt2 = true});
+        json->rule = pieces_find(&(struct piece_steps){"", false, true});
         if (bpe_add_token(json->bpe, end.token, end.content, end.bytes, false)) {
             return error_prefix("%s", path);
         }

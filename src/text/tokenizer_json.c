@@ -226,7 +226,7 @@ static int read_steps(const json_t *list, struct piece_steps *steps) {
     const json_t *first = json_array_get(list, 0), *last = json_array_get(list, count - 1);
     const char *type = type_of(first), *behavior = "";
     bool each = false, invert = false, prefix = true;
-    *steps = (struct piece_steps){.gpt2 = true};
+    *steps = (struct piece_steps){.expression = "", .gpt2 = true};
     if (count != 1 && count != 2) {
         return error_set("the pre_tokenizer has %zu steps: " KINDS ", which have one or two", count);
     }
@@ -240,7 +240,7 @@ static int read_steps(const json_t *list, struct piece_steps *steps) {
     if (steps->digits && !each) {
         return error_set("pre_tokenizer: Digits without individual_digits is not supported");
     }
-    if (count == 2 && !steps->digits && (strcmp(type, "Split") != 0 || !steps->expression)) {
+    if (count == 2 && !steps->digits && (strcmp(type, "Split") != 0 || !*steps->expression)) {
         return error_set("the pre_tokenizer '%s' is not supported: " KINDS, type);
     }
     if (count == 2 && !steps->digits && (strcmp(behavior, "Isolated") != 0 || invert)) {
@@ -263,8 +263,8 @@ static int read_pieces(const json_t *root, struct tokenizer_json *json) {
     int status = read_steps(list, &steps);
     json->rule = status == 0 ? pieces_find(&steps) : NULL;
     if (status == 0 && !json->rule) {
-        status = error_set("pre_tokenizer: hctrain knows the expressions of %s, but not '%.500s'", pieces_names(),
-                           steps.expression ? steps.expression : "");
+        status = error_set("pre_tokenizer: hctrain knows the expressions of %s, but not '%.500s'", pieces_names,
+                           steps.expression);
     }
     if (status == 0 && decoder && !json_is_null(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) {
         status = error_set("the decoder '%s' is not supported: " KINDS, type_of(decoder));

@@ -1,7 +1,8 @@
 /* The table of Hugging Face's model types: keys in both directions, names of tensors, and what is refused. */
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
-#include "src/checkpoint/hugging_face.h"
+#include "src/checkpoint/config_file.h"
+#include "src/checkpoint/weights.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include <string.h>

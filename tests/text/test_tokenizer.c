@@ -201,7 +201,7 @@ static void check_pieces(const char *expected) {
     ends[bytes] = true;
     struct expected_pieces context = {text, expected, ends};
     struct pieces *pieces;
-    assert_int_equal(pieces_open(pieces_find(&(struct piece_steps){.gpt2 = true}), &pieces), 0);
+    assert_int_equal(pieces_open(pieces_find(&(struct piece_steps){"", false, true}), &pieces), 0);
     assert_int_equal(pieces_each(pieces, text, bytes, check_one_piece, &context), 0);
     pieces_close(pieces);
 }
