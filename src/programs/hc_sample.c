@@ -76,8 +76,15 @@ static int read_prompt(const char *path, struct text_buffer *text) {
 
 /* The token that the tokenizer puts before each text comes first, unless the prompt begins with it. An empty prompt
  * becomes the token that stands before a new text. */
-static int encode_prompt(struct session *session) {
+static int open_prompt(struct session *session) {
+    const struct settings *settings = session->settings;
     struct token_list list = {0};
+    if (settings->prompt) {
+        text_append(&session->prompt, settings->prompt, strlen(settings->prompt));
+    }
+    if (settings->prompt_file && read_prompt(settings->prompt_file, &session->prompt)) {
+        return -1;
+    }
     const int status = tokenizer_encode(session->tokenizer, session->prompt.bytes, session->prompt.size, &list);
     const uint32_t beginning = tokenizer_beginning(session->tokenizer);
     const bool begins = beginning != UINT32_MAX && list.count > 0 && list.tokens[0] != beginning;
@@ -92,37 +99,14 @@ static int encode_prompt(struct session *session) {
     return status ? error_prefix("the prompt") : 0;
 }
 
-static int open_prompt(struct session *session) {
-    const struct settings *settings = session->settings;
-    if (settings->prompt) {
-        text_append(&session->prompt, settings->prompt, strlen(settings->prompt));
-    }
-    return (settings->prompt_file && read_prompt(settings->prompt_file, &session->prompt)) || encode_prompt(session)
-               ? -1
-               : 0;
-}
-
 /* ---- the model */
 
-static int open_tokenizer(struct session *session) {
-    const char *checkpoint = session->settings->checkpoint;
-    if (config_file_read(checkpoint, &session->config) || config_file_read_tokens(checkpoint, &session->config)) {
-        return -1;
-    }
-    return tokenizer_open_for(&session->config, checkpoint, &session->settings->tokenizer, &session->tokenizer)
-               ? error_prefix("%s", checkpoint)
-               : 0;
-}
-
-/* No longer than this text needs: the cache of keys and values is the larger part of a small model's memory. */
-static int64_t sequence_of(const struct session *session) {
-    const int64_t needed = (int64_t)session->count + session->settings->sample.count;
-    return needed < session->config.block_size ? needed : session->config.block_size;
-}
-
+/* A sequence is no longer than this text needs: the cache of keys and values is the larger part of a small model's
+ * memory. */
 static int open_model(struct session *session) {
     const struct settings *settings = session->settings;
-    const int64_t samples = settings->sample.samples;
+    const int64_t samples = settings->sample.samples, block_size = session->config.block_size,
+                  needed = (int64_t)session->count + settings->sample.count;
     struct device_settings device = settings->device;
     struct type_choice choice;
     session->background = (struct background_compile){.specs = settings->specs,
@@ -138,20 +122,18 @@ static int open_model(struct session *session) {
     }
     type_choice_print(&choice, choice.type == ELEMENT_FP32 ? NULL : stderr); /* fp32 is what anybody expects */
     const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
-                                        .sequence = sequence_of(session),
+                                        .sequence = needed < block_size ? needed : block_size,
                                         .mode = GPT_GENERATION,
                                         .type = choice.type,
                                         .optimizer = {.master = settings->master}};
-    return gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt) ||
-                   (!settings->compile_only && checkpoint_load_weights(settings->checkpoint, &session->gpt))
-               ? -1
-               : 0;
+    if (gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt)) {
+        return -1;
+    }
+    return settings->compile_only ? 0 : checkpoint_load_weights(settings->checkpoint, &session->gpt);
 }
 
-/* ---- --compile-only */
-
-/* Every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
-static int rehearse(struct session *session) {
+/* For --compile-only: every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
+static int compile_kernels(struct session *session) {
     const double start = progress_clock();
     compile_only_reduce(&session->config);
     const int64_t capacity = session->config.block_size, count = capacity > 1 ? capacity - 1 : 1;
@@ -172,13 +154,18 @@ static int rehearse(struct session *session) {
 /* ---- the text */
 
 static int print_samples(struct session *session) {
-    struct sample_settings sample = session->settings->sample;
+    const struct token_ids *ends = &session->config.ends;
     const uint32_t end = tokenizer_end_of_text(session->tokenizer);
+    struct sample_settings sample = session->settings->sample;
     struct sample_printer printer;
+    if (open_prompt(session) || open_model(session)) {
+        return -1;
+    }
     sample.vocabulary = tokenizer_count(session->tokenizer);
-    sample.ends = session->config.ends;
-    if (end != UINT32_MAX && sample.ends.count < TOKEN_IDS_MOST) {
-        sample.ends.ids[sample.ends.count++] = (int64_t)end;
+    memcpy(sample.ends, ends->ids, ends->count * sizeof *ends->ids);
+    sample.end_count = ends->count;
+    if (end != UINT32_MAX) {
+        sample.ends[sample.end_count++] = (int64_t)end;
     }
     sample.seed = (uint64_t)session->settings->seed;
     sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
@@ -197,17 +184,25 @@ static int run(const struct settings *settings) {
                                        : "--checkpoint is needed; see hc_sample --help");
         return PROGRAM_WRONG;
     }
-    const int status =
-        open_tokenizer(&session) ||
-        (settings->compile_only ? rehearse(&session)
-                                : open_prompt(&session) || open_model(&session) || print_samples(&session));
+    int status = config_file_read(settings->checkpoint, &session.config) ||
+                 config_file_read_tokens(settings->checkpoint, &session.config);
+    if (status == 0 &&
+        tokenizer_open_for(&session.config, settings->checkpoint, &settings->tokenizer, &session.tokenizer)) {
+        status = error_prefix("%s", settings->checkpoint);
+    }
+    if (status == 0) {
+        status = settings->compile_only ? compile_kernels(&session) : print_samples(&session);
+    }
     background_compile_end(&session.background, session.compute, status == 0 && !interrupt_requested());
     gpt_release(&session.gpt);
     compute_close(session.compute);
     tokenizer_close(session.tokenizer);
     text_free(&session.prompt);
     free(session.tokens);
-    return status ? program_failed(&program) : interrupt_requested() ? PROGRAM_INTERRUPTED : PROGRAM_DONE;
+    if (status) {
+        return program_failed(&program);
+    }
+    return interrupt_requested() ? PROGRAM_INTERRUPTED : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {

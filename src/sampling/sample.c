@@ -22,24 +22,22 @@ void choice_scratch_free(struct choice_scratch *scratch) {
     *scratch = (struct choice_scratch){0};
 }
 
-/* ---- heaps of tokens: only those that are wanted are ever sorted */
-
-/* What lies on top of a heap. */
-enum order { LIKELIEST_FIRST, LEAST_LIKELY_FIRST };
+/* ---- candidates, in scratch->heap: only those that are wanted are ever sorted */
 
 static bool is_likelier(const float *logits, int32_t a, int32_t b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
 }
 
-static bool is_before(const float *logits, enum order order, int32_t a, int32_t b) {
-    return order == LIKELIEST_FIRST ? is_likelier(logits, a, b) : is_likelier(logits, b, a);
+static int by_logit(const void *a, const void *b, void *logits) {
+    return is_likelier(logits, *(const int32_t *)a, *(const int32_t *)b) ? -1 : 1;
 }
 
-static void sift_down(const float *logits, enum order order, int32_t *heap, size_t count, size_t at) {
+/* A token of a heap whose least likely one is on top moves to its place. */
+static void sift_down(const float *logits, int32_t *heap, size_t count, size_t at) {
     const int32_t token = heap[at];
     for (size_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
-        child += child + 1 < count && is_before(logits, order, heap[child + 1], heap[child]);
-        if (!is_before(logits, order, heap[child], token)) {
+        child += child + 1 < count && is_likelier(logits, heap[child], heap[child + 1]);
+        if (is_likelier(logits, heap[child], token)) {
             break;
         }
         heap[at] = heap[child];
@@ -48,33 +46,18 @@ static void sift_down(const float *logits, enum order order, int32_t *heap, size
     heap[at] = token;
 }
 
-static void build_heap(const float *logits, enum order order, int32_t *heap, size_t count) {
-    for (size_t i = count / 2; i-- > 0;) {
-        sift_down(logits, order, heap, count, i);
-    }
-}
-
-/* Moves the likeliest of the first `count` to the place behind the others. */
-static int32_t pop(const float *logits, int32_t *heap, size_t count) {
-    const int32_t top = heap[0];
-    heap[0] = heap[count - 1];
-    sift_down(logits, LIKELIEST_FIRST, heap, count - 1, 0);
-    heap[count - 1] = top;
-    return top;
-}
-
-/* ---- candidates, in the heap */
-
 /* The `most` likeliest of all tokens, most <= count. Few come after one that they are likelier than. */
 static void select_likeliest(const float *logits, size_t count, size_t most, int32_t *heap) {
     for (size_t i = 0; i < most; i++) {
         heap[i] = (int32_t)i;
     }
-    build_heap(logits, LEAST_LIKELY_FIRST, heap, most);
+    for (size_t i = most / 2; i-- > 0;) {
+        sift_down(logits, heap, most, i);
+    }
     for (size_t i = most; i < count; i++) {
         if (is_likelier(logits, (int32_t)i, heap[0])) {
             heap[0] = (int32_t)i;
-            sift_down(logits, LEAST_LIKELY_FIRST, heap, most, 0);
+            sift_down(logits, heap, most, 0);
         }
     }
 }
@@ -95,12 +78,11 @@ static size_t select_heavy(struct choice_scratch *scratch, double least) {
 static void keep(const float *logits, struct choice_scratch *scratch, size_t count, double mass, double least) {
     size_t kept = 0;
     scratch->sum = 0.0;
-    build_heap(logits, LIKELIEST_FIRST, scratch->heap, count);
-    while (kept < count && (kept == 0 || (scratch->sum < mass && scratch->weights[scratch->heap[0]] >= least))) {
-        scratch->sum += scratch->weights[pop(logits, scratch->heap, count - kept)];
-        kept++;
+    qsort_r(scratch->heap, count, sizeof *scratch->heap, by_logit, (void *)(uintptr_t)logits);
+    while (kept < count && (kept == 0 || (scratch->sum < mass && scratch->weights[scratch->heap[kept]] >= least))) {
+        scratch->sum += scratch->weights[scratch->heap[kept++]];
     }
-    scratch->tokens = scratch->heap + count - kept;
+    scratch->tokens = scratch->heap;
     scratch->count = kept;
 }
 
@@ -136,12 +118,12 @@ static double weigh(const float *logits, const int32_t *tokens, size_t count, in
     return total;
 }
 
-/* The token at `target` of the sum of weights, the likeliest first, or all tokens in their order. */
+/* The token at `target` of the sum of weights. */
 static int32_t draw(const struct choice_scratch *scratch, double target) {
     double sum = 0.0;
     int32_t last = 0; /* that has a weight: where rounding leaves a rest */
     for (size_t i = 0; i < scratch->count; i++) {
-        const int32_t token = scratch->tokens ? scratch->tokens[scratch->count - 1 - i] : (int32_t)i;
+        const int32_t token = scratch->tokens ? scratch->tokens[i] : (int32_t)i;
         sum += scratch->weights[token];
         if (sum > target) {
             return token;
@@ -219,26 +201,6 @@ struct sampling {
     size_t length;     /* of the contexts */
 };
 
-static void sampling_create(struct gpt *gpt, struct sampling *sampling) {
-    const size_t rows = (size_t)gpt->options.batch;
-    sampling->capacity = (size_t)gpt->options.sequence;
-    sampling->contexts = memory_allocate(rows * sampling->capacity, sizeof *sampling->contexts);
-    sampling->present = memory_allocate(rows * sampling->settings->vocabulary, sizeof *sampling->present);
-    sampling->next = memory_allocate(rows, sizeof *sampling->next);
-    sampling->logits = memory_allocate(rows * (size_t)gpt->config.vocab_size, sizeof *sampling->logits);
-    sampling->samples = memory_allocate(rows, sizeof *sampling->samples);
-    choice_scratch_create(sampling->settings->vocabulary, &sampling->scratch);
-}
-
-static void sampling_release(struct sampling *sampling) {
-    choice_scratch_free(&sampling->scratch);
-    free(sampling->contexts);
-    free(sampling->present);
-    free(sampling->next);
-    free(sampling->logits);
-    free(sampling->samples);
-}
-
 static int32_t *context_of(const struct sampling *sampling, int64_t row) {
     return sampling->contexts + (size_t)row * sampling->capacity;
 }
@@ -267,9 +229,8 @@ static void copy_row(struct sampling *sampling, int64_t from, int64_t to) {
     }
 }
 
-/* How many of the first `count` tokens stay when contexts get full: a full one loses its older half, not one token.
- * Positions are learned, so moving by one would move every token to another position, and make what is cached for
- * it worthless. */
+/* How many of the first `count` tokens stay when contexts get full: a full one loses its older half, not one token,
+ * since moving by one would move every token to another position, and make what is cached for it worthless. */
 static size_t kept_of(size_t count, size_t capacity) {
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
@@ -278,28 +239,23 @@ static size_t kept_of(size_t count, size_t capacity) {
     return length;
 }
 
-/* Only the tokens of the prompt are present in the row. */
-static void mark_prompt(struct sampling *sampling, int64_t row, const int32_t *prompt, size_t count) {
-    const size_t vocabulary = sampling->settings->vocabulary;
-    memset(present_in(sampling, row), 0, vocabulary * sizeof *sampling->present);
-    for (size_t i = 0; i < count; i++) {
-        if (prompt[i] >= 0 && (size_t)prompt[i] < vocabulary) {
-            present_in(sampling, row)[prompt[i]] = true;
-        }
-    }
-}
-
 /* All rows begin with the prompt, which goes through the model once. */
 static int begin_rows(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
-    const int64_t left = sampling->settings->samples - first, batch = sampling->gpt->options.batch;
+    const struct sample_settings *settings = sampling->settings;
+    const int64_t left = settings->samples - first, batch = sampling->gpt->options.batch;
     sampling->rows = left < batch ? left : batch;
     sampling->length = kept_of(prompt_count, sampling->capacity);
     for (int64_t row = 0; row < sampling->rows; row++) {
         sampling->samples[row] = first + row;
     }
     memcpy(sampling->contexts, prompt + prompt_count - sampling->length, sampling->length * sizeof *prompt);
-    mark_prompt(sampling, 0, prompt, prompt_count);
-    if (sampling->settings->count > 0 && prefill(sampling, 0)) {
+    memset(sampling->present, 0, settings->vocabulary * sizeof *sampling->present);
+    for (size_t i = 0; i < prompt_count; i++) {
+        if (prompt[i] >= 0 && (size_t)prompt[i] < settings->vocabulary) {
+            sampling->present[prompt[i]] = true;
+        }
+    }
+    if (settings->count > 0 && prefill(sampling, 0)) {
         return -1;
     }
     for (int64_t row = 1; row < sampling->rows; row++) {
@@ -316,9 +272,9 @@ static int end_row(struct sampling *sampling, int64_t row) {
     return sampling->sink->end(sampling->sink->context, sample);
 }
 
-static bool is_end(const struct token_ids *ends, int32_t token) {
-    for (size_t i = 0; i < ends->count; i++) {
-        if (ends->ids[i] == token) {
+static bool is_end(const struct sample_settings *settings, int32_t token) {
+    for (size_t i = 0; i < settings->end_count; i++) {
+        if (settings->ends[i] == token) {
             return true;
         }
     }
@@ -339,7 +295,7 @@ static int choose(struct sampling *sampling, int64_t row, int64_t index) {
     if (sample_choose(logits, &settings->choice, uniform, &sampling->scratch, token)) {
         return -1;
     }
-    if (is_end(&settings->ends, *token)) {
+    if (is_end(settings, *token)) {
         return 1;
     }
     present_in(sampling, row)[*token] = true;
@@ -404,7 +360,7 @@ static int run_batch(struct sampling *sampling, int64_t first, const int32_t *pr
 
 int sample_run(struct gpt *gpt, const struct sample_settings *settings, const int32_t *prompt, size_t prompt_count,
                const struct sample_sink *sink) {
-    struct sampling sampling = {.gpt = gpt, .settings = settings, .sink = sink};
+    const size_t rows = (size_t)gpt->options.batch;
     int status = 0;
     if (prompt_count < 1 || settings->vocabulary > (size_t)gpt->config.vocab_size) {
         return error_set(
@@ -412,11 +368,27 @@ int sample_run(struct gpt *gpt, const struct sample_settings *settings, const in
             "most the %" PRId64 " of the model",
             prompt_count, settings->vocabulary, gpt->config.vocab_size);
     }
-    sampling_create(gpt, &sampling);
+    struct sampling sampling = {
+        .gpt = gpt,
+        .settings = settings,
+        .sink = sink,
+        .capacity = (size_t)gpt->options.sequence,
+        .contexts = memory_allocate(rows * (size_t)gpt->options.sequence, sizeof *sampling.contexts),
+        .present = memory_allocate(rows * settings->vocabulary, sizeof *sampling.present),
+        .next = memory_allocate(rows, sizeof *sampling.next),
+        .logits = memory_allocate(rows * (size_t)gpt->config.vocab_size, sizeof *sampling.logits),
+        .samples = memory_allocate(rows, sizeof *sampling.samples),
+    };
+    choice_scratch_create(settings->vocabulary, &sampling.scratch);
     for (int64_t first = 0; first < settings->samples && status == 0 && !interrupt_requested();
          first += gpt->options.batch) {
         status = run_batch(&sampling, first, prompt, prompt_count);
     }
-    sampling_release(&sampling);
+    choice_scratch_free(&sampling.scratch);
+    free(sampling.contexts);
+    free(sampling.present);
+    free(sampling.next);
+    free(sampling.logits);
+    free(sampling.samples);
     return status;
 }

@@ -23,7 +23,7 @@ struct choice_scratch {
     size_t vocabulary;
     double *weights;       /* [vocabulary] probabilities of the tokens that stay, but for a factor */
     int32_t *heap;         /* [vocabulary] */
-    const int32_t *tokens; /* [count] those that stay, the likeliest last; NULL: all, in their order */
+    const int32_t *tokens; /* [count] those that stay, the likeliest first; NULL: all, in their order */
     size_t count;
     double sum; /* of the weights of those that stay */
 };
@@ -49,11 +49,12 @@ int sample_choose(const float *logits, const struct choice_settings *settings, d
 
 struct sample_settings {
     struct choice_settings choice;
-    double repetition_penalty; /* for tokens of the prompt and of the text so far; 1: none */
-    int64_t samples;           /* texts */
-    int64_t count;             /* new tokens of each, at most */
-    size_t vocabulary;         /* tokens that may be chosen: all below this one; <= vocab_size */
-    struct token_ids ends;     /* tokens that end a text */
+    double repetition_penalty;        /* for tokens of the prompt and of the text so far; 1: none */
+    int64_t samples;                  /* texts */
+    int64_t count;                    /* new tokens of each, at most */
+    size_t vocabulary;                /* tokens that may be chosen: all below this one; <= vocab_size */
+    int64_t ends[TOKEN_IDS_MOST + 1]; /* [end_count] tokens that end a text: the model's, and the tokenizer's */
+    size_t end_count;
     uint64_t seed;
 };
 

@@ -11,17 +11,6 @@
 
 /* ---- one sample */
 
-/* Bytes at the end that a stop text may begin with. */
-static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
-    const size_t length = strlen(stop);
-    for (size_t begun = length <= count ? length : count + 1; begun-- > 1;) {
-        if (memcmp(bytes + count - begun, stop, begun) == 0) {
-            return begun;
-        }
-    }
-    return 0;
-}
-
 /* Where the stop text begins that is complete first, of several the longest; `size` if there is none. */
 static size_t find_stop(const struct text_buffer *held, const struct option_texts *stops) {
     size_t first = held->size, end = SIZE_MAX;
@@ -38,10 +27,14 @@ static size_t find_stop(const struct text_buffer *held, const struct option_text
 }
 
 /* Bytes at the end that some stop text may begin with. */
-static size_t begun_stops(const struct text_buffer *held, const struct option_texts *stops) {
+static size_t begun_stop(const struct text_buffer *held, const struct option_texts *stops) {
     size_t most = 0;
     for (size_t i = 0; stops && i < stops->count; i++) {
-        const size_t begun = begun_stop(held->bytes, held->size, stops->texts[i]);
+        const size_t length = strlen(stops->texts[i]);
+        size_t begun = length < held->size ? length : held->size;
+        while (begun > most && memcmp(held->bytes + held->size - begun, stops->texts[i], begun) != 0) {
+            begun--;
+        }
         most = begun > most ? begun : most;
     }
     return most;
@@ -67,7 +60,7 @@ void sample_text_add(struct sample_text *text, const char *bytes, size_t count) 
     const size_t size = held->size;
     held->size = find_stop(held, text->stops);
     text->stopped = held->size < size;
-    release(text, held->size - (text->stopped ? 0 : begun_stops(held, text->stops)), text->stopped);
+    release(text, held->size - (text->stopped ? 0 : begun_stop(held, text->stops)), text->stopped);
 }
 
 void sample_text_end(struct sample_text *text) {

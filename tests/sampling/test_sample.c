@@ -378,7 +378,9 @@ UNIT_TEST(samples_do_not_depend_on_the_batch) {
     assert_memory_not_equal(all.tokens[0], all.tokens[1], NEW * sizeof(int32_t));
     first.stop = all.tokens[2][4];
     const int32_t end = all.tokens[1][9];
-    world.settings.ends = (struct token_ids){2, {VOCABULARY, end}};
+    world.settings.ends[0] = VOCABULARY;
+    world.settings.ends[1] = end;
+    world.settings.end_count = 2;
     small_model_require(run(&world, 1, prompt, 3, &first));
     assert_true(first.count[1] < NEW && first.count[2] <= 5);
     for (int64_t batch = 2; batch <= SAMPLES; batch++) {
