@@ -1,16 +1,15 @@
 #include "src/bench/bench.h"
 #include "runtime/device/profiler.h"
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/host_memory.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
-#include "src/bench/bench_model.h"
 #include "src/training/same_job.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct bench_state {
@@ -64,31 +63,23 @@ static int add_piece(void *context, size_t index) {
     return 0;
 }
 
-/* Ranks begin each pass together; the first one also brings the pages. */
-static int time_passes(const struct ranks *ranks, float *values, double seconds[PASSES]) {
-    for (int pass = -1; pass < PASSES; pass++) {
-        double together = 0.0;
-        if (ranks_sum(ranks, &together, 1)) {
-            return -1;
-        }
-        const double start = progress_clock();
-        parallel_run(PIECES, add_piece, values);
-        if (pass >= 0) {
-            seconds[pass] = progress_clock() - start;
-        }
-    }
-    return 0;
-}
-
 /* Bytes a second that this rank reads and writes while all do the same on all their cores: a[i] += b[i] over arrays
- * that no cache holds, the median of several passes. Collective. */
+ * that no cache holds, the median of several passes. Ranks begin each pass together; the first one also brings the
+ * pages. Collective. */
 static int measure_memory_rate(const struct ranks *ranks, double *rate) {
     double seconds[PASSES];
     struct host_memory memory;
+    int status = 0;
     if (!host_memory_create(&memory, ELEMENTS * sizeof(float), false)) {
         memory_refused(ELEMENTS * sizeof(float));
     }
-    const int status = time_passes(ranks, memory.data, seconds);
+    for (int pass = -1; pass < PASSES && status == 0; pass++) {
+        double together = 0.0;
+        status = ranks_sum(ranks, &together, 1);
+        const double start = progress_clock();
+        parallel_run(PIECES, add_piece, memory.data);
+        seconds[pass < 0 ? 0 : pass] = progress_clock() - start;
+    }
     host_memory_release(&memory);
     if (status == 0) { /* it reads both and writes one */
         *rate = 1.5 * (double)ELEMENTS * sizeof(float) / timing_of(seconds, PASSES).median;
@@ -98,24 +89,24 @@ static int measure_memory_rate(const struct ranks *ranks, double *rate) {
 
 /* ---- timings */
 
-/* Every step's seconds become those of all ranks together, the slowest or the mean; then the timing. */
-static int conclude(struct bench_state *bench, int kind) {
+/* Every step's seconds become those of all ranks together, the slowest or the mean; then the timings. */
+static int conclude(struct bench_state *bench) {
     const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
-    double *all = memory_zeroed(count * ranks, sizeof *all), *values = bench->seconds + (size_t)kind * count;
-    const int status = ranks_gather(bench->model.ranks, values, count * sizeof *values, all);
-    for (size_t step = 0; status == 0 && step < count; step++) {
-        double largest = 0.0, sum = 0.0;
-        for (size_t rank = 0; rank < ranks; rank++) {
-            const double value = all[rank * count + step];
-            largest = value > largest ? value : largest;
-            sum += value;
+    double *all = memory_zeroed(count * ranks, sizeof *all), *values = bench->seconds;
+    int status = 0;
+    for (int kind = 0; kind < BENCH_KINDS && status == 0; kind++, values += count) {
+        status = ranks_gather(bench->model.ranks, values, count * sizeof *values, all);
+        for (size_t step = 0; status == 0 && step < count; step++) {
+            double largest = 0.0, sum = 0.0;
+            for (size_t rank = 0; rank < ranks; rank++) {
+                largest = fmax(largest, all[rank * count + step]);
+                sum += all[rank * count + step];
+            }
+            values[step] = kind == BENCH_STEP ? largest : sum / (double)ranks;
         }
-        values[step] = kind == BENCH_STEP ? largest : sum / (double)ranks;
-    }
-    free(all);
-    if (status == 0) {
         bench->timings[kind] = timing_of(values, count);
     }
+    free(all);
     return status;
 }
 
@@ -154,42 +145,12 @@ static void print_share(const char *name, const struct timing *timing, double st
     message_print(stdout, "  %-24s %10.2f %8.1f %%\n", name, 1e3 * timing->median, 100.0 * timing->median / step);
 }
 
-static void print_exchange(const struct bench_state *bench) {
-    const struct bench_model *model = &bench->model;
-    const double active = bench->timings[BENCH_ACTIVE].median, exposed = bench->timings[BENCH_EXPOSED].median;
-    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9,
-                 mebibyte = 1.0 / 1048576.0;
-    const double moved = bench->alone.moved / bench->exchange_alone;
-    message_print(stdout,
-                  "exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
-                  "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
-                  (double)model->gpt.parameters.gradients_end * sizeof(float) * mebibyte,
-                  model->parallel.buckets.count, model->ranks->node.count, model->ranks->cross_node.count,
-                  1e3 * active, 100.0 * hidden);
-    message_print(stdout,
-                  "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, "
-                  "%.2f GB/s: %.0f %% of the %.2f GB/s that it has\n",
-                  1e3 * bench->exchange_alone, mebibyte * bench->alone.sent,
-                  gigabyte * bench->alone.sent / bench->exchange_alone, mebibyte * bench->alone.moved,
-                  gigabyte * moved, 100.0 * bench->memory_share, gigabyte * bench->memory_rate);
-}
-
-static void print_split(const struct bench_state *bench) {
-    const double step = bench->timings[BENCH_STEP].median;
-    message_print(stdout, "  %-24s %10s %10s\n", "", "ms a step", "share");
-    print_share("forward and backward", &bench->timings[BENCH_COMPUTE], step);
-    print_share("exposed communication", &bench->timings[BENCH_EXPOSED], step);
-    print_share("optimizer and the rest", &bench->timings[BENCH_REST], step);
-    if (bench->model.ranks->count == 1) {
-        return;
-    }
-    print_exchange(bench);
-}
-
 static void print_result(const struct bench_state *bench) {
     const struct bench_model *model = &bench->model;
     const struct timing *step = &bench->timings[BENCH_STEP];
     const double tokens = bench_model_tokens(model), speed = tokens / step->median;
+    const double active = bench->timings[BENCH_ACTIVE].median, exposed = bench->timings[BENCH_EXPOSED].median;
+    const double gigabyte = 1e-9, mebibyte = 1.0 / 1048576.0;
     message_print(stdout, "step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n",
                   1e3 * step->median, bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
     message_print(stdout,
@@ -200,24 +161,40 @@ static void print_result(const struct bench_state *bench) {
     message_print(stdout, "memory   %.2f GiB planned on the device; this process has had %.2f GiB at most\n",
                   (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
     if (bench->settings->ranks) {
-        print_split(bench);
+        message_print(stdout, "  %-24s %10s %10s\n", "", "ms a step", "share");
+        print_share("forward and backward", &bench->timings[BENCH_COMPUTE], step->median);
+        print_share("exposed communication", &bench->timings[BENCH_EXPOSED], step->median);
+        print_share("optimizer and the rest", &bench->timings[BENCH_REST], step->median);
+    }
+    if (bench->settings->ranks && model->ranks->count > 1) {
+        message_print(
+            stdout,
+            "exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
+            "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
+            (double)model->gpt.parameters.gradients_end * sizeof(float) * mebibyte, model->parallel.buckets.count,
+            model->ranks->node.count, model->ranks->cross_node.count, 1e3 * active,
+            active > exposed ? 100.0 * (1.0 - exposed / active) : 0.0);
+        message_print(
+            stdout,
+            "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, "
+            "%.2f GB/s: %.0f %% of the %.2f GB/s that it has\n",
+            1e3 * bench->exchange_alone, mebibyte * bench->alone.sent,
+            gigabyte * bench->alone.sent / bench->exchange_alone, mebibyte * bench->alone.moved,
+            gigabyte * bench->alone.moved / bench->exchange_alone, 100.0 * bench->memory_share,
+            gigabyte * bench->memory_rate);
     }
     if (model->compute->profiler) {
         profiler_print_table(model->compute->profiler, stdout);
     }
 }
 
-static json_t *seconds_json(const struct bench_state *bench) {
+static int write_json(struct bench_state *bench) {
     static const char *const names[BENCH_KINDS] = {"step", "compute", "exposed", "rest", "active"};
+    const struct bench_model *model = &bench->model;
     json_t *seconds = json_pack("{s:f}", "exchange_alone", bench->exchange_alone);
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
         json_object_set_new(seconds, names[kind], timing_json(&bench->timings[kind]));
     }
-    return seconds;
-}
-
-static int write_json(struct bench_state *bench) {
-    const struct bench_model *model = &bench->model;
     json_t *more =
         json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:I}", "ranks", model->ranks->count,
                   "hosts", model->ranks->hosts, "near", model->ranks->node.count, "across",
@@ -226,7 +203,7 @@ static int write_json(struct bench_state *bench) {
                   (json_int_t)(model->gpt.parameters.gradients_end * sizeof(float)), "buckets",
                   (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
                   bench->alone.sent, "bytes_moved_alone", bench->alone.moved, "memory_rate", bench->memory_rate,
-                  "seconds", seconds_json(bench), "profiled_steps", (json_int_t)bench->settings->steps);
+                  "seconds", seconds, "profiled_steps", (json_int_t)bench->settings->steps);
     return bench_model_write_json(&bench->model, bench->settings->json, more);
 }
 
@@ -253,13 +230,12 @@ static int measure(struct bench_state *bench) {
     }
     progress_start(&bench->progress, 0);
     bench->progress.silent = model->ranks->index > 0;
-    int status = data_parallel_measure_rate(&model->gpt, model->ranks, &model->gemm_rate) || run_steps(bench);
-    for (int kind = 0; kind < BENCH_KINDS && status == 0; kind++) {
-        status = conclude(bench, kind);
+    if (data_parallel_measure_rate(&model->gpt, model->ranks, &model->gemm_rate) || run_steps(bench) ||
+        conclude(bench) || measure_exchange(bench)) {
+        return -1;
     }
-    status = status ? -1 : measure_exchange(bench);
-    if (status || model->ranks->index > 0) {
-        return status;
+    if (model->ranks->index > 0) {
+        return 0;
     }
     print_result(bench);
     return *bench->settings->json ? write_json(bench) : 0;

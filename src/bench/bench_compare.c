@@ -6,7 +6,6 @@
 #include "runtime/system/progress.h"
 #include "runtime/system/spawn.h"
 #include "src/bench/bench.h"
-#include "src/bench/bench_model.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -27,13 +26,15 @@ struct bench_case {
     double *seconds, *ratios; /* [steps], one block */
     json_t *facts;
     struct timing step;
-    double ratio; /* to the first case with plain residuals, median over rounds; NaN without one */
+    double speed, mfu; /* tokens a second; the model's FLOPs a second, relative to gemm_rate */
+    double ratio;      /* to the first case with plain residuals, median over rounds; NaN without one */
 };
 
 struct comparison {
     const struct bench_settings *settings;
     struct bench_case cases[MOST_CASES];
     size_t count;
+    double gemm_rate; /* every process has measured the same GEMMs: the highest is what the device can do */
 };
 
 /* ---- which */
@@ -68,16 +69,6 @@ static int read_case(struct comparison *all, struct ranks *ranks, char *text) {
     train.model.residual = one->residual;
     train.model.n_streams = one->streams;
     return bench_model_check(&model, &train, ranks);
-}
-
-static int read_cases(struct comparison *all, struct ranks *ranks) {
-    char *copy = memory_string(all->settings->compare), *rest = copy, *text;
-    int status = 0;
-    while (status == 0 && (text = strsep(&rest, ","))) {
-        status = read_case(all, ranks, text);
-    }
-    free(copy);
-    return status;
 }
 
 /* ---- processes */
@@ -126,40 +117,6 @@ static json_t *read_answer(struct bench_case *one) {
     return json;
 }
 
-static int take_step(struct bench_case *one, double *seconds) {
-    if (send(fileno(one->from), "\n", 1, MSG_NOSIGNAL) != 1) {
-        return error_set("the process of %s with %s is gone", one->residual->name,
-                         message_count(one->streams, "stream").text);
-    }
-    json_t *answer = read_answer(one);
-    *seconds = json_number_value(json_object_get(answer, "seconds"));
-    json_decref(answer);
-    return answer ? 0 : -1;
-}
-
-static int end(struct bench_case *one) {
-    if (shutdown(fileno(one->from), SHUT_WR)) { /* it waits for another request */
-        return error_set_errno("cannot end the process of %s", one->residual->name);
-    }
-    json_decref(one->facts);
-    one->facts = read_answer(one);
-    return one->facts ? 0 : -1;
-}
-
-static void release(struct comparison *all) {
-    for (size_t i = 0; i < all->count; i++) {
-        struct bench_case *one = &all->cases[i];
-        if (one->from) {
-            fclose(one->from); /* which ends it */
-        }
-        if (one->process) {
-            waitpid(one->process, NULL, 0);
-        }
-        json_decref(one->facts);
-        free(one->seconds);
-    }
-}
-
 /* ---- measuring */
 
 /* Valid until the facts are replaced; "" where there is none of that name. */
@@ -168,21 +125,11 @@ static const char *text_fact(const struct bench_case *one, const char *name) {
     return text ? text : "";
 }
 
-static int start_all(struct comparison *all, int argc, char **argv) {
-    for (size_t i = 0; i < all->count; i++) {
-        struct bench_case *one = &all->cases[i];
-        one->seconds = memory_zeroed((size_t)all->settings->steps, 2 * sizeof *one->seconds);
-        one->ratios = one->seconds + all->settings->steps;
-        /* what "auto" was to the first holds for all, or they could not be compared */
-        if (start(one, i == 0 ? NULL : text_fact(&all->cases[0], "dtype"), argc, argv) ||
-            !(one->facts = read_answer(one))) {
-            return -1;
-        }
-    }
-    return 0;
+static double fact(const struct bench_case *one, const char *name) {
+    return json_number_value(json_object_get(one->facts, name));
 }
 
-/* Every other round goes backwards, so that no case always follows the same one. */
+/* All take a step in each round. Every other one goes backwards, so that no case always follows the same one. */
 static int run_rounds(struct comparison *all) {
     const struct bench_settings *settings = all->settings;
     const int64_t rounds = settings->warmup + settings->steps;
@@ -192,8 +139,17 @@ static int run_rounds(struct comparison *all) {
     for (int64_t round = 0; status == 0 && round < rounds; round++) {
         for (size_t i = 0; status == 0 && i < all->count; i++) {
             struct bench_case *one = &all->cases[round % 2 ? all->count - 1 - i : i];
-            double warmup;
-            status = take_step(one, round < settings->warmup ? &warmup : &one->seconds[round - settings->warmup]);
+            if (send(fileno(one->from), "\n", 1, MSG_NOSIGNAL) != 1) {
+                status = error_set("the process of %s with %s is gone", one->residual->name,
+                                   message_count(one->streams, "stream").text);
+                break;
+            }
+            json_t *answer = read_answer(one);
+            status = answer ? 0 : -1;
+            if (round >= settings->warmup) {
+                one->seconds[round - settings->warmup] = json_number_value(json_object_get(answer, "seconds"));
+            }
+            json_decref(answer);
         }
         progress_show(&progress, "round", round + 1, rounds, "", false);
     }
@@ -201,71 +157,41 @@ static int run_rounds(struct comparison *all) {
     return status;
 }
 
-/* The first case with plain residuals; NULL: there is none. */
-static const struct bench_case *find_plain(const struct comparison *all) {
-    for (size_t i = 0; i < all->count; i++) {
-        if (residual_is_plain(all->cases[i].residual)) {
-            return &all->cases[i];
-        }
-    }
-    return NULL;
-}
-
 /* Ratios are taken within a round, where the machine was the same, and before timing_of sorts the seconds. */
 static void conclude(struct comparison *all) {
     const size_t steps = (size_t)all->settings->steps;
-    const struct bench_case *plain = find_plain(all);
+    const struct bench_case *plain = NULL;
+    for (size_t i = all->count; i-- > 0;) {
+        plain = residual_is_plain(all->cases[i].residual) ? &all->cases[i] : plain;
+        all->gemm_rate = fmax(all->gemm_rate, fact(&all->cases[i], "gemm_rate"));
+    }
     for (size_t i = 0; plain && i < all->count; i++) {
-        struct bench_case *one = &all->cases[i];
         for (size_t k = 0; k < steps; k++) {
-            one->ratios[k] = one->seconds[k] / plain->seconds[k];
+            all->cases[i].ratios[k] = all->cases[i].seconds[k] / plain->seconds[k];
         }
     }
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
         one->step = timing_of(one->seconds, steps);
         one->ratio = plain ? timing_of(one->ratios, steps).median : NAN;
+        one->speed = fact(one, "tokens") / one->step.median;
+        one->mfu = one->speed * fact(one, "flops_per_token") / all->gemm_rate;
     }
 }
 
 /* ---- reports */
 
-static double fact(const struct bench_case *one, const char *name) {
-    return json_number_value(json_object_get(one->facts, name));
-}
-
-static double speed(const struct bench_case *one) {
-    return fact(one, "tokens") / one->step.median;
-}
-
-/* Every process has measured the same GEMMs; the highest rate is what the device can do. */
-static double gemm_rate(const struct comparison *all) {
-    double best = 0.0;
-    for (size_t i = 0; i < all->count; i++) {
-        best = fmax(best, fact(&all->cases[i], "gemm_rate"));
-    }
-    return best;
-}
-
-static double utilisation(const struct comparison *all, const struct bench_case *one) {
-    return speed(one) * fact(one, "flops_per_token") / gemm_rate(all);
-}
-
-static void print_type(const struct bench_case *one) {
-    if (*text_fact(one, "dtype_reason")) {
-        message_print(stdout, "dtype    %s: %s\n", text_fact(one, "dtype"), text_fact(one, "dtype_reason"));
-    }
-    if (*text_fact(one, "warning")) {
-        message_print(stderr, "warning  %s\n", text_fact(one, "warning"));
-    }
-}
-
 static void print_table(const struct comparison *all) {
     const struct bench_case *first = &all->cases[0];
     const double gibi = 1073741824.0;
     message_print(stdout, "device   %s, GEMMs by %s at %.1f GFLOP/s\n", text_fact(first, "device"),
-                  text_fact(first, "gemm"), 1e-9 * gemm_rate(all));
-    print_type(first);
+                  text_fact(first, "gemm"), 1e-9 * all->gemm_rate);
+    if (*text_fact(first, "dtype_reason")) {
+        message_print(stdout, "dtype    %s: %s\n", text_fact(first, "dtype"), text_fact(first, "dtype_reason"));
+    }
+    if (*text_fact(first, "warning")) {
+        message_print(stderr, "warning  %s\n", text_fact(first, "warning"));
+    }
     message_print(
         stdout,
         "model    %.0f layers, %.0f channels, vocabulary %.0f (%s), %.0f tokens a step; medians of %" PRId64
@@ -278,13 +204,13 @@ static void print_table(const struct comparison *all) {
         const struct bench_case *one = &all->cases[i];
         message_print(stdout, "%-9s %2" PRId64 " %11.4g %11.4g %9.1f %9.1f %7.1f %% %4.2f GiB %4.2f GiB",
                       one->residual->name, one->streams, fact(one, "parameters"), fact(one, "auxiliary"),
-                      1e3 * one->step.median, speed(one), 100.0 * utilisation(all, one),
-                      fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
+                      1e3 * one->step.median, one->speed, 100.0 * one->mfu, fact(one, "planned_bytes") / gibi,
+                      fact(one, "peak_bytes") / gibi);
         message_print(stdout, isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
     }
     message_print(stdout, "of GEMM  the model's FLOPs a second, relative to the rate of GEMMs alone above\n"
                           "planned  memory on the device; peak: the most that the process has had\n");
-    if (find_plain(all)) {
+    if (!isnan(first->ratio)) {
         message_print(stdout, "to rc    time of a step divided by that of rc in the same round, median of the "
                               "rounds. It is not the quotient of two\n         medians above: a machine that is "
                               "slower in some rounds changes those, and not the ratios within a round\n");
@@ -296,8 +222,8 @@ static int write_json(const struct comparison *all) {
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
         json_t *more =
-            json_pack("{s:f, s:f, s:{s:o}, s:o}", "tokens_per_second", speed(one), "mfu", utilisation(all, one),
-                      "seconds", "step", timing_json(&one->step), "ratio_to_rc", json_file_real(one->ratio));
+            json_pack("{s:f, s:f, s:{s:o}, s:o}", "tokens_per_second", one->speed, "mfu", one->mfu, "seconds",
+                      "step", timing_json(&one->step), "ratio_to_rc", json_file_real(one->ratio));
         json_object_update(more, one->facts);
         json_array_append_new(cases, more);
     }
@@ -306,11 +232,27 @@ static int write_json(const struct comparison *all) {
 }
 
 static int measure(struct comparison *all, int argc, char **argv) {
-    if (start_all(all, argc, argv) || run_rounds(all)) {
+    for (size_t i = 0; i < all->count; i++) {
+        struct bench_case *one = &all->cases[i];
+        one->seconds = memory_zeroed((size_t)all->settings->steps, 2 * sizeof *one->seconds);
+        one->ratios = one->seconds + all->settings->steps;
+        /* what "auto" was to the first holds for all, or they could not be compared */
+        if (start(one, i == 0 ? NULL : text_fact(&all->cases[0], "dtype"), argc, argv) ||
+            !(one->facts = read_answer(one))) {
+            return -1;
+        }
+    }
+    if (run_rounds(all)) {
         return -1;
     }
     for (size_t i = 0; i < all->count; i++) {
-        if (end(&all->cases[i])) {
+        struct bench_case *one = &all->cases[i];
+        if (shutdown(fileno(one->from), SHUT_WR)) { /* it waits for another request */
+            return error_set_errno("cannot end the process of %s", one->residual->name);
+        }
+        json_decref(one->facts);
+        one->facts = read_answer(one);
+        if (!one->facts) {
             return -1;
         }
     }
@@ -326,11 +268,27 @@ enum program_status bench_compare_run(const struct bench_settings *settings, str
         error_set("--compare starts its processes itself: leave mpirun out, or measure one variant with --ranks");
         return PROGRAM_WRONG;
     }
-    if (read_cases(&all, ranks)) {
+    char *copy = memory_string(settings->compare), *rest = copy, *text;
+    int status = 0;
+    while (status == 0 && (text = strsep(&rest, ","))) {
+        status = read_case(&all, ranks, text);
+    }
+    free(copy);
+    if (status) {
         return PROGRAM_WRONG;
     }
-    const int status = measure(&all, argc, argv);
-    release(&all);
+    status = measure(&all, argc, argv);
+    for (size_t i = 0; i < all.count; i++) {
+        struct bench_case *one = &all.cases[i];
+        if (one->from) {
+            fclose(one->from); /* which ends it */
+        }
+        if (one->process) {
+            waitpid(one->process, NULL, 0);
+        }
+        json_decref(one->facts);
+        free(one->seconds);
+    }
     return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
@@ -345,24 +303,17 @@ static int answer(json_t *json) {
     return result ? error_prefix("cannot answer the program that asked for a step") : 0;
 }
 
-/* Reads a line; false at the end of the input. */
-static bool read_request(void) {
-    int c = getchar();
-    const bool any = c != EOF;
-    while (c != '\n' && c != EOF) {
-        c = getchar();
-    }
-    return any;
-}
-
 static int answer_requests(struct bench_model *bench) {
     if (data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate) ||
         answer(bench_model_facts(bench))) {
         return -1;
     }
     uint64_t step = 0;
-    for (; read_request(); step++) {
+    for (int c = getchar(); c != EOF; c = getchar(), step++) { /* a line */
         double seconds[BENCH_KINDS];
+        while (c != '\n' && c != EOF) {
+            c = getchar();
+        }
         if (step == 1 && bench->compute->profiler) {
             profiler_reset(bench->compute->profiler); /* the first one compiles */
         }

@@ -1,4 +1,3 @@
-#include "src/bench/bench_model.h"
 #include "runtime/device/profiler.h"
 #include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
@@ -7,6 +6,7 @@
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
+#include "src/bench/bench.h"
 #include "src/training/data_parallel.h"
 #include "src/training/training_data.h"
 #include <inttypes.h>
@@ -16,31 +16,29 @@
 
 /* ---- steps */
 
-/* Other tokens in every micro-step, as in training: the embedding's gradient depends on how many there are. */
-static int set_batch(struct bench_model *bench, uint64_t number) {
+int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro) {
     const struct train_settings *train = bench->train;
     const struct token_shape shape = {train->batch_size, train->model.block_size};
-    const uint64_t count = (uint64_t)(shape.batch * shape.sequence);
+    const uint64_t count = 2 * (uint64_t)(shape.batch * shape.sequence);
     const uint64_t key = random_key((uint64_t)bench->ranks->index, "bench");
-    for (uint64_t i = 0; i < 2 * count; i++) {
-        bench->tokens[i] =
-            (int32_t)random_below(key, number * 2 * count + i, (uint64_t)bench->gpt.config.vocab_size);
+    /* other tokens in every one, as in training: the embedding's gradient depends on how many there are */
+    const uint64_t first = (step * (uint64_t)bench->micro_steps + (uint64_t)micro) * count;
+    for (uint64_t i = 0; i < count; i++) {
+        bench->tokens[i] = (int32_t)random_below(key, first + i, (uint64_t)bench->gpt.config.vocab_size);
     }
-    return gpt_set_batch(&bench->gpt, shape, bench->tokens, bench->tokens + count);
-}
-
-int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro) {
-    if (set_batch(bench, step * (uint64_t)bench->micro_steps + (uint64_t)micro)) {
+    if (gpt_set_batch(&bench->gpt, shape, bench->tokens, bench->tokens + count / 2)) {
         return -1;
     }
     return data_parallel_micro_step(&bench->parallel,
                                     (struct gpt_pass){.dropout = true, .iteration = (int64_t)step},
-                                    1.0f / (float)bench->train->gradient_accumulation_steps,
+                                    1.0f / (float)train->gradient_accumulation_steps,
                                     micro + 1 == bench->micro_steps);
 }
 
-/* The clock when all gradients are there; what was exchanged on the way is in the times. */
-static int run_backward(struct bench_model *bench, uint64_t step) {
+int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {
+    const double start = progress_clock();
+    float loss, norm;
+    bench->parallel.times = (struct collective_times){0};
     gpt_zero(&bench->gpt);
     for (int64_t micro = 0; micro < bench->micro_steps; micro++) {
         if (bench_model_micro_step(bench, step, micro)) {
@@ -48,15 +46,10 @@ static int run_backward(struct bench_model *bench, uint64_t step) {
         }
     }
     /* alone, nothing else waits for the device here */
-    return bench->parallel.collective ? compute_check(bench->compute) : compute_finish(bench->compute);
-}
-
-int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {
-    const double start = progress_clock();
-    float loss, norm;
-    bench->parallel.times = (struct collective_times){0};
-    if (run_backward(bench, step) ||
-        data_parallel_step(&bench->parallel, &bench->train->optimizer, (int64_t)step) ||
+    if (!bench->parallel.collective && compute_finish(bench->compute)) {
+        return -1;
+    }
+    if (data_parallel_step(&bench->parallel, &bench->train->optimizer, (int64_t)step) ||
         gpt_read_results(&bench->gpt, &loss, &norm) ||
         (bench->compute->profiler && compute_finish(bench->compute))) {
         return -1;
@@ -79,56 +72,46 @@ int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BE
 
 /* ---- making and releasing */
 
-/* As training has it, but that no data have to be there unless they are asked for. */
-static int choose_vocabulary(struct bench_model *bench) {
-    const struct train_settings *train = bench->train;
+int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks) {
+    *bench = (struct bench_model){.train = train,
+                                  .config = train->model,
+                                  .vocabulary_source = "as given",
+                                  .ranks = ranks};
     int64_t *vocabulary = &bench->config.vocab_size;
-    bench->vocabulary_source = "as given";
-    if (*vocabulary > 0) {
-        return 0;
+    if (*vocabulary == 0) { /* as training has it, but that no data have to be there unless they are asked for */
+        if (training_data_read_vocabulary(train->data_dir, train_settings_given(train, "data_dir"), vocabulary)) {
+            return -1;
+        }
+        bench->vocabulary_source = "of the data";
+        if (*vocabulary == 0) {
+            bench->vocabulary_source = "of GPT-2, as no data are prepared";
+            *vocabulary = 50304;
+        }
     }
-    if (training_data_read_vocabulary(train->data_dir, train_settings_given(train, "data_dir"), vocabulary)) {
+    if (model_config_check(&bench->config)) {
         return -1;
     }
-    bench->vocabulary_source = "of the data";
-    if (*vocabulary == 0) {
-        bench->vocabulary_source = "of GPT-2, as no data are prepared";
-        *vocabulary = 50304;
-    }
-    return 0;
-}
-
-int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks) {
-    *bench = (struct bench_model){.train = train, .config = train->model, .ranks = ranks};
-    return choose_vocabulary(bench) || model_config_check(&bench->config) ||
-                   data_parallel_divide(train->gradient_accumulation_steps, ranks, &bench->micro_steps)
-               ? -1
-               : 0;
-}
-
-static int plan(struct bench_model *bench, const struct optimizer_settings *optimizer) {
-    const struct train_settings *train = bench->train;
-    bench->tokens =
-        memory_allocate(2 * (size_t)(train->batch_size * bench->config.block_size), sizeof *bench->tokens);
-    struct train_settings chosen = *train;
-    chosen.dtype = (int)bench->choice.type;
-    chosen.optimizer = *optimizer;
-    chosen.model = bench->config;
-    return data_parallel_plan(&bench->parallel, bench->ranks, &chosen, bench->compute, &bench->gpt);
+    return data_parallel_divide(train->gradient_accumulation_steps, ranks, &bench->micro_steps);
 }
 
 int bench_model_set_up(struct bench_model *bench) {
-    const struct train_settings *train = bench->train;
-    struct optimizer_settings optimizer = train->optimizer;
-    if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
+    struct train_settings chosen = *bench->train;
+    if (type_choice_open(&chosen.device, chosen.dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
                          &bench->choice) ||
-        type_choice_optimizer(bench->compute, bench->choice.type, bench->ranks, &optimizer) ||
-        ranks_agree(bench->ranks, plan(bench, &optimizer)) || data_parallel_create(&bench->parallel)) {
+        type_choice_optimizer(bench->compute, bench->choice.type, bench->ranks, &chosen.optimizer)) {
         return -1;
     }
-    struct parameters *parameters = &bench->gpt.parameters;
+    chosen.dtype = (int)bench->choice.type;
+    chosen.model = bench->config;
+    bench->tokens =
+        memory_allocate(2 * (size_t)(chosen.batch_size * bench->config.block_size), sizeof *bench->tokens);
+    if (ranks_agree(bench->ranks, data_parallel_plan(&bench->parallel, bench->ranks, &chosen, bench->compute,
+                                                     &bench->gpt)) ||
+        data_parallel_create(&bench->parallel)) {
+        return -1;
+    }
     const bool dry = bench->compute->dry; /* without memory that weights could go to */
-    const int status = dry ? 0 : parameters_initialise(bench->compute, parameters, &bench->config, 1);
+    const int status = dry ? 0 : parameters_initialise(bench->compute, &bench->gpt.parameters, &bench->config, 1);
     return ranks_agree(bench->ranks, status);
 }
 

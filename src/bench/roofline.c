@@ -6,7 +6,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "src/bench/bench.h"
-#include "src/bench/bench_model.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,17 +47,6 @@ struct roofline {
 
 /* ---- adding up */
 
-static struct launch_sum sum_of(const struct gpu_model *model, const struct launch_entry *entry) {
-    const double flops = fmax(entry->padded_flops, entry->flops), bytes = entry->read + entry->written;
-    const struct gpu_work work = {.groups = (double)entry->groups,
-                                  .local = (double)entry->local,
-                                  .bytes = bytes,
-                                  .padded_flops = flops,
-                                  .on_matrix_cores = entry->on_matrix_cores};
-    return (struct launch_sum){{entry->launches, entry->waits, bytes, entry->read, entry->written, entry->flops,
-                                flops, entry->launches ? gpu_model_seconds(model, &work) : 0.0}};
-}
-
 static void add(struct launch_sum *to, const struct launch_sum *from) {
     for (size_t i = 0; i < SUMS; i++) {
         to->values[i] += from->values[i];
@@ -94,7 +82,15 @@ static int by_seconds(const void *a, const void *b) {
 static void estimate_make(struct estimate *estimate, const struct gpu_model *model, const struct launch_log *log) {
     for (size_t i = 0; i < log->count; i++) {
         const struct launch_entry *entry = &log->entries[i];
-        const struct launch_sum sum = sum_of(model, entry);
+        const double flops = fmax(entry->padded_flops, entry->flops), bytes = entry->read + entry->written;
+        const struct gpu_work work = {.groups = (double)entry->groups,
+                                      .local = (double)entry->local,
+                                      .bytes = bytes,
+                                      .padded_flops = flops,
+                                      .on_matrix_cores = entry->on_matrix_cores};
+        const struct launch_sum sum = {{entry->launches, entry->waits, bytes, entry->read, entry->written,
+                                        entry->flops, flops,
+                                        entry->launches ? gpu_model_seconds(model, &work) : 0.0}};
         add_to_row(&estimate->kernels, entry, &sum, true);
         add(&estimate->all, &sum);
         estimate->narrow += entry->groups > 0 && entry->groups < 2 * (size_t)model->cores;
@@ -175,20 +171,15 @@ static void print_estimate(const struct estimate *estimate, const char *title) {
     }
 }
 
-/* Bytes of hyper-connections in a micro-step. */
-static double frame_bytes(const struct estimate *estimate) {
-    double bytes = 0.0;
-    for (size_t i = 0; i < estimate->modules.count; i++) {
-        const struct launch_row *row = &estimate->modules.rows[i];
-        bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sum.values[BYTES] : 0.0;
-    }
-    return bytes;
-}
-
 static void print(const struct roofline *roofline) {
     const struct bench_model *bench = &roofline->bench;
     const struct gpu_model *model = roofline->model;
     const struct estimate *micro_step = &roofline->micro_step;
+    double frame_bytes = 0.0; /* of hyper-connections */
+    for (size_t i = 0; i < micro_step->modules.count; i++) {
+        const struct launch_row *row = &micro_step->modules.rows[i];
+        frame_bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sum.values[BYTES] : 0.0;
+    }
     const double steps = (double)bench->micro_steps;
     const double tokens = (double)(bench->train->batch_size * bench->train->model.block_size);
     const double speed =
@@ -207,8 +198,7 @@ static void print(const struct roofline *roofline) {
     message_print(stdout,
                   "frame    %.1f MB of hyper-connections a sublayer, forward and backward; %zu launches of a "
                   "micro-step have fewer groups than twice the cores\n",
-                  1e-6 * frame_bytes(micro_step) / (double)(BRANCHES * bench->gpt.config.n_layer),
-                  micro_step->narrow);
+                  1e-6 * frame_bytes / (double)(BRANCHES * bench->gpt.config.n_layer), micro_step->narrow);
     print_estimate(micro_step, "a micro-step");
     print_estimate(&roofline->optimizer_step, "the optimizer's step");
 }
@@ -221,12 +211,6 @@ static json_t *sum_json(const struct launch_sum *sum) {
         json_object_set_new(json, sum_names[i],
                             i <= WAITS ? json_integer((json_int_t)sum->values[i]) : json_real(sum->values[i]));
     }
-    return json;
-}
-
-static json_t *totals_json(const struct estimate *estimate) {
-    json_t *json = sum_json(&estimate->all);
-    json_object_set_new(json, "narrow", json_integer((json_int_t)estimate->narrow));
     return json;
 }
 
@@ -244,38 +228,40 @@ static void append_rows(json_t *list, const struct launch_table *table, const ch
     }
 }
 
+/* Its sums; its rows go to the lists. */
+static json_t *estimate_json(const struct estimate *estimate, const char *step, json_t *modules, json_t *kernels) {
+    json_t *json = sum_json(&estimate->all);
+    json_object_set_new(json, "narrow", json_integer((json_int_t)estimate->narrow));
+    append_rows(kernels, &estimate->kernels, step, true);
+    append_rows(modules, &estimate->modules, step, false);
+    return json;
+}
+
 static int write_json(const char *path, struct roofline *roofline) {
     json_t *kernels = json_array(), *modules = json_array();
-    append_rows(kernels, &roofline->micro_step.kernels, "micro_step", true);
-    append_rows(kernels, &roofline->optimizer_step.kernels, "optimiser_step", true);
-    append_rows(modules, &roofline->micro_step.modules, "micro_step", false);
-    append_rows(modules, &roofline->optimizer_step.modules, "optimiser_step", false);
-    return bench_model_write_json(
-        &roofline->bench, path,
-        json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", roofline->model->name, "title",
-                  roofline->model->title, "cores", (json_int_t)roofline->model->cores, "ran",
-                  !roofline->bench.compute->dry, "micro_step", totals_json(&roofline->micro_step), "optimiser_step",
-                  totals_json(&roofline->optimizer_step), "parts", modules, "kernels", kernels));
+    json_t *micro_step = estimate_json(&roofline->micro_step, "micro_step", modules, kernels),
+           *optimizer_step = estimate_json(&roofline->optimizer_step, "optimiser_step", modules, kernels);
+    return bench_model_write_json(&roofline->bench, path,
+                                  json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", roofline->model->name,
+                                            "title", roofline->model->title, "cores",
+                                            (json_int_t)roofline->model->cores, "ran",
+                                            !roofline->bench.compute->dry, "micro_step", micro_step,
+                                            "optimiser_step", optimizer_step, "parts", modules, "kernels",
+                                            kernels));
 }
 
 /* ---- all of it */
 
-static const struct gpu_model *find_model(const struct bench_settings *settings) {
-    struct device device;
-    if (*settings->as) {
-        return gpu_model_find(settings->as, NULL);
-    }
-    const struct gpu_model *model =
-        device_choose(settings->train.device.device, 0, &device) ? NULL : gpu_model_find(NULL, &device);
-    if (!model) {
-        error_prefix("--roofline without --as");
-    }
-    return model;
-}
-
 enum program_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct train_settings train = settings->train;
-    struct roofline roofline = {.model = find_model(settings)};
+    struct roofline roofline = {.model = NULL};
+    struct device device;
+    if (*settings->as) {
+        roofline.model = gpu_model_find(settings->as, NULL);
+    } else if (device_choose(train.device.device, 0, &device) ||
+               !(roofline.model = gpu_model_find(NULL, &device))) {
+        error_prefix("--roofline without --as");
+    }
     if (!roofline.model || bench_model_check(&roofline.bench, &train, ranks)) {
         return PROGRAM_WRONG;
     }
