@@ -24,23 +24,6 @@ struct pass {
     double *products;    /* [sublayers, tokens, n, n] of the matrices up to each sublayer */
 };
 
-static int fetch(struct pass *pass, struct gpt *gpt) {
-    const size_t h_count = pass->tokens * pass->n * (pass->n + 2), gram_count = pass->tokens * pass->n * pass->n;
-    for (size_t i = 0; i < pass->sublayers; i++) {
-        const struct sublayer *sublayer = &gpt->sublayers[i];
-        const struct buffer *gram = sublayer->gram;
-        if (!gram) {
-            gram = gpt->scratch.d_h;
-            stream_gram(&gpt->operations, pass->tokens, sublayer->mix.streams, gram);
-        }
-        if (buffer_read(gpt->compute, sublayer->mix.h, 0, pass->h + i * h_count, h_count * sizeof *pass->h) ||
-            buffer_read(gpt->compute, gram, 0, pass->gram + i * gram_count, gram_count * sizeof *pass->gram)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* A token's matrix in a sublayer. */
 static void read_matrix(const struct pass *pass, size_t sublayer, size_t token, double *matrix) {
     const size_t n = pass->n;
@@ -186,7 +169,7 @@ double h_tally_mean(const struct h_tally *tally, enum h_metric metric) {
 /* ---- details of checkpoints */
 
 static void detail_begin(struct h_detail *detail) {
-    *detail = (struct h_detail){.below = 0};
+    *detail = (struct h_detail){.entries = {0}};
     for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
         distribution_begin(&detail->distributions[i]);
     }
@@ -198,14 +181,10 @@ static void detail_end(struct h_detail *detail) {
     }
 }
 
-static void count_entry(struct h_detail *detail, double entry) {
-    const double place = floor((entry - histogram_low) / histogram_width);
-    ++*(place < 0.0 ? &detail->below : place >= H_BINS ? &detail->above : &detail->entries[(size_t)place]);
-}
-
 static int detail_add(struct h_detail *detail, const struct h_measured *measured, size_t n, bool first_sequence) {
     for (size_t i = 0; i < n * n; i++) {
-        count_entry(detail, measured->matrix[i]);
+        const double bin = floor((measured->matrix[i] - histogram_low) / histogram_width);
+        detail->entries[(size_t)fmin(fmax(bin + 1.0, 0.0), H_BINS + 1)]++;
         detail->sum[i] += measured->matrix[i];
         detail->first_sequence[i] += first_sequence ? measured->matrix[i] : 0.0;
     }
@@ -217,18 +196,6 @@ static int detail_add(struct h_detail *detail, const struct h_measured *measured
         }
     }
     return distribution_add(&detail->distributions[H_PRODUCT_NORM], measured->metrics[H_PRODUCT_FIRST]);
-}
-
-/* But for the means of matrices, which each sublayer has for itself. */
-static void detail_merge(struct h_detail *detail, const struct h_detail *other) {
-    for (size_t bin = 0; bin < H_BINS; bin++) {
-        detail->entries[bin] += other->entries[bin];
-    }
-    detail->below += other->below;
-    detail->above += other->above;
-    for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
-        distribution_merge(&detail->distributions[i], &other->distributions[i]);
-    }
 }
 
 /* ---- all sublayers */
@@ -292,9 +259,21 @@ int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt) {
                         .h = memory_allocate(rows * n * (n + 2), sizeof *pass.h),
                         .gram = memory_allocate(rows * n * n, sizeof *pass.gram),
                         .products = memory_allocate(rows * n * n, sizeof *pass.products)};
-    const int result = fetch(&pass, gpt) ||
-                       parallel_run((tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS, multiply_block, &pass) ||
-                       parallel_run(pass.sublayers + 1, add_sublayer, &pass);
+    int result = 0;
+    for (size_t i = 0; i < pass.sublayers && result == 0; i++) {
+        const struct sublayer *sublayer = &gpt->sublayers[i];
+        const struct buffer *gram = sublayer->gram;
+        if (!gram) {
+            gram = gpt->scratch.d_h;
+            stream_gram(&gpt->operations, tokens, sublayer->mix.streams, gram);
+        }
+        result =
+            buffer_read(gpt->compute, sublayer->mix.h, 0, pass.h + i * tokens * n * (n + 2),
+                        tokens * n * (n + 2) * sizeof *pass.h) ||
+            buffer_read(gpt->compute, gram, 0, pass.gram + i * tokens * n * n, tokens * n * n * sizeof *pass.gram);
+    }
+    result = result || parallel_run((tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS, multiply_block, &pass) ||
+             parallel_run(pass.sublayers + 1, add_sublayer, &pass);
     measurement->first_tokens += pass.first_tokens;
     measurement->tokens += tokens;
     free(pass.h);
@@ -305,34 +284,29 @@ int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt) {
 
 /* ---- over all ranks */
 
-static int merge_tallies(struct h_measurement *measurement, const struct ranks *ranks) {
-    const size_t count = measurement->sublayers + 1;
-    struct h_tally *all = memory_allocate((size_t)ranks->count * count, sizeof *all);
-    const int status = ranks_gather(ranks, measurement->tallies, count * sizeof *all, all);
+/* The tallies of all ranks become one, and rank 0 gets all row maxima, for percentiles. Where these are too many,
+ * each rank sends as many as its share of MOST_ROW_MAXIMA, spread evenly over its sorted ones. */
+static int merge(struct h_measurement *measurement, const struct ranks *ranks) {
+    const size_t count = measurement->sublayers + 1, maxima = measurement->row_maximum_count,
+                 job = (size_t)ranks->count, share = MOST_ROW_MAXIMA / job, kept = maxima < share ? maxima : share;
+    struct h_tally *tallies = memory_allocate(job * count, sizeof *tallies);
+    double *all = memory_allocate(job * kept, sizeof *all), *values = measurement->row_maxima;
+    for (size_t i = 0; i < kept; i++) {
+        values[i] = values[i * maxima / kept];
+    }
+    const int status = ranks_gather(ranks, measurement->tallies, count * sizeof *tallies, tallies) ||
+                       ranks_gather(ranks, values, kept * sizeof *all, all);
     for (size_t i = 0; status == 0 && i < count; i++) {
         measurement->tallies[i] = h_tally_empty;
-        for (size_t rank = 0; rank < (size_t)ranks->count; rank++) {
-            tally_merge(&measurement->tallies[i], &all[rank * count + i]);
+        for (size_t rank = 0; rank < job; rank++) {
+            tally_merge(&measurement->tallies[i], &tallies[rank * count + i]);
         }
     }
-    free(all);
-    return status;
-}
-
-/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as its share
- * of MOST_ROW_MAXIMA, spread evenly over its sorted ones. */
-static int merge_maxima(struct h_measurement *measurement, const struct ranks *ranks) {
-    const size_t count = measurement->row_maximum_count, share = MOST_ROW_MAXIMA / (size_t)ranks->count;
-    const size_t kept = count < share ? count : share;
-    double *all = memory_allocate((size_t)ranks->count * kept, sizeof *all), *values = measurement->row_maxima;
-    for (size_t i = 0; i < kept; i++) {
-        values[i] = values[i * count / kept];
-    }
-    const int status = ranks_gather(ranks, values, kept * sizeof *all, all);
+    free(tallies);
     free(values);
     measurement->row_maxima = all;
-    measurement->row_maximum_count = (size_t)ranks->count * kept;
-    if (ranks->index == 0) {
+    measurement->row_maximum_count = job * kept;
+    if (status == 0 && ranks->index == 0) {
         percentile_sort(all, measurement->row_maximum_count);
     }
     return status;
@@ -345,8 +319,7 @@ int h_measurement_of_pass(struct h_measurement *measurement, struct gpt *gpt, co
     int status = h_measurement_add(measurement, gpt);
     if (status == 0) {
         percentile_sort(measurement->row_maxima, measurement->row_maximum_count);
-        status =
-            ranks->count > 1 && (merge_tallies(measurement, ranks) || merge_maxima(measurement, ranks)) ? -1 : 0;
+        status = ranks->count > 1 ? merge(measurement, ranks) : 0;
     }
     if (status) {
         h_measurement_end(measurement);
@@ -451,15 +424,6 @@ int depth_check(struct h_violation *violation, struct gpt *gpt, unsigned looked_
 
 /* ---- as JSON */
 
-/* A metric of each sublayer, null where it is not a number. */
-static json_t *means_json(const struct h_measurement *measurement, enum h_metric metric) {
-    json_t *means = json_array();
-    for (size_t i = 0; i < measurement->sublayers; i++) {
-        json_array_append_new(means, json_file_real(h_tally_mean(&measurement->tallies[i], metric)));
-    }
-    return means;
-}
-
 json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iteration) {
     static const struct {
         const char *name;
@@ -481,7 +445,11 @@ json_t *h_measurement_line(const struct h_measurement *measurement, int64_t iter
         "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
         "composite_identity_distance", h_tally_mean(product, H_DISTANCE));
     for (size_t i = 0; json && i < COUNT(metrics); i++) {
-        json_object_set_new(json, metrics[i].name, means_json(measurement, metrics[i].metric));
+        json_t *means = json_array(); /* of each sublayer, null where it is not a number */
+        for (size_t k = 0; k < measurement->sublayers; k++) {
+            json_array_append_new(means, json_file_real(h_tally_mean(&measurement->tallies[k], metrics[i].metric)));
+        }
+        json_object_set_new(json, metrics[i].name, means);
     }
     return json;
 }
@@ -522,48 +490,45 @@ static json_t *common_json(const struct h_tally *tally, const struct h_detail *d
     return json;
 }
 
-static json_t *sublayer_json(const struct h_measurement *measurement, size_t sublayer) {
-    const struct h_tally *tally = &measurement->tallies[sublayer];
-    const struct h_detail *detail = &measurement->details[sublayer];
-    const struct distribution *norm = &detail->distributions[H_PRODUCT_NORM];
-    return common_json(
-        tally, detail,
-        json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "product_norm_mean", distribution_mean(norm),
-                  "product_norm_deviation", distribution_deviation(norm), "product_second_mean",
-                  h_tally_mean(tally, H_PRODUCT_SECOND), "product_smallest_mean",
-                  h_tally_mean(tally, H_PRODUCT_SMALLEST), "mean",
-                  matrix_json(detail->sum, measurement->streams, measurement->tokens), "first_sequence",
-                  matrix_json(detail->first_sequence, measurement->streams, measurement->first_tokens)));
-}
-
-static json_t *histogram_json(const struct h_detail *detail) {
-    json_t *counts = json_array();
-    for (size_t bin = 0; bin < H_BINS; bin++) {
-        json_array_append_new(counts, json_integer((json_int_t)detail->entries[bin]));
-    }
-    return json_pack("{s:f, s:f, s:I, s:I, s:o}", "low", histogram_low, "width", histogram_width, "below",
-                     (json_int_t)detail->below, "above", (json_int_t)detail->above, "counts", counts);
-}
-
 json_t *h_measurement_json(const struct h_measurement *measurement) {
     const struct h_detail *product = &measurement->details[measurement->sublayers];
     struct h_tally each = h_tally_empty;
     struct h_detail all;
-    json_t *sublayers = json_array();
+    json_t *sublayers = json_array(), *counts = json_array();
     detail_begin(&all);
     for (size_t i = 0; i < measurement->sublayers; i++) {
-        tally_merge(&each, &measurement->tallies[i]);
-        detail_merge(&all, &measurement->details[i]);
-        json_array_append_new(sublayers, sublayer_json(measurement, i));
+        const struct h_tally *tally = &measurement->tallies[i];
+        const struct h_detail *detail = &measurement->details[i];
+        const struct distribution *norm = &detail->distributions[H_PRODUCT_NORM];
+        json_t *more =
+            json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "product_norm_mean", distribution_mean(norm),
+                      "product_norm_deviation", distribution_deviation(norm), "product_second_mean",
+                      h_tally_mean(tally, H_PRODUCT_SECOND), "product_smallest_mean",
+                      h_tally_mean(tally, H_PRODUCT_SMALLEST), "mean",
+                      matrix_json(detail->sum, measurement->streams, measurement->tokens), "first_sequence",
+                      matrix_json(detail->first_sequence, measurement->streams, measurement->first_tokens));
+        json_array_append_new(sublayers, common_json(tally, detail, more));
+        tally_merge(&each, tally);
+        for (size_t bin = 0; bin < H_BINS + 2; bin++) {
+            all.entries[bin] += detail->entries[bin];
+        }
+        for (size_t k = 0; k < H_DISTRIBUTIONS; k++) {
+            distribution_merge(&all.distributions[k], &detail->distributions[k]);
+        }
+    }
+    for (size_t bin = 1; bin <= H_BINS; bin++) {
+        json_array_append_new(counts, json_integer((json_int_t)all.entries[bin]));
     }
     json_t *json = common_json(
         &each, &all,
-        json_pack("{s:I, s:I, s:o, s:o, s:{s:o, s:o, s:o, s:f, s:o}}", "n_streams",
-                  (json_int_t)measurement->streams, "tokens", (json_int_t)measurement->tokens, "entries",
-                  histogram_json(&all), "sublayers", sublayers, "product", "row_sum",
-                  distribution_json(product, H_ROW_SUM), "column_sum", distribution_json(product, H_COLUMN_SUM),
-                  "norm", distribution_json(product, H_PRODUCT_NORM), "identity_distance",
-                  h_tally_mean(&measurement->tallies[measurement->sublayers], H_DISTANCE), "first_sequence",
+        json_pack("{s:I, s:I, s:{s:f, s:f, s:I, s:I, s:o}, s:o, s:{s:o, s:o, s:o, s:f, s:o}}", "n_streams",
+                  (json_int_t)measurement->streams, "tokens", (json_int_t)measurement->tokens, "entries", "low",
+                  histogram_low, "width", histogram_width, "below", (json_int_t)all.entries[0], "above",
+                  (json_int_t)all.entries[H_BINS + 1], "counts", counts, "sublayers", sublayers, "product",
+                  "row_sum", distribution_json(product, H_ROW_SUM), "column_sum",
+                  distribution_json(product, H_COLUMN_SUM), "norm", distribution_json(product, H_PRODUCT_NORM),
+                  "identity_distance", h_tally_mean(&measurement->tallies[measurement->sublayers], H_DISTANCE),
+                  "first_sequence",
                   matrix_json(product->first_sequence, measurement->streams, measurement->first_tokens)));
     detail_end(&all);
     return json;

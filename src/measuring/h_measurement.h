@@ -54,13 +54,13 @@ double h_tally_mean(const struct h_tally *tally, enum h_metric metric);
 /* Distributions; the last is of norms of the products up to a sublayer. */
 enum { H_ROW_MAXIMUM, H_ROW_SUM, H_COLUMN_SUM, H_PRODUCT_NORM, H_DISTRIBUTIONS };
 
-/* The histogram of entries: bins of a hundredth from -1.5 to 1.5, and beside it what is below and above. */
+/* The histogram of entries: bins of a hundredth from -1.5 to 1.5. */
 enum { H_BINS = 300 };
 
 /* What is measured of checkpoints beyond a tally. */
 struct h_detail {
     struct distribution distributions[H_DISTRIBUTIONS];
-    uint64_t entries[H_BINS], below, above;
+    uint64_t entries[H_BINS + 2];              /* the first and the last: below and above the bins */
     double sum[STREAM_MATRIX_MOST];            /* of the matrices */
     double first_sequence[STREAM_MATRIX_MOST]; /* of those of the first sequence alone */
 };

@@ -2,9 +2,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The memory in which batches are made. */
 struct work {
@@ -27,22 +25,6 @@ static int by_length(const void *a, const void *b, void *context) {
     return first < second ? -1 : first > second;
 }
 
-/* A row of a batch; attention looks back only, so what is padded at the end changes nothing. */
-static void fill_row(const struct loss_window *window, size_t sequence, int32_t *x, int32_t *y) {
-    const int32_t *targets = window->targets ? window->targets : window->tokens;
-    for (size_t i = 0; i < sequence; i++) {
-        const bool inside = i < window->length;
-        x[i] = inside ? window->tokens[i] : 0;
-        y[i] = inside && i + window->scored >= window->length ? targets[i + 1] : -1;
-    }
-}
-
-/* How many of the windows from `first` on are a batch: as many of the first one's length as fit. */
-static size_t batch_rows(const struct work *work, size_t first, size_t count) {
-    const size_t most = (size_t)gpt_batch_capacity(work->gpt, (int64_t)work->windows[work->order[first]].length);
-    return count - first < most ? count - first : most;
-}
-
 /* Sets *missed to 1 if there is a miss in the window, in a row of the batch that begins with token `first`. */
 static int find_miss(struct work *work, const struct loss_window *window, size_t first, double *missed) {
     for (size_t i = window->length - window->scored; i < window->length && *missed == 0.0; i++) {
@@ -58,12 +40,17 @@ static int find_miss(struct work *work, const struct loss_window *window, size_t
     return 0;
 }
 
-/* order[0 .. rows), the longest first, of `count` windows in all. */
+/* The windows order[0 .. rows), the longest first, of `count` in all. Attention looks back only, so what is padded
+ * at the end of a row changes nothing. */
 static int run_batch(struct work *work, const size_t *order, size_t rows, size_t count) {
     struct gpt *gpt = work->gpt;
     const size_t sequence = work->windows[order[0]].length;
-    for (size_t row = 0; row < rows; row++) {
-        fill_row(&work->windows[order[row]], sequence, work->x + row * sequence, work->y + row * sequence);
+    for (size_t i = 0; i < rows * sequence; i++) {
+        const struct loss_window *window = &work->windows[order[i / sequence]];
+        const int32_t *targets = window->targets ? window->targets : window->tokens;
+        const size_t at = i % sequence;
+        work->x[i] = at < window->length ? window->tokens[at] : 0;
+        work->y[i] = at < window->length && at + window->scored >= window->length ? targets[at + 1] : -1;
     }
     if (gpt_set_batch(gpt, (struct token_shape){(int64_t)rows, (int64_t)sequence}, work->x, work->y)) {
         return -1;
@@ -86,33 +73,28 @@ static int run_batch(struct work *work, const size_t *order, size_t rows, size_t
     return 0;
 }
 
-/* After `done` windows of `all` in this round. */
-static void show(const struct score_round *round, size_t done, size_t all) {
-    if (!round->progress) {
-        return;
-    }
-    const double part = (double)done / (double)all;
-    const double scored = (double)round->scored + part * (double)round->tokens;
-    char details[64];
-    snprintf(details, sizeof details, "%.0f tokens/s", scored / (progress_clock() - round->progress->start));
-    progress_show(round->progress, round->label,
-                  (int64_t)((double)round->before + part * (double)(round->after - round->before)),
-                  (int64_t)(round->total > round->after ? round->total : round->after), details, false);
-}
-
-/* This rank's share of the batches. */
+/* This rank's share of the batches: as many windows of the first one's length as fit. */
 static int run_share(struct work *work, size_t count, const struct score_round *round) {
-    const struct ranks *ranks = round->ranks;
     size_t rows, batch = 0;
     for (size_t first = 0; first < count && !interrupt_requested(); first += rows, batch++) {
-        rows = batch_rows(work, first, count);
-        if (batch % (size_t)ranks->count != (size_t)ranks->index) {
+        rows = (size_t)gpt_batch_capacity(work->gpt, (int64_t)work->windows[work->order[first]].length);
+        rows = count - first < rows ? count - first : rows;
+        if (batch % (size_t)round->ranks->count != (size_t)round->ranks->index) {
             continue;
         }
         if (run_batch(work, work->order + first, rows, count)) {
             return -1;
         }
-        show(round, first + rows, count);
+        if (round->progress) {
+            const double part = (double)(first + rows) / (double)count;
+            const double scored = (double)round->scored + part * (double)round->tokens;
+            char details[64];
+            snprintf(details, sizeof details, "%.0f tokens/s",
+                     scored / (progress_clock() - round->progress->start));
+            progress_show(round->progress, round->label,
+                          (int64_t)((double)round->before + part * (double)(round->after - round->before)),
+                          (int64_t)(round->total > round->after ? round->total : round->after), details, false);
+        }
     }
     return 0;
 }
@@ -158,51 +140,41 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
 /* Tokens that are scored between two looks at the other ranks, about; not to depend on their number. */
 enum { ROUND_TOKENS = 1 << 21 };
 
-/* Predicts `count` tokens of the file from the one at round->before on, and adds their losses. */
-static int score_round(struct gpt *gpt, const struct token_file *file, const struct score_round *round,
-                       int32_t *tokens, int32_t *targets, struct loss_window *windows, double *sum) {
-    const uint64_t length = (uint64_t)gpt->options.sequence;
-    const uint32_t vocabulary = (uint32_t)gpt->config.vocab_size;
-    size_t count = 0;
-    if (token_file_read(file, round->before, round->tokens + 1, vocabulary, tokens) ||
-        token_file_read_targets(file, round->before, round->tokens + 1, vocabulary, targets)) {
-        return -1;
-    }
-    for (uint64_t at = 0; at < round->tokens; at += length) {
-        const uint64_t left = round->tokens - at, scored = left < length ? left : length;
-        windows[count++] = (struct loss_window){.tokens = tokens + at,
-                                                .length = scored,
-                                                .scored = scored,
-                                                .targets = targets + at};
-    }
-    if (score_windows(gpt, windows, count, round)) {
-        return -1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        *sum += windows[i].loss;
-    }
-    return 0;
-}
-
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
                 struct progress *progress, uint64_t *tokens, double *loss) {
     const uint64_t length = (uint64_t)gpt->options.sequence, places = token_file_count(file) - 1;
     const uint64_t most = ROUND_TOKENS > length ? ROUND_TOKENS / length : 1; /* windows in a round */
-    int32_t *read = memory_allocate(2 * (most * length + 1), sizeof *read);
+    const uint32_t vocabulary = (uint32_t)gpt->config.vocab_size;
+    *tokens = places > 0 ? token_file_count_targets(file, 1, places) : 0;
+    if (*tokens == 0) {
+        return error_set("%s has nothing to predict: %s", token_file_name(file),
+                         places == 0 ? "it has one token only, and the first one is not predicted"
+                                     : "all of its tokens but the first are prompts");
+    }
+    int32_t *read = memory_allocate(2 * (most * length + 1), sizeof *read), *targets = read + most * length + 1;
     struct loss_window *windows = memory_allocate(most, sizeof *windows);
     double sum = 0.0;
-    *tokens = places > 0 ? token_file_count_targets(file, 1, places) : 0;
-    int status = *tokens > 0 ? 0
-                             : error_set("%s has nothing to predict: %s", token_file_name(file),
-                                         places == 0 ? "it has one token only, and the first one is not predicted"
-                                                     : "all of its tokens but the first are prompts");
+    int status = 0;
     for (uint64_t done = 0; status == 0 && done < places; done += most * length) {
         const uint64_t count = places - done < most * length ? places - done : most * length;
         const struct score_round round = {ranks, progress, "tokens", done, done + count, places, done, count};
-        status = score_round(gpt, file, &round, read, read + most * length + 1, windows, &sum);
+        size_t made = 0;
+        for (uint64_t at = 0; at < count; at += length) {
+            const uint64_t scored = count - at < length ? count - at : length;
+            windows[made++] = (struct loss_window){.tokens = read + at,
+                                                   .length = scored,
+                                                   .scored = scored,
+                                                   .targets = targets + at};
+        }
+        status = token_file_read(file, done, count + 1, vocabulary, read) ||
+                 token_file_read_targets(file, done, count + 1, vocabulary, targets) ||
+                 score_windows(gpt, windows, made, &round);
+        for (size_t i = 0; status == 0 && i < made; i++) {
+            sum += windows[i].loss;
+        }
     }
     free(read);
     free(windows);
     *loss = sum / (double)*tokens;
-    return status;
+    return status ? -1 : 0;
 }
