@@ -31,10 +31,11 @@ static struct program program = {
 
 enum { LARGEST_PROMPT = 1 << 26 };
 
-struct settings {
+struct session {
+    /* set by options */
     struct device_settings device;
     struct sample_settings sample;
-    struct tokenizer_settings tokenizer;
+    struct tokenizer_settings tokenizer_settings;
     char *checkpoint, *prompt, *prompt_file;
     struct option_texts stops;
     int dtype;  /* enum element_type, or TYPE_AUTO */
@@ -43,15 +44,12 @@ struct settings {
     bool compile_only;
     const struct option_spec *specs; /* the table that filled this */
     size_t spec_count;
-};
 
-/* What there is between settings and text. */
-struct session {
-    const struct settings *settings;
+    /* made of them */
     struct model_config config;
     struct tokenizer *tokenizer;
-    struct text_buffer prompt;
-    int32_t *tokens; /* [count] of the prompt */
+    struct text_buffer text; /* of the prompt */
+    int32_t *tokens;         /* [count] of it */
     size_t count;
     struct compute *compute;
     struct gpt gpt;
@@ -77,15 +75,14 @@ static int read_prompt(const char *path, struct text_buffer *text) {
 /* The token that the tokenizer puts before each text comes first, unless the prompt begins with it. An empty prompt
  * becomes the token that stands before a new text. */
 static int open_prompt(struct session *session) {
-    const struct settings *settings = session->settings;
     struct token_list list = {0};
-    if (settings->prompt) {
-        text_append(&session->prompt, settings->prompt, strlen(settings->prompt));
+    if (session->prompt) {
+        text_append(&session->text, session->prompt, strlen(session->prompt));
     }
-    if (settings->prompt_file && read_prompt(settings->prompt_file, &session->prompt)) {
+    if (session->prompt_file && read_prompt(session->prompt_file, &session->text)) {
         return -1;
     }
-    const int status = tokenizer_encode(session->tokenizer, session->prompt.bytes, session->prompt.size, &list);
+    const int status = tokenizer_encode(session->tokenizer, session->text.bytes, session->text.size, &list);
     const uint32_t beginning = tokenizer_beginning(session->tokenizer);
     const bool begins = beginning != UINT32_MAX && list.count > 0 && list.tokens[0] != beginning;
     session->tokens = memory_allocate(list.count + 1, sizeof *session->tokens);
@@ -104,32 +101,31 @@ static int open_prompt(struct session *session) {
 /* A sequence is no longer than this text needs: the cache of keys and values is the larger part of a small model's
  * memory. */
 static int open_model(struct session *session) {
-    const struct settings *settings = session->settings;
-    const int64_t samples = settings->sample.samples, block_size = session->config.block_size,
-                  needed = (int64_t)session->count + settings->sample.count;
-    struct device_settings device = settings->device;
+    const int64_t samples = session->sample.samples, block_size = session->config.block_size,
+                  needed = (int64_t)session->count + session->sample.count;
+    struct device_settings device = session->device;
     struct type_choice choice;
-    session->background = (struct background_compile){.specs = settings->specs,
-                                                      .spec_count = settings->spec_count,
+    session->background = (struct background_compile){.specs = session->specs,
+                                                      .spec_count = session->spec_count,
                                                       .model = &session->config};
     snprintf(session->background.purpose, sizeof session->background.purpose, "generation, type %d, master %d",
-             settings->dtype, settings->master);
-    device.background = settings->compile_only ? NULL : &session->background;
-    device.unverified = settings->compile_only;
-    if (type_choice_open(&device, settings->dtype, (size_t)session->config.n_embd, &program.ranks,
+             session->dtype, session->master);
+    device.background = session->compile_only ? NULL : &session->background;
+    device.unverified = session->compile_only;
+    if (type_choice_open(&device, session->dtype, (size_t)session->config.n_embd, &program.ranks,
                          &session->compute, &choice)) {
         return -1;
     }
     type_choice_print(&choice, choice.type == ELEMENT_FP32 ? NULL : stderr); /* fp32 is what anybody expects */
-    const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
+    const struct gpt_options options = {.batch = samples < session->batch_size ? samples : session->batch_size,
                                         .sequence = needed < block_size ? needed : block_size,
                                         .mode = GPT_GENERATION,
                                         .type = choice.type,
-                                        .optimizer = {.master = settings->master}};
+                                        .optimizer = {.master = session->master}};
     if (gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt)) {
         return -1;
     }
-    return settings->compile_only ? 0 : checkpoint_load_weights(settings->checkpoint, &session->gpt);
+    return session->compile_only ? 0 : checkpoint_load_weights(session->checkpoint, &session->gpt);
 }
 
 /* For --compile-only: every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
@@ -156,7 +152,7 @@ static int compile_kernels(struct session *session) {
 static int print_samples(struct session *session) {
     const struct token_ids *ends = &session->config.ends;
     const uint32_t end = tokenizer_end_of_text(session->tokenizer);
-    struct sample_settings sample = session->settings->sample;
+    struct sample_settings sample = session->sample;
     struct sample_printer printer;
     if (open_prompt(session) || open_model(session)) {
         return -1;
@@ -167,38 +163,37 @@ static int print_samples(struct session *session) {
     if (end != UINT32_MAX) {
         sample.ends[sample.end_count++] = (int64_t)end;
     }
-    sample.seed = (uint64_t)session->settings->seed;
-    sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
-                          &session->settings->stops, session->gpt.options.batch);
+    sample.seed = (uint64_t)session->seed;
+    sample_printer_create(&printer, stdout, session->tokenizer, session->text.bytes, session->text.size,
+                          &session->stops, session->gpt.options.batch);
     const int status = sample_run(&session->gpt, &sample, session->tokens, session->count, &printer.sink);
     sample_printer_release(&printer);
     return status;
 }
 
-static int run(const struct settings *settings) {
-    struct session session = {.settings = settings};
+static int run(struct session *session) {
     interrupt_install();
     signal(SIGPIPE, SIG_DFL); /* text that nobody reads is not worth writing */
-    if (!settings->checkpoint || (settings->prompt && settings->prompt_file)) {
-        error_set(settings->checkpoint ? "--prompt and --prompt-file are two prompts: give one of them"
-                                       : "--checkpoint is needed; see hc_sample --help");
+    if (!session->checkpoint || (session->prompt && session->prompt_file)) {
+        error_set(session->checkpoint ? "--prompt and --prompt-file are two prompts: give one of them"
+                                      : "--checkpoint is needed; see hc_sample --help");
         return PROGRAM_WRONG;
     }
-    int status = config_file_read(settings->checkpoint, &session.config) ||
-                 config_file_read_tokens(settings->checkpoint, &session.config);
-    if (status == 0 &&
-        tokenizer_open_for(&session.config, settings->checkpoint, &settings->tokenizer, &session.tokenizer)) {
-        status = error_prefix("%s", settings->checkpoint);
+    int status = config_file_read(session->checkpoint, &session->config) ||
+                 config_file_read_tokens(session->checkpoint, &session->config);
+    if (status == 0 && tokenizer_open_for(&session->config, session->checkpoint, &session->tokenizer_settings,
+                                          &session->tokenizer)) {
+        status = error_prefix("%s", session->checkpoint);
     }
     if (status == 0) {
-        status = settings->compile_only ? compile_kernels(&session) : print_samples(&session);
+        status = session->compile_only ? compile_kernels(session) : print_samples(session);
     }
-    background_compile_end(&session.background, session.compute, status == 0 && !interrupt_requested());
-    gpt_release(&session.gpt);
-    compute_close(session.compute);
-    tokenizer_close(session.tokenizer);
-    text_free(&session.prompt);
-    free(session.tokens);
+    background_compile_end(&session->background, session->compute, status == 0 && !interrupt_requested());
+    gpt_release(&session->gpt);
+    compute_close(session->compute);
+    tokenizer_close(session->tokenizer);
+    text_free(&session->text);
+    free(session->tokens);
     if (status) {
         return program_failed(&program);
     }
@@ -206,49 +201,50 @@ static int run(const struct settings *settings) {
 }
 
 int main(int argc, char **argv) {
-    static struct settings settings;
+    static struct session session;
     struct option_spec specs[] = {
         HEADING("What to write"),
-        TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
-        PROCESS_TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins",
+        TEXT("checkpoint", &session.checkpoint, NULL, "checkpoint folder"),
+        PROCESS_TEXT("prompt", &session.prompt, NULL, "text to continue; without it a new text begins",
                      .may_be_empty = true),
         PROCESS_TEXT(
-            "prompt_file", &settings.prompt_file, NULL,
+            "prompt_file", &session.prompt_file, NULL,
             "file with the text to continue, used as it is, final newline included; may be gzip or zstd; - is "
             "standard input"),
-        INT("max_new_tokens", &settings.sample.count, "300", 0, 1e9, "tokens to add, at most"),
-        TEXTS("stop", &settings.stops,
+        INT("max_new_tokens", &session.sample.count, "300", 0, 1e9, "tokens to add, at most"),
+        TEXTS("stop", &session.stops,
               "end a sample before this text, when it appears among the added text; may be given several times"),
-        INT("num_samples", &settings.sample.samples, "1", 1, 1e6,
+        INT("num_samples", &session.sample.samples, "1", 1, 1e6,
             "number of continuations, printed one after the other with a line of dashes between them"),
         HEADING("Choosing tokens"),
-        FLOAT("temperature", &settings.sample.choice.temperature, "0.8", 0, 100,
+        FLOAT("temperature", &session.sample.choice.temperature, "0.8", 0, 100,
               "divides the logits: below 1 safer text, above 1 more varied; 0 always takes the likeliest token"),
-        INT("top_k", &settings.sample.choice.top_k, "0", 0, 1e9,
+        INT("top_k", &session.sample.choice.top_k, "0", 0, 1e9,
             "choose among the k likeliest tokens only; 0: among all"),
-        FLOAT("top_p", &settings.sample.choice.top_p, "1", 0, 1,
+        FLOAT("top_p", &session.sample.choice.top_p, "1", 0, 1,
               "choose among the fewest likeliest tokens that have this probability together, after top_k; 1: among "
               "all"),
-        FLOAT("min_p", &settings.sample.choice.min_p, "0", 0, 1,
+        FLOAT("min_p", &session.sample.choice.min_p, "0", 0, 1,
               "leave out tokens that have less than this times the probability of the likeliest, after top_p; 0: "
               "none"),
-        FLOAT("repetition_penalty", &settings.sample.repetition_penalty, "1", 0.01, 100,
+        FLOAT("repetition_penalty", &session.sample.repetition_penalty, "1", 0.01, 100,
               "make tokens of the prompt and of the text so far less likely, before all else: their logits are "
               "divided by this if they are positive, else multiplied; 1: no penalty"),
-        INT("seed", &settings.seed, "1337", 0, 9e15, "the same seed gives the same texts, whatever the batch size"),
+        INT("seed", &session.seed, "1337", 0, 9e15, "the same seed gives the same texts, whatever the batch size"),
         HEADING("Model"),
-        TOKENIZER_OPTIONS(&settings.tokenizer, "auto", "the model's tokenizer; auto: as the checkpoint says; "),
-        INT("batch_size", &settings.batch_size, "8", 1, FEW_ROWS,
+        TOKENIZER_OPTIONS(&session.tokenizer_settings, "auto",
+                          "the model's tokenizer; auto: as the checkpoint says; "),
+        INT("batch_size", &session.batch_size, "8", 1, FEW_ROWS,
             "samples computed together: faster, for more memory"),
-        DEVICE_OPTIONS(&settings.device),
-        TYPE_OPTION(&settings.dtype, "auto"),
-        MASTER_OPTION(&settings.master),
-        COMPILE_ONLY_OPTION(&settings.compile_only),
+        DEVICE_OPTIONS(&session.device),
+        TYPE_OPTION(&session.dtype, "auto"),
+        MASTER_OPTION(&session.master),
+        COMPILE_ONLY_OPTION(&session.compile_only),
     };
-    settings.specs = specs;
-    settings.spec_count = COUNT(specs);
+    session.specs = specs;
+    session.spec_count = COUNT(specs);
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
-        program.status = run(&settings);
+        program.status = run(&session);
     }
     return program_end(&program);
 }

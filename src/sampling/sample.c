@@ -62,17 +62,6 @@ static void select_likeliest(const float *logits, size_t count, size_t most, int
     }
 }
 
-/* The tokens that weigh so much. Their number. */
-static size_t select_heavy(struct choice_scratch *scratch, double least) {
-    size_t found = 0;
-    for (size_t i = 0; i < scratch->vocabulary; i++) {
-        if (scratch->weights[i] >= least) {
-            scratch->heap[found++] = (int32_t)i;
-        }
-    }
-    return found;
-}
-
 /* Keeps the likeliest of `count` candidates until they have `mass` or the next weighs less than `least`, and at
  * least one. */
 static void keep(const float *logits, struct choice_scratch *scratch, size_t count, double mass, double least) {
@@ -118,21 +107,6 @@ static double weigh(const float *logits, const int32_t *tokens, size_t count, in
     return total;
 }
 
-/* The token at `target` of the sum of weights. */
-static int32_t draw(const struct choice_scratch *scratch, double target) {
-    double sum = 0.0;
-    int32_t last = 0; /* that has a weight: where rounding leaves a rest */
-    for (size_t i = 0; i < scratch->count; i++) {
-        const int32_t token = scratch->tokens ? scratch->tokens[i] : (int32_t)i;
-        sum += scratch->weights[token];
-        if (sum > target) {
-            return token;
-        }
-        last = scratch->weights[token] > 0.0 ? token : last;
-    }
-    return last;
-}
-
 void sample_penalize(float *logits, const bool *present, size_t vocabulary, double penalty) {
     const float factor = (float)penalty;
     for (size_t i = 0; i < vocabulary; i++) {
@@ -168,7 +142,13 @@ int sample_filter(const float *logits, const struct choice_settings *settings, s
         return 0;
     }
     if (!some) { /* all that are lighter have less than 1 - top_p together: they are not needed */
-        count = select_heavy(scratch, fmax((1.0 - settings->top_p) * total / (double)count, settings->min_p));
+        const double least = fmax((1.0 - settings->top_p) * total / (double)count, settings->min_p);
+        count = 0;
+        for (size_t i = 0; i < scratch->vocabulary; i++) {
+            if (scratch->weights[i] >= least) {
+                scratch->heap[count++] = (int32_t)i;
+            }
+        }
     }
     keep(logits, scratch, count, settings->top_p < 1.0 ? settings->top_p * total : HUGE_VAL, settings->min_p);
     return 0;
@@ -176,10 +156,16 @@ int sample_filter(const float *logits, const struct choice_settings *settings, s
 
 int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
                   struct choice_scratch *scratch, int32_t *token) {
+    double sum = 0.0;
     if (sample_filter(logits, settings, scratch)) {
         return -1;
     }
-    *token = draw(scratch, uniform * scratch->sum);
+    *token = 0; /* else the last one that has a weight: where rounding leaves a rest */
+    for (size_t i = 0; i < scratch->count && sum <= uniform * scratch->sum; i++) {
+        const int32_t next = scratch->tokens ? scratch->tokens[i] : (int32_t)i;
+        sum += scratch->weights[next];
+        *token = scratch->weights[next] > 0.0 ? next : *token;
+    }
     return 0;
 }
 
@@ -239,46 +225,12 @@ static size_t kept_of(size_t count, size_t capacity) {
     return length;
 }
 
-/* All rows begin with the prompt, which goes through the model once. */
-static int begin_rows(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
-    const struct sample_settings *settings = sampling->settings;
-    const int64_t left = settings->samples - first, batch = sampling->gpt->options.batch;
-    sampling->rows = left < batch ? left : batch;
-    sampling->length = kept_of(prompt_count, sampling->capacity);
-    for (int64_t row = 0; row < sampling->rows; row++) {
-        sampling->samples[row] = first + row;
-    }
-    memcpy(sampling->contexts, prompt + prompt_count - sampling->length, sampling->length * sizeof *prompt);
-    memset(sampling->present, 0, settings->vocabulary * sizeof *sampling->present);
-    for (size_t i = 0; i < prompt_count; i++) {
-        if (prompt[i] >= 0 && (size_t)prompt[i] < settings->vocabulary) {
-            sampling->present[prompt[i]] = true;
-        }
-    }
-    if (settings->count > 0 && prefill(sampling, 0)) {
-        return -1;
-    }
-    for (int64_t row = 1; row < sampling->rows; row++) {
-        copy_row(sampling, 0, row);
-    }
-    return 0;
-}
-
 /* The last row takes the place of one that is complete. */
 static int end_row(struct sampling *sampling, int64_t row) {
     const int64_t sample = sampling->samples[row], last = --sampling->rows;
     copy_row(sampling, last, row);
     sampling->samples[row] = sampling->samples[last];
     return sampling->sink->end(sampling->sink->context, sample);
-}
-
-static bool is_end(const struct sample_settings *settings, int32_t token) {
-    for (size_t i = 0; i < settings->end_count; i++) {
-        if (settings->ends[i] == token) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* 0, 1 where the text is complete, -1. */
@@ -295,24 +247,14 @@ static int choose(struct sampling *sampling, int64_t row, int64_t index) {
     if (sample_choose(logits, &settings->choice, uniform, &sampling->scratch, token)) {
         return -1;
     }
-    if (is_end(settings, *token)) {
-        return 1;
+    for (size_t i = 0; i < settings->end_count; i++) {
+        if (settings->ends[i] == *token) {
+            return 1;
+        }
     }
     present_in(sampling, row)[*token] = true;
     const int answer = sampling->sink->token(sampling->sink->context, sample, *token);
     return answer == 0 && index + 1 == settings->count ? 1 : answer;
-}
-
-/* A token for every row; rows that are complete with it end. */
-static int choose_all(struct sampling *sampling, int64_t index) {
-    for (int64_t row = 0; row < sampling->rows;) {
-        const int answer = choose(sampling, row, index);
-        if (answer < 0 || (answer > 0 && end_row(sampling, row))) {
-            return -1;
-        }
-        row += answer == 0; /* else the last row is here now */
-    }
-    return 0;
 }
 
 /* The chosen tokens join the contexts. */
@@ -335,13 +277,35 @@ static int advance(struct sampling *sampling) {
                                   sampling->logits);
 }
 
+/* All rows begin with the prompt, which goes through the model once. */
 static int run_batch(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
-    if (begin_rows(sampling, first, prompt, prompt_count)) {
+    const struct sample_settings *settings = sampling->settings;
+    const int64_t left = settings->samples - first, batch = sampling->gpt->options.batch;
+    sampling->rows = left < batch ? left : batch;
+    sampling->length = kept_of(prompt_count, sampling->capacity);
+    for (int64_t row = 0; row < sampling->rows; row++) {
+        sampling->samples[row] = first + row;
+    }
+    memcpy(sampling->contexts, prompt + prompt_count - sampling->length, sampling->length * sizeof *prompt);
+    memset(sampling->present, 0, settings->vocabulary * sizeof *sampling->present);
+    for (size_t i = 0; i < prompt_count; i++) {
+        if (prompt[i] >= 0 && (size_t)prompt[i] < settings->vocabulary) {
+            sampling->present[prompt[i]] = true;
+        }
+    }
+    if (settings->count > 0 && prefill(sampling, 0)) {
         return -1;
     }
-    for (int64_t index = 0; index < sampling->settings->count && !interrupt_requested(); index++) {
-        if (choose_all(sampling, index)) {
-            return -1;
+    for (int64_t row = 1; row < sampling->rows; row++) {
+        copy_row(sampling, 0, row);
+    }
+    for (int64_t index = 0; index < settings->count && !interrupt_requested(); index++) {
+        for (int64_t row = 0; row < sampling->rows;) { /* a token for each; those that are complete with it end */
+            const int answer = choose(sampling, row, index);
+            if (answer < 0 || (answer > 0 && end_row(sampling, row))) {
+                return -1;
+            }
+            row += answer == 0; /* else the last row is here now */
         }
         if (sampling->rows == 0) {
             return 0;

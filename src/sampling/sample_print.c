@@ -76,13 +76,8 @@ void sample_text_free(struct sample_text *text) {
 
 /* ---- samples side by side */
 
-struct printed_sample {
-    struct sample_text text;
-    bool complete;
-};
-
 /* Numbers side by side follow each other. */
-static struct printed_sample *find(struct sample_printer *printer, int64_t number) {
+static struct sample_text *find(struct sample_printer *printer, int64_t number) {
     return &printer->samples[number % printer->side_by_side];
 }
 
@@ -96,7 +91,7 @@ static void print_bytes(const struct sample_printer *printer, const char *bytes,
 
 /* Prints what is ready of the current sample. A failed write is found by files_flush. */
 static int print_current(struct sample_printer *printer) {
-    struct text_buffer *ready = &find(printer, printer->current)->text.ready;
+    struct text_buffer *ready = &find(printer, printer->current)->ready;
     if (!printer->begun) {
         fputs(printer->current > 0 ? "---------------\n" : "", printer->file);
         print_bytes(printer, printer->prompt, printer->prompt_bytes);
@@ -107,36 +102,32 @@ static int print_current(struct sample_printer *printer) {
     return files_flush(printer->file, "the text");
 }
 
-/* The current sample is complete: goes on to the next. */
-static void advance(struct sample_printer *printer) {
-    struct printed_sample *sample = find(printer, printer->current++);
-    fputc('\n', printer->file);
-    printer->begun = false;
-    sample_text_free(&sample->text);
-    sample->text.stopped = sample->complete = false;
-}
-
 static int add_token(void *context, int64_t number, int32_t token) {
     struct sample_printer *printer = context;
-    struct printed_sample *sample = find(printer, number);
+    struct sample_text *text = find(printer, number);
     size_t count = 0;
     const char *bytes = tokenizer_bytes(printer->tokenizer, (uint32_t)token, &count);
     if (!bytes) {
         return error_set("token %" PRId32 " has no text", token);
     }
-    sample_text_add(&sample->text, bytes, count);
-    return number == printer->current && print_current(printer) ? -1 : sample->text.stopped;
+    sample_text_add(text, bytes, count);
+    return number == printer->current && print_current(printer) ? -1 : text->stopped;
 }
 
 static int end_sample(void *context, int64_t number) {
     struct sample_printer *printer = context;
-    sample_text_end(&find(printer, number)->text);
+    sample_text_end(find(printer, number));
     find(printer, number)->complete = true;
     while (find(printer, printer->current)->complete) {
+        struct sample_text *text = find(printer, printer->current);
         if (print_current(printer)) {
             return -1;
         }
-        advance(printer);
+        fputc('\n', printer->file);
+        printer->begun = false;
+        printer->current++; /* the next sample that takes this place begins empty */
+        sample_text_free(text);
+        text->stopped = text->complete = false;
     }
     return files_flush(printer->file, "the text");
 }
@@ -153,14 +144,14 @@ void sample_printer_create(struct sample_printer *printer, FILE *file, const str
                                        .side_by_side = side_by_side,
                                        .terminal = isatty(fileno(file)) == 1};
     for (int64_t i = 0; i < side_by_side; i++) {
-        printer->samples[i].text.stops = stops;
-        printer->samples[i].text.utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
+        printer->samples[i].stops = stops;
+        printer->samples[i].utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
     }
 }
 
 void sample_printer_release(struct sample_printer *printer) {
     for (int64_t i = 0; i < printer->side_by_side; i++) {
-        sample_text_free(&printer->samples[i].text);
+        sample_text_free(&printer->samples[i]);
     }
     free(printer->samples);
     *printer = (struct sample_printer){0};

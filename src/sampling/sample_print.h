@@ -17,6 +17,7 @@ struct sample_text {
     const struct option_texts *stops; /* NULL: none; empty ones count for nothing */
     bool utf8;                        /* what is no character becomes U+FFFD; else bytes go through as they are */
     bool stopped;                     /* out: a stop text came; what follows is dropped */
+    bool complete;                    /* the printer's: there is no more to come */
     struct text_buffer held;
     struct text_buffer ready; /* to be printed; the reader drops what it took (text_drop) */
 };
@@ -37,7 +38,7 @@ struct sample_printer {
     const struct tokenizer *tokenizer;
     const char *prompt; /* of prompt_bytes */
     size_t prompt_bytes;
-    struct printed_sample *samples; /* [side_by_side] */
+    struct sample_text *samples; /* [side_by_side] */
     int64_t side_by_side;
     int64_t current; /* the number of the one that is being printed */
     bool begun;      /* its prompt is printed */
