@@ -19,7 +19,6 @@
 #include "src/training/same_job.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct evaluation {
@@ -84,13 +83,20 @@ static int check_usage(const struct eval_settings *settings) {
 
 /* Opens a file of results; an error if it would take the place of a file that is read. NULL: not wanted. */
 static int open_result(const struct eval_settings *settings, const char *path, struct output_file *file) {
-    int status = path && (files_refuse_members(settings->checkpoint, checkpoint_files, path) ||
-                          (settings->data && (files_refuse_members(settings->data, token_folder_files, path) ||
-                                              token_shards_refuse_output(settings->data, path))));
-    for (size_t i = 0; path && status == 0 && i < settings->documents.count; i++) {
-        status = files_refuse_same(path, settings->documents.names[i]);
+    if (!path) {
+        return 0;
     }
-    return status || (path && output_file_open(file, path)) ? -1 : 0;
+    if (files_refuse_members(settings->checkpoint, checkpoint_files, path) ||
+        (settings->data && (files_refuse_members(settings->data, token_folder_files, path) ||
+                            token_shards_refuse_output(settings->data, path)))) {
+        return -1;
+    }
+    for (size_t i = 0; i < settings->documents.count; i++) {
+        if (files_refuse_same(path, settings->documents.names[i])) {
+            return -1;
+        }
+    }
+    return output_file_open(file, path);
 }
 
 /* Also the files of results, before hours of work for them. */
@@ -112,54 +118,10 @@ static int open_files(struct evaluation *evaluation) {
     if (json && each && (strcmp(json, each) == 0 || files_are_same(json, each))) {
         return error_set("--json and --per-document name the same file");
     }
-    return open_result(settings, json, &evaluation->json) || open_result(settings, each, &evaluation->per_document)
-               ? -1
-               : 0;
-}
-
-static int check_same_inputs(struct evaluation *evaluation) {
-    char digest[CHECKSUM_SIZE] = "";
-    int status = checksum_file(path_of("%s/%s", evaluation->settings->checkpoint, "config.json").text, digest);
-    if (same_job_digest(evaluation->ranks, status, digest, "the checkpoint's config.json",
-                        "all hosts need the same checkpoint")) {
+    if (open_result(settings, json, &evaluation->json)) {
         return -1;
     }
-    if (!evaluation->file) {
-        return 0;
-    }
-    status = token_file_examine(evaluation->file, (uint32_t)evaluation->config.vocab_size, digest);
-    return same_job_digest(evaluation->ranks, status, digest, "the token file",
-                           "all hosts need the same content in --data");
-}
-
-/* ---- the model */
-
-static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
-    const struct eval_settings *settings = evaluation->settings;
-    const struct gpt_options options = {.batch = settings->batch_size,
-                                        .sequence = evaluation->config.block_size,
-                                        .mode = GPT_INFERENCE,
-                                        .vocabulary = vocabulary,
-                                        .type = evaluation->choice.type,
-                                        .optimizer = {.master = settings->master}};
-    return gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
-                   memory_plan_check(&evaluation->gpt.plan, &evaluation->compute->device)
-               ? -1
-               : 0;
-}
-
-static void print_model(const struct evaluation *evaluation) {
-    const struct model_config *config = &evaluation->config;
-    if (!evaluation->is_first) {
-        return;
-    }
-    message_print(stderr, "device   %s (%s), GEMMs by %s\n", evaluation->compute->device.name,
-                  evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
-    type_choice_print(&evaluation->choice, stderr);
-    message_print(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
-                  config->residual->name, config->block_size);
-    message_print(stderr, ", softmax over %zu of %" PRId64 " tokens\n", evaluation->gpt.vocabulary,
-                  config->vocab_size);
+    return open_result(settings, each, &evaluation->per_document);
 }
 
 /* How many tokens the softmax is over; 0: all of the model's, padding of the vocabulary included. By default that
@@ -178,44 +140,58 @@ static uint32_t scored_tokens(const struct evaluation *evaluation) {
 
 static int set_up(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
+    const struct model_config *config = &evaluation->config;
     struct ranks *ranks = evaluation->ranks;
-    if (ranks_agree(ranks, open_files(evaluation)) || check_same_inputs(evaluation)) {
+    struct gpt *gpt = &evaluation->gpt;
+    char digest[CHECKSUM_SIZE] = "";
+    if (ranks_agree(ranks, open_files(evaluation))) {
         return -1;
+    }
+    int status = checksum_file(path_of("%s/config.json", settings->checkpoint).text, digest);
+    if (same_job_digest(ranks, status, digest, "the checkpoint's config.json",
+                        "all hosts need the same checkpoint")) {
+        return -1;
+    }
+    if (evaluation->file) {
+        status = token_file_examine(evaluation->file, (uint32_t)config->vocab_size, digest);
+        if (same_job_digest(ranks, status, digest, "the token file", "all hosts need the same content in --data")) {
+            return -1;
+        }
     }
     uint32_t vocabulary = scored_tokens(evaluation);
     if (ranks_broadcast(ranks, &vocabulary, sizeof vocabulary) ||
-        type_choice_open(&settings->device, settings->dtype, (size_t)evaluation->config.n_embd, ranks,
-                         &evaluation->compute, &evaluation->choice) ||
-        ranks_agree(ranks, plan_model(evaluation, vocabulary))) {
+        type_choice_open(&settings->device, settings->dtype, (size_t)config->n_embd, ranks, &evaluation->compute,
+                         &evaluation->choice)) {
         return -1;
     }
-    print_model(evaluation);
-    if (data_parallel_create_model(&evaluation->gpt, ranks) ||
-        ranks_agree(ranks,
-                    evaluation->is_first ? checkpoint_load_weights(settings->checkpoint, &evaluation->gpt) : 0)) {
+    const struct device *device = &evaluation->compute->device;
+    const struct gpt_options options = {.batch = settings->batch_size,
+                                        .sequence = config->block_size,
+                                        .mode = GPT_INFERENCE,
+                                        .vocabulary = vocabulary,
+                                        .type = evaluation->choice.type,
+                                        .optimizer = {.master = settings->master}};
+    if (ranks_agree(ranks, gpt_plan(evaluation->compute, config, &options, gpt) ||
+                               memory_plan_check(&gpt->plan, device))) {
+        return -1;
+    }
+    if (evaluation->is_first) {
+        message_print(stderr, "device   %s (%s), GEMMs by %s\n", device->name, device->platform_name,
+                      gemm_description(evaluation->compute));
+        type_choice_print(&evaluation->choice, stderr);
+        message_print(stderr, "model    %s: %s, %" PRId64 " tokens of context", settings->checkpoint,
+                      config->residual->name, config->block_size);
+        message_print(stderr, ", softmax over %zu of %" PRId64 " tokens\n", gpt->vocabulary, config->vocab_size);
+    }
+    if (data_parallel_create_model(gpt, ranks) ||
+        ranks_agree(ranks, evaluation->is_first ? checkpoint_load_weights(settings->checkpoint, gpt) : 0)) {
         return -1;
     }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself */
-    return data_parallel_share_weights(&evaluation->gpt, ranks);
+    return data_parallel_share_weights(gpt, ranks);
 }
 
 /* ---- scoring */
-
-static int estimate_split(struct evaluation *evaluation) {
-    const struct eval_settings *settings = evaluation->settings;
-    const struct token_shape shape = {settings->batch_size, evaluation->config.block_size};
-    const uint64_t seed = settings->seed < 0 ? ESTIMATE_SEED : (uint64_t)settings->seed;
-    const char *purpose = settings->split == SPLIT_VAL ? ESTIMATE_PURPOSE("val") : ESTIMATE_PURPOSE("train");
-    struct batch_sampler sampler;
-    if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
-                             (uint32_t)evaluation->config.vocab_size)) {
-        return -1;
-    }
-    const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
-                                     &evaluation->progress, &evaluation->total.tokens, &evaluation->loss);
-    batch_sampler_release(&sampler);
-    return status;
-}
 
 /* Counts a document or request, and writes its line to --per-document. */
 static int write_line(void *context, const struct scored_document *document) {
@@ -244,34 +220,37 @@ static int write_line(void *context, const struct scored_document *document) {
 
 static int score(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    if (settings->data && settings->eval_iters > 0) {
-        return estimate_split(evaluation);
+    struct gpt *gpt = &evaluation->gpt;
+    if (!settings->data) {
+        return score_documents(&(struct document_scoring){.gpt = gpt,
+                                                          .ranks = evaluation->ranks,
+                                                          .progress = &evaluation->progress,
+                                                          .settings = &settings->documents,
+                                                          .documents = evaluation->documents,
+                                                          .tokenizer = evaluation->tokenizer,
+                                                          .scored = write_line,
+                                                          .context = evaluation},
+                               &evaluation->total);
     }
-    if (settings->data) {
-        return score_split(&evaluation->gpt, evaluation->ranks, evaluation->file, &evaluation->progress,
+    if (settings->eval_iters == 0) {
+        return score_split(gpt, evaluation->ranks, evaluation->file, &evaluation->progress,
                            &evaluation->total.tokens, &evaluation->loss);
     }
-    return score_documents(&(struct document_scoring){.gpt = &evaluation->gpt,
-                                                      .ranks = evaluation->ranks,
-                                                      .progress = &evaluation->progress,
-                                                      .settings = &settings->documents,
-                                                      .documents = evaluation->documents,
-                                                      .tokenizer = evaluation->tokenizer,
-                                                      .scored = write_line,
-                                                      .context = evaluation},
-                           &evaluation->total);
+    const struct token_shape shape = {settings->batch_size, evaluation->config.block_size};
+    const uint64_t seed = settings->seed < 0 ? ESTIMATE_SEED : (uint64_t)settings->seed;
+    const char *purpose = settings->split == SPLIT_VAL ? ESTIMATE_PURPOSE("val") : ESTIMATE_PURPOSE("train");
+    struct batch_sampler sampler;
+    if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
+                             (uint32_t)evaluation->config.vocab_size)) {
+        return error_prefix("%s", token_file_name(evaluation->file));
+    }
+    const int status = estimate_loss(gpt, evaluation->ranks, &sampler, settings->eval_iters, &evaluation->progress,
+                                     &evaluation->total.tokens, &evaluation->loss);
+    batch_sampler_release(&sampler);
+    return status;
 }
 
 /* ---- results */
-
-/* Nothing was scored. */
-static int fail_empty(const struct documents_settings *documents) {
-    const char *name = input_name(documents->names[0]), *what = documents->requests ? "requests" : "documents";
-    return documents->count == 1
-               ? error_set("%s has no %s: it is empty, or has blank lines only", name, what)
-               : error_set("%s and %zu more files have no %s: they are empty, or have blank lines only", name,
-                           documents->count - 1, what);
-}
 
 /* What --json gets. */
 static json_t *results_json(const struct evaluation *evaluation) {
@@ -343,7 +322,12 @@ static void print_results(const struct evaluation *evaluation) {
 static int report(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     if (!settings->data && evaluation->document_count == 0) {
-        return fail_empty(&settings->documents);
+        const size_t count = settings->documents.count;
+        const char *name = input_name(settings->documents.names[0]);
+        const char *what = settings->documents.requests ? "requests" : "documents";
+        return count == 1 ? error_set("%s has no %s: it is empty, or has blank lines only", name, what)
+                          : error_set("%s and %zu more files have no %s: they are empty, or have blank lines only",
+                                      name, count - 1, what);
     }
     if (output_file_end(&evaluation->per_document, 0)) {
         return -1;
@@ -359,45 +343,42 @@ static int report(struct evaluation *evaluation) {
     if (!is_standard_output(settings->json) && !is_standard_output(settings->per_document)) {
         print_results(evaluation);
     }
-    return 0;
+    return files_flush(stdout, "the results");
 }
 
 /* ---- all of it */
 
-static int run(struct evaluation *evaluation) {
-    const int status = score(evaluation) || perplexity_check_loss(evaluation->loss) ? -1 : 0;
-    progress_end(&evaluation->progress);
-    evaluation->seconds = progress_clock() - evaluation->progress.start;
-    if (status) {
-        return -1;
-    }
-    return ranks_agree(evaluation->ranks, evaluation->is_first ? report(evaluation) : 0);
-}
-
-static void tear_down(struct evaluation *evaluation) {
-    output_file_end(&evaluation->json, -1);
-    output_file_end(&evaluation->per_document, -1);
-    gpt_release(&evaluation->gpt);
-    compute_close(evaluation->compute);
-    tokenizer_close(evaluation->tokenizer);
-    documents_close(evaluation->documents);
-    token_file_close(evaluation->file);
-}
-
 enum program_status eval_run(const struct eval_settings *settings, struct ranks *ranks) {
     struct evaluation evaluation = {.settings = settings, .ranks = ranks, .is_first = ranks->index == 0};
+    struct progress *progress = &evaluation.progress;
     if (ranks_agree(ranks, check_usage(settings))) {
         return PROGRAM_WRONG;
     }
     interrupt_install();
     int status = set_up(&evaluation);
-    progress_start(&evaluation.progress, 0);
-    evaluation.progress.silent = !evaluation.is_first;
-    status = status || run(&evaluation) ? -1 : 0;
+    progress_start(progress, 0);
+    progress->silent = !evaluation.is_first;
+    if (status == 0) {
+        status = score(&evaluation) || perplexity_check_loss(evaluation.loss);
+        progress_end(progress);
+        evaluation.seconds = progress_clock() - progress->start;
+    }
+    if (status == 0) {
+        status = ranks_agree(ranks, evaluation.is_first ? report(&evaluation) : 0);
+    }
     const bool interrupted = status && strcmp(error_text(), "interrupted") == 0;
     if (status && !interrupted) {
         ranks_end_others(ranks, "hc_eval"); /* before the others are waited for below */
     }
-    tear_down(&evaluation);
-    return status == 0 ? PROGRAM_DONE : interrupted ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
+    output_file_end(&evaluation.json, -1);
+    output_file_end(&evaluation.per_document, -1);
+    gpt_release(&evaluation.gpt);
+    compute_close(evaluation.compute);
+    tokenizer_close(evaluation.tokenizer);
+    documents_close(evaluation.documents);
+    token_file_close(evaluation.file);
+    if (status) {
+        return interrupted ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
+    }
+    return PROGRAM_DONE;
 }

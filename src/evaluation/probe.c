@@ -154,39 +154,6 @@ static int dump_value(void *context, struct gpt *gpt, const struct frame_value *
     return read_value(gpt, value, add_tensor(context, 2 + value->rank, shape, memory_string(value->name)));
 }
 
-/* The streams that enter a sublayer, [B, T, S, C]. */
-static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
-    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
-                               (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
-    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
-    float *values = add_tensor(dump, 4, shape, memory_format("streams.%" PRId64, index));
-    struct buffer copy;
-    if (buffer_create(gpt->compute, &copy, count * sizeof *values)) {
-        return -1;
-    }
-    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].mix.streams, 0}, (struct span){&copy, 0},
-                     count);
-    const int status = buffer_read(gpt->compute, &copy, 0, values, count * sizeof *values);
-    buffer_release(gpt->compute, &copy);
-    return status;
-}
-
-static int dump_gradients(struct gpt *gpt, struct dump *dump) {
-    for (size_t i = 0; i < gpt->parameters.count; i++) {
-        const struct parameter *parameter = &gpt->parameters.table[i];
-        float *values =
-            add_tensor(dump, parameter->rank, parameter->shape, memory_format("grad.%s", parameter->name));
-        if (buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values, values,
-                        parameter->elements * sizeof *values)) {
-            return -1;
-        }
-        for (uint64_t k = 0; k < parameter->elements; k++) {
-            values[k] /= gpt->loss_scale.scale;
-        }
-    }
-    return 0;
-}
-
 /* Loss, and gradients if wanted, after a forward pass; in fp16 with the largest scale that they do not overflow at.
  * What is not finite at any scale is dumped as it is. */
 static int run_loss(struct gpt *gpt, bool gradients, float *loss) {
@@ -210,11 +177,12 @@ static int run_loss(struct gpt *gpt, bool gradients, float *loss) {
 /* The order matters: logits are computed from the top before the loss overwrites their memory with gradients. */
 static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches,
                      struct dump *dump) {
-    const uint64_t one[1] = {1};
-    const uint64_t shape[3] = {(uint64_t)batches->shape.batch, (uint64_t)batches->shape.sequence,
-                               (uint64_t)gpt->config.vocab_size};
-    float *loss = add_tensor(dump, 1, one, memory_string("loss"));
-    float *logits = settings->logits ? add_tensor(dump, 3, shape, memory_string("logits")) : NULL;
+    const struct model_config *config = &gpt->config;
+    const uint64_t batch = (uint64_t)batches->shape.batch, sequence = (uint64_t)batches->shape.sequence, one = 1;
+    const uint64_t logits_shape[3] = {batch, sequence, (uint64_t)config->vocab_size};
+    const uint64_t shape[4] = {batch, sequence, (uint64_t)config->n_streams, (uint64_t)config->n_embd};
+    float *loss = add_tensor(dump, 1, &one, memory_string("loss"));
+    float *logits = settings->logits ? add_tensor(dump, 3, logits_shape, memory_string("logits")) : NULL;
     if (gpt_set_batch(gpt, batches->shape, batches->x, batches->y)) {
         return -1;
     }
@@ -223,13 +191,35 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, con
         each_value(gpt, dump_value, dump)) {
         return -1;
     }
-    const bool streams = settings->streams && residual_has_matrices(gpt->config.residual);
-    for (int64_t index = 0; streams && index < BRANCHES * gpt->config.n_layer; index++) {
-        if (dump_streams(gpt, dump, index)) {
+    const bool streams = settings->streams && residual_has_matrices(config->residual);
+    for (int64_t index = 0; streams && index < BRANCHES * config->n_layer; index++) { /* that enter a sublayer */
+        float *values = add_tensor(dump, 4, shape, memory_format("streams.%" PRId64, index));
+        const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
+        struct buffer copy;
+        if (buffer_create(gpt->compute, &copy, count * sizeof *values)) {
+            return -1;
+        }
+        convert_elements(gpt->compute, (struct span){gpt->sublayers[index].mix.streams, 0}, (struct span){&copy, 0},
+                         count);
+        const int status = buffer_read(gpt->compute, &copy, 0, values, count * sizeof *values);
+        buffer_release(gpt->compute, &copy);
+        if (status) {
             return -1;
         }
     }
-    return settings->grad ? dump_gradients(gpt, dump) : 0;
+    for (size_t i = 0; settings->grad && i < gpt->parameters.count; i++) {
+        const struct parameter *parameter = &gpt->parameters.table[i];
+        float *values =
+            add_tensor(dump, parameter->rank, parameter->shape, memory_format("grad.%s", parameter->name));
+        if (buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values, values,
+                        parameter->elements * sizeof *values)) {
+            return -1;
+        }
+        for (uint64_t k = 0; k < parameter->elements; k++) {
+            values[k] /= gpt->loss_scale.scale;
+        }
+    }
+    return 0;
 }
 
 static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
@@ -246,29 +236,9 @@ static int run_pass(struct gpt *gpt, const struct probe_settings *settings, cons
 
 /* ---- optimizer steps */
 
-static int train_step(struct gpt *gpt, const struct optimizer_settings *optimizer, const struct batches *batches,
-                      int64_t iteration, float *loss, float *norm) {
-    const size_t tokens = (size_t)(batches->shape.batch * batches->shape.sequence);
-    gpt_zero(gpt);
-    for (int64_t micro = 0; micro < batches->micro; micro++) {
-        const size_t at = (size_t)(iteration * batches->micro + micro) * tokens;
-        if (gpt_set_batch(gpt, batches->shape, batches->x + at, batches->y + at)) {
-            return -1;
-        }
-        gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-        gpt_loss(gpt, 1.0f / (float)batches->micro, true);
-        gpt_backward(gpt, NULL);
-    }
-    optimizer_step(gpt, optimizer, iteration);
-    if (gpt_read_results(gpt, loss, norm)) {
-        return -1;
-    }
-    return loss_scale_update(&gpt->loss_scale, isfinite(*norm))
-               ? 0
-               : error_set("the gradient norm is not finite at step %" PRId64, iteration);
-}
-
 static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
+    const size_t tokens = (size_t)(batches->shape.batch * batches->shape.sequence);
+    const int32_t *x = batches->x, *y = batches->y;
     json_t *losses = json_array(), *norms = json_array();
     json_t *json = json_pack("{s:o, s:o}", "losses", losses, "grad_norms", norms);
     struct optimizer_settings optimizer = settings->optimizer;
@@ -279,7 +249,23 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
     int status = 0;
     for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
         float loss = 0.0f, norm = 0.0f;
-        status = train_step(gpt, &optimizer, batches, iteration, &loss, &norm);
+        gpt_zero(gpt);
+        for (int64_t micro = 0; micro < batches->micro; micro++, x += tokens, y += tokens) {
+            if (gpt_set_batch(gpt, batches->shape, x, y)) {
+                status = -1;
+                break;
+            }
+            gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+            gpt_loss(gpt, 1.0f / (float)batches->micro, true);
+            gpt_backward(gpt, NULL);
+        }
+        if (status == 0) {
+            optimizer_step(gpt, &optimizer, iteration);
+            status = gpt_read_results(gpt, &loss, &norm);
+        }
+        if (status == 0 && !loss_scale_update(&gpt->loss_scale, isfinite(norm))) {
+            status = error_set("the gradient norm is not finite at step %" PRId64, iteration);
+        }
         json_array_append_new(losses, json_file_real((double)loss));
         json_array_append_new(norms, json_file_real((double)norm));
     }
@@ -319,9 +305,9 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
 struct measurement {
     const struct probe_settings *settings;
     struct token_file *file;
-    double *sums;        /* [count] over tokens, of all values in all sublayers in their order */
-    size_t count, place; /* place: of the value that is visited */
-    json_t *means;       /* of them by name */
+    double *sums;       /* [count] over tokens, of all values in all sublayers in their order */
+    size_t count, next; /* next: where those of the value that is visited begin */
+    json_t *means;      /* of them by name */
     struct h_measurement h;
 };
 
@@ -335,15 +321,15 @@ static int add_value(void *context, struct gpt *gpt, const struct frame_value *v
     const size_t count = numbers_of(value), channels = channels_of(gpt, value), numbers = gpt_tokens(gpt) * count;
     float *values = memory_allocate(numbers, sizeof *values);
     const int status = read_value(gpt, value, values);
-    if (measurement->place == measurement->count) { /* of the first pass */
+    if (measurement->next == measurement->count) { /* of the first pass */
         measurement->count += count / channels;
         measurement->sums = memory_resize(measurement->sums, measurement->count, sizeof(double));
-        memset(measurement->sums + measurement->place, 0, count / channels * sizeof(double));
+        memset(measurement->sums + measurement->next, 0, count / channels * sizeof(double));
     }
     for (size_t i = 0; status == 0 && i < numbers; i++) {
-        measurement->sums[measurement->place + i % count / channels] += (double)values[i] / (double)channels;
+        measurement->sums[measurement->next + i % count / channels] += (double)values[i] / (double)channels;
     }
-    measurement->place += count / channels;
+    measurement->next += count / channels;
     free(values);
     return status;
 }
@@ -353,7 +339,7 @@ static json_t *take_means(struct measurement *measurement, const struct gpt *gpt
     const double tokens = (double)(measurement->settings->samples * gpt->config.block_size);
     json_t *means = json_array();
     for (uint64_t i = 0; i < count; i++) {
-        json_array_append_new(means, json_file_real(measurement->sums[measurement->place++] / tokens));
+        json_array_append_new(means, json_file_real(measurement->sums[measurement->next++] / tokens));
     }
     return means;
 }
@@ -373,25 +359,14 @@ static int put_value(void *context, struct gpt *gpt, const struct frame_value *v
 }
 
 /* Samples are block_size tokens, the first where index / samples of the split begins. */
-static int read_samples(const struct measurement *measurement, const struct gpt *gpt, int64_t index, int64_t count,
-                        int32_t *tokens) {
-    const uint64_t length = (uint64_t)gpt->config.block_size, held = token_file_count(measurement->file);
-    if (held < length) {
-        return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRIu64, held, length);
-    }
-    const unsigned __int128 places = held - length + 1;
-    int result = 0;
-    for (int64_t end = index + count; result == 0 && index < end; index++, tokens += length) {
-        const uint64_t first = (uint64_t)(places * (uint64_t)index / (uint64_t)measurement->settings->samples);
-        result = token_file_read(measurement->file, first, length, (uint32_t)gpt->config.vocab_size, tokens);
-    }
-    return result;
-}
-
 static int add_samples(struct measurement *measurement, struct gpt *gpt) {
     const struct probe_settings *settings = measurement->settings;
     const int64_t samples = settings->samples, batch = settings->batch_size, length = gpt->config.block_size;
-    const bool has_h = residual_has_matrices(gpt->config.residual);
+    const uint64_t held = token_file_count(measurement->file);
+    if (held < (uint64_t)length) {
+        return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRId64, held, length);
+    }
+    const unsigned __int128 places = held - (uint64_t)length + 1;
     int32_t *tokens = memory_allocate((size_t)(batch * length), sizeof *tokens);
     struct progress progress;
     int result = 0;
@@ -399,13 +374,18 @@ static int add_samples(struct measurement *measurement, struct gpt *gpt) {
     for (int64_t first = 0; result == 0 && first < samples; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
         progress_show(&progress, settings->checkpoint, first, samples, "samples", false);
-        result = interrupt_requested() ? error_set("interrupted")
-                                       : read_samples(measurement, gpt, first, count, tokens) ||
-                                             gpt_set_batch(gpt, (struct token_shape){count, length}, tokens, NULL);
+        result = interrupt_requested() ? error_set("interrupted") : 0;
+        for (int64_t i = 0; result == 0 && i < count; i++) {
+            const uint64_t place = (uint64_t)(places * (uint64_t)(first + i) / (uint64_t)samples);
+            result = token_file_read(measurement->file, place, (uint64_t)length, (uint32_t)gpt->config.vocab_size,
+                                     tokens + i * length);
+        }
+        result = result || gpt_set_batch(gpt, (struct token_shape){count, length}, tokens, NULL);
         if (result == 0) {
             gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-            measurement->place = 0;
-            result = each_value(gpt, add_value, measurement) || (has_h && h_measurement_add(&measurement->h, gpt));
+            measurement->next = 0;
+            result = each_value(gpt, add_value, measurement) ||
+                     (residual_has_matrices(gpt->config.residual) && h_measurement_add(&measurement->h, gpt));
         }
     }
     progress_end(&progress);
@@ -426,7 +406,7 @@ static json_t *measure(struct compute *compute, const struct model_config *confi
     if (gpt_plan(compute, config, &options, &gpt) == 0 && gpt_create(&gpt) == 0 &&
         checkpoint_load_weights(settings->checkpoint, &gpt) == 0 && add_samples(measurement, &gpt) == 0) {
         measurement->means = json_object();
-        measurement->place = 0;
+        measurement->next = 0;
         each_value(&gpt, put_value, measurement);
         json = json_pack("{s:I, s:o, s:o*}", "samples", (json_int_t)settings->samples, "value_means",
                          measurement->means, "h",

@@ -64,69 +64,51 @@ void documents_close(struct documents *documents) {
     }
 }
 
-/* The next document of the current file; results as those of next_document. */
-static int next_of_file(struct documents *documents, struct document *document) {
+/* The next document, valid until the next call. 1: there is one, 0: there are no more, -1 with an error. */
+static int next_document(struct documents *documents, struct document *document) {
     const struct documents_settings *settings = documents->settings;
-    const bool whole = documents->lines.whole, replace = settings->invalid == INVALID_REPLACE;
-    const char *source = settings->names[documents->file], *text;
+    const bool whole = documents->kind != DOCUMENT_JSONL, replace = settings->invalid == INVALID_REPLACE;
+    struct json_lines *lines = &documents->lines;
+    const char *source = NULL, *text;
     size_t bytes;
-    const int found = json_lines_next(&documents->lines, &text, &bytes);
-    if (found != 1) {
+    int found = 0;
+    while (found == 0 && documents->file < settings->count &&
+           (settings->limit == 0 || documents->given < (uint64_t)settings->limit)) {
+        source = settings->names[documents->file];
+        lines->whole = whole;
+        if (!lines->input && input_open(source, interrupt_descriptor(), &lines->input)) {
+            return -1;
+        }
+        found = json_lines_next(lines, &text, &bytes);
+        if (found == 0) {
+            documents->stored += input_stored_bytes(lines->input);
+            close_file(documents);
+            documents->file++;
+        }
+    }
+    if (found <= 0) {
         return found;
     }
-    if (text_require_utf8(&text, &bytes, input_name(source), documents->lines.line, replace, &documents->valid)) {
+    if (text_require_utf8(&text, &bytes, input_name(source), lines->line, replace, &documents->valid)) {
         return -1;
     }
-    *document = (struct document){source, text, text, bytes, bytes, whole ? 0 : documents->lines.line};
+    documents->given++;
+    *document = (struct document){source, text, text, bytes, bytes, whole ? 0 : lines->line};
     if (whole || settings->requests) {
         return 1;
     }
+    const char *count_field = settings->count_field;
     if (json_lines_field(&document->text, &document->bytes, settings->field, "--field", replace,
                          &documents->scored) ||
-        (settings->count_field &&
-         json_lines_field(&document->counted, &document->counted_bytes, settings->count_field, "--count-field",
-                          replace, &documents->counted))) {
+        (count_field && json_lines_field(&document->counted, &document->counted_bytes, count_field, "--count-field",
+                                         replace, &documents->counted))) {
         return error_prefix("%s:%" PRIu64, input_name(source), document->line);
     }
-    if (!settings->count_field) {
+    if (!count_field) {
         document->counted = document->text;
         document->counted_bytes = document->bytes;
     }
     return 1;
-}
-
-/* The next document, valid until the next call. 1: there is one, 0: there are no more, -1 with an error. */
-static int next_document(struct documents *documents, struct document *document) {
-    const struct documents_settings *settings = documents->settings;
-    while (documents->file < settings->count &&
-           (settings->limit == 0 || documents->given < (uint64_t)settings->limit)) {
-        struct json_lines *lines = &documents->lines;
-        lines->whole = documents->kind != DOCUMENT_JSONL;
-        if (!lines->input && input_open(settings->names[documents->file], interrupt_descriptor(), &lines->input)) {
-            return -1;
-        }
-        const int found = next_of_file(documents, document);
-        if (found != 0) {
-            documents->given += found == 1;
-            return found;
-        }
-        documents->stored += input_stored_bytes(lines->input);
-        close_file(documents);
-        documents->file++;
-    }
-    return 0;
-}
-
-/* How far reading is, and the end of it; 0: not known. Returns the unit. */
-static const char *progress_of(const struct documents *documents, uint64_t *done, uint64_t *total) {
-    if (documents->settings->limit > 0) {
-        *done = documents->given;
-        *total = (uint64_t)documents->settings->limit;
-        return "documents";
-    }
-    *done = documents->stored + (documents->lines.input ? input_stored_bytes(documents->lines.input) : 0);
-    *total = documents->total;
-    return "bytes";
 }
 
 /* ---- rank 0 reads */
@@ -291,26 +273,9 @@ static void make_windows(struct batch *batch) {
     }
 }
 
-/* Each document's windows, in its order. */
-static int report(const struct batch *batch, struct perplexity_sums *total) {
-    const struct document_scoring *scoring = batch->scoring;
-    const struct loss_window *window = batch->windows;
-    for (uint64_t i = 0; i < batch->documents; i++) {
-        struct scored_document *document = &batch->results[i];
-        for (size_t done = 0; done < batch->lengths[i].tokens; done += batch->context, window++) {
-            document->sums.log_likelihood -= window->loss;
-            document->greedy &= !window->missed;
-        }
-        perplexity_add(total, &document->sums);
-        if (scoring->scored(scoring->context, document)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 static int score_all(struct batch *batch, struct perplexity_sums *total) {
     const struct document_scoring *scoring = batch->scoring;
+    const struct documents *documents = scoring->documents;
     struct ranks *ranks = scoring->ranks;
     struct score_round round = {.ranks = ranks, .progress = scoring->progress, .label = ""};
     for (;;) {
@@ -323,8 +288,15 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
         round.before = round.after;
         round.scored += round.tokens;
         round.tokens = batch->tokens - batch->documents;
-        if (scoring->documents) {
-            round.label = progress_of(scoring->documents, &round.after, &round.total);
+        if (documents && documents->settings->limit > 0) {
+            round.label = "documents";
+            round.after = documents->given;
+            round.total = (uint64_t)documents->settings->limit;
+        } else if (documents) {
+            const struct input *input = documents->lines.input;
+            round.label = "bytes";
+            round.after = documents->stored + (input ? input_stored_bytes(input) : 0);
+            round.total = documents->total;
         }
         make_windows(batch);
         if (score_windows(scoring->gpt, batch->windows, batch->window_count, &round)) {
@@ -335,7 +307,18 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
                 return -1;
             }
         }
-        if (ranks_agree(ranks, ranks->index == 0 ? report(batch, total) : 0)) {
+        const struct loss_window *window = batch->windows;
+        int status = 0;
+        for (uint64_t i = 0; ranks->index == 0 && i < batch->documents && status == 0; i++) {
+            struct scored_document *document = &batch->results[i];
+            for (size_t done = 0; done < batch->lengths[i].tokens; done += batch->context, window++) {
+                document->sums.log_likelihood -= window->loss;
+                document->greedy &= !window->missed;
+            }
+            perplexity_add(total, &document->sums);
+            status = scoring->scored(scoring->context, document);
+        }
+        if (ranks_agree(ranks, status)) {
             return -1;
         }
     }

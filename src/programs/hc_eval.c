@@ -1,5 +1,4 @@
 /* hc_eval: losses, perplexities and answers of a checkpoint, comparable with those of other models. */
-#include "runtime/files/files.h"
 #include "runtime/system/message.h"
 #include "src/evaluation/eval.h"
 #include "src/programs/program.h"
@@ -38,20 +37,6 @@ static struct program program = {
     .heeds_signals = true,
     .takes_arguments = true,
 };
-
-static int run(struct eval_settings *settings) {
-    struct ranks *ranks = &program.ranks;
-    settings->documents.names = program.arguments;
-    settings->documents.count = program.argument_count;
-    const enum program_status result = eval_run(settings, ranks);
-    if (result == PROGRAM_DONE && ranks_agree(ranks, ranks->index == 0 ? files_flush(stdout, "the results") : 0)) {
-        return PROGRAM_FAILED;
-    }
-    if (result == PROGRAM_INTERRUPTED && ranks->index == 0) {
-        message_print(stderr, "%s: interrupted, nothing written\n", program.info.name);
-    }
-    return (int)result;
-}
 
 int main(int argc, char **argv) {
     static struct eval_settings settings;
@@ -97,7 +82,12 @@ int main(int argc, char **argv) {
         MASTER_OPTION(&settings.master),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
-        program.status = run(&settings);
+        settings.documents.names = program.arguments;
+        settings.documents.count = program.argument_count;
+        program.status = (int)eval_run(&settings, &program.ranks);
+        if (program.status == PROGRAM_INTERRUPTED && program.ranks.index == 0) {
+            message_print(stderr, "%s: interrupted, nothing written\n", program.info.name);
+        }
     }
     return program_end(&program);
 }
