@@ -25,33 +25,6 @@ static struct program program = {
     .is_job = true,
 };
 
-static void bench_options(struct bench_settings *settings, struct option_table *table) {
-    const struct option_spec own[] = {
-        HEADING("Measuring"),
-        INT("steps", &settings->steps, "10", 1, 1e6, "optimizer steps to measure"),
-        INT("warmup", &settings->warmup, "2", 0, 1e6, "steps before those, not measured"),
-        BOOL("ranks", &settings->ranks, "false",
-             "split a step into computation, exposed communication and the rest"),
-        TEXT("json", &settings->json, "", "file for the timings, in seconds"),
-        TEXT("compare", &settings->compare, "",
-             "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
-             "process of its own, which all take a step in turn (a round). The column 'to rc' is a step's time "
-             "divided by rc's in the same round, median of the rounds: not the quotient of two medians"),
-        BOOL("step_on_demand", &settings->step_on_demand, "false",
-             "measure a step for each line of stdin and answer with a line of JSON: for programs that compare"),
-        BOOL("roofline", &settings->roofline, "false",
-             "count the launches, bytes and FLOPs of a step and estimate its time from a GPU's data sheet: no GPU "
-             "is needed"),
-        TEXT("as", &settings->as, "",
-             "for --roofline: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl; default: that of --device, if "
-             "it is one of these"),
-        BOOL("roofline_run", &settings->roofline_runs, "false",
-             "for --roofline: run the step, too, on --device, with kernels in the shape for that GPU"),
-    };
-    options_append(table, own, COUNT(own));
-    train_options(&settings->train, table);
-}
-
 /* Whether what was asked for goes together. */
 static int check_modes(const struct bench_settings *settings) {
     const bool compares = *settings->compare;
@@ -98,7 +71,30 @@ static enum program_status run(struct bench_settings *settings, const struct opt
 int main(int argc, char **argv) {
     static struct bench_settings settings;
     static struct option_table table;
-    bench_options(&settings, &table);
+    const struct option_spec own[] = {
+        HEADING("Measuring"),
+        INT("steps", &settings.steps, "10", 1, 1e6, "optimizer steps to measure"),
+        INT("warmup", &settings.warmup, "2", 0, 1e6, "steps before those, not measured"),
+        BOOL("ranks", &settings.ranks, "false",
+             "split a step into computation, exposed communication and the rest"),
+        TEXT("json", &settings.json, "", "file for the timings, in seconds"),
+        TEXT("compare", &settings.compare, "",
+             "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
+             "process of its own, which all take a step in turn (a round). The column 'to rc' is a step's time "
+             "divided by rc's in the same round, median of the rounds: not the quotient of two medians"),
+        BOOL("step_on_demand", &settings.step_on_demand, "false",
+             "measure a step for each line of stdin and answer with a line of JSON: for programs that compare"),
+        BOOL("roofline", &settings.roofline, "false",
+             "count the launches, bytes and FLOPs of a step and estimate its time from a GPU's data sheet: no GPU "
+             "is needed"),
+        TEXT("as", &settings.as, "",
+             "for --roofline: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl; default: that of --device, if "
+             "it is one of these"),
+        BOOL("roofline_run", &settings.roofline_runs, "false",
+             "for --roofline: run the step, too, on --device, with kernels in the shape for that GPU"),
+    };
+    options_append(&table, own, COUNT(own));
+    train_options(&settings.train, &table);
     if (program_begin(&program, table.rows, table.count, argc, argv)) {
         program.status = (int)run(&settings, &table, argc, argv);
     }

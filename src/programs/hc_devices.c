@@ -1,5 +1,6 @@
 /* hc_devices: lists OpenCL devices, and shows which one each --device word picks. */
 #include "runtime/device/device.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/message.h"
@@ -34,57 +35,42 @@ static struct option_spec options[] = {
          "config file of a run: compile the kernels that it needs, as hc_train --compile-only does, and stop"),
 };
 
-static const char *type_name(const struct device *device) {
-    if (device->is_gpu) {
-        return device->is_cpu ? "simulator" : "GPU";
-    }
-    return device->is_cpu ? "CPU" : "accelerator";
-}
-
-static void print_address(const struct device *devices, size_t count, size_t index) {
-    char text[DEVICE_ADDRESS_SIZE];
-    const size_t card = device_card(devices, count, index, false);
-    if (!devices[index].address.known) {
-        return;
-    }
-    message_print(stdout, "   PCI address   %s", device_address_text(&devices[index].address, text));
-    if (card != index) {
-        message_print(stdout, ": the same card as %zu, which --device gpu takes for it", card);
-    }
-    putchar('\n');
-}
-
-/* The CPU's instructions for 16-bit types. */
-static void print_low_precision(const struct cpu_instructions *matrix_cores) {
-    const char *bf16 = matrix_cores->names[ELEMENT_BF16], *fp16 = matrix_cores->names[ELEMENT_FP16];
-    if (!*bf16 && !*fp16) {
-        message_print(stdout, "   16 bits       this CPU has no instructions for them: fp32 is faster\n");
-    }
-    if (*bf16) {
-        message_print(stdout, "   bf16          %s\n", bf16);
-    }
-    if (*fp16) {
-        message_print(stdout, "   fp16          %s\n", fp16);
-    }
-}
-
 static void print_device(const struct device *devices, size_t count, size_t index) {
     const double mebibyte = 1024.0 * 1024.0;
     const struct device *device = &devices[index];
+    const char *type = device->is_gpu ? "GPU" : "accelerator";
+    if (device->is_cpu) {
+        type = device->is_gpu ? "simulator" : "CPU";
+    }
     message_print(stdout, "%zu: %s\n", index, device->name);
     message_print(stdout, "   platform      %s\n", device->platform_name);
     message_print(stdout, "   version       %s, driver %s\n", device->version, device->driver);
-    message_print(stdout, "   type          %s, %s, float vectors of %u\n", type_name(device),
+    message_print(stdout, "   type          %s, %s, float vectors of %u\n", type,
                   message_count(device->compute_units, "compute unit").text, device->vector_width);
-    print_address(devices, count, index);
+    if (device->address.known) {
+        char text[DEVICE_ADDRESS_SIZE];
+        const size_t card = device_card(devices, count, index, false);
+        message_print(stdout, "   PCI address   %s", device_address_text(&device->address, text));
+        if (card != index) {
+            message_print(stdout, ": the same card as %zu, which --device gpu takes for it", card);
+        }
+        putchar('\n');
+    }
     message_print(stdout, "   memory        %.0f MiB%s, buffers up to %.0f MiB\n",
                   (double)device->memory_bytes / mebibyte,
                   device->shares_host_memory ? " (the host's, available now)" : "",
                   (double)device->max_buffer_bytes / mebibyte);
     message_print(stdout, "   work-groups   up to %zu work-items, %.0f KiB of local memory\n",
                   device->max_work_group, (double)device->local_bytes / 1024.0);
-    if (device->native_kernels) {
-        print_low_precision(&device->matrix_cores);
+    const char *bf16 = device->matrix_cores.names[ELEMENT_BF16], *fp16 = device->matrix_cores.names[ELEMENT_FP16];
+    if (device->native_kernels && !*bf16 && !*fp16) {
+        message_print(stdout, "   16 bits       this CPU has no instructions for them: fp32 is faster\n");
+    }
+    if (device->native_kernels && *bf16) {
+        message_print(stdout, "   bf16          %s\n", bf16);
+    }
+    if (device->native_kernels && *fp16) {
+        message_print(stdout, "   fp16          %s\n", fp16);
     }
     message_print(stdout, "   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
 }
@@ -111,41 +97,42 @@ static void print_policy(const struct device *device, size_t index) {
     compute_close(compute);
 }
 
-/* Which GPU each rank of a node gets. */
-static void print_order(const struct device *devices, size_t count) {
-    size_t order[DEVICE_MOST];
-    const size_t gpus = device_order_gpus(devices, count, false, order);
-    if (!gpus) {
-        return;
-    }
-    message_print(stdout, "\n--device gpu gives the ranks of a node, in turn:");
-    for (size_t i = 0; i < gpus; i++) {
-        message_print(stdout, "%s %zu", i ? "," : "", order[i]);
-    }
-    message_print(stdout, " (%s)\n",
-                  devices[order[0]].shares_host_memory ? "integrated GPUs: there is none with memory of its own"
-                                                       : "each card once, those with memory of their own");
-}
-
-/* What keeps devices on Vulkan from being used. */
-static void print_vulkan(const struct device *devices, size_t count) {
+static int print_all(void) {
+    static const char *const words[] = {"auto", "gpu", "cpu", "pocl", "vulkan"};
     const char *problem = vulkan_driver_problem();
-    bool lacks_compiler = false;
-    for (size_t i = 0; i < count; i++) {
-        lacks_compiler = lacks_compiler || !devices[i].compiles;
-    }
-    if (problem || lacks_compiler) {
-        message_print(stdout, "\nVulkan: %s\n",
-                      problem ? problem
-                              : "the compiler clspv is missing, so that only programs compiled before can run; "
-                                "`pip install pyclspv` or `ci/setup.sh vulkan` installs it");
-    }
-}
-
-/* What containers and jobs limit. */
-static void print_limits(void) {
     struct group_limits limits;
-    control_groups_read("", &limits);
+    struct device *devices;
+    size_t count, order[DEVICE_MOST];
+    if (device_list(true, &devices, &count)) {
+        return PROGRAM_FAILED;
+    }
+    for (size_t i = 0; i < count; i++) {
+        print_device(devices, count, i);
+        if (verbose) {
+            print_policy(&devices[i], i);
+        }
+        if (!devices[i].compiles && !problem) {
+            problem = "the compiler clspv is missing, so that only programs compiled before can run; "
+                      "`pip install pyclspv` or `ci/setup.sh vulkan` installs it";
+        }
+    }
+    if (!count) {
+        message_print(stdout, "No device: %s\n", device_missing_text());
+    }
+    const size_t gpus = device_order_gpus(devices, count, false, order);
+    if (gpus) {
+        message_print(stdout, "\n--device gpu gives the ranks of a node, in turn:");
+        for (size_t i = 0; i < gpus; i++) {
+            message_print(stdout, "%s %zu", i ? "," : "", order[i]);
+        }
+        message_print(stdout, " (%s)\n",
+                      devices[order[0]].shares_host_memory ? "integrated GPUs: there is none with memory of its own"
+                                                           : "each card once, those with memory of their own");
+    }
+    if (problem) {
+        message_print(stdout, "\nVulkan: %s\n", problem);
+    }
+    control_groups_read("", &limits); /* what containers and jobs limit */
     if (limits.memory < SIZE_MAX) {
         message_print(stdout,
                       "\nMemory limit of this process's control groups: %zu MiB, of which %zu MiB are left\n",
@@ -155,27 +142,6 @@ static void print_limits(void) {
         message_print(stdout, "\nCores by the CPU quota of this process's control groups: %.3g; threads: %u\n",
                       limits.cores, host_cores());
     }
-}
-
-static int print_all(void) {
-    static const char *const words[] = {"auto", "gpu", "cpu", "pocl", "vulkan"};
-    struct device *devices;
-    size_t count;
-    if (device_list(true, &devices, &count)) {
-        return PROGRAM_FAILED;
-    }
-    for (size_t i = 0; i < count; i++) {
-        print_device(devices, count, i);
-        if (verbose) {
-            print_policy(&devices[i], i);
-        }
-    }
-    if (!count) {
-        message_print(stdout, "No device: %s\n", device_missing_text());
-    }
-    print_order(devices, count);
-    print_vulkan(devices, count);
-    print_limits();
     free(devices);
     message_print(stdout,
                   count ? "\nWhat the words pick for rank %u of this node:\n"
@@ -189,8 +155,7 @@ static int print_all(void) {
             message_print(stdout, "   --device %-6s %s (%s)\n", words[i], device.name, device.platform_name);
         }
     }
-    if (fflush(stdout) || ferror(stdout)) {
-        error_set_errno("cannot write");
+    if (files_flush(stdout, "the list")) {
         return PROGRAM_FAILED;
     }
     error_clear(); /* stdout has it */

@@ -21,19 +21,6 @@ static struct program program = {
                      "python shc-mine/model.py --state-dict shc.pt",
 };
 
-static int print_report(const struct export_settings *settings, const struct export_report *report) {
-    const struct model_config *model = &report->model;
-    message_print(stdout, "%s: %s with %s, %" PRIu64 " parameters, vocabulary %" PRId64, settings->out,
-                  model->residual->name, message_count(model->n_layer, "layer").text, report->parameters,
-                  report->vocab_size);
-    if (report->vocab_size < model->vocab_size) {
-        message_print(stdout, " (without the last %s)",
-                      message_count(model->vocab_size - report->vocab_size, "row").text);
-    }
-    putchar('\n');
-    return files_flush(stdout, "the summary");
-}
-
 static int run(const struct export_settings *settings) {
     struct export_report report;
     interrupt_install();
@@ -44,7 +31,16 @@ static int run(const struct export_settings *settings) {
     if (export_run(settings, &report)) {
         return program_failed(&program);
     }
-    return print_report(settings, &report) ? PROGRAM_FAILED : PROGRAM_DONE;
+    const struct model_config *model = &report.model;
+    message_print(stdout, "%s: %s with %s, %" PRIu64 " parameters, vocabulary %" PRId64, settings->out,
+                  model->residual->name, message_count(model->n_layer, "layer").text, report.parameters,
+                  report.vocab_size);
+    if (report.vocab_size < model->vocab_size) {
+        message_print(stdout, " (without the last %s)",
+                      message_count(model->vocab_size - report.vocab_size, "row").text);
+    }
+    putchar('\n');
+    return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {

@@ -77,26 +77,22 @@ static bool complete(struct settings *settings, const char **sources) {
     return true;
 }
 
-static int report_unfinished(const char *folder, const struct prepare_report *report, bool stopped) {
-    if (stopped) {
-        message_print(stderr, "%s: interrupted, %s\n", program.info.name,
-                      report->kept ? "the work so far is kept" : "nothing written");
-    } else {
-        program_print_error(&program);
-    }
-    if (report->kept) {
-        message_print(stderr, "The %s; to give up, remove %s/.hc_prepare\n",
-                      report->resumes ? "same command resumes it" : "unfinished work is kept", folder);
-    }
-    error_clear(); /* it was printed */
-    return stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
-}
-
 static int prepare_and_report(const struct prepare_settings *prepare) {
     struct prepare_report report;
     const enum program_status result = prepare_run(prepare, &report);
     if (result != PROGRAM_DONE) {
-        return report_unfinished(prepare->folder, &report, result == PROGRAM_INTERRUPTED);
+        if (result == PROGRAM_INTERRUPTED) {
+            message_print(stderr, "%s: interrupted, %s\n", program.info.name,
+                          report.kept ? "the work so far is kept" : "nothing written");
+        } else {
+            program_print_error(&program);
+        }
+        if (report.kept) {
+            message_print(stderr, "The %s; to give up, remove %s/.hc_prepare\n",
+                          report.resumes ? "same command resumes it" : "unfinished work is kept", prepare->folder);
+        }
+        error_clear(); /* it was printed */
+        return (int)result;
     }
     const double tokens = (double)report.train_tokens + (double)report.val_tokens;
     message_print(stdout, "%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", prepare->folder,
@@ -121,16 +117,14 @@ static int run(struct settings *settings) {
         return PROGRAM_WRONG;
     }
     const char **sources = memory_allocate(program.argument_count + 1, sizeof *sources);
-    int status = complete(settings, sources) ? PROGRAM_DONE : PROGRAM_WRONG;
-    if (status == PROGRAM_DONE && tokenizer_choose(&settings->tokenizer, &prepare->tokenizer)) {
-        status = PROGRAM_FAILED;
-    }
-    if (status == PROGRAM_DONE) {
+    int status = PROGRAM_WRONG;
+    if (complete(settings, sources)) {
         interrupt_install();
         prepare->stop_descriptor = interrupt_descriptor();
         prepare->threads = prepare->threads > 0 ? prepare->threads : (int64_t)host_cores();
         prepare->replace_invalid = settings->invalid == INVALID_REPLACE;
-        status = prepare_and_report(prepare);
+        status = tokenizer_choose(&settings->tokenizer, &prepare->tokenizer) ? PROGRAM_FAILED
+                                                                             : prepare_and_report(prepare);
     }
     free(sources);
     return status;
