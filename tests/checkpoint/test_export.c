@@ -312,9 +312,8 @@ static void make_changed(struct change change) {
     random_checkpoint_write("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     require(files_make_folder(scratch_path("changed")));
-    char *text = scratch_read(scratch_path("hf/config.json"), &bytes);
+    char *text = scratch_text(scratch_path("hf/config.json"), &bytes);
     scratch_write("changed/config.json", text, bytes);
-    free(text);
     copy_changed("hf", "changed", &change);
 }
 
@@ -372,12 +371,11 @@ UNIT_TEST(other_models_are_refused) {
 UNIT_TEST(truncated_and_absent_weights_are_named) {
     size_t bytes;
     make_changed((struct change){0});
-    char *text = scratch_read(scratch_path("changed/model.safetensors"), &bytes);
+    char *text = scratch_text(scratch_path("changed/model.safetensors"), &bytes);
     for (size_t part = 0; part < 8; part++) {
         scratch_write("changed/model.safetensors", text, bytes * part / 8);
         assert_error(open_changed(), "changed/model.safetensors");
     }
-    free(text);
     remove(scratch_path("changed/model.safetensors"));
     assert_error(open_changed(), "model.safetensors: No such file");
     scratch_write("changed/pytorch_model.bin", "x", 1);
@@ -400,9 +398,8 @@ static void write_divided(const char *extra, bool turned) {
     random_checkpoint_write("plain", &config);
     require(export_to("plain", "plain-hf", EXPORT_HUGGING_FACE, 0));
     require(files_make_folder(scratch_path("divided")));
-    char *text = scratch_read(scratch_path("plain-hf/config.json"), &bytes);
+    char *text = scratch_text(scratch_path("plain-hf/config.json"), &bytes);
     scratch_write("divided/config.json", text, bytes);
-    free(text);
     struct safetensors *file = tensors_open(scratch_path("plain-hf"), "model.safetensors");
     text = memory_format("{\"weight_map\": {");
     for (size_t i = 0; i < safetensors_count(file); i++) {
@@ -412,13 +409,11 @@ static void write_divided(const char *extra, bool turned) {
         values[half][kept[half]++] = tensors_read(file, info);
         char *longer = memory_format("%s%s\"%s\": \"%s\"", text, i ? ", " : "", info->name,
                                      names[turned && i == 3 ? 1 - half : half]);
-        free(text);
         text = longer;
     }
     char *whole = memory_format("%s%s}}", text, extra);
     scratch_write("divided/model.safetensors.index.json", whole, strlen(whole));
     free(whole);
-    free(text);
     for (size_t half = 0; half < 2; half++) {
         const char *path = scratch_path(scratch_format("divided/%s", names[half]));
         require(safetensors_write(path, infos[half], kept[half], tensors_take, values[half]));
@@ -567,9 +562,8 @@ UNIT_TEST(broken_checkpoints_are_named) {
     const struct model_config config = plain_config(false), other = plain_config(true);
     size_t bytes;
     random_checkpoint_write("broken", &config);
-    char *text = scratch_read(scratch_path("broken/model.safetensors"), &bytes);
+    char *text = scratch_text(scratch_path("broken/model.safetensors"), &bytes);
     scratch_write("broken/model.safetensors", text, bytes - 8);
-    free(text);
     assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "broken/model.safetensors");
     random_checkpoint_write("broken", &config);
     require(config_file_write(scratch_path("broken"), &other));
@@ -588,9 +582,8 @@ UNIT_TEST(export_program_says_what_is_wrong) {
                   "residual = \"shc\", which Hugging Face's gpt2 cannot compute");
     assert_done(CHILD_RUN_WRITING(scratch_path("printed"), export_program, "--checkpoint", scratch_path("shc"),
                                   "--out", scratch_path("shc-torch"), "--format", "torch"));
-    char *printed = scratch_read(scratch_path("printed"), &(size_t){0});
+    char *printed = scratch_text(scratch_path("printed"), NULL);
     assert_non_null(strstr(printed, "shc-torch: shc with 2 layers, "));
-    free(printed);
 }
 
 static void write_batch(void) {

@@ -145,12 +145,11 @@ UNIT_TEST(test_val_source) {
 /* train.bin has these tokens, in 2 bytes each. */
 static void assert_train_tokens(const uint32_t *tokens, size_t count) {
     size_t bytes;
-    char *train = scratch_read(prepared_path("train.bin"), &bytes);
+    char *train = scratch_text(prepared_path("train.bin"), &bytes);
     assert_int_equal(bytes, 2 * count);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(token_load((unsigned char *)train + 2 * i, 2), tokens[i]);
     }
-    free(train);
 }
 
 /* A file of several MiB is one document, encoded in parts; its tokens are those of the whole. */
@@ -208,12 +207,11 @@ UNIT_TEST(test_bytes) {
     prepared_run(&settings);
     static const char expected[] = "one\n\ntwo\0\n\n";
     size_t bytes;
-    char *train = scratch_read(prepared_path("train.bin"), &bytes);
+    char *train = scratch_text(prepared_path("train.bin"), &bytes);
     assert_int_equal(bytes, 2 * (sizeof expected - 1));
     for (size_t i = 0; i < bytes; i++) {
         assert_int_equal(train[i], i % 2 ? 0 : expected[i / 2]);
     }
-    free(train);
     prepared_remove();
 }
 
@@ -232,12 +230,11 @@ UNIT_TEST(test_no_white_space) {
         settings.kind = chunks ? DOCUMENT_CHUNKS : DOCUMENT_FILES;
         prepared_run(&settings);
         size_t bytes;
-        char *train = scratch_read(prepared_path("train.bin"), &bytes);
+        char *train = scratch_text(prepared_path("train.bin"), &bytes);
         assert_int_equal(bytes, 2 * (3 * CHARACTERS + 1));
         for (size_t i = 0; i < 3 * CHARACTERS; i++) {
             assert_int_equal((unsigned char)train[2 * i], (unsigned char)text[i]);
         }
-        free(train);
         prepared_remove();
     }
     free(text);

@@ -171,11 +171,10 @@ UNIT_TEST(test_share_and_seed) {
         assert_float_equal(number_of(meta, "held_out_fraction"), 0.1, 0.001);
         snprintf(wanted, sizeof wanted, "%.0f held out (%.3g %% of all; asked for: 10 %%)",
                  number_of(meta, "val_tokens"), 100 * number_of(meta, "held_out_fraction"));
-        char *printed = scratch_read(scratch_path("stdout"), &(size_t){0});
+        char *printed = scratch_text(scratch_path("stdout"), NULL);
         if (!strstr(printed, wanted) || !strstr(printed, "the loss of a model that knows only how often")) {
             fail_msg("no '%s' in '%s'", wanted, printed);
         }
-        free(printed);
         json_decref(meta);
     }
     assert_string_equal(digests[0], digests[8]);
@@ -270,7 +269,7 @@ static char *join_shards(const char *folder, const char *split, size_t each, siz
             return joined;
         }
         assert_int_equal(*count % (2 * each), 0);
-        char *shard = scratch_read(path, &bytes);
+        char *shard = scratch_text(path, &bytes);
         const unsigned char *header = (const unsigned char *)shard;
         assert_int_equal(token_load(header, 4), 20240520);
         assert_int_equal(token_load(header + 4, 4), 1);
@@ -282,17 +281,15 @@ static char *join_shards(const char *folder, const char *split, size_t each, siz
         joined = realloc(joined, *count + bytes - 1024);
         memcpy(joined + *count, shard + 1024, bytes - 1024);
         *count += bytes - 1024;
-        free(shard);
     }
 }
 
 static void assert_same_tokens(const char *folder, const char *split, size_t each, const char *path) {
     size_t count, wanted;
-    char *joined = join_shards(folder, split, each, &count), *whole = scratch_read(path, &wanted);
+    char *joined = join_shards(folder, split, each, &count), *whole = scratch_text(path, &wanted);
     assert_int_equal(count, wanted);
     assert_memory_equal(joined, whole, count);
     free(joined);
-    free(whole);
 }
 
 /* Shards have the tokens of train.bin and val.bin. Either kind of results replaces the other. */

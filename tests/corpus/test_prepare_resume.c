@@ -322,11 +322,10 @@ UNIT_TEST(test_shards_killed_in_the_move) {
 /* Work that was saved before a line that is wrong stays, but is not said to be resumed. */
 UNIT_TEST(test_wrong_line) {
     size_t bytes;
-    char *lines = scratch_read(prepared_lines, &bytes);
+    char *lines = scratch_text(prepared_lines, &bytes);
     lines[bytes - 2] = 'x'; /* instead of the last brace */
     const char *wrong = scratch_write("wrong.jsonl", lines, bytes);
     const char *const sources[] = {prepared_lines, prepared_lines, prepared_lines, wrong};
-    free(lines);
     struct prepare_settings settings = prepared_settings(sources, 4);
     struct prepare_report report;
     settings.save_interval = 0;

@@ -15,11 +15,9 @@
 
 static void assert_content(const char *path, const char *expected) {
     size_t bytes;
-    char *text = scratch_read(path, &bytes);
-    assert_non_null(text);
+    char *text = scratch_text(path, &bytes);
     assert_int_equal(bytes, strlen(expected));
     assert_string_equal(text, expected);
-    free(text);
 }
 
 UNIT_TEST(test_paths) {

@@ -173,10 +173,9 @@ UNIT_TEST(test_the_same_bits_as_one_file) {
     assert_same_metrics("of-shards", "of-plain");
     assert_same_file("of-shards/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors");
     size_t bytes;
-    char *shard = scratch_read(scratch_path("prepared/corpus_train_000001.bin"), &bytes);
+    char *shard = scratch_text(scratch_path("prepared/corpus_train_000001.bin"), &bytes);
     shard[TOKEN_SHARD_HEADER_BYTES] ^= 1; /* another token */
     scratch_write("prepared/corpus_train_000001.bin", shard, bytes);
-    free(shard);
     assert_failed(TRAIN("of-shards", TRAIN_ON("prepared"), "--init-from", "resume", "--max-iters", "6"), FAILED,
                   "prepared/*train*.bin is not the file that");
 }

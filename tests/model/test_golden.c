@@ -291,12 +291,10 @@ static const char *copy_start(const struct golden_case *golden) {
     const char *folder = scratch_path("start");
     size_t bytes;
     require(files_make_folder(folder));
-    char *config = scratch_read(golden_path(golden, "config.json"), &bytes);
+    char *config = scratch_text(golden_path(golden, "config.json"), &bytes);
     scratch_write("start/config.json", config, bytes);
-    free(config);
-    char *weights = scratch_read(golden_path(golden, "train_init.safetensors"), &bytes);
+    char *weights = scratch_text(golden_path(golden, "train_init.safetensors"), &bytes);
     scratch_write("start/model.safetensors", weights, bytes);
-    free(weights);
     return folder;
 }
 

@@ -37,13 +37,10 @@ static void assert_printed_of_the_cpu(void) {
 
 /* That a file in the scratch folder has this text, or has not. */
 static void assert_has(const char *name, const char *text, bool expected) {
-    size_t bytes;
-    char *content = scratch_read(scratch_path(name), &bytes);
-    assert_non_null(content);
+    char *content = scratch_text(scratch_path(name), NULL);
     if ((strstr(content, text) != NULL) != expected) {
         fail_msg("'%s' %sexpected in %s: %s", text, expected ? "" : "un", name, content);
     }
-    free(content);
 }
 
 /* ---- hc_train */
@@ -88,12 +85,11 @@ UNIT_TEST(cpu_takes_fp32_and_its_run_keeps_it) {
 LONG_TEST(run_without_a_type_is_in_fp32) {
     assert_done(TRAIN_ON(ON_NO_GPU, "old", "--max-iters", "1"));
     size_t bytes;
-    char *text = scratch_read(scratch_path("old/ckpt-1/state.json"), &bytes);
+    char *text = scratch_text(scratch_path("old/ckpt-1/state.json"), &bytes);
     char *line = strstr(text, "\\ndtype = ");
     assert_non_null(line);
     line[strlen("\\n")] = '#'; /* a comment */
     scratch_write("old/ckpt-1/state.json", text, bytes);
-    free(text);
     assert_int_equal(unlink(scratch_path("old/settings.conf")), 0);
     assert_done(TRAIN_ON("matrix-cores", "old", "--init-from", "resume", "--plan-only"));
     assert_printed("GEMMs by cblas", true);

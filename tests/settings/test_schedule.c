@@ -233,10 +233,8 @@ UNIT_TEST(test_options_without_effect) {
 
 static void copy_golden(const char *from, const char *to) {
     size_t bytes;
-    char *data = scratch_read(scratch_format(HC_TEST_DATA "/golden/rc/%s", from), &bytes);
-    assert_non_null(data);
+    char *data = scratch_text(scratch_format(HC_TEST_DATA "/golden/rc/%s", from), &bytes);
     scratch_write(to, data, bytes);
-    free(data);
 }
 
 #define PROBE(out, ...)                                                                                            \

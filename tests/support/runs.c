@@ -71,10 +71,8 @@ void assert_frozen(const char *before, const char *after, bool frozen) {
 
 /* metrics.jsonl as an array, without what the clock decides. */
 json_t *metrics(const char *run) {
-    size_t bytes;
     json_t *lines = json_array();
-    char *text = scratch_read(scratch_path(run_path(run, "metrics.jsonl")), &bytes);
-    assert_non_null(text);
+    char *text = scratch_text(scratch_path(run_path(run, "metrics.jsonl")), NULL);
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
         assert_non_null(json);
@@ -83,7 +81,6 @@ json_t *metrics(const char *run) {
         json_object_del(json, "mfu");
         json_array_append_new(lines, json);
     }
-    free(text);
     return lines;
 }
 
@@ -266,10 +263,8 @@ const char *checkpoint(long iteration) {
 
 void copy(const char *from, const char *to) {
     size_t bytes;
-    char *text = scratch_read(scratch_path(from), &bytes);
-    assert_non_null(text);
+    char *text = scratch_text(scratch_path(from), &bytes);
     scratch_write(to, text, bytes);
-    free(text);
 }
 
 void copy_data(const char *to) {
@@ -327,11 +322,8 @@ long count_evaluations(const char *run, long iteration) {
 }
 
 void assert_has_text(const char *path, const char *expected) {
-    size_t bytes;
-    char *text = scratch_read(scratch_path(path), &bytes);
-    assert_non_null(text);
+    char *text = scratch_text(scratch_path(path), NULL);
     assert_string_equal(text, expected);
-    free(text);
 }
 
 void assert_same_run(const char *first, const char *second, const char *name) {

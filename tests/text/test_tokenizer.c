@@ -320,9 +320,7 @@ static void refused(const char *text, size_t bytes, const char *expected) {
 
 /* The file with line `line` (from 1) replaced. */
 static void refused_with(const char *line, size_t number, const char *expected) {
-    size_t bytes;
-    char *whole = scratch_read(write_vocabulary(), &bytes), *at = whole;
-    assert_non_null(whole);
+    char *whole = scratch_text(write_vocabulary(), NULL), *at = whole;
     for (size_t i = 1; i < number; i++) {
         at = strchr(at, '\n') + 1;
     }
@@ -331,7 +329,6 @@ static void refused_with(const char *line, size_t number, const char *expected) 
     assert_true(length > 0);
     refused(text, (size_t)length, expected);
     free(text);
-    free(whole);
 }
 
 UNIT_TEST(test_bad_files) {

@@ -474,14 +474,13 @@ UNIT_TEST(unwritable_metrics_end_the_job_with_a_checkpoint) {
     pid_t ranks[MOST_RANKS];
     size_t bytes;
     assert_done(RANKS("2", "unwritable", "--max-iters", "2"));
-    char *lines = scratch_read(scratch_path("unwritable/metrics.jsonl"), &bytes);
+    char *lines = scratch_text(scratch_path("unwritable/metrics.jsonl"), &bytes);
     char *text = malloc(BLANK + bytes);
     assert_non_null(text);
     memset(text, '\n', BLANK);
     memcpy(text + BLANK, lines, bytes);
     scratch_write("unwritable/metrics.jsonl", text, BLANK + bytes);
     free(text);
-    free(lines);
     const pid_t job =
         child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "unwritable", "--max-iters", "100000",
                                                      "--checkpoint-interval", "100000", "--init-from", "resume"));
@@ -646,11 +645,9 @@ UNIT_TEST(one_rank_speaks) {
             fail_msg("'%s' %d times in: %s", once[i], count_of(child_message(), once[i]), child_message());
         }
     }
-    size_t bytes;
     assert_done(CHILD_RUN_WRITING(scratch_path("help"), HC_MPIRUN, "-np", "3", TRAIN_PROGRAM, "--help"));
-    char *help = scratch_read(scratch_path("help"), &bytes);
+    char *help = scratch_text(scratch_path("help"), NULL);
     assert_int_equal(count_of(help, "shard-optimizer"), 1);
-    free(help);
     assert_failed(RANKS("3", "wrong", "--n-layre", "3"), 2, "hc_train: ");
     assert_int_equal(count_of(child_message(), "n-layre"), 1);
 }

@@ -157,11 +157,8 @@ static void race(int round) {
     memset(held_said, 0, sizeof held_said);
     read_all(ends[0], held_said, sizeof held_said);
     status[1] = finish();
-    size_t bytes;
-    char *free_said = scratch_read(scratch_path("free-said"), &bytes);
-    assert_non_null(free_said);
+    char *free_said = scratch_text(scratch_path("free-said"), NULL);
     assert_one_trained(run, status, (const char *const[]){free_said, held_said});
-    free(free_said);
 }
 
 RUN_TEST(of_two_runs_in_a_new_folder_one_trains) {

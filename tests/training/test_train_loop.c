@@ -190,9 +190,8 @@ UNIT_TEST(schedule_of_an_earlier_version_stays) {
     json_t *lines = metrics("risen");
     assert_rate(lines, 5, 3e-5 * 6 / 201);
     json_decref(lines);
-    char *settings = scratch_read(scratch_path("risen/settings.conf"), &(size_t){0});
+    char *settings = scratch_text(scratch_path("risen/settings.conf"), NULL);
     assert_non_null(strstr(settings, "min_lr = 6e-05\nwarmup_iters = 200\nlr_decay_iters = 10000\n"));
-    free(settings);
     assert_done(TRAIN_OPEN("falling", "--max-iters", "2"));
     assert_failed(TRAIN_OPEN("falling", "--max-iters", "4", "--min-lr", "1", "--init-from", "resume"), 2,
                   "would rise");
@@ -282,15 +281,12 @@ UNIT_TEST(interrupted_run_saves_and_resumes) {
 /* A copy of a checkpoint's config and weights, in the folder "wrong", whose last weight is this one. */
 static void damage_weights(const char *from, float wrong) {
     size_t bytes;
-    char *config = scratch_read(scratch_path(run_path(from, "config.json")), &bytes);
-    assert_non_null(config);
+    char *config = scratch_text(scratch_path(run_path(from, "config.json")), &bytes);
     assert_int_equal(files_make_folder(scratch_path("wrong")), 0);
     scratch_write("wrong/config.json", config, bytes);
-    free(config);
-    char *weights = scratch_read(scratch_path(run_path(from, "model.safetensors")), &bytes);
+    char *weights = scratch_text(scratch_path(run_path(from, "model.safetensors")), &bytes);
     memcpy(weights + bytes - sizeof wrong, &wrong, sizeof wrong); /* of ln_f or the last layer */
     scratch_write("wrong/model.safetensors", weights, bytes);
-    free(weights);
 }
 
 UNIT_TEST(loss_that_is_not_finite_stops_the_run) {
@@ -519,12 +515,10 @@ UNIT_TEST(statistics_are_a_line_each) {
 
 /* The device of the run above, for reports; a resumed run writes it anew. */
 UNIT_TEST(settings_name_the_device) {
-    size_t bytes;
-    char *text = scratch_read(scratch_path("observed/settings.conf"), &bytes),
+    char *text = scratch_text(scratch_path("observed/settings.conf"), NULL),
          *device = strstr(text, "\n# device: ");
     assert_non_null(device);
     assert_true(strlen(device) > sizeof "\n# device: ");
-    free(text);
 }
 
 /* Layers that run forward again do so to the same bits, dropout and observations included. */

@@ -4,7 +4,7 @@
 #define UNUSUAL "--learning-rate", "3e-3", "--dropout", "0.1", "--weight-decay", "0.3"
 
 static void assert_has(const char *name, const char *wanted) {
-    char *text = scratch_read(scratch_path(name), &(size_t){0});
+    char *text = scratch_read(scratch_path(name), NULL);
     if (!text || !strstr(text, wanted)) {
         fail_msg("'%s' is not in %s", wanted, name);
     }

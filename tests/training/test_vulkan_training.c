@@ -16,11 +16,8 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 
 /* Whether the file has the text in it. */
 static bool says(const char *path, const char *text) {
-    size_t bytes;
-    char *all = scratch_read(path, &bytes);
-    assert_non_null(all);
+    char *all = scratch_text(path, NULL);
     const bool found = strstr(all, text) != NULL;
-    free(all);
     return found;
 }
 

@@ -64,13 +64,10 @@ static long assert_checkpoints_whole(const char *run) {
 /* ---- calls that fail */
 
 static unsigned long calls_of(const char *function) {
-    size_t bytes;
     unsigned long calls = 0;
-    char *counts = scratch_read(scratch_path("counts"), &bytes);
-    assert_non_null(counts);
+    char *counts = scratch_text(scratch_path("counts"), NULL);
     const char *line = strstr(counts, function);
     assert_true(line && sscanf(line + strlen(function), "%lu", &calls) == 1);
-    free(counts);
     return calls;
 }
 
@@ -226,13 +223,11 @@ UNIT_TEST(folder_for_compiling_is_named) {
 }
 
 static long lines_of(const char *path) {
-    size_t bytes;
     long lines = 0;
-    char *text = scratch_read(path, &bytes);
+    char *text = scratch_text(path, NULL);
     for (const char *end = text; end && (end = strchr(end, '\n')); end++) {
         lines++;
     }
-    free(text);
     return lines;
 }
 
@@ -282,7 +277,7 @@ static size_t list_cache(struct cached entries[MOST_CACHED]) {
         if (*names[i]->d_name != '.') {
             struct cached *entry = &entries[found++];
             snprintf(entry->name, sizeof entry->name, "%.*s", KEY_DIGITS + 4, names[i]->d_name);
-            entry->data = scratch_read(scratch_path(run_path("cache/hctrain", entry->name)), &entry->bytes);
+            entry->data = scratch_text(scratch_path(run_path("cache/hctrain", entry->name)), &entry->bytes);
             assert_non_null(entry->data);
         }
         free(names[i]);
@@ -342,17 +337,14 @@ UNIT_TEST(damaged_programs_are_compiled_again) {
 /* ---- Vulkan's validation layer */
 
 static bool layer_complains(const char *run, const char *const *changed) {
-    size_t bytes;
     const int status = TRAIN_CHANGED(run, changed, "--start-over");
-    char *output = scratch_read(scratch_path("output"), &bytes);
-    assert_non_null(output);
+    char *output = scratch_text(scratch_path("output"), NULL);
     const bool complains = strstr(output, "Validation ") || strstr(child_message(), "Validation ");
     if (!complains) {
         assert_done(status);
     } else {
         print_message("%.400s\n", output);
     }
-    free(output);
     return complains;
 }
 
