@@ -220,17 +220,22 @@ def paper_numbers():
     expect_in(report.open_points(theirs["open"]), (ROOT / "docs/reproduce.md").read_text(encoding="utf-8"))
 
 
-def tiny(build, folder):
-    """The whole with the real programs."""
-    out = folder / "tiny"
-    words = [sys.executable, PAPER, "--scale", "tiny", "--programs", build, "--out", out, "--device", "pocl"]
+def run_twice(out, words):
+    """The report of all that the command does, and the commands that it starts when it is given again."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
         sys.exit(f"status {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
     report = (out / "report.md").read_text(encoding="utf-8")
+    expect("not run yet" in report, False)
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    return report, [line for line in done.stdout.splitlines() if line.startswith("$ ")]
+
+
+def tiny(build, folder):
+    """The whole with the real programs."""
+    out = folder / "tiny"
+    report, again = run_twice(out, [sys.executable, PAPER, "--scale", "tiny", "--programs", build, "--out", out, "--device", "pocl"])
     expect_in("These losses cannot be compared with the paper's", report.splitlines()[0])
-    if "not run yet" in report:
-        sys.exit(f"something is missing:\n{report}")
     expect_in("refused: this run needs", next(line for line in report.splitlines() if line.startswith("| 8 |")))
     loss = json.loads((out / "runs/L-fineweb_edu/shc/validation.json").read_text())["loss"]
     expect_in(f"3.003 / {loss:.3f} ({loss - 3.003:+.3f}) |", report)
@@ -238,30 +243,21 @@ def tiny(build, folder):
     expect_in(f"351.8 / {perplexity:.1f} (", report)
     expect(len(re.findall(r"\(analysis/[ML]-\w+/report\.html\)", report)), 4)
     expect(len(list(out.glob("runs/*/*/ckpt-30"))), 21)
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-    again = [line for line in done.stdout.splitlines() if line.startswith("$ ")]
     if len(again) != 1 or "--residual mhc_lite --n-streams 8" not in again[0]:  # which does not fit
         sys.exit(f"run again: {again}")
-    print(report)
 
 
 def tiny_s2hc(build, folder):
     """What s2HC's public code trains."""
     out = folder / "s2hc"
-    words = [sys.executable, PAPER, "--paper", "s2hc", "--scale", "tiny", "--programs", build, "--out", out, "--device", "pocl"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        sys.exit(f"status {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
-    report = (out / "report.md").read_text(encoding="utf-8")
-    expect("not run yet" in report, False)
+    report, again = run_twice(out, [sys.executable, PAPER, "--paper", "s2hc", "--scale", "tiny", "--programs", build, "--out", out, "--device", "pocl"])
+    expect(again, [])
     losses = {name: json.loads((out / f"runs/Qwen3-0.6B-fineweb_edu/{name}/validation.json").read_text())["loss"] for name in ("rc", "krom")}
     expect_in(f" {losses['krom']:.3f} | ", next(line for line in report.splitlines() if line.startswith("| KromHC |")))
     expect_in(f"{losses['krom'] - losses['rc']:+.3f} |\n", report)
     expect_in("| 6 runs |", report)
     expect("h_res_transposed = true" in (out / "runs/Qwen3-0.6B-fineweb_edu/shc/settings.conf").read_text(), True)
     expect(len(list(out.glob("runs/*/*/ckpt-30"))), 6)
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-    expect([line for line in done.stdout.splitlines() if line.startswith("$ ")], [])
     text = folder / "web"
     text.mkdir()
     for name in ("a.jsonl", "tokenizer.json"):

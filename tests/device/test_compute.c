@@ -16,14 +16,8 @@
 
 static const char *const loop_files[] = {"loops.cl", NULL};
 
-/* A test of one device, given as the word that chooses it. */
-struct check {
-    void (*run)(const char *word);
-};
-
-/* The state is a struct check, which is run for every device there is. */
-static void on_every_device(void **state) {
-    const struct check *check = *state;
+/* Runs the check of one device, given as the word that chooses it, for every device there is. */
+static void on_every_device(void (*check)(const char *word)) {
     struct device *devices;
     size_t count;
     char word[32];
@@ -31,10 +25,18 @@ static void on_every_device(void **state) {
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++) {
         snprintf(word, sizeof(word), "%zu", i);
-        check->run(word);
+        check(word);
     }
     free(devices);
 }
+
+/* A test that is a check of one device. */
+#define ON_EVERY_DEVICE(check)                                                                                     \
+    static void check(const char *word);                                                                           \
+    UNIT_TEST(every_device_##check) {                                                                              \
+        on_every_device(check);                                                                                    \
+    }                                                                                                              \
+    static void check(const char *word)
 
 static struct compute *open_device(const char *word, const char *cache_dir, bool profile) {
     struct compute *compute;
@@ -71,7 +73,7 @@ static void launch_turns(struct loop *loop, unsigned turns) {
 
 /* ---- opening */
 
-static void check_open(const char *word) {
+ON_EVERY_DEVICE(check_open) {
     struct compute *compute = open_device(word, "", false);
     assert_null(compute->cache_dir);
     assert_null(compute->failure);
@@ -83,8 +85,7 @@ static void check_open(const char *word) {
     compute_close(compute);
 }
 
-static void test_open_fails(void **state) {
-    (void)state;
+UNIT_TEST(test_open_fails) {
     static const struct compute_options wrong[] = {{.device = "no-such-device"}, {.device = "0", .gemm = "none"}};
     struct compute *compute;
     for (size_t i = 0; i < 2; i++) {
@@ -97,7 +98,7 @@ static void test_open_fails(void **state) {
 
 /* ---- buffers */
 
-static void check_buffers(const char *word) {
+ON_EVERY_DEVICE(check_buffers) {
     struct compute *compute = open_device(word, "", true);
     struct buffer one, two;
     unsigned char bytes[1000], back[1000];
@@ -134,7 +135,7 @@ static void check_buffers(const char *word) {
     compute_close(compute);
 }
 
-static void check_buffer_sizes(const char *word) {
+ON_EVERY_DEVICE(check_buffer_sizes) {
     struct compute *compute = open_device(word, "", false);
     struct buffer buffer;
     assert_int_equal(buffer_create(compute, &buffer, 0), 0);
@@ -153,7 +154,7 @@ static void check_buffer_sizes(const char *word) {
 
 /* Devices on host memory: more buffers than the driver admits to have memory for, and only touched pages cost
  * any. */
-static void check_large_total(const char *word) {
+ON_EVERY_DEVICE(check_large_total) {
     enum { COUNT = 12 };
     struct compute *compute = open_device(word, "", false);
     struct buffer buffers[COUNT];
@@ -173,8 +174,7 @@ static void check_large_total(const char *word) {
     compute_close(compute);
 }
 
-static void test_ranges(void **state) {
-    (void)state;
+UNIT_TEST(test_ranges) {
     enum operation { WRITE, READ, ZERO, COPY_FROM, COPY_TO };
     static const struct {
         enum operation operation;
@@ -217,7 +217,7 @@ static void test_ranges(void **state) {
 
 /* ---- kernels and failures */
 
-static void check_kernel(const char *word) {
+ON_EVERY_DEVICE(check_kernel) {
     struct loop loop = open_loop(word, "", true);
     uint32_t sum;
     launch_turns(&loop, 1);
@@ -229,7 +229,7 @@ static void check_kernel(const char *word) {
     close_loop(&loop);
 }
 
-static void check_first_failure(const char *word) {
+ON_EVERY_DEVICE(check_first_failure) {
     struct loop loop = open_loop(word, "", true);
     uint32_t value = 1;
     KERNEL_RUN(loop.compute, loop.kernel, 1, 1, ARG_U64(1)); /* the parameter is a uint */
@@ -244,8 +244,7 @@ static void check_first_failure(const char *word) {
     close_loop(&loop);
 }
 
-static void test_launch_fails(void **state) {
-    (void)state;
+UNIT_TEST(test_launch_fails) {
     static const struct {
         size_t groups, local;
         const char *words;
@@ -264,7 +263,7 @@ static void test_launch_fails(void **state) {
 
 /* ---- building */
 
-static void check_build_fails(const char *word) {
+ON_EVERY_DEVICE(check_build_fails) {
     struct compute *compute = open_device(word, "", false);
     const char *const missing[] = {"no_such.cl", NULL};
     cl_program program;
@@ -298,8 +297,7 @@ static void assert_located(const char *log, const char *expected) {
     free(located);
 }
 
-static void lines_of_all_files_get_the_place_in_one(void **state) {
-    (void)state;
+UNIT_TEST(lines_of_all_files_get_the_place_in_one) {
     static const struct {
         const char *log, *place;
     } cases[] = {
@@ -319,8 +317,7 @@ static void lines_of_all_files_get_the_place_in_one(void **state) {
     }
 }
 
-static void other_lines_stay(void **state) {
-    (void)state;
+UNIT_TEST(other_lines_stay) {
     static const char *const logs[] = {
         "",
         "\n\n",
@@ -368,11 +365,10 @@ static bool build_cached(const char *word, const char *folder) {
 }
 
 /* A text with the same options is compiled once for a device that is open. */
-static void test_shared(void **state) {
+UNIT_TEST(test_shared) {
     struct compute *compute = open_device("pocl", "", false);
     cl_program programs[3];
     static const char *const options[] = {NULL, NULL, "-DOTHER=1"};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(program_build(compute, loop_files, options[i], &programs[i]), 0);
     }
@@ -411,7 +407,7 @@ static void check_damage(const char *word, const char *folder, const char *path)
     assert_true(build_cached(word, folder));
 }
 
-static void check_cache(const char *word) {
+ON_EVERY_DEVICE(check_cache) {
     char path[512];
     struct stat status;
     const char *folder = scratch_path(scratch_format("caches/of-%s", word));
@@ -425,9 +421,8 @@ static void check_cache(const char *word) {
     check_damage(word, folder, path);
 }
 
-static void test_cache_on_vulkan(void **state) {
+UNIT_TEST(test_cache_on_vulkan) {
     struct device device;
-    (void)state;
     if (device_choose("vulkan", 0, &device)) {
         skip();
     }
@@ -440,14 +435,12 @@ static void set(const char *variable, const char *value) {
 }
 
 /* A cache that cannot be written costs time, nothing else. */
-static void test_cache_unwritable(void **state) {
-    (void)state;
+UNIT_TEST(test_cache_unwritable) {
     assert_false(build_cached(NULL, "/proc/no/such/folder"));
     assert_false(build_cached(NULL, "/dev/null"));
 }
 
-static void test_cache_places(void **state) {
-    (void)state;
+UNIT_TEST(test_cache_places) {
     static const struct {
         const char *cache_home, *home, *expected;
     } cases[] = {{"/tmp/xdg", "/tmp/home", "/tmp/xdg/hctrain"},
@@ -517,49 +510,17 @@ static void check_trace(struct compute *compute) {
     assert_error_text("/no/such/folder/trace.json");
 }
 
-static void check_profile(const char *word) {
+ON_EVERY_DEVICE(check_profile) {
     struct loop loop = launch_some(word, true);
     check_table(loop.compute);
     check_trace(loop.compute);
     close_loop(&loop);
 }
 
-static void test_profile_off(void **state) {
-    (void)state;
+UNIT_TEST(test_profile_off) {
     struct loop loop = launch_some(NULL, false);
     assert_null(loop.compute->profiler);
     close_loop(&loop);
 }
 
-#define ON_EVERY_DEVICE(function)                                                                                  \
-    {                                                                                                              \
-        #function, on_every_device, NULL, NULL, &(struct check) {                                                  \
-            function                                                                                               \
-        }                                                                                                          \
-    }
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ON_EVERY_DEVICE(check_open),
-        cmocka_unit_test(test_open_fails),
-        ON_EVERY_DEVICE(check_buffers),
-        ON_EVERY_DEVICE(check_buffer_sizes),
-        ON_EVERY_DEVICE(check_large_total),
-        cmocka_unit_test(test_ranges),
-        ON_EVERY_DEVICE(check_kernel),
-        ON_EVERY_DEVICE(check_first_failure),
-        cmocka_unit_test(test_launch_fails),
-        ON_EVERY_DEVICE(check_build_fails),
-        cmocka_unit_test(lines_of_all_files_get_the_place_in_one),
-        cmocka_unit_test(other_lines_stay),
-        ON_EVERY_DEVICE(check_cache),
-        cmocka_unit_test(test_cache_on_vulkan),
-        cmocka_unit_test(test_cache_unwritable),
-        cmocka_unit_test(test_cache_places),
-        ON_EVERY_DEVICE(check_profile),
-        cmocka_unit_test(test_profile_off),
-        cmocka_unit_test(test_shared),
-    };
-    device_prepare_environment();
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
-}
+DEVICE_TEST_MAIN(scratch_begin, scratch_end)

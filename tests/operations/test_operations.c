@@ -11,14 +11,11 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/operations/kernels.h"
+#include "tests/operations/operation_bench.h"
 #include "tests/support/lanes.h"
-#include "tests/support/operation_cases.h"
 #include "tests/support/rounding.h"
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 160 };
 
@@ -96,7 +93,7 @@ static double largest_error(const double *actual, const double *expected, size_t
 static double *download_guarded(struct bench *bench, const struct buffer *buffer, const struct field *field,
                                 struct outcome *outcome) {
     double *values = memory_allocate(field->count + FIELD_GUARD, sizeof *values);
-    if (support_download(bench->operations->compute, buffer, 0, values, field->count + FIELD_GUARD)) {
+    if (bench_download(bench->operations->compute, buffer, 0, values, field->count + FIELD_GUARD)) {
         complain(outcome, field->name, error_text());
         free(values);
         return NULL;
@@ -240,7 +237,7 @@ static void take_prefill(const struct bench *bench, double *arena) {
 static void compare_arena(struct bench *bench, const struct operation_case *test, double slack,
                           struct outcome *outcome) {
     double *arena = memory_allocate(bench->arena_count, sizeof *arena);
-    if (support_download(bench->operations->compute, &bench->gradients, 0, arena, bench->arena_count)) {
+    if (bench_download(bench->operations->compute, &bench->gradients, 0, arena, bench->arena_count)) {
         complain(outcome, "gradients", error_text());
         free(arena);
         return;

@@ -350,25 +350,6 @@ UNIT_TEST(killed_rank_ends_the_job_and_it_resumes) {
     assert_near("unharmed", "killed", 2e-4); /* after some hundred iterations at a large learning rate */
 }
 
-/* HC_KILLS=N, for a long run by hand: N jobs of 4 ranks in a row lose one of them, and the last one has the bits of
- * a run that never lost any. */
-UNIT_TEST(many_kills_leave_no_trace) {
-    const char *wanted = getenv("HC_KILLS");
-    long at = 0;
-    if (!wanted) {
-        skip();
-    }
-    for (uint64_t i = 0; i < strtoull(wanted, NULL, 10); i++) {
-        lose_rank("often", "4", i, "--bias=false", &at);
-    }
-    const char *last = scratch_format("%ld", at + ITERATIONS);
-    const char *checkpoint = scratch_format("ckpt-%s", last);
-    assert_done(
-        RANKS("4", "often", "--gradient-accumulation-steps", "12", "--max-iters", last, "--init-from", "resume"));
-    assert_done(RANKS("4", "never", "--gradient-accumulation-steps", "12", "--bias=false", "--max-iters", last));
-    assert_same_checkpoint("never", "often", checkpoint);
-}
-
 static void wait_for_lines(const char *run, size_t wanted) {
     size_t lines = 0;
     for (int i = 0; i < 3000 && lines < wanted; i++) {

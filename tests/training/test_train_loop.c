@@ -515,8 +515,7 @@ UNIT_TEST(statistics_are_a_line_each) {
 
 /* The device of the run above, for reports; a resumed run writes it anew. */
 UNIT_TEST(settings_name_the_device) {
-    char *text = scratch_text(scratch_path("observed/settings.conf"), NULL),
-         *device = strstr(text, "\n# device: ");
+    char *text = scratch_text(scratch_path("observed/settings.conf"), NULL), *device = strstr(text, "\n# device: ");
     assert_non_null(device);
     assert_true(strlen(device) > sizeof "\n# device: ");
 }

@@ -1,8 +1,5 @@
-"""A new residual variant, frame, or optimizer, is one file and its rows: copies the sources, adds the variant `mock` with settings of
-its own as a kernel file, a row of src/variants/residual.c and a reference function for the tests, the variant `mock_alone` with a frame of
-its own, which is a file of src/model/ and a row of frame.h, and the optimizer `mock_sign` as a
-kernel file, its row in src/operations/kernels.c, and its step and row, here in src/model/optimizer.c; builds that, and uses it in every program.
-Nothing else is edited.
+"""A new residual variant, frame, optimizer, norm, kind of positions, activation function or MLP is one file and its rows, as CONTRIBUTING.md
+says: adds a mock of each to a copy of the sources, builds that, and uses it in the programs. Nothing else is edited.
 
     new_variant.py SOURCES SCRATCH CMAKE
 """
@@ -78,59 +75,52 @@ static const struct optimizer optimizer_mock_sign = {
 MODEL = ("--n-layer", "2", "--n-head", "2", "--n-embd", "16", "--block-size", "32", "--batch-size", "4", "--device", "pocl")
 
 
-def insert(path, *pairs):
+def insert(tree, file, *pairs):
     """Puts each text before its marker, which stands in the file once."""
-    with open(path) as file:
-        text = file.read()
+    path = os.path.join(tree, file)
+    with open(path, encoding="utf-8") as opened:
+        text = opened.read()
     for marker, addition in pairs:
-        assert text.count(marker) == 1, "%s: '%s' stands there %d times" % (path, marker, text.count(marker))
+        assert text.count(marker) == 1, f"{path}: '{marker}' stands there {text.count(marker)} times"
         text = text.replace(marker, addition + marker)
-    with open(path, "w") as file:
-        file.write(text)
+    with open(path, "w", encoding="utf-8") as opened:
+        opened.write(text)
 
 
-def add_variant(sources, tree):
+def derive(tree, new, known, old_text, new_text):
+    """A kernel file that is another one but for a text."""
+    with open(os.path.join(tree, "cl", known), encoding="utf-8") as file:
+        text = file.read()
+    assert old_text in text
+    with open(os.path.join(tree, "cl", new), "w", encoding="utf-8") as file:
+        file.write(text.replace(old_text, new_text))
+
+
+def copy_sources(sources, tree):
     for folder in ("cl", "src", "runtime", "tests", "cmake", "configs"):
-        shutil.copytree(os.path.join(sources, folder), os.path.join(tree, folder),
-                        ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(os.path.join(sources, folder), os.path.join(tree, folder), ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("CMakeLists.txt", "README.md", "LICENSE"):
         shutil.copy(os.path.join(sources, name), tree)
-    shutil.copy(os.path.join(tree, "tests/variants/mock/hc_mock.cl"), os.path.join(tree, "cl"))
-    insert(os.path.join(tree, "src/variants/residual.c"), ("static const struct residual_variant variants[]", LEAVES),
-           ("};\n#define VARIANTS", ROW))
-    insert(os.path.join(tree, "tests/support/reference_residual.c"), ("/* Every variant:", REFERENCE),
-           ('{"identity", .matrix = identity}', '{"mock", .matrix = mock}, '))
+    mocks = os.path.join(tree, "tests/variants")
+    for name in ("hc_mock.cl", "mock_sign.cl", "activation_mock_silu.cl"):
+        shutil.copy(os.path.join(mocks, "mock", name), os.path.join(tree, "cl"))
+    shutil.copy(os.path.join(mocks, "frame_mock.c"), os.path.join(tree, "src/model"))
 
 
-def add_frame(tree):
-    shutil.copy(os.path.join(tree, "tests/variants/frame_mock.c"), os.path.join(tree, "src/model"))
-    insert(os.path.join(tree, "src/model/frame.h"), ("    FRAME(plain)\n", "    FRAME(mock) \\\n"))
-    insert(os.path.join(tree, "src/variants/residual.c"), ('    {.name = "mock",\n', FRAME_ROW))
-
-
-def add_optimizer(tree):
-    shutil.copy(os.path.join(tree, "tests/variants/mock/mock_sign.cl"), os.path.join(tree, "cl"))
-    insert(os.path.join(tree, "src/operations/kernels.h"), ("};\n\n/* ---- attention */", "    struct kernel mock_sign;\n"))
-    insert(os.path.join(tree, "src/operations/kernels.c"),
-           ("};\n\nstatic struct kernel *kernel_of(", '    {.file = "mock_sign.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(mock_sign)}},\n'))
-    insert(os.path.join(tree, "src/model/optimizer_settings.h"), ("    double grad_clip;", "    double mock_memory;\n"))
-    insert(os.path.join(tree, "src/model/optimizer.c"), ("#include <string.h>", '#include "src/operations/kernels.h"\n'),
-           ("/* ---- the table */", STEP), ("};\n\nconst struct optimizer *optimizer_at", ", &optimizer_mock_sign"))
-
-
-def add_norm_and_activation(tree):
-    with open(os.path.join(tree, "cl/norm_layer.cl"), encoding="utf-8") as file:
-        norm = file.read()
-    assert norm.count("CHANNELS + NORM_EPSILON)") == 1
-    with open(os.path.join(tree, "cl/norm_mock.cl"), "w", encoding="utf-8") as file:
-        file.write(norm.replace("CHANNELS + NORM_EPSILON)", "CHANNELS + 0.1f)"))
-    with open(os.path.join(tree, "cl/position_rope.cl"), encoding="utf-8") as file:
-        turns = file.read()
-    assert turns.count("backward ?") == 2
-    with open(os.path.join(tree, "cl/position_mock_back.cl"), "w", encoding="utf-8") as file:
-        file.write(turns.replace("backward ?", "!backward ?"))
-    shutil.copy(os.path.join(tree, "tests/variants/mock/activation_mock_silu.cl"), os.path.join(tree, "cl"))
-    insert(os.path.join(tree, "src/operations/kernels.c"), ("};\nstatic const struct {\n    const char *name;\n    const char *turns;", ', {"mock", true, 1e-5}'),
+def add_all(tree):
+    insert(tree, "src/variants/residual.c", ("static const struct residual_variant variants[]", LEAVES), ("};\n#define VARIANTS", FRAME_ROW + ROW))
+    insert(tree, "tests/support/reference_residual.c", ("/* Every variant:", REFERENCE), ('{"identity", .matrix = identity}', '{"mock", .matrix = mock}, '))
+    insert(tree, "src/model/frame.h", ("    FRAME(plain)\n", "    FRAME(mock) \\\n"))
+    insert(tree, "src/operations/kernels.h", ("};\n\n/* ---- attention */", "    struct kernel mock_sign;\n"))
+    insert(tree, "src/model/optimizer_settings.h", ("    double grad_clip;", "    double mock_memory;\n"))
+    insert(tree, "src/model/optimizer.c", ("#include <string.h>", '#include "src/operations/kernels.h"\n'), ("/* ---- the table */", STEP),
+           ("};\n\nconst struct optimizer *optimizer_at", ", &optimizer_mock_sign"))
+    derive(tree, "norm_mock.cl", "norm_layer.cl", "CHANNELS + NORM_EPSILON)", "CHANNELS + 0.1f)")
+    derive(tree, "position_mock_back.cl", "position_rope.cl", "backward ?", "!backward ?")
+    insert(tree, "src/operations/kernels.c",
+           ("};\n\nstatic struct kernel *kernel_of(",
+            '    {.file = "mock_sign.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(mock_sign)}},\n'),
+           ("};\nstatic const struct {\n    const char *name;\n    const char *turns;", ', {"mock", true, 1e-5}'),
            ("};\nstatic const struct {\n    const char *name;\n    const char *activation;", ',\n {"mock_turn", "mock_back"}'),
            ("};\nstatic const char *const activations[]", ',\n {"mock_glu", "mock_silu", true}'),
            ("};\n\n/* Rows of so many bytes", ', "mock_silu"'))
@@ -176,15 +166,10 @@ def try_reference(tree):
 def try_words(tree):
     print("in words")
     line = [line for line in tree.program("hc_train", "--list-residuals").splitlines() if line.split()[0] == "mock"]
-    expect("".join(line), "2 or 4", "a step towards the mean of the streams", "nobody, for tests",
-           "exact row sums, column sums, spectral norms, signs; settings: mock_largest, mock_start")
-    for program in ("hc_train", "hc_bench"):
-        expect(tree.program(program, "--help"), ", mock;", "mock-largest", "mock: the largest strength", "0.5")
-    expect(tree.program("hc_train", "--residual", "mocks", "--data-dir", "data", status=2), "mocks", "mock")
+    expect("".join(line), "2 or 4", "exact row sums, column sums, spectral norms, signs; settings: mock_largest, mock_start")
+    expect(tree.program("hc_train", "--help"), ", mock;", "mock: the largest strength", "adamw, muon, mock_sign;", "mock_sign: of all weights", "mock-memory")
     wrong = ("--residual", "mock", "--n-streams", "3", "--data-dir", "data", "--out-dir", "no")
     expect(tree.program("hc_train", *wrong, *MODEL, status=2), "n_streams = 3: 'mock' needs 2 or 4 streams")
-    expect(tree.program("hc_train", "--residual", "mock", "--mock-largest", "2", "--data-dir", "data", status=2), "mock-largest")
-    expect(tree.program("hc_bench", "--compare", "mocks", *MODEL, status=2), "mock")
     expect(tree.program("hc_bench", "--compare", "mock:3", *MODEL, status=2), "'mock' needs 2 or 4 streams")
 
 
@@ -218,22 +203,16 @@ def try_frame(tree):
     print("another frame")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", "--max-iters", "20", *MODEL)
     tree.program(*run, "--residual", "rc", "--out-dir", "plain")
-    for options in ((), ("--recompute", "layer"), ("--dtype", "bf16", "--dropout", "0.1")):
-        shutil.rmtree(os.path.join(tree.scratch, "alone"), ignore_errors=True)
-        tree.program(*run, "--residual", "mock_alone", "--out-dir", "alone", *options)
-        losses = losses_of(tree, "alone")
-        assert losses[-1] < losses[0] and losses != losses_of(tree, "plain"), losses
+    tree.program(*run, "--residual", "mock_alone", "--out-dir", "alone", "--recompute", "layer", "--dtype", "bf16", "--dropout", "0.1")
+    losses = losses_of(tree, "alone")
+    assert losses[-1] < losses[0] and losses != losses_of(tree, "plain"), losses
     tree.program("hc_train", "--out-dir", "alone", "--init-from", "resume", "--max-iters", "22")
-    tree.program("hc_eval", "--checkpoint", "alone/ckpt-22", "--data", "data", "--device", "pocl")
     tree.program("hc_sample", "--checkpoint", "alone/ckpt-22", "--device", "pocl", "--prompt", "ab", "--max-new-tokens", "8")
     tree.program("hc_analyze", "--out", "analysis_alone", "--data-dir", "data", "--device", "pocl", "alone")
-    shutil.rmtree(os.path.join(tree.scratch, "plain"))
 
 
 def try_optimizer(tree):
     print("another optimizer")
-    expect(tree.program("hc_train", "--help"), "adamw, muon, mock_sign;", "mock_sign: of all weights", "mock-memory")
-    expect(tree.program("hc_train", "--optimizer", "mock_sing", "--data-dir", "data", status=2), "mock_sign")
     run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", *MODEL)
     mock = ("--optimizer", "mock_sign", "--mock-memory", "0.8")
     tree.program(*run, *mock, "--out-dir", "whole", "--max-iters", "20")
@@ -242,10 +221,6 @@ def try_optimizer(tree):
     tree.program(*run, "--out-dir", "adamw", "--max-iters", "20")
     whole = losses_of(tree, "whole")
     assert whole[-1] < whole[0] and whole == losses_of(tree, "parts") and whole != losses_of(tree, "adamw"), whole
-    with open(os.path.join(tree.scratch, "parts/ckpt-20/optimizer.safetensors"), "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    names = [name for name in header if name != "__metadata__"]
-    assert names and all(name.startswith("mock_sum.transformer.") for name in names), names
 
 
 def try_norm_and_activation(tree):
@@ -259,15 +234,7 @@ def try_norm_and_activation(tree):
         losses = losses_of(tree, word)
         assert losses[-1] < losses[0] and losses != known, losses
         tree.program("hc_train", "--out-dir", word, "--init-from", "resume", "--max-iters", "22")
-        with open(os.path.join(tree.scratch, word, "ckpt-22/config.json"), encoding="utf-8") as file:
-            assert json.load(file)[option] == word
         shutil.rmtree(os.path.join(tree.scratch, word))
-        plain = (*run[:3], "--residual", "rc", "--n-streams", "1", "--eval-iters", "0", "--max-iters", "1", *MODEL)
-        tree.program(*plain, "--" + option, word, "--out-dir", "plain")
-        export = ("hc_export", "--checkpoint", "plain/ckpt-1", "--out", "no", "--format")
-        expect(tree.program(*export, "hf", status=1), "which Hugging Face's gpt2 cannot compute: give --format torch")
-        assert not os.path.exists(os.path.join(tree.scratch, "no"))
-        shutil.rmtree(os.path.join(tree.scratch, "plain"))
 
 
 def try_programs(tree):
@@ -280,12 +247,8 @@ def try_programs(tree):
     bench = ("--steps", "1", "--warmup", "1", "--json", "bench.json")
     expect(tree.program("hc_bench", "--compare", "rc,mock:2", *bench, *MODEL), "mock")
     tree.program("hc_analyze", "--out", "analysis", "--bench", "bench.json", "--data-dir", "data", "--device", "pocl", "run")
-    with open(os.path.join(tree.scratch, "analysis/report.html"), encoding="utf-8") as file:
-        expect(file.read(), "mock")
     with open(os.path.join(tree.scratch, "analysis/figures/throughput.csv"), encoding="utf-8") as file:
         expect(file.read(), "mock,2,")
-    with open(os.path.join(tree.scratch, "analysis/figures/throughput.svg"), encoding="utf-8") as file:
-        expect(file.read(), ">mock<", "#555555")
 
 
 def main():
@@ -293,10 +256,8 @@ def main():
     shutil.rmtree(scratch, ignore_errors=True)
     copy = os.path.join(scratch, "hctrain")
     os.makedirs(copy)
-    add_variant(sources, copy)
-    add_frame(copy)
-    add_optimizer(copy)
-    add_norm_and_activation(copy)
+    copy_sources(sources, copy)
+    add_all(copy)
     tree = Tree(scratch, cmake)
     print("building", flush=True)
     tree.compile(copy)

@@ -1,11 +1,9 @@
-#include "tests/support/operation_bench.h"
+#include "tests/operations/operation_bench.h"
+#include "runtime/system/array.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/rounding.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- elements on the device */
 
@@ -19,8 +17,8 @@ static void encode(enum element_type type, const double *values, size_t count, v
     }
 }
 
-int support_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
-                   size_t count) {
+int bench_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
+                 size_t count) {
     const size_t size = element_size(buffer->type);
     void *elements = memory_allocate(count, size);
     encode(buffer->type, values, count, elements);
@@ -29,8 +27,8 @@ int support_upload(struct compute *compute, const struct buffer *buffer, size_t 
     return status;
 }
 
-int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
-                     size_t count) {
+int bench_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
+                   size_t count) {
     const size_t size = element_size(buffer->type);
     void *elements = memory_allocate(count, size);
     const int status = buffer_read(compute, buffer, offset * size, elements, count * size);
@@ -42,12 +40,12 @@ int support_download(struct compute *compute, const struct buffer *buffer, size_
     return status;
 }
 
-int support_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value) {
+int bench_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value) {
     double *values = memory_allocate(count, sizeof *values);
     for (size_t i = 0; i < count; i++) {
         values[i] = (double)value;
     }
-    const int status = support_upload(compute, buffer, 0, values, count);
+    const int status = bench_upload(compute, buffer, 0, values, count);
     free(values);
     return status;
 }
@@ -205,7 +203,7 @@ static void create_filled(struct bench *bench, struct buffer *buffer, size_t cou
     keep_failure(bench, buffer_create(compute, buffer, count * element_size(type)));
     buffer->type = type;
     if (!bench->failed) {
-        keep_failure(bench, support_fill(compute, buffer, count, NAN));
+        keep_failure(bench, bench_fill(compute, buffer, count, NAN));
     }
 }
 
@@ -231,9 +229,9 @@ void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, 
                 size_t to_at, size_t count) {
     struct compute *compute = bench->operations->compute;
     double *values = memory_zeroed(count, sizeof *values);
-    keep_failure(bench, support_download(compute, from, from_at, values, count));
+    keep_failure(bench, bench_download(compute, from, from_at, values, count));
     if (!bench->failed) {
-        keep_failure(bench, support_upload(compute, to, to_at, values, count));
+        keep_failure(bench, bench_upload(compute, to, to_at, values, count));
     }
     free(values);
 }
@@ -300,16 +298,16 @@ static int upload_ids(struct bench *bench) {
 static int upload_field(struct bench *bench, struct field *field) {
     struct compute *compute = bench->operations->compute;
     if (field->kind == FIELD_PARAMETER) {
-        return support_upload(compute, &bench->weights, field->offset, field->values, field->count);
+        return bench_upload(compute, &bench->weights, field->offset, field->values, field->count);
     }
     create_filled(bench, &field->buffer, field->count + FIELD_GUARD, field->activation);
     create_filled(bench, &field->derivative, field->count + FIELD_GUARD, field->d_activation);
     if (bench->failed) {
         return -1;
     }
-    return field->kind == FIELD_INPUT ? support_upload(compute, &field->buffer, 0, field->values, field->count)
+    return field->kind == FIELD_INPUT ? bench_upload(compute, &field->buffer, 0, field->values, field->count)
            : field->kind == FIELD_OUTPUT
-               ? support_upload(compute, &field->derivative, 0, field->cotangents, field->count)
+               ? bench_upload(compute, &field->derivative, 0, field->cotangents, field->count)
                : 0;
 }
 
@@ -372,4 +370,74 @@ void bench_release(struct bench *bench) {
     buffer_release(compute, &bench->gradients);
     buffer_release(compute, &bench->ids_buffer);
     free(bench->ids);
+}
+
+/* ---- cases */
+
+/* Rows start beyond 32 bits. */
+struct dropout case_dropout(const struct bench *bench) {
+    return (struct dropout){bench->shape.dropout, random_key(7, "dropout of a test"), 0x100000003u};
+}
+
+double case_kept(const struct bench *bench, size_t row, size_t element) {
+    const struct dropout dropout = case_dropout(bench);
+    return reference_dropout(dropout.rate, dropout.key, dropout.first_row + row, (uint32_t)element);
+}
+
+struct span case_weights(const struct bench *bench, const char *name) {
+    return (struct span){&bench->weights, bench_offset(bench, name)};
+}
+
+struct span case_gradients(const struct bench *bench, const char *name) {
+    return (struct span){&bench->gradients, bench_offset(bench, name)};
+}
+
+struct layer_norm case_norm_weights(const struct bench *bench) {
+    return (struct layer_norm){case_weights(bench, "gain"), case_weights(bench, "bias")};
+}
+
+struct layer_norm case_norm_gradients(const struct bench *bench) {
+    return (struct layer_norm){case_gradients(bench, "gain"), case_gradients(bench, "bias")};
+}
+
+static bool has_bias(const struct bench *bench) {
+    return bench->shape.bias && norm_has_bias(bench->shape.norm);
+}
+
+void case_describe_norm(struct bench *bench) {
+    bench_parameter(bench, "gain", bench->channels, 1.0, 0.5);
+    bench_gap(bench);
+    if (has_bias(bench)) {
+        bench_parameter(bench, "bias", bench->channels, 0.0, 1.0);
+    }
+}
+
+struct reference_norm case_norm(const struct bench *bench) {
+    return (struct reference_norm){bench->shape.norm, bench->operations->shape.norm_eps,
+                                   bench_values(bench, "gain"), bench_values_or_null(bench, "bias")};
+}
+
+const char *case_check_squares(const struct bench *bench, const char *streams) {
+    const size_t c = bench->channels;
+    for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
+        const double *x = bench_values(bench, streams) + row * c, sum = reference_dot(c, x, x);
+        if (!(fabs(bench_values(bench, "squares")[row] - sum) <= 1e-5 * sum)) {
+            return "squares are not those of the stored streams";
+        }
+    }
+    return NULL;
+}
+
+const struct operation_case *operation_case_at(size_t number) {
+    static const struct operation_case *const tables[] = {cases_embedding, cases_streams, cases_gates,
+                                                          cases_depth,     cases_ways,    cases_attention,
+                                                          cases_elements,  cases_head,    cases_muon};
+    for (size_t i = 0; i < COUNT(tables); i++) {
+        for (const struct operation_case *one = tables[i]; one->test; one++) {
+            if (number-- == 0) {
+                return one;
+            }
+        }
+    }
+    return case_of_variant(number);
 }

@@ -1,10 +1,6 @@
 /* Cases of test_operations: the final norm, the loss, totals of vectors and AdamW. */
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
+#include "tests/operations/operation_bench.h"
 #include "tests/support/rounding.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- head */
 
@@ -157,7 +153,7 @@ static void upload_d_p(struct bench *bench, const struct buffer *d_h) {
                      reference_dot(c, bench_find(bench, "u")->cotangents + token * c, x);
         }
         bench->failed =
-            bench->failed || support_upload(bench->operations->compute, d_h, token * h_row, row, h_row) != 0;
+            bench->failed || bench_upload(bench->operations->compute, d_h, token * h_row, row, h_row) != 0;
     }
     free(row);
 }
@@ -404,7 +400,7 @@ static void run_adamw(struct bench *bench) {
     const size_t count = (size_t)bench->shape.count;
     const struct buffer *norm = bench_scratch(bench, 1);
     const double size = (double)test->norm;
-    bench->failed = bench->failed || support_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
+    bench->failed = bench->failed || bench_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
     for (size_t i = 0; i < 3; i++) {
         bench_copy(bench, bench_buffer(bench, adamw_names[i]), 0, bench_buffer(bench, adamw_results[i]), 0, count);
     }

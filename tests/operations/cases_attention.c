@@ -1,6 +1,5 @@
 /* Cases of test_operations: attention, and one query over a cache. */
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
+#include "tests/operations/operation_bench.h"
 
 /* ---- attention */
 

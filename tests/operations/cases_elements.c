@@ -1,9 +1,5 @@
 /* Cases of test_operations: gEMMs of few rows, and what works element by element. */
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/operations/operation_bench.h"
 
 /* ---- GEMMs of few rows: x [N, in] and w [count, in], `in` all streams of a token */
 
@@ -55,7 +51,7 @@ static const char *few_rows_check(const struct bench *bench) {
     for (size_t token = 0; token < bench->token_count && !wrong; token++) {
         few_rows_multiply(bench->operations, 1, out, in, (struct span){bench_buffer(bench, "x"), (1 + token) * in},
                           (struct span){bench_buffer(bench, "w"), in}, (struct span){y, 0}, out);
-        if (!row || support_download(bench->operations->compute, y, 0, row, out) != 0) {
+        if (!row || bench_download(bench->operations->compute, y, 0, row, out) != 0) {
             wrong = "cannot be read";
         } else if (memcmp(row, bench_values(bench, "y") + token * out, out * sizeof *row) != 0) {
             wrong = "depends on the number of rows";

@@ -1,10 +1,6 @@
 /* Cases of test_operations: branches that read earlier states of the residual stream. */
 #include "src/operations/kernels.h"
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/operations/operation_bench.h"
 
 /* ---- read: attention over depth. shape.count states, shape.apart slots apart, the last of which is made in one of
  * these ways (shape.variation); TOP is added where gradients of states are written, not added. */
@@ -117,7 +113,7 @@ static const struct buffer *scales_of(struct bench *bench) {
         const double *x = bench_values(bench, "states") + row * c;
         values[row] = 1.0 / sqrt(reference_dot(c, x, x) / (double)c + bench->operations->shape.norm_eps);
     }
-    bench->failed |= support_upload(bench->operations->compute, scales, 0, values, newest_slot(bench) * n) != 0;
+    bench->failed |= bench_upload(bench->operations->compute, scales, 0, values, newest_slot(bench) * n) != 0;
     free(values);
     return scales;
 }
@@ -139,7 +135,7 @@ static void spread_gradients(struct bench *bench, const struct buffer *d_states)
     const size_t n = bench->token_count, size = n * bench->channels, slots = newest_slot(bench) + 1;
     const struct buffer *d_slots = bench_derivative(bench, "states");
     double *zeros = calloc(slots * size, sizeof *zeros);
-    bench->failed |= support_upload(bench->operations->compute, d_slots, 0, zeros, slots * size) != 0;
+    bench->failed |= bench_upload(bench->operations->compute, d_slots, 0, zeros, slots * size) != 0;
     free(zeros);
     for (size_t s = 0; s < count_of(bench); s++) {
         const bool last = s + 1 == count_of(bench);

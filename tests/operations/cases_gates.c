@@ -1,8 +1,6 @@
 /* Cases of test_operations: the residual connection `gated`. */
 #include "src/operations/channel_gates.h"
-#include "tests/support/operation_cases.h"
-#include <math.h>
-#include <stdlib.h>
+#include "tests/operations/operation_bench.h"
 
 /* What a case's `variation` changes. */
 enum { ALONE, JOINED, AT_TOP };
@@ -242,8 +240,8 @@ static const struct buffer *upload_x(struct bench *bench) {
         }
     }
     struct compute *compute = bench->operations->compute;
-    bench->failed = support_upload(compute, bench_buffer(bench, "normed"), 0, x, rows * c) ||
-                    support_upload(compute, squares, 0, sums, rows) || bench->failed;
+    bench->failed = bench_upload(compute, bench_buffer(bench, "normed"), 0, x, rows * c) ||
+                    bench_upload(compute, squares, 0, sums, rows) || bench->failed;
     free(x);
     free(sums);
     return squares;

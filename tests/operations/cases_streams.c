@@ -1,13 +1,9 @@
 /* Cases of test_operations: hyper-connections: projections, map, mixing of streams, the fused frame. */
 #include "runtime/system/error.h"
 #include "src/operations/kernels.h"
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
+#include "tests/operations/operation_bench.h"
 #include "tests/support/reference_residual.h"
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static bool is_plain(const struct bench *bench) {
     return !residual_has_matrices(bench->operations->shape.residual);
@@ -214,12 +210,12 @@ static void run_map_backward(struct bench *bench) {
                  case_gradients(bench, "b_pre"), bench->accumulate);
     double *scales = calloc(n * streams, sizeof *scales), *squares = calloc(n * streams, sizeof *squares);
     struct compute *compute = bench->operations->compute;
-    bench->failed = bench->failed || support_download(compute, rms_scale, 0, scales, n * groups) != 0;
+    bench->failed = bench->failed || bench_download(compute, rms_scale, 0, scales, n * groups) != 0;
     for (size_t i = 0; i < n * streams; i++) {
         squares[i] = 0.5 * scales[i / streams * groups + i % streams * groups / streams];
     }
     bench->failed =
-        bench->failed || support_upload(compute, bench_derivative(bench, "squares"), 0, squares, n * streams) != 0;
+        bench->failed || bench_upload(compute, bench_derivative(bench, "squares"), 0, squares, n * streams) != 0;
     free(scales);
     free(squares);
 }
@@ -408,8 +404,8 @@ static void run_between_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "normed"), 0, gradients.d_branch, 0, n * c);
     bench_copy(bench, bench_derivative(bench, "mixed"), 0, gradients.d_streams, 0, n * bench->streams * c);
     if (!reads_h(bench)) { /* what nobody writes: the gradient of what nobody reads */
-        bench->failed |= support_fill(bench->operations->compute, d_h, n * bench->operations->h_row, 0.0f) ||
-                         support_fill(bench->operations->compute, d_read, n * bench->operations->h_row, 0.0f);
+        bench->failed |= bench_fill(bench->operations->compute, d_h, n * bench->operations->h_row, 0.0f) ||
+                         bench_fill(bench->operations->compute, d_read, n * bench->operations->h_row, 0.0f);
     }
     mix_backward(bench->operations, n, &from, &to, &gradients, bench->accumulate);
 }
@@ -518,7 +514,7 @@ static const struct buffer *frame_squares(struct bench *bench) {
     for (size_t i = 0; i < count; i++) {
         values[i] = reference_dot(c, x + i * c, x + i * c);
     }
-    bench->failed = support_upload(bench->operations->compute, squares, 0, values, count) != 0 || bench->failed;
+    bench->failed = bench_upload(bench->operations->compute, squares, 0, values, count) != 0 || bench->failed;
     free(values);
     return squares;
 }
@@ -582,7 +578,7 @@ static void run_frame_backward(struct bench *bench) {
                                               .norm = case_norm_gradients(bench),
                                               .d_theta = frame_theta(bench, &bench->gradients)};
     if (is_delayed(bench)) {
-        bench->failed |= support_fill(operations->compute, gradients.d_read, n * h_row, 0.0f) != 0;
+        bench->failed |= bench_fill(operations->compute, gradients.d_read, n * h_row, 0.0f) != 0;
         copy_pre(bench, bench_derivative(bench, "pre"), bench->streams, gradients.d_read, h_row);
     }
     bench_copy(bench, bench_derivative(bench, "normed"), 0, gradients.d_branch, 0, n * bench->channels);

@@ -1,8 +1,5 @@
 /* Cases of test_operations: the embedding. */
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
-#include <math.h>
-#include <stdlib.h>
+#include "tests/operations/operation_bench.h"
 
 /* ---- embedding; the variation is the first token's position, forward only */
 

@@ -2,12 +2,8 @@
  * have so many rows together. */
 #include "runtime/system/array.h"
 #include "src/operations/muon.h"
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
+#include "tests/operations/operation_bench.h"
 #include "tests/support/rounding.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static size_t size_of(const struct bench *bench) {
     return (size_t)bench->shape.count * bench->channels;
@@ -134,7 +130,7 @@ static void run_step(struct bench *bench) {
     const struct buffer *norm = bench_scratch(bench, 1), *weights = bench_buffer(bench, "new_weights");
     const struct buffer *momentum = bench_buffer(bench, "new_momentum"), *operands = weights;
     const double size = (double)test->norm;
-    bench->failed = bench->failed || support_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
+    bench->failed = bench->failed || bench_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
     bench_copy(bench, bench_buffer(bench, "weights"), 0, weights, 0, count + AROUND);
     bench_copy(bench, bench_buffer(bench, "momentum"), 0, momentum, 0, count + AROUND);
     if (bench->shape.type != ELEMENT_FP32) {

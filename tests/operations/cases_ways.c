@@ -1,11 +1,7 @@
 /* Cases of test_operations: what a layer of mudd reads are mixtures of all states of the residual stream. */
 #include "src/operations/kernels.h"
 #include "src/operations/ways.h"
-#include "tests/support/operation_cases.h"
-#include "tests/support/reference.h"
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/operations/operation_bench.h"
 
 /* shape.count states, mixed in four ways, or at the TOP, as shape.variation says, in one. */
 enum { LAYER, TOP };
