@@ -4,11 +4,9 @@
 #define UNUSUAL "--learning-rate", "3e-3", "--dropout", "0.1", "--weight-decay", "0.3"
 
 static void assert_has(const char *name, const char *wanted) {
-    char *text = scratch_read(scratch_path(name), NULL);
-    if (!text || !strstr(text, wanted)) {
+    if (!strstr(scratch_text(scratch_path(name), NULL), wanted)) {
         fail_msg("'%s' is not in %s", wanted, name);
     }
-    free(text);
 }
 
 RUN_TEST(run_resumes_without_its_settings_file) {

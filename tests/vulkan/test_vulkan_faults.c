@@ -224,10 +224,12 @@ UNIT_TEST(folder_for_compiling_is_named) {
 
 static long lines_of(const char *path) {
     long lines = 0;
-    char *text = scratch_text(path, NULL);
+    size_t bytes;
+    char *text = scratch_read(path, &bytes);
     for (const char *end = text; end && (end = strchr(end, '\n')); end++) {
         lines++;
     }
+    free(text);
     return lines;
 }
 
@@ -278,7 +280,6 @@ static size_t list_cache(struct cached entries[MOST_CACHED]) {
             struct cached *entry = &entries[found++];
             snprintf(entry->name, sizeof entry->name, "%.*s", KEY_DIGITS + 4, names[i]->d_name);
             entry->data = scratch_text(scratch_path(run_path("cache/hctrain", entry->name)), &entry->bytes);
-            assert_non_null(entry->data);
         }
         free(names[i]);
     }
@@ -325,9 +326,6 @@ UNIT_TEST(damaged_programs_are_compiled_again) {
         assert_false(is_same(&whole[i], &spoilt[i]));
         mended[i % WAYS] += is_same(&now[i], &whole[i]);
         assert_true(is_same(&now[i], &whole[i]) || is_same(&now[i], &spoilt[i]));
-        free(whole[i].data);
-        free(spoilt[i].data);
-        free(now[i].data);
     }
     for (int way = 0; way < WAYS; way++) {
         assert_in_range(mended[way], 2, count);
