@@ -69,8 +69,6 @@ enum {
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
-#define LENGTH(array) (COUNT(array))
-
 struct list {
     json_t *texts, *programs;
     const char *target; /* the GPU, for programs for matrix cores; "" for others */
@@ -157,53 +155,39 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
     return 0;
 }
 
-static int list_streams(struct list *list, struct compute *compute, const struct model *model,
-                        const struct residual_variant *residual) {
-    for (int64_t streams = 1; streams <= RESIDUAL_MAX_STREAMS; streams++) {
-        if (!residual_takes(residual, streams)) {
-            continue;
-        }
-        const struct operation_shape shape = {.streams = streams,
-                                              .channels = model->channels,
-                                              .heads = model->heads,
-                                              .vocabulary = model->vocabulary,
-                                              .sublayers = 24,
-                                              .hidden = 4 * model->channels,
-                                              .muon = true,
-                                              .residual = residual,
-                                              .settings = residual_settings_default()};
-        if (list_switches(list, compute, shape)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 static int list_residuals(struct list *list, struct compute *compute, const struct model *model) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        if (list_streams(list, compute, model, variant)) {
-            return -1;
+        for (int64_t streams = 1; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+            const struct operation_shape shape = {.streams = streams,
+                                                  .channels = model->channels,
+                                                  .heads = model->heads,
+                                                  .vocabulary = model->vocabulary,
+                                                  .sublayers = 24,
+                                                  .hidden = 4 * model->channels,
+                                                  .muon = true,
+                                                  .residual = variant,
+                                                  .settings = residual_settings_default()};
+            if (residual_takes(variant, streams) && list_switches(list, compute, shape)) {
+                return -1;
+            }
         }
     }
     return 0;
-}
-
-static int build_one(struct compute *compute, const char *const *files, const char *options) {
-    cl_program program;
-    const int status = program_build(compute, files, options, &program);
-    return status;
 }
 
 /* Programs that do not belong to an operation. */
 static int list_others(struct compute *compute) {
     static const char *const conversion[] = {"convert.cl", NULL};
     static const char *const loops[] = {"loops.cl", NULL};
+    cl_program program;
+    if (program_build(compute, loops, "", &program) ||
+        program_build(compute, conversion, "-DACT=1 -DVEC=4", &program) ||
+        program_build(compute, conversion, "-DACT=2 -DVEC=4", &program)) {
+        return -1;
+    }
     /* every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads */
-    const int status = gemm_blocks_build(compute, ELEMENT_FP32) || gemm_blocks_build(compute, ELEMENT_BF16) ||
-                       build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
-                       build_one(compute, conversion, "-DACT=2 -DVEC=4");
-    return status ? -1 : 0;
+    return gemm_blocks_build(compute, ELEMENT_FP32) || gemm_blocks_build(compute, ELEMENT_BF16) ? -1 : 0;
 }
 
 /* ---- programs for matrix cores */
@@ -289,7 +273,7 @@ static int list_matrix_gemm(struct compute *compute, const struct matrix_cores *
     list_gemm_with(compute, FP16 | TRANSPOSED_B | WITH_BIAS, EDGES, EPILOGUE_ACTIVATION, "gelu");
     for (mma->whole = 1, mma->parts = 1; mma->parts <= 2; mma->parts++) {
         list_gemm(compute, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
-        for (size_t i = 0; i < LENGTH(activations); i++) {
+        for (size_t i = 0; i < COUNT(activations); i++) {
             list_gemm_with(compute, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES, EPILOGUE_ACTIVATION, activations[i]);
             list_gemm_with(compute, 0, WHOLE_TILES, EPILOGUE_DERIVATIVE, activations[i]);
         }
@@ -306,7 +290,7 @@ static int list_matrix_attention(struct compute *compute, const struct matrix_co
         enum element_type type;
     } heads[] = {{64, ELEMENT_BF16}, {64, ELEMENT_FP16},  {80, ELEMENT_BF16},
                  {96, ELEMENT_BF16}, {128, ELEMENT_BF16}, {128, ELEMENT_FP16}};
-    for (size_t i = 0; i < LENGTH(heads); i++) {
+    for (size_t i = 0; i < COUNT(heads); i++) {
         struct operations operations = {
             .compute = compute,
             .shape = {.heads = 1, .channels = heads[i].head_size, .type = heads[i].type},
@@ -335,7 +319,7 @@ static int list_matrix_cores(struct list *list, const struct device *device, uns
 }
 
 static int list_all(struct list *list, unsigned lanes) {
-    for (size_t i = 0; i < (list->all ? LENGTH(models) : 1); i++) {
+    for (size_t i = 0; i < (list->all ? COUNT(models) : 1); i++) {
         /* as compute_open sees a GPU; with Intel's driver programs have an option more, which others do without */
         struct compute compute = {
             .device = {.name = "any GPU",
@@ -354,7 +338,7 @@ static int list_all(struct list *list, unsigned lanes) {
         }
         list_and_release(list, &compute);
     }
-    for (size_t i = 0; i < LENGTH(matrix_gpus); i++) {
+    for (size_t i = 0; i < COUNT(matrix_gpus); i++) {
         list->target = matrix_gpus[i].target;
         if (list_matrix_cores(list, &matrix_gpus[i].device, lanes)) {
             return error_prefix("%s", list->target);
@@ -376,15 +360,15 @@ static json_t *list_words(const char *const *words, size_t count) {
 static json_t *list_clspv(void) {
     static const char *const options[] = {VULKAN_COMPILER_OPTIONS, VULKAN_OFFSET_OPTION};
     static const char *const addresses[] = {VULKAN_ADDRESS_OPTIONS};
-    json_t *listed = list_words(options, LENGTH(options));
+    json_t *listed = list_words(options, COUNT(options));
     json_array_append_new(listed, json_sprintf(VULKAN_PUSH_CONSTANT_OPTION, VULKAN_LEAST_PUSH_CONSTANTS));
-    return json_pack("{s:o, s:o, s:s}", "options", listed, "addresses", list_words(addresses, LENGTH(addresses)),
+    return json_pack("{s:o, s:o, s:s}", "options", listed, "addresses", list_words(addresses, COUNT(addresses)),
                      "before", VULKAN_OFFSET_PREAMBLE);
 }
 
 static json_t *list_intel(void) {
     json_t *listed = json_object();
-    for (size_t i = 0; i < LENGTH(matrix_gpus); i++) {
+    for (size_t i = 0; i < COUNT(matrix_gpus); i++) {
         struct device device = matrix_gpus[i].device;
         device.is_gpu = true;
         if (device_by_intel(&device)) {
