@@ -105,8 +105,8 @@ int bench_model_set_up(struct bench_model *bench) {
     chosen.model = bench->config;
     bench->tokens =
         memory_allocate(2 * (size_t)(chosen.batch_size * bench->config.block_size), sizeof *bench->tokens);
-    if (ranks_agree(bench->ranks, data_parallel_plan(&bench->parallel, bench->ranks, &chosen, bench->compute,
-                                                     &bench->gpt)) ||
+    if (ranks_agree(bench->ranks,
+                    data_parallel_plan(&bench->parallel, bench->ranks, &chosen, bench->compute, &bench->gpt)) ||
         data_parallel_create(&bench->parallel)) {
         return -1;
     }

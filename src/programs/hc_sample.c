@@ -112,8 +112,8 @@ static int open_model(struct session *session) {
              session->dtype, session->master);
     device.background = session->compile_only ? NULL : &session->background;
     device.unverified = session->compile_only;
-    if (type_choice_open(&device, session->dtype, (size_t)session->config.n_embd, &program.ranks,
-                         &session->compute, &choice)) {
+    if (type_choice_open(&device, session->dtype, (size_t)session->config.n_embd, &program.ranks, &session->compute,
+                         &choice)) {
         return -1;
     }
     type_choice_print(&choice, choice.type == ELEMENT_FP32 ? NULL : stderr); /* fp32 is what anybody expects */

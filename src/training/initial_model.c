@@ -6,8 +6,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/upcycle.h"
-#include "src/training/same_job.h"
 #include "src/checkpoint/weights.h"
+#include "src/training/same_job.h"
 #include <stdlib.h>
 #include <string.h>
 
