@@ -41,7 +41,8 @@ HOT_CLANG = 15  # the counts of loads in ci/hot_kernels.txt are of this version:
 ABORTS = {19: r"frame\.cl .*STREAMS=3"}
 NOT_HOT = ("attention_gpu.cl", "attention_step.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
 # Files that others include, which do not distinguish programs.
-INCLUDED = ("types.cl", "group.cl", "random.cl", "workarounds.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl", "mix_parts.cl", "rounding.cl")
+INCLUDED = ("types.cl", "group.cl", "random.cl", "workarounds.cl", "gemm_c.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl", "mix_math.cl", "norm.cl",
+            "rounding.cl")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
