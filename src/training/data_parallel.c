@@ -87,10 +87,8 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
                                        .shards_states = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
-    struct parameters parameters; /* of the buckets: the model's are made with its plan, which needs these */
-    parameters_create(config, &parameters);
-    if (frozen_mark(&parameters, settings->optimizer.freeze)) {
-        parameters_release(&parameters);
+    struct parameters *parameters = &parallel->parameters;
+    if (frozen_create(config, settings->optimizer.freeze, parameters)) {
         return -1;
     }
     /* Rows of the token embedding's gradient are kept apart from the head's part of it, where both exist. The last
@@ -98,17 +96,17 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
      * among them, which is not worth it. */
     const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
     const bool keeps_rows = ranks->count > 1 && config->tie_embeddings &&
-                            parameters_train(&parameters, parameters.head) &&
+                            parameters_train(parameters, parameters->head) &&
                             tokens <= 4 * (size_t)config->vocab_size;
-    buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements,
+    buckets_create(parameters, elements < 1.0 ? 1 : (uint64_t)elements,
                    parallel->shards_states ? &settings->optimizer : NULL, ranks, &parallel->buckets);
-    parameters_release(&parameters);
     const struct gpt_options options = {
         .batch = settings->batch_size,
         .sequence = config->block_size,
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
         .optimizer = settings->optimizer,
+        .parameters = parameters,
         .state_share = parallel->shards_states ? &parallel->buckets.share : NULL,
         .row_gradients = keeps_rows ? tokens : 0,
         .shareable = ranks->node.count > 1,
@@ -176,6 +174,7 @@ void data_parallel_release(struct data_parallel *parallel) {
     free(parallel->complete_after);
     free(parallel->tokens);
     buckets_release(&parallel->buckets);
+    parameters_release(&parallel->parameters);
     memset(parallel, 0, sizeof *parallel);
 }
 
