@@ -5,18 +5,18 @@
 #include "src/model/linear.h"
 
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
-    const struct head_shape heads = model_config_heads(builder->config);
-    const size_t width = (size_t)builder->config->n_embd;
-    parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row,
-                          model_config_has_qkv_bias(builder->config), LINEAR_INNER, &at->in);
+    const struct model_config *config = builder->config;
+    const struct head_shape heads = model_config_heads(config);
     const uint64_t q = (uint64_t)heads.y_row, k = (uint64_t)heads.kv_row;
-    parameters_divide_linear(builder, &at->in, (uint64_t[PARAMETER_MOST_MATRICES]){q, k, k});
-    if (builder->config->qk_norm == QK_NORM_GAINED) {
+    const uint64_t matrices[PARAMETER_MOST_MATRICES] = {q, k, k};
+    const size_t width = (size_t)config->n_embd;
+    parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row, matrices,
+                          model_config_has_qkv_bias(config), LINEAR_INNER, &at->in);
+    if (config->qk_norm == QK_NORM_GAINED) {
         parameters_add_gain(builder, "attn.q_norm", (size_t)heads.size, &at->q_gain);
         parameters_add_gain(builder, "attn.k_norm", (size_t)heads.size, &at->k_gain);
     }
-    parameters_add_linear(builder, "attn.c_proj", (size_t)heads.y_row, width, builder->config->bias, LINEAR_OUTPUT,
-                          &at->out);
+    parameters_add_linear(builder, "attn.c_proj", q, width, NULL, config->bias, LINEAR_OUTPUT, &at->out);
 }
 
 static struct head_shape heads_of(const struct gpt *gpt) {

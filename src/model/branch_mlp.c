@@ -8,14 +8,15 @@ static bool is_gated(const struct gpt *gpt) {
 }
 
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
-    const size_t width = (size_t)builder->config->n_embd, hidden = (size_t)builder->config->mlp_width;
-    const bool gated = mlp_is_gated(builder->config->mlp);
-    parameters_add_linear(builder, gated ? "mlp.c_gate" : "mlp.c_fc", width, hidden, builder->config->bias,
+    const struct model_config *config = builder->config;
+    const size_t width = (size_t)config->n_embd, hidden = (size_t)config->mlp_width;
+    const bool gated = mlp_is_gated(config->mlp);
+    parameters_add_linear(builder, gated ? "mlp.c_gate" : "mlp.c_fc", width, hidden, NULL, config->bias,
                           LINEAR_INNER, &at->in);
     if (gated) {
         parameters_join_linear(builder, "mlp.c_fc", LINEAR_INNER, &at->in);
     }
-    parameters_add_linear(builder, "mlp.c_proj", hidden, width, builder->config->bias, LINEAR_OUTPUT, &at->out);
+    parameters_add_linear(builder, "mlp.c_proj", hidden, width, NULL, config->bias, LINEAR_OUTPUT, &at->out);
 }
 
 /* in_proj_out -> out_proj_in */

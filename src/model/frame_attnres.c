@@ -12,14 +12,14 @@
 #include <inttypes.h>
 
 /* What a sublayer, or the top, has of its own. */
-struct place {
+struct kept {
     const struct buffer *weights; /* [N, states] */
     const struct buffer *mixed;   /* [N, C] */
 };
 
 struct attnres {
     const struct buffer *states, *scales; /* [slots, N, C] and [slots, N] */
-    struct place places[];
+    struct kept kept[];
 };
 
 static struct attnres *attnres_of(const struct gpt *gpt) {
@@ -65,7 +65,7 @@ static void plan(struct gpt *gpt) {
     const char *const group = "streams";
     const int64_t values = top_of(gpt) + 1, width = gpt->config.n_embd;
     const int64_t slots = gpt_shares_streams(gpt) ? count_of(gpt, top_of(gpt)) : values;
-    struct attnres *state = memory_zeroed(1, sizeof *state + (size_t)values * sizeof *state->places);
+    struct attnres *state = memory_zeroed(1, sizeof *state + (size_t)values * sizeof *state->kept);
     gpt->frame_state = state;
     state->states = gpt_plan_activations(gpt, group, slots * width);
     state->scales = gpt_plan_floats(gpt, group, slots);
@@ -77,7 +77,7 @@ static void plan(struct gpt *gpt) {
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const group = "hyper-connection matrices";
     struct attnres *state = attnres_of(gpt);
-    struct place *place = &state->places[sublayer->index];
+    struct kept *kept = &state->kept[sublayer->index];
     const bool training = gpt->options.mode == GPT_TRAINING, first = sublayer->index == 0;
     const bool shares_mixed =
         !training || (gpt->options.recompute && sublayer->index >= BRANCHES && sublayer->branch);
@@ -86,13 +86,13 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
         sublayer->mix.squares = gpt_plan_floats(gpt, "streams", 1); /* of the embedding, which nobody reads */
     }
     if (gpt_shares_streams(gpt)) {
-        place->weights = first ? gpt_plan_floats(gpt, group, count_of(gpt, top_of(gpt))) : state->places[0].weights;
+        kept->weights = first ? gpt_plan_floats(gpt, group, count_of(gpt, top_of(gpt))) : state->kept[0].weights;
     } else {
-        place->weights = gpt_plan_floats(gpt, group, count_of(gpt, sublayer->index));
+        kept->weights = gpt_plan_floats(gpt, group, count_of(gpt, sublayer->index));
     }
-    place->mixed = first || !shares_mixed ? gpt_plan_activations(gpt, "streams", gpt->config.n_embd)
-                   : training             ? state->places[sublayer->index - BRANCHES].mixed
-                                          : state->places[0].mixed;
+    kept->mixed = first || !shares_mixed ? gpt_plan_activations(gpt, "streams", gpt->config.n_embd)
+                  : training             ? state->kept[sublayer->index - BRANCHES].mixed
+                                         : state->kept[0].mixed;
 }
 
 /* ---- forward */
@@ -116,8 +116,8 @@ static struct depth_read read_of(const struct gpt *gpt, int64_t index, const str
                                .leaves = {weights, sublayer->at->theta},
                                .norm = gpt_norm(weights, sublayer->at->norm),
                                .scales = state->scales,
-                               .weights = state->places[index].weights,
-                               .mixed = state->places[index].mixed,
+                               .weights = state->kept[index].weights,
+                               .mixed = state->kept[index].mixed,
                                .normed = sublayer->branch ? sublayer->mix.normed : gpt->final,
                                .statistics = sublayer->branch ? sublayer->mix.statistics : gpt->final_statistics};
 }
@@ -168,7 +168,7 @@ static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value values[FRAME_MOST_VALUES]) {
     const size_t count = (size_t)count_of(gpt, sublayer);
-    values[0] = (struct frame_value){.buffer = attnres_of(gpt)->places[sublayer].weights,
+    values[0] = (struct frame_value){.buffer = attnres_of(gpt)->kept[sublayer].weights,
                                      .row = count,
                                      .rank = 1,
                                      .shape = {count, 1}};

@@ -58,7 +58,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     const int64_t streams = config->n_streams;
     const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
     struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
-    uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next leaves */
+    uint64_t *projection = at->projections, *theta = &at->theta; /* where the offsets of the next leaves go */
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
         uint64_t shape[2];
         const unsigned rank = residual_leaf_shape(leaf, streams, row, shape);
@@ -445,24 +445,23 @@ static void early_top_backward(struct gpt *gpt) {
     }
 }
 
-/* The mix that follows a sublayer, with the gradient of what it has normed; of the top, gpt->d_final, which is zero
- * if no norm reads what a width mix makes there. */
-static struct mix_gradients gradients_behind(struct gpt *gpt, const struct sublayer *sublayer,
-                                             struct stream_mix *to) {
+/* Backward pass of the mix between `from` and the sublayer behind it. Returns the gradient of from's output. At the
+ * top gpt->d_final takes the place of d_normed: it is zero if no norm reads what a width mix makes there. */
+static const struct buffer *between_backward(struct gpt *gpt, const struct stream_mix *from,
+                                             const struct sublayer *next) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct sublayer *next = sublayer + 1;
     const size_t tokens = gpt_tokens(gpt);
+    struct stream_mix to = next->mix;
     struct mix_gradients gradients = {.d_branch = scratch->d_normed,
                                       .d_streams = scratch->d_streams,
                                       .rms_scale = scratch->rms_scale,
-                                      .d_read = d_h_of(gpt, reads_own(gpt) ? next->index : sublayer->index),
-                                      .d_h = d_h_of(gpt, sublayer->index),
+                                      .d_read = d_h_of(gpt, reads_own(gpt) ? next->index : next->index - 1),
+                                      .d_h = d_h_of(gpt, next->index - 1),
                                       .norm = gpt_norm(gpt->parameters.gradients, next->at->norm)};
-    *to = next->mix;
     if (!next->branch) {
-        to->read = sublayer->mix.h; /* with last_pre, and else of no consequence */
-        to->norm = gpt_norm(gpt->parameters.weights, next->at->norm);
-        to->statistics = gpt->final_statistics;
+        to.read = from->h; /* with last_pre, and else of no consequence */
+        to.norm = gpt_norm(gpt->parameters.weights, next->at->norm);
+        to.statistics = gpt->final_statistics;
         gradients.d_branch = gpt->d_final;
         buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
     }
@@ -471,7 +470,11 @@ static struct mix_gradients gradients_behind(struct gpt *gpt, const struct subla
         gradients.norm = (struct layer_norm){{NULL, 0}, {NULL, 0}};
         buffer_zero(gpt->compute, gpt->d_final, 0, bytes);
     }
-    return gradients;
+    mix_backward(&gpt->operations, tokens, from, &to, &gradients, gpt->parameters.accumulate);
+    if (reads_own(gpt) && next->branch) {
+        map_backward_of(gpt, next, gradients.d_read);
+    }
+    return gradients.d_branch;
 }
 
 /* Also the backward pass of this sublayer's map and of the next sublayer's enter, but for that of its map. */
@@ -479,41 +482,22 @@ static const struct buffer *early_leave_backward(struct gpt *gpt, const struct s
     if (is_fused(gpt)) {
         return leave_backward(gpt, sublayer);
     }
-    struct stream_mix to;
-    const struct mix_gradients gradients = gradients_behind(gpt, sublayer, &to);
-    mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &to, &gradients, gpt->parameters.accumulate);
+    const struct buffer *d_output = between_backward(gpt, &sublayer->mix, sublayer + 1);
     if (!reads_own(gpt)) {
-        map_backward_of(gpt, sublayer, gradients.d_h);
+        map_backward_of(gpt, sublayer, gpt->scratch.d_h);
         projections_backward(gpt, sublayer);
-    } else if (sublayer[1].branch) {
-        map_backward_of(gpt, sublayer + 1, gradients.d_read);
     }
-    return gradients.d_branch;
+    return d_output;
 }
 
-/* Of the first sublayer, before which there is no leave: as if there were one that changes nothing. */
-static void first_backward(struct gpt *gpt, const struct sublayer *first) {
-    const struct gpt_scratch *scratch = &gpt->scratch;
-    struct stream_mix before = first->mix;
-    before.h = early_of(gpt)->first;
-    const struct mix_gradients gradients = {.d_branch = scratch->d_normed,
-                                            .d_streams = scratch->d_streams,
-                                            .rms_scale = scratch->rms_scale,
-                                            .d_read = d_h_of(gpt, 0),
-                                            .d_h = d_h_of(gpt, 1),
-                                            .norm = gpt_norm(gpt->parameters.gradients, first->at->norm)};
-    mix_backward(&gpt->operations, gpt_tokens(gpt), &before, &first->mix, &gradients, gpt->parameters.accumulate);
-    if (reads_own(gpt)) {
-        map_backward_of(gpt, first, gradients.d_read);
-    }
-}
-
-/* The leave before has the rest. */
+/* The leave before has the rest. Before the first sublayer there is none: as if one changed nothing. */
 static void early_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_fused(gpt)) {
         enter_backward_fused(gpt, sublayer);
     } else if (sublayer->index == 0) {
-        first_backward(gpt, sublayer);
+        struct stream_mix before = sublayer->mix;
+        before.h = early_of(gpt)->first;
+        between_backward(gpt, &before, sublayer);
     }
 }
 

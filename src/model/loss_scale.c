@@ -17,22 +17,16 @@ bool loss_scale_is_valid(const struct loss_scale *scale) {
 }
 
 bool loss_scale_update(struct loss_scale *scale, bool finite) {
-    if (!scale->dynamic) {
+    if (!scale->dynamic || (!finite && scale->scale <= LEAST)) {
         return finite;
     }
     if (!finite) {
-        if (scale->scale <= LEAST) {
-            return false;
-        }
         scale->scale *= BACKOFF;
         scale->good_steps = 0;
         scale->skipped++;
-        return true;
-    }
-    scale->good_steps++;
-    if (scale->good_steps == GROWTH_INTERVAL) {
+    } else if (++scale->good_steps == GROWTH_INTERVAL) {
+        scale->scale = fminf(scale->scale * GROWTH, MOST);
         scale->good_steps = 0;
-        scale->scale = scale->scale < MOST ? scale->scale * GROWTH : scale->scale;
     }
     return true;
 }

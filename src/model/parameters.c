@@ -89,22 +89,17 @@ double parameters_litgpt_deviation(const struct model_config *config) {
 }
 
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
-                           bool has_bias, enum linear_role role, struct linear *linear) {
+                           const uint64_t *matrices, bool has_bias, enum linear_role role, struct linear *linear) {
+    struct parameter *weight =
+        add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder->config, in, role));
     linear->has_bias = has_bias;
     linear->in = in;
     linear->out = out;
-    add_weight(builder, &linear->weight_at, name, out, in, deviation_of(builder->config, in, role))->matrices[0] =
-        out;
-    add_bias(builder, &linear->bias_at, name, out, has_bias);
-}
-
-void parameters_divide_linear(struct parameter_builder *builder, const struct linear *linear,
-                              const uint64_t rows[PARAMETER_MOST_MATRICES]) {
-    struct parameter *weight = &builder->parameters->table[builder->parameters->count - 1];
-    while (weight->offset_copy != &linear->weight_at) {
-        weight--;
+    weight->matrices[0] = out;
+    if (matrices) {
+        memcpy(weight->matrices, matrices, sizeof weight->matrices);
     }
-    memcpy(weight->matrices, rows, sizeof weight->matrices);
+    add_bias(builder, &linear->bias_at, name, out, has_bias);
 }
 
 void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,

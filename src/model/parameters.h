@@ -113,14 +113,11 @@ enum linear_role { LINEAR_INNER, LINEAR_OUTPUT, LINEAR_EMBEDDING, LINEAR_HEAD };
 /* The standard deviation of LitGPT's first values. */
 double parameters_litgpt_deviation(const struct model_config *config);
 
-/* Adds the weight [out, in] and, with has_bias, the bias [out] of a linear layer. *linear gets sizes and
- * offsets; it must stay where it is. */
+/* Adds the weight [out, in] and, with has_bias, the bias [out] of a linear layer. matrices
+ * [PARAMETER_MOST_MATRICES]: the rows of the matrices in it, such as those of q, k and v; NULL: it is one. *linear
+ * gets sizes and offsets; it must stay where it is. */
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
-                           bool has_bias, enum linear_role role, struct linear *linear);
-
-/* Divides the rows of the linear layer's weight into matrices of their own: those of q, k and v. */
-void parameters_divide_linear(struct parameter_builder *builder, const struct linear *linear,
-                              const uint64_t rows[PARAMETER_MOST_MATRICES]);
+                           const uint64_t *matrices, bool has_bias, enum linear_role role, struct linear *linear);
 
 /* Adds another such weight and bias, of the same sizes and input, right behind those of `linear`, which become one
  * linear layer with twice the outputs. Nothing may have been added in between. */

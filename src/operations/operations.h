@@ -250,7 +250,7 @@ void mix_backward(struct operations *operations, size_t tokens, const struct str
                   const struct stream_mix *to, const struct mix_gradients *gradients, bool accumulate);
 
 /* Turns d_mixed into d_streams in place: d_j = sum_i res_ij d_i + pre_j d_u + rms_scale x_j. The gradient that
- * comes through the projections is still missing: a GEMM of d_z adds it (add_projected in frame_mixed.c). */
+ * comes through the projections is still missing: a GEMM of d_z adds it (projections_backward in frame_mixed.c). */
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
 
