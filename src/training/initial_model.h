@@ -11,8 +11,8 @@ struct initial_model {
 
 /* Finds the folder, and takes settings->model from its config.json; nothing changes if the run starts from scratch.
  * Settings of the model that are given must agree with the folder's, but Hugging Face's models may get a larger
- * vocabulary, and a shorter context unless they have an embedding for each place in it, and plain models another
- * residual connection. Fails with an error text; release *initial then, too. */
+ * vocabulary, and a shorter context if their positions are not learned, and plain models another residual
+ * connection. Fails with an error text; release *initial then, too. */
 int initial_model_read(struct initial_model *initial, struct train_settings *settings);
 
 /* Checks that all ranks begin with the same checkpoint or weights, if any. Compares the weights with
