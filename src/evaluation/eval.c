@@ -240,14 +240,12 @@ static int score(struct evaluation *evaluation) {
     const uint64_t seed = settings->seed < 0 ? ESTIMATE_SEED : (uint64_t)settings->seed;
     const char *purpose = settings->split == SPLIT_VAL ? ESTIMATE_PURPOSE("val") : ESTIMATE_PURPOSE("train");
     struct batch_sampler sampler;
-    if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
-                             (uint32_t)evaluation->config.vocab_size)) {
-        return error_prefix("%s", token_file_name(evaluation->file));
-    }
-    const int status = estimate_loss(gpt, evaluation->ranks, &sampler, settings->eval_iters, &evaluation->progress,
+    batch_sampler_create(&sampler, seed, purpose, shape, shape.batch, (uint32_t)evaluation->config.vocab_size);
+    const int status = batch_sampler_add(&sampler, evaluation->file, 1.0) ||
+                       estimate_loss(gpt, evaluation->ranks, &sampler, settings->eval_iters, &evaluation->progress,
                                      &evaluation->total.tokens, &evaluation->loss);
     batch_sampler_release(&sampler);
-    return status;
+    return status ? -1 : 0;
 }
 
 /* ---- results */

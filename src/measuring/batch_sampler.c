@@ -9,21 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file) {
-    const uint64_t count = token_file_count(file);
-    if (count < (uint64_t)sampler->shape.sequence + 1) {
-        error_set("%s has %s, too few for block_size = %" PRId64 ": prepare more text", token_file_name(file),
-                  message_count((int64_t)count, "token").text, sampler->shape.sequence);
-        return count > 1 ? error_set("%s or choose a block_size of at most %" PRIu64, error_text(), count - 1) : -1;
-    }
-    sampler->sources = memory_resize(sampler->sources, sampler->source_count + 1, sizeof *sampler->sources);
-    sampler->sources[sampler->source_count++] = (struct batch_source){.file = file, .end = 1.0};
-    sampler->masked |= token_file_has_prompts(file);
-    return 0;
-}
-
-int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
-                         const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size) {
+void batch_sampler_create(struct batch_sampler *sampler, uint64_t seed, const char *purpose,
+                          struct token_shape shape, int64_t global_rows, uint32_t vocab_size) {
     const uint64_t tokens = (uint64_t)(shape.batch * shape.sequence);
     char other[80];
     *sampler = (struct batch_sampler){.key = random_key(seed, purpose),
@@ -35,20 +22,22 @@ int batch_sampler_create(struct batch_sampler *sampler, const struct token_file 
     sampler->choice_key = random_key(seed, other);
     snprintf(other, sizeof other, "%s: order", purpose);
     sampler->order_key = random_key(seed, other);
-    if (batch_sampler_add(sampler, file)) {
-        return -1;
-    }
     sampler->x = memory_allocate(2 * tokens, sizeof *sampler->x);
     sampler->y = sampler->x + tokens;
-    return 0;
 }
 
-void batch_sampler_set_shares(struct batch_sampler *sampler, const double *shares) {
-    double end = 0.0;
-    for (size_t i = 0; i < sampler->source_count; i++) {
-        end += shares[i];
-        sampler->sources[i].end = i + 1 < sampler->source_count ? end : 1.0;
+int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file, double share) {
+    const uint64_t count = token_file_count(file);
+    const double begin = sampler->source_count > 0 ? sampler->sources[sampler->source_count - 1].end : 0.0;
+    if (count < (uint64_t)sampler->shape.sequence + 1) {
+        error_set("%s has %s, too few for block_size = %" PRId64 ": prepare more text", token_file_name(file),
+                  message_count((int64_t)count, "token").text, sampler->shape.sequence);
+        return count > 1 ? error_set("%s or choose a block_size of at most %" PRIu64, error_text(), count - 1) : -1;
     }
+    sampler->sources = memory_resize(sampler->sources, sampler->source_count + 1, sizeof *sampler->sources);
+    sampler->sources[sampler->source_count++] = (struct batch_source){.file = file, .end = begin + share};
+    sampler->masked |= token_file_has_prompts(file);
+    return 0;
 }
 
 void batch_sampler_resume(struct batch_sampler *sampler, int64_t iteration, uint64_t rows) {
@@ -175,9 +164,11 @@ void batch_sampler_release(struct batch_sampler *sampler) {
 /* Row `number` of the run. */
 static struct batch_row find_random(struct batch_sampler *sampler, uint64_t number) {
     const uint64_t sequence = (uint64_t)sampler->shape.sequence;
-    struct batch_source *source = sampler->sources;
+    struct batch_source *source = sampler->sources, *last = source + sampler->source_count - 1;
     if (sampler->source_count > 1) {
-        for (const double place = random_uniform(sampler->choice_key, number); place >= source->end; source++) {
+        const double place = random_uniform(sampler->choice_key, number);
+        while (source < last && place >= source->end) {
+            source++;
         }
     }
     if (!source->windows) {

@@ -46,14 +46,13 @@ struct batch_sampler {
     int32_t *x, *y; /* [batch, sequence] what was read last; y is x one later. One piece of memory, x's */
 };
 
-/* purpose: "train", "evaluate train", ... Fails if the file is shorter than sequence + 1 tokens. */
-int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
-                         const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size);
+/* purpose: "train", "evaluate train", ... Then add the files to take rows from. */
+void batch_sampler_create(struct batch_sampler *sampler, uint64_t seed, const char *purpose,
+                          struct token_shape shape, int64_t global_rows, uint32_t vocab_size);
 
-/* Adds a file to take rows from. `shares` [source_count], which are positive and add up to 1, are set after the
- * last one. Fails as batch_sampler_create does. */
-int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file);
-void batch_sampler_set_shares(struct batch_sampler *sampler, const double *shares);
+/* Adds a file that rows are taken from: its share of them is above 0, and all add up to 1. Fails if the file is
+ * shorter than sequence + 1 tokens. */
+int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file, double share);
 
 /* Makes rows of documents instead of random ones. Fails where the documents of a file are not known. */
 int batch_sampler_set_documents(struct batch_sampler *sampler);

@@ -63,11 +63,18 @@ static bool multiplies_in_fp32(int gemm) {
     return gemm != GEMM_AUTO && gemm != GEMM_MMA && gemm != GEMM_ONEDNN;
 }
 
-static void choose(const struct type_facts *facts, struct type_choice *choice) {
+void type_choice_make(const struct type_facts *facts, struct type_choice *choice) {
     const struct gemm_matrix_cores *cores = &facts->matrix_cores;
     const size_t size = sizeof choice->reason;
     char word[16];
-    if (multiplies_in_fp32(facts->gemm)) {
+    *choice = (struct type_choice){.type = ELEMENT_FP32};
+    if (cores->failed) {
+        snprintf(choice->warning, sizeof choice->warning,
+                 "GEMMs on %s take several times as long without matrix cores: %s", facts->device, cores->refusal);
+    }
+    if (facts->wanted != TYPE_AUTO) {
+        choice->type = (enum element_type)facts->wanted;
+    } else if (multiplies_in_fp32(facts->gemm)) {
         snprintf(choice->reason, size, "--gemm %s multiplies in fp32",
                  options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
     } else if (!cores->name) { /* of failures the warning says more */
@@ -82,20 +89,6 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
         choice->type = ELEMENT_BF16;
         snprintf(choice->reason, size, "GEMMs on %s %s", cores->name,
                  facts->untested ? "are taken to work" : "passed their self-test");
-    }
-}
-
-void type_choice_make(const struct type_facts *facts, struct type_choice *choice) {
-    *choice = (struct type_choice){.type = ELEMENT_FP32};
-    if (facts->wanted == TYPE_AUTO) {
-        choose(facts, choice);
-    } else {
-        choice->type = (enum element_type)facts->wanted;
-    }
-    if (facts->matrix_cores.failed) {
-        snprintf(choice->warning, sizeof choice->warning,
-                 "GEMMs on %s take several times as long without matrix cores: %s", facts->device,
-                 facts->matrix_cores.refusal);
     }
 }
 

@@ -292,18 +292,12 @@ static int open_mixture(const struct trainer *trainer, struct batch_sampler *sam
     const struct train_settings *settings = trainer->settings;
     const struct training_data *data = &trainer->data;
     const struct token_shape shape = {settings->batch_size, settings->model.block_size};
-    double shares[TRAINING_DATA_MOST];
-    if (batch_sampler_create(sampler, data->folders->train, seed, purpose, shape, rows,
-                             (uint32_t)settings->model.vocab_size)) {
-        return -1;
-    }
+    batch_sampler_create(sampler, seed, purpose, shape, rows, (uint32_t)settings->model.vocab_size);
     for (size_t i = 0; i < data->count; i++) {
-        if (i > 0 && batch_sampler_add(sampler, data->folders[i].train)) {
+        if (batch_sampler_add(sampler, data->folders[i].train, data->folders[i].share)) {
             return -1;
         }
-        shares[i] = data->folders[i].share;
     }
-    batch_sampler_set_shares(sampler, shares);
     return 0;
 }
 
@@ -333,9 +327,12 @@ static int open_evaluation(struct trainer *trainer) {
             settings->eval_batches == EVAL_BATCHES_WHOLE ||
             (settings->eval_batches == EVAL_BATCHES_AUTO && (double)count <= WHOLE_SPLIT_RATIO * sampled);
         whole += validation->whole;
-        if (!validation->whole && batch_sampler_create(&validation->estimate, file, seed, ESTIMATE_PURPOSE("val"),
-                                                       shape, shape.batch, (uint32_t)settings->model.vocab_size)) {
-            return -1;
+        if (!validation->whole) {
+            batch_sampler_create(&validation->estimate, seed, ESTIMATE_PURPOSE("val"), shape, shape.batch,
+                                 (uint32_t)settings->model.vocab_size);
+            if (batch_sampler_add(&validation->estimate, file, 1.0)) {
+                return -1;
+            }
         }
         PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
               validation->whole ? (double)count : sampled, count,

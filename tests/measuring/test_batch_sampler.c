@@ -28,10 +28,16 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
+static int create(struct batch_sampler *sampler, const struct token_file *tokens, struct token_shape shape,
+                  int64_t global_rows) {
+    batch_sampler_create(sampler, SEED, "test", shape, global_rows, TOKENS);
+    return batch_sampler_add(sampler, tokens, 1.0);
+}
+
 static struct batch_sampler make_sampler(int64_t rows, int64_t global_rows) {
     struct batch_sampler sampler;
     const struct token_shape shape = {rows, SEQUENCE};
-    assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", shape, global_rows, TOKENS), 0);
+    assert_int_equal(create(&sampler, file, shape, global_rows), 0);
     return sampler;
 }
 
@@ -87,16 +93,15 @@ static struct token_file *open_shards(const char *folder, const unsigned *counts
 
 UNIT_TEST(test_too_few_tokens_are_refused) {
     struct batch_sampler sampler;
-    assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", (struct token_shape){1, TOKENS}, 1, TOKENS),
-                     -1);
+    assert_int_equal(create(&sampler, file, (struct token_shape){1, TOKENS}, 1), -1);
     assert_non_null(strstr(error_text(),
                            "too few for block_size = 1000: prepare more text or choose a block_size of "
                            "at most 999"));
+    batch_sampler_release(&sampler);
     struct token_file *short_file = open_shards("short", (const unsigned[]){1}, 1);
-    assert_int_equal(batch_sampler_create(&sampler, short_file, SEED, "test", (struct token_shape){1, 4}, 1,
-                                          TOKENS),
-                     -1);
+    assert_int_equal(create(&sampler, short_file, (struct token_shape){1, 4}, 1), -1);
     assert_non_null(strstr(error_text(), " has 1 token, too few for block_size = 4: prepare more text"));
+    batch_sampler_release(&sampler);
     token_file_close(short_file);
 }
 
@@ -106,7 +111,7 @@ static void assert_sequence(struct token_file *shards, int64_t global_rows, int6
                             int64_t start) {
     struct batch_sampler sampler;
     const struct token_shape shape = {rows, SEQUENCE};
-    assert_int_equal(batch_sampler_create(&sampler, shards, SEED, "test", shape, global_rows, TOKENS), 0);
+    assert_int_equal(create(&sampler, shards, shape, global_rows), 0);
     assert_int_equal(batch_sampler_set_sequential(&sampler), 0);
     for (int64_t first = 0; first < global_rows; first += rows) {
         assert_int_equal(batch_sampler_read(&sampler, iteration, first), 0);
@@ -146,7 +151,7 @@ UNIT_TEST(test_iterations_beyond_all_files_are_refused) {
     struct batch_sampler sampler;
     for (size_t i = 0; i < COUNT(rows); i++) {
         const struct token_shape shape = {1, SEQUENCE};
-        assert_int_equal(batch_sampler_create(&sampler, shards, SEED, "test", shape, rows[i], TOKENS), 0);
+        assert_int_equal(create(&sampler, shards, shape, rows[i]), 0);
         assert_error(batch_sampler_set_sequential(&sampler), expected[i]);
         batch_sampler_release(&sampler);
     }
@@ -209,9 +214,7 @@ UNIT_TEST(test_rows_of_documents) {
     struct batch_sampler sampler;
     size_t orders[PASSES][ROWS];
     bool differ = false;
-    assert_int_equal(batch_sampler_create(&sampler, opened, SEED, "test", (struct token_shape){2, SEQUENCE}, ROWS,
-                                          TOKENS),
-                     0);
+    assert_int_equal(create(&sampler, opened, (struct token_shape){2, SEQUENCE}, ROWS), 0);
     assert_int_equal(batch_sampler_set_documents(&sampler), 0);
     for (int64_t pass = 0; pass < PASSES; pass++) {
         unsigned seen = 0;
@@ -238,8 +241,8 @@ UNIT_TEST(test_rows_after_another_batch_size) {
     struct token_file *opened = open_documents(examples, COUNT(examples));
     struct batch_sampler single, pairs;
     const struct token_shape shape = {1, SEQUENCE};
-    assert_int_equal(batch_sampler_create(&single, opened, SEED, "test", shape, 1, TOKENS), 0);
-    assert_int_equal(batch_sampler_create(&pairs, opened, SEED, "test", shape, 2, TOKENS), 0);
+    assert_int_equal(create(&single, opened, shape, 1), 0);
+    assert_int_equal(create(&pairs, opened, shape, 2), 0);
     assert_int_equal(batch_sampler_set_documents(&single), 0);
     assert_int_equal(batch_sampler_set_documents(&pairs), 0);
     batch_sampler_resume(&pairs, BEFORE, BEFORE);
@@ -259,7 +262,7 @@ UNIT_TEST(test_sequences_without_targets_are_counted) {
     struct token_file *opened = open_documents(examples, COUNT(examples));
     struct batch_sampler sampler;
     const struct token_shape shape = {1, SEQUENCE};
-    assert_int_equal(batch_sampler_create(&sampler, opened, SEED, "test", shape, 1, TOKENS), 0);
+    assert_int_equal(create(&sampler, opened, shape, 1), 0);
     assert_int_equal(batch_sampler_set_documents(&sampler), 0);
     assert_int_equal(batch_sampler_count_empty(&sampler, 0), 1);
     for (int64_t row = 0, empty = 0; row < (int64_t)COUNT(packed); row++) {
@@ -282,7 +285,6 @@ UNIT_TEST(test_files_without_documents_have_no_rows_of_them) {
 /* The source of a row depends on nothing but the row, and each has its share of them. */
 UNIT_TEST(test_mixtures) {
     enum { ROWS = 10000, BATCH = 100 };
-    static const double shares[] = {0.7, 0.3};
     unsigned char bytes[2 * TOKENS];
     struct token_file *nines;
     struct batch_sampler whole, single;
@@ -293,9 +295,10 @@ UNIT_TEST(test_mixtures) {
     assert_int_equal(token_file_open(scratch_write("nines.bin", bytes, sizeof bytes), 2, &nines), 0);
     struct batch_sampler *const samplers[] = {&whole, &single};
     for (size_t i = 0; i < 2; i++) {
-        *samplers[i] = make_sampler(i == 0 ? BATCH : 1, ROWS);
-        assert_int_equal(batch_sampler_add(samplers[i], nines), 0);
-        batch_sampler_set_shares(samplers[i], shares);
+        const struct token_shape shape = {i == 0 ? BATCH : 1, SEQUENCE};
+        batch_sampler_create(samplers[i], SEED, "test", shape, ROWS, TOKENS);
+        assert_int_equal(batch_sampler_add(samplers[i], file, 0.7), 0);
+        assert_int_equal(batch_sampler_add(samplers[i], nines, 0.3), 0);
     }
     for (int64_t first = 0; first < ROWS; first += BATCH) {
         assert_int_equal(batch_sampler_read(&whole, 3, first), 0);
