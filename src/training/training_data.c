@@ -130,24 +130,9 @@ int training_data_read_vocabulary(const char *text, bool is_needed, int64_t *siz
 
 /* ---- tokens */
 
-static int open_folder(struct training_data *data, struct data_folder *folder, bool needs_val) {
-    struct vocabulary own;
-    const struct vocabulary *all = &data->vocabulary;
-    if (read_vocabulary(folder->path, &own)) {
-        return -1;
-    }
-    if (folder == data->folders) {
-        data->vocabulary = own;
-    } else {
-        const bool same = are_same(all, &own);
-        free(own.tokenizer_json);
-        if (!same) {
-            return error_set("%s has %" PRId64 " tokens of the tokenizer \"%s\", and %s has %" PRId64
-                             " of \"%s\": a mixture has one vocabulary, so prepare both with the same --tokenizer",
-                             data->folders->path, all->size, all->tokenizer, folder->path, own.size, own.tokenizer);
-        }
-    }
-    if (token_file_open_split(folder->path, SPLIT_TRAIN, &folder->train) ||
+/* Opens the token files. `own`: the vocabulary of the folder. */
+static int open_folder(struct data_folder *folder, bool needs_val, struct vocabulary *own) {
+    if (read_vocabulary(folder->path, own) || token_file_open_split(folder->path, SPLIT_TRAIN, &folder->train) ||
         (needs_val && token_file_open_split(folder->path, SPLIT_VAL, &folder->val))) {
         return -1;
     }
@@ -162,9 +147,19 @@ static int open_folder(struct training_data *data, struct data_folder *folder, b
 }
 
 int training_data_open(const char *text, bool needs_val, struct training_data *data) {
+    struct vocabulary *all = &data->vocabulary;
     int status = find_folders(text, data);
     for (size_t i = 0; status == 0 && i < data->count; i++) {
-        status = open_folder(data, &data->folders[i], needs_val);
+        struct vocabulary other = {.size = 0}, *own = i == 0 ? all : &other;
+        status = open_folder(&data->folders[i], needs_val, own);
+        if (status == 0 && !are_same(all, own)) {
+            status =
+                error_set("%s has %" PRId64 " tokens of the tokenizer \"%s\", and %s has %" PRId64
+                          " of \"%s\": a mixture has one vocabulary, so prepare both with the same --tokenizer",
+                          data->folders->path, all->size, all->tokenizer, data->folders[i].path, own->size,
+                          own->tokenizer);
+        }
+        free(other.tokenizer_json);
     }
     if (status) {
         training_data_close(data);
