@@ -153,8 +153,8 @@ int files_open(const char *path, const char *name, uint64_t *bytes) {
     return -1;
 }
 
-/* All of at least `least` and at most `limit` bytes, NUL-terminated; beyond `most` it does not look. Closes the
- * descriptor. */
+/* Reads all bytes, which must be at least `least` and at most `limit`, and adds a NUL. Reads no more than `most`.
+ * Closes the descriptor. */
 static int take(int descriptor, const char *path, size_t least, size_t most, size_t limit, char **text,
                 size_t *bytes) {
     char *data = memory_allocate(most + 1, 1);

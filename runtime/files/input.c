@@ -17,8 +17,8 @@
 
 enum {
     STORED_BYTES = 1 << 18, /* read at once */
-    MAGIC_BYTES = 6,        /* that tell one compressed form from another */
-    FIRST_BYTES = 512,      /* decompressed, that tell what else is no text: a header of tar */
+    MAGIC_BYTES = 6,        /* enough to tell the compressed forms apart */
+    FIRST_BYTES = 512,      /* decompressed bytes that are examined: a header of tar */
     GZIP_WINDOW = 15 + 16,  /* of zlib: the largest window, gzip's header */
 };
 
@@ -29,14 +29,14 @@ struct input {
     int descriptor, stop_descriptor;
     struct checksum *checksum;
     uint64_t stored; /* bytes read from the descriptor */
-    uint64_t least;  /* that there must be: what the file had when it was opened; 0 for pipes */
+    uint64_t least;  /* bytes that the file had when it was opened, and must have; 0 for pipes */
     enum input_form form;
-    bool in_member; /* of compressed data: not between two, nor behind the last */
+    bool in_member; /* reading is inside a member of compressed data: not between two, nor behind the last */
     z_stream gzip;
     ZSTD_DStream *zstd;
-    size_t at, held;                  /* of `block`: taken, and filled */
+    size_t at, held;                  /* bytes of `block` that are taken, and filled */
     bool at_end;                      /* of the descriptor */
-    size_t first_at, first_held;      /* of `first`: given to the caller, and filled */
+    size_t first_at, first_held;      /* bytes of `first` that were given to the caller, and filled */
     unsigned char first[FIRST_BYTES]; /* decompressed */
     unsigned char block[STORED_BYTES];
 };
@@ -47,7 +47,7 @@ const char *input_name(const char *path) {
 
 /* ---- opening */
 
-/* Of what the descriptor reads; -1: of what is at the path. */
+/* Examines what the descriptor reads, or if it is -1, what is at the path. */
 static int examine(const char *path, int descriptor, struct input_status *status) {
     struct stat found;
     if ((descriptor >= 0 ? fstat(descriptor, &found) : stat(path, &found)) != 0) {
@@ -109,7 +109,7 @@ void input_close(struct input *input) {
 
 /* ---- as stored */
 
-/* Waits until there is something to read; true if there is a wish to stop. */
+/* Waits until there is something to read. Returns true if reading shall stop. */
 static bool wait_for_data(const struct input *input) {
     struct pollfd waiting[2] = {{input->stop_descriptor, POLLIN, 0}, {input->descriptor, POLLIN, 0}};
     while (poll(waiting, 2, -1) < 0 && errno == EINTR) {
@@ -117,7 +117,7 @@ static bool wait_for_data(const struct input *input) {
     return waiting[0].revents != 0;
 }
 
-/* Fills the rest of the block, less at the end only. */
+/* Fills the rest of the block; at the end of the file less. */
 static int fill_block(struct input *input) {
     while (input->held < STORED_BYTES && !input->at_end) {
         if (wait_for_data(input)) {
@@ -219,7 +219,7 @@ static int take_plain(struct input *input, unsigned char *data, size_t bytes, si
     return 0;
 }
 
-/* Gives bytes of what is in the block; fewer where more of the file is needed. */
+/* Each decompresses from the block; *got is less than `bytes` if more of the file is needed. */
 static int (*const take[])(struct input *input, unsigned char *data, size_t bytes, size_t *got) = {
     [FORM_PLAIN] = take_plain, [FORM_GZIP] = take_gzip, [FORM_ZSTD] = take_zstd};
 

@@ -58,7 +58,8 @@ static void replace_halves(char *text, size_t bytes) {
     }
 }
 
-/* What stands around such a number: a list of a list is no number, text, flag, object or list of these. */
+/* Such a number becomes a string in a list of a list, which no reader takes for a number, text, flag, object or
+ * list of these. */
 static const char beyond_begin[] = "[[\"", beyond_end[] = "\"]]";
 enum { BEYOND_BYTES = sizeof beyond_begin - 1 };
 

@@ -43,7 +43,7 @@ int json_file_get_text(const json_t *object, const char *key, const char **value
 /* The text of a value; NULL if it is none, or has NUL in it. */
 const char *json_file_text(const json_t *value);
 
-/* The same of what this program wrote itself, and whose types are known: 0 if it is missing or negative. */
+/* A whole number of an object that this program wrote itself; 0 if it is missing or negative. */
 uint64_t json_file_number(const json_t *object, const char *key);
 
 /* Sets the error text "'key' is VALUE: help". Returns -1. */

@@ -21,7 +21,8 @@ enum { MOST_LINKS = 40 }; /* followed one after the other, as Linux does */
 
 /* ---- what a path leads to */
 
-/* Where a path will be written. If it is a symbolic link, the link's target is written and the link stays. */
+/* The place that is written for a path. If the path is a symbolic link, the link's target is written and the link
+ * stays. */
 struct destination {
     struct path path;   /* no link, and without slashes at its end */
     struct path parent; /* the folder that it is in */
@@ -51,7 +52,7 @@ static int follow(const char *path, struct path *followed) {
     return error_set("cannot write %s: its symbolic links lead in a circle", path);
 }
 
-/* The same, split into parent and name. Names like "." or "/" are refused. */
+/* Follows links, and splits the path into parent and name. Refuses names like "." or "/". */
 static int find_destination(const char *path, struct destination *destination) {
     if (follow(path, &destination->path) != 0) {
         return -1;

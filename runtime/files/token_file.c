@@ -182,19 +182,24 @@ static int read_documents(struct token_file *file, const char *path) {
 /* Opens the files of a split. has_documents: whether there is a file of its documents. */
 static int open_files(struct token_file *file, const char *folder, int split, bool *has_documents) {
     const struct path path = path_of("%s/%s.bin", folder, token_split_name(split));
-    const bool has_meta = files_exist(path_of("%s/meta.json", folder).text);
+    const bool is_plain = files_exist(path.text), has_meta = files_exist(path_of("%s/meta.json", folder).text);
     unsigned token_bytes = 0;
     struct token_shard_names list;
-    if (files_exist(path.text)) {
-        file->name = memory_string(path.text);
-        if (token_shards_refuse_beside(folder, split) || read_meta(folder, &token_bytes, has_documents)) {
-            return -1;
-        }
-        return add_plain(file, path.text, token_bytes);
-    }
-    file->name = memory_format("%s/*%s*.bin", folder, token_split_name(split));
+    file->name =
+        is_plain ? memory_string(path.text) : memory_format("%s/*%s*.bin", folder, token_split_name(split));
     int status = token_shards_list(folder, split, &list);
-    if (status == 0 && list.count == 0) {
+    for (size_t i = 0; is_plain && status == 0 && i < list.count; i++) {
+        /* files that only have such a name are no shards */
+        if (token_shard_kind(path_of("%s/%s", folder, list.names[i]).text)) {
+            status =
+                error_set("%s has %s.bin and token shards of llm.c, such as %s: put them into folders of their "
+                          "own",
+                          folder, token_split_name(split), list.names[i]);
+        }
+    }
+    if (status == 0 && is_plain) {
+        status = read_meta(folder, &token_bytes, has_documents) || add_plain(file, path.text, token_bytes) ? -1 : 0;
+    } else if (status == 0 && list.count == 0) {
         status = error_set("%s does not exist: make it with hc_prepare --out %s FILE..., or give the folder token "
                            "shards of llm.c, named *%s*.bin",
                            path.text, folder, token_split_name(split));
@@ -206,10 +211,10 @@ static int open_files(struct token_file *file, const char *folder, int split, bo
     } else if (status == 0 && has_meta) {
         status = read_meta(folder, &token_bytes, has_documents);
     }
-    for (size_t i = 0; status == 0 && i < list.count; i++) {
+    for (size_t i = 0; !is_plain && status == 0 && i < list.count; i++) {
         status = add_shard(file, path_of("%s/%s", folder, list.names[i]).text);
     }
-    if (status == 0 && has_meta && file->token_bytes != token_bytes) {
+    if (status == 0 && !is_plain && has_meta && file->token_bytes != token_bytes) {
         status =
             error_set("%s/meta.json is of tokens of %u bits, but the token shards (*%s*.bin) have %u: set "
                       "\"token_bytes\" to %u",

@@ -63,7 +63,7 @@ struct token_range token_file_shard(const struct token_file *file, size_t index)
 const char *token_file_name(const struct token_file *file);
 const char *token_file_short_name(const struct token_file *file);
 
-/* Of each token, 2 or 4. */
+/* The bytes of each token: 2 or 4. */
 unsigned token_file_token_bytes(const struct token_file *file);
 
 /* Copies tokens [first, first + count) to int32. Outside of the file, or a token >= vocab_size: error that names

@@ -158,21 +158,6 @@ int token_shards_kind(const char *folder, const struct token_shard_kind **kind) 
     return 0;
 }
 
-int token_shards_refuse_beside(const char *folder, int split) {
-    struct token_shard_names list;
-    int status = token_shards_list(folder, split, &list);
-    for (size_t i = 0; status == 0 && i < list.count; i++) {
-        if (token_shard_kind(path_of("%s/%s", folder, list.names[i]).text)) {
-            status =
-                error_set("%s has %s.bin and token shards of llm.c, such as %s: put them into folders of their "
-                          "own",
-                          folder, token_split_name(split), list.names[i]);
-        }
-    }
-    token_shards_free(&list);
-    return status;
-}
-
 int token_shards_refuse_output(const char *folder, const char *output) {
     struct token_shard_names list;
     int status = 0;

@@ -70,9 +70,5 @@ void token_shards_free(struct token_shard_names *list);
 /* The kind of the first training shard of a folder that has no train.bin; NULL: there is none. */
 int token_shards_kind(const char *folder, const struct token_shard_kind **kind);
 
-/* Fails if the folder has, beside train.bin or val.bin of the split, shards of it, too: which are meant is not
- * known. Files that only have such a name are not shards. */
-int token_shards_refuse_beside(const char *folder, int split);
-
 /* Fails if `output`, which will be written, is a shard of the folder. */
 int token_shards_refuse_output(const char *folder, const char *output);

@@ -16,7 +16,7 @@ enum {
 /* The options that every program has. */
 static const char *const general_names[] = {"config", "help", "version"};
 
-/* What stands in quotes behind a backslash, and what it means; and \xHH, any byte. */
+/* The characters behind a backslash in quotes, and their meanings. \xHH is any byte. */
 static const char escapes[] = "\"\\nrt", meanings[] = "\"\\\n\r\t";
 
 /* Whether so many insertions, deletions and replacements of a character, or fewer, make one text the other. */
@@ -32,7 +32,7 @@ static bool is_within(int edits, const char *left, const char *right) {
                          (*left != '\0' && *right != '\0' && is_within(edits - 1, left + 1, right + 1)));
 }
 
-/* Of a short name something must be left. */
+/* A name that is no longer than the number of edits is near to nothing. */
 static bool is_near(int edits, const char *candidate, const char *name) {
     return (size_t)edits < strlen(candidate) && is_within(edits, candidate, name);
 }
@@ -186,7 +186,8 @@ int options_apply_text(struct option_spec *specs, size_t count, const char *name
 
 /* ---- writing config files */
 
-/* What is not UTF-8, such as the names of some files, is written by its bytes: so the settings are always text. */
+/* Text that is not UTF-8, such as the names of some files, is written as \xHH, so that settings are always UTF-8.
+ * */
 static void write_quoted(const char *text, FILE *file) {
     const bool is_text = utf8_prefix(text, strlen(text)) == strlen(text);
     fputc('"', file);

@@ -30,7 +30,7 @@ enum stage {
     STAGE_DONE,
 };
 
-/* What a range under way uses. Only `messages` unless ranges are staged. */
+/* The resources of a range under way. If ranges are not staged, only `messages` is used. */
 struct slot {
     struct range_messages messages;
     char *data;                 /* the range on the host */

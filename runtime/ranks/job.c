@@ -60,8 +60,8 @@ static void take_groups(struct ranks *ranks, const int *table, int node_count) {
 
 /* ---- shared memory */
 
-/* As neighbours_map; but that a rank cannot map another's memory is no failure: *could says on all ranks whether
- * all could. */
+/* Does the work of neighbours_map. It is no failure if a rank cannot map another's memory: *could then is false on
+ * all ranks. */
 static int map_others(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others,
                       bool *could) {
     struct host_memory_name name = {0}, *all = memory_allocate((size_t)ranks->count, sizeof *all);

@@ -11,10 +11,10 @@
 #define TEXT_SIZE 16384
 
 static _Thread_local char text[TEXT_SIZE];
-/* Where new text is formatted: the arguments of a call may point into `text`. */
+/* New text is formatted here, since the arguments of a call may point into `text`. */
 static _Thread_local char draft[TEXT_SIZE];
 
-/* Makes the message of the formatted text, and of what stands behind it after a colon (NULL: nothing). */
+/* The message becomes the formatted text, followed by a colon and `behind` (NULL: by nothing). */
 __attribute__((format(printf, 1, 0))) static void compose(const char *format, va_list arguments,
                                                           const char *behind) {
     const size_t length = message_format(draft, TEXT_SIZE, format, arguments);

@@ -193,8 +193,9 @@ static const char *find_group(char *lines, const char *controller) {
     return NULL;
 }
 
-/* The end of a group's path below the group that is mounted. "" where that is not around it: a container may be
- * shown other paths than those of its mounts, and the mounted group then is the nearest that can be found. */
+/* The rest of a group's path below the group that is mounted; "" if the mounted group does not contain it. A
+ * container may see other paths than those of its mounts: then the mounted group is the nearest that can be found.
+ * */
 static const char *path_below(const char *group, const char *mounted) {
     const size_t length = strcmp(mounted, "/") ? strlen(mounted) : 0;
     const char *end = strstr(group, "/..");
@@ -271,29 +272,29 @@ unsigned control_groups_threads(double quota, unsigned ranks) {
 
 enum { MOST_PROCESSORS = 1 << 16 };
 
-/* Those that a process may run on. */
+/* The processors that a process may run on. */
 struct processors {
     cpu_set_t parts[MOST_PROCESSORS / CPU_SETSIZE];
 };
 
-/* Of the process, 0 for this one; how many there are, 0 when unknown. The launcher's are those of the job on this
- * host. */
+/* Finds the processors of a process (0: this one), and returns how many there are; 0 if that is unknown. The
+ * launcher may run on all processors that the job has on this host. */
 static unsigned find_processors(pid_t process, struct processors *found) {
     return sched_getaffinity(process, sizeof *found, found->parts) == 0
                ? (unsigned)CPU_COUNT_S(sizeof *found, found->parts)
                : 0;
 }
 
-/* How many of `total` cores rank `index` of `count` has, and where they begin. */
+/* Returns how many of `total` cores rank `index` of `count` gets; *first is the first of them. */
 static unsigned share(unsigned total, unsigned index, unsigned count, unsigned *first) {
     *first = (unsigned)((uint64_t)total * index / count);
     return (unsigned)((uint64_t)total * (index + 1) / count) - *first;
 }
 
-/* Open MPI 4 says so where it has bound a rank to cores of its own. */
+/* Open MPI 4 sets this variable if it has bound a rank to cores of its own. */
 static const char bound_at_launch[] = "OMPI_MCA_orte_bound_at_launch";
 
-/* What control groups allow, read once, since cores are asked for in every step. */
+/* The limits of control groups are read once for host_cores, which is called in every step. */
 static struct group_limits first_limits;
 
 static void read_first_limits(void) {
@@ -330,8 +331,8 @@ bool host_command_binds(const char *arguments, size_t bytes) {
     return binds;
 }
 
-/* Whether this process's parent is Open MPI 5's mpirun and has bound it without being asked. That does not say so,
- * and is called prterun. */
+/* Whether this process's parent is Open MPI 5's mpirun, whose name is prterun, and has bound this process without
+ * being asked. No variable says so. */
 static bool is_bound_by_prterun(void) {
     char path[64], arguments[1 << 16];
     struct processors found;
@@ -391,7 +392,7 @@ unsigned host_running(void) {
     return is_known ? running : 0;
 }
 
-/* What is left of a limit; SIZE_MAX: there is none. */
+/* The bytes that are left of a limit; SIZE_MAX if there is no limit. */
 static size_t left_of(const struct rlimit *limit, unsigned long long used_kibibytes) {
     const size_t used = (size_t)used_kibibytes << 10;
     if (limit->rlim_cur == RLIM_INFINITY) {
@@ -429,7 +430,7 @@ size_t host_memory(void) {
 /* ---- instructions */
 
 void cpu_instructions_read(const char *path, struct cpu_instructions *found) {
-    /* As Linux names them, and as their makers do. The widest first. */
+    /* The names that Linux and that makers of CPUs use, the widest instructions first. */
     static const struct {
         const char *feature, *name;
         enum element_type type;

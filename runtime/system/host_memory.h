@@ -10,13 +10,13 @@
 struct host_memory {
     void *data; /* NULL: none */
     size_t bytes;
-    int file; /* of a shareable piece; -1 of others. Nothing where there is no data */
+    int file; /* descriptor of a shareable block; -1: not shareable. Undefined without data */
 };
 
-/* What another process needs to map a block. */
+/* Identifies a block, so that another process can map it. */
 struct host_memory_name {
     int64_t process, file;
-    uint64_t device, inode; /* of the file, by which a wrong one is known */
+    uint64_t device, inode; /* of the file, to detect a wrong one */
     uint64_t bytes;
 };
 

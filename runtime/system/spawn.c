@@ -25,21 +25,6 @@ static bool is_listed(const char *const *names, const char *line) {
     return false;
 }
 
-/* What the program's environment is. The caller frees the list alone. */
-static char **list_environment(void) {
-    size_t count = 0, kept = 0;
-    while (environ[count]) {
-        count++;
-    }
-    char **lines = memory_zeroed(count + 1, sizeof *lines);
-    for (size_t i = 0; i < count; i++) {
-        if (!is_listed(spawn_rank_variables, environ[i]) && !is_listed(spawn_size_variables, environ[i])) {
-            lines[kept++] = environ[i];
-        }
-    }
-    return lines;
-}
-
 int spawn_program(pid_t *child, const char *program, char *const arguments[], const struct spawn_files *files) {
     posix_spawn_file_actions_t actions;
     int code = posix_spawn_file_actions_init(&actions);
@@ -57,7 +42,17 @@ int spawn_program(pid_t *child, const char *program, char *const arguments[], co
     if (files->folder && !code) {
         code = posix_spawn_file_actions_addchdir_np(&actions, files->folder);
     }
-    char **lines = list_environment();
+    /* our environment without the variables of launchers */
+    size_t count = 0, kept = 0;
+    while (environ[count]) {
+        count++;
+    }
+    char **lines = memory_zeroed(count + 1, sizeof *lines);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_listed(spawn_rank_variables, environ[i]) && !is_listed(spawn_size_variables, environ[i])) {
+            lines[kept++] = environ[i];
+        }
+    }
     code = code ? code : posix_spawnp(child, program, &actions, NULL, arguments, lines);
     free(lines);
     posix_spawn_file_actions_destroy(&actions);

@@ -1,7 +1,7 @@
 #include "runtime/system/utf8.h"
 #include <string.h>
 
-/* What a first byte announces: the length of its character, 0: it begins none. */
+/* The length of the character that begins with this byte; 0: no character does. */
 static size_t announced(unsigned char first) {
     if (first < 0x80) {
         return 1;
@@ -9,7 +9,7 @@ static size_t announced(unsigned char first) {
     return first < 0xc2 || first > 0xf4 ? 0 : (size_t)__builtin_clz(~((unsigned)first << 24)); /* leading ones */
 }
 
-/* How many bytes from the beginning could be those of one character; `length` of them if it is there. */
+/* How many of the first bytes could be those of one character of `length` bytes; `length` if it is whole. */
 static size_t matching(const unsigned char *text, size_t bytes, size_t length) {
     if (length < 2 || bytes < 2) {
         return length > 0;
