@@ -14,7 +14,7 @@ from functions import without_comments  # noqa: E402
 
 # Calls, and the files that may make them beside those that the comment explains.
 RULES = (
-    (r"\b(fopen|open|openat|creat|freopen)\(", "open a file by files_open, files_open_stream, files_read or input_open", (
+    (r"\b(fopen|open|openat|creat|freopen)\(", "open a file by files_open, files_read or input_open", (
         "runtime/files/*",  # the openers
         "runtime/vulkan/compiler.c",  # a library of its own: files in its own folder, /dev/null
         "runtime/system/host.c", "runtime/system/host_memory.c",  # below runtime/files; /proc and /sys
