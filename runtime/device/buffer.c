@@ -5,50 +5,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For devices that work on host memory. PoCL neither copies it nor counts it against its own limit on the total. */
-static cl_int create_on_host(struct compute *compute, struct buffer *buffer, size_t bytes) {
-    cl_int code;
-    if (!host_memory_create(&buffer->pages, bytes, buffer->shareable)) {
-        return CL_OUT_OF_HOST_MEMORY;
-    }
-    buffer->host = buffer->pages.data;
-    buffer->memory = clCreateBuffer(compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes ? bytes : 1,
-                                    buffer->host, &code);
-    if (code != CL_SUCCESS) {
-        host_memory_release(&buffer->pages);
-    }
-    return code;
-}
-
-static cl_int create_on_device(struct compute *compute, struct buffer *buffer, size_t bytes) {
-    cl_int code;
-    cl_mem_flags flags = CL_MEM_READ_WRITE | (compute->device.shares_host_memory ? CL_MEM_ALLOC_HOST_PTR : 0);
-    size_t real = bytes ? bytes : 4;
-    cl_uchar zero = 0;
-    buffer->memory = clCreateBuffer(compute->context, flags, real, NULL, &code);
-    if (code != CL_SUCCESS) {
-        return code;
-    }
-    code = clEnqueueFillBuffer(compute->queue, buffer->memory, &zero, sizeof(zero), 0, real, 0, NULL, NULL);
-    if (code != CL_SUCCESS) {
-        clReleaseMemObject(buffer->memory);
-    }
-    return code;
-}
-
+/* Devices that work on host memory get our own: PoCL neither copies it nor counts it against its own limit on the
+ * total. */
 static int create(struct compute *compute, struct buffer *buffer, size_t bytes, bool shareable) {
+    const struct device *device = &compute->device;
+    const size_t real = bytes ? bytes : 4;
+    const cl_uchar zero = 0;
     cl_int code = CL_SUCCESS;
     *buffer = (struct buffer){.shareable = shareable};
-    if (bytes > compute->device.max_buffer_bytes) {
+    if (bytes > device->max_buffer_bytes) {
         return error_set("device %s: cannot create a buffer of %zu bytes: the device's largest is %zu",
-                         compute->device.name, bytes, compute->device.max_buffer_bytes);
+                         device->name, bytes, device->max_buffer_bytes);
     }
-    if (!compute->dry) {
-        code = (compute->device.native_kernels ? create_on_host : create_on_device)(compute, buffer, bytes);
+    if (!compute->dry && device->native_kernels) {
+        code = CL_OUT_OF_HOST_MEMORY;
+        if (host_memory_create(&buffer->pages, bytes, shareable)) {
+            buffer->host = buffer->pages.data;
+            buffer->memory = clCreateBuffer(compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR,
+                                            bytes ? bytes : 1, buffer->host, &code);
+        }
+    } else if (!compute->dry) {
+        const cl_mem_flags flags = device->shares_host_memory ? CL_MEM_ALLOC_HOST_PTR : 0;
+        buffer->memory = clCreateBuffer(compute->context, CL_MEM_READ_WRITE | flags, real, NULL, &code);
+        if (code == CL_SUCCESS) {
+            code = clEnqueueFillBuffer(compute->queue, buffer->memory, &zero, sizeof(zero), 0, real, 0, NULL, NULL);
+        }
     }
     if (code != CL_SUCCESS) {
+        if (buffer->memory) {
+            clReleaseMemObject(buffer->memory);
+        }
+        host_memory_release(&buffer->pages);
         *buffer = (struct buffer){0};
-        return error_set("device %s: cannot create a buffer of %zu bytes: %s", compute->device.name, bytes,
+        return error_set("device %s: cannot create a buffer of %zu bytes: %s", device->name, bytes,
                          device_error_text(code));
     }
     buffer->bytes = bytes;

@@ -132,8 +132,25 @@ static const struct device *find_vulkan(const struct device *devices, size_t cou
     return NULL;
 }
 
-static const struct device *find_by_number_or_name(const struct device *devices, size_t count, const char *word) {
+static const struct device *find(const struct device *devices, size_t count, const char *word,
+                                 unsigned local_rank) {
+    const size_t vulkan = strlen(VULKAN_WORD);
     unsigned long long index;
+    if (!strcasecmp(word, "gpu")) {
+        return find_gpu(devices, count, false, local_rank);
+    }
+    if (!strncasecmp(word, VULKAN_WORD, vulkan) && (!word[vulkan] || word[vulkan] == ':')) {
+        return find_vulkan(devices, count, word + vulkan, local_rank);
+    }
+    if (!strcasecmp(word, "cpu") || !strcasecmp(word, "pocl")) {
+        return find_cpu(devices, count, !strcasecmp(word, "pocl"));
+    }
+    if (!strcasecmp(word, "auto")) {
+        const struct device *gpu = find_gpu(devices, count, false, local_rank);
+        const struct device *found = gpu ? gpu : find_cpu(devices, count, false);
+        /* an accelerator is better than nothing */
+        return found || !count || is_simulated(&devices[0]) ? found : &devices[0];
+    }
     if (read_index(word, &index) && index < count) {
         return &devices[index];
     }
@@ -143,32 +160,6 @@ static const struct device *find_by_number_or_name(const struct device *devices,
         }
     }
     return NULL;
-}
-
-static const struct device *find(const struct device *devices, size_t count, const char *word,
-                                 unsigned local_rank) {
-    const size_t vulkan = strlen(VULKAN_WORD);
-    if (!strcasecmp(word, "gpu")) {
-        return find_gpu(devices, count, false, local_rank);
-    }
-    if (!strncasecmp(word, VULKAN_WORD, vulkan) && (!word[vulkan] || word[vulkan] == ':')) {
-        return find_vulkan(devices, count, word + vulkan, local_rank);
-    }
-    if (!strcasecmp(word, "cpu")) {
-        return find_cpu(devices, count, false);
-    }
-    if (!strcasecmp(word, "pocl")) {
-        return find_cpu(devices, count, true);
-    }
-    if (strcasecmp(word, "auto") != 0) {
-        return find_by_number_or_name(devices, count, word);
-    }
-    const struct device *found = find_gpu(devices, count, false, local_rank);
-    if (!found) {
-        found = find_cpu(devices, count, false);
-    }
-    /* an accelerator is better than nothing */
-    return found || !count || is_simulated(&devices[0]) ? found : &devices[0];
 }
 
 /* Names the variables that are set of those by which drivers and loaders hide devices, beginning with "; "; "" if

@@ -121,21 +121,17 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device) {
     device->max_buffer_bytes = real.max_buffer_bytes;
 }
 
-/* The share of the waves' slots that have a group: 1 if the number of groups is not known. A core of a CPU runs one
- * group at a time. */
-static double slots_filled(const struct gpu_model *model, const struct gpu_work *work) {
+/* Of a launch with a known number of groups, only a share of the waves' slots may have one. A core of a CPU runs
+ * one group at a time. */
+double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
     const bool alone = model->device.is_cpu || work->local > ITEMS_AT_A_TIME;
     const double slots = model->cores * (alone ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0)));
-    return work->groups > 0.0 ? work->groups / (ceil(work->groups / slots) * slots) : 1.0;
-}
-
-double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
-    const double filled = work->groups > 0.0 ? fmin(1.0, work->groups / (2.0 * model->cores)) : 1.0;
-    const double memory = work->bytes / (BANDWIDTH_REACHED * model->bandwidth * filled);
-    double arithmetic = 0.0;
-    if (work->padded_flops > 0.0) {
-        const double rate = work->on_matrix_cores ? model->matrix_core_rate : model->rate;
-        arithmetic = work->padded_flops / (RATE_REACHED * rate * slots_filled(model, work));
+    double bandwidth = BANDWIDTH_REACHED * model->bandwidth;
+    double rate = RATE_REACHED * (work->on_matrix_cores ? model->matrix_core_rate : model->rate);
+    if (work->groups > 0.0) {
+        bandwidth *= fmin(1.0, work->groups / (2.0 * model->cores));
+        rate *= work->groups / (ceil(work->groups / slots) * slots);
     }
-    return fmax(memory, arithmetic) + LAUNCH_SECONDS;
+    const double arithmetic = work->padded_flops > 0.0 ? work->padded_flops / rate : 0.0;
+    return fmax(work->bytes / bandwidth, arithmetic) + LAUNCH_SECONDS;
 }

@@ -67,24 +67,19 @@ void profiler_destroy(struct profiler *profiler) {
     }
 }
 
-/* The index of the entry with this name, made when new. */
-static size_t entry_find(struct profiler *profiler, const char *name) {
-    for (size_t i = 0; i < profiler->entry_count; i++) {
-        if (!strcmp(profiler->entries[i].name, name)) {
-            return i;
-        }
-    }
-    profiler->entries = grow(profiler->entries, profiler->entry_count, sizeof *profiler->entries);
-    profiler->entries[profiler->entry_count] = (struct entry){.name = memory_string(name)};
-    return profiler->entry_count++;
-}
-
 void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end) {
-    const struct launch launch = {.entry = entry_find(profiler, name), .begin = begin, .end = end};
-    profiler->entries[launch.entry].calls++;
-    profiler->entries[launch.entry].flops += flops;
+    size_t at = 0;
+    while (at < profiler->entry_count && strcmp(profiler->entries[at].name, name) != 0) {
+        at++;
+    }
+    if (at == profiler->entry_count) {
+        profiler->entries = grow(profiler->entries, profiler->entry_count++, sizeof *profiler->entries);
+        profiler->entries[at] = (struct entry){.name = memory_string(name)};
+    }
+    profiler->entries[at].calls++;
+    profiler->entries[at].flops += flops;
     profiler->launches = grow(profiler->launches, profiler->launch_count, sizeof *profiler->launches);
-    profiler->launches[profiler->launch_count++] = launch;
+    profiler->launches[profiler->launch_count++] = (struct launch){.entry = at, .begin = begin, .end = end};
 }
 
 /* 0 when the driver has no such time. */

@@ -19,31 +19,25 @@ enum { MOST_FILES = 16 }; /* of a program */
 
 /* ---- places in a compiler's log */
 
-/* A place in a file of the text. */
-struct place {
-    const char *name; /* not terminated */
-    int length;
-    unsigned long line;
-};
-
-/* Where a line of the whole text is; false: in no file. */
-static bool find_place(const char *text, unsigned long line, struct place *place) {
-    *place = (struct place){0};
+/* The name of the file, which ends at a quote, in which a line of the whole text is, and its line there; NULL: it
+ * is in no file. */
+static const char *find_place(const char *text, unsigned long line, unsigned long *line_there) {
+    const char *name = NULL;
+    *line_there = 0;
     for (unsigned long at = 1; *text != '\0'; at++) {
-        place->line++;
         unsigned long next;
+        (*line_there)++;
         if (sscanf(text, "#line %lu \"", &next) == 1) {
-            place->name = text + strcspn(text, "\"") + 1;
-            place->length = (int)strcspn(place->name, "\"\n");
-            place->line = next - 1;
+            name = text + strcspn(text, "\"") + 1;
+            *line_there = next - 1;
         }
         if (at == line) {
-            return place->name != NULL && place->line > 0;
+            return *line_there > 0 ? name : NULL;
         }
         text += strcspn(text, "\n");
         text += *text == '\n';
     }
-    return false;
+    return NULL;
 }
 
 /* Whether a line of the log names a file of the text. */
@@ -65,7 +59,7 @@ char *build_log_locate(const char *text, const char *log) {
     size_t bytes;
     regex_t pattern;
     regmatch_t found[4];
-    struct place place;
+    unsigned long line_there;
     FILE *to = memory_open_stream(&located, &bytes);
     if (regcomp(&pattern, LINE_PATTERN, REG_EXTENDED) != 0) {
         memory_refused(0);
@@ -75,8 +69,9 @@ char *build_log_locate(const char *text, const char *log) {
         fputs(line, to);
         if (!names_file(text, line) && regexec(&pattern, line, COUNT(found), found, 0) == 0) {
             const size_t group = found[1].rm_so >= 0 ? 1 : found[2].rm_so >= 0 ? 2 : 3;
-            if (find_place(text, strtoul(line + found[group].rm_so, NULL, 10), &place)) {
-                fprintf(to, " [%.*s:%lu]", place.length, place.name, place.line);
+            const char *name = find_place(text, strtoul(line + found[group].rm_so, NULL, 10), &line_there);
+            if (name) {
+                fprintf(to, " [%.*s:%lu]", (int)strcspn(name, "\"\n"), name, line_there);
             }
         }
         fputs(rest != NULL ? "\n" : "", to);
@@ -407,7 +402,6 @@ void programs_prepare(struct compute *compute, const struct program_request *req
 
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct built_program *wanted = memory_zeroed(1, sizeof *wanted), *built;
-    cl_int code;
     int status = describe(compute, files, options, wanted);
     *program = NULL;
     built = status ? NULL : find_built(compute, wanted->key);
@@ -432,8 +426,8 @@ int program_build(struct compute *compute, const char *const *files, const char 
     if (status) {
         return -1;
     }
-    if (built->program && (code = clRetainProgram(built->program)) != CL_SUCCESS) {
-        return error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
+    if (built->program) {
+        clRetainProgram(built->program);
     }
     *program = built->program;
     return 0;
@@ -463,20 +457,20 @@ void kernel_release(struct kernel *kernel) {
     kernel->handle = NULL;
 }
 
-static bool is_of(const struct found_kernel *found, const char *const *files, const char *options,
-                  const char *name) {
-    size_t i = 0;
-    while (files[i] && found->files[i] && !strcmp(files[i], found->files[i])) {
-        i++;
+static bool are_same(const char *const *files, const char *const *others) {
+    while (*files && *others && !strcmp(*files, *others)) {
+        files++;
+        others++;
     }
-    return !files[i] && !found->files[i] && !strcmp(options, found->options) && !strcmp(name, found->kernel.name);
+    return !*files && !*others;
 }
 
 const struct kernel *kernel_find(struct compute *compute, const char *const *files, const char *options,
                                  const char *name) {
     static const struct kernel none;
     struct found_kernel *found = compute->kernels;
-    while (found && !is_of(found, files, options, name)) {
+    while (found && !(are_same(files, found->files) && !strcmp(options, found->options) &&
+                      !strcmp(name, found->kernel.name))) {
         found = found->next;
     }
     if (found || compute->failure) {

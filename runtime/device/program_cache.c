@@ -34,36 +34,29 @@ char *program_cache_locate(const char *wanted) {
 }
 
 /* An entry holds code that will run here: one that others could have written is not used. */
-static bool read_entry(int file, const char *key, unsigned char **binary, size_t *bytes) {
+bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes) {
     struct header header;
     struct stat status;
     char checksum[CHECKSUM_SIZE];
-    if (fstat(file, &status) || !S_ISREG(status.st_mode) || status.st_uid != geteuid() ||
-        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size > ENTRY_LIMIT ||
-        status.st_size <= (off_t)sizeof(header) ||
-        files_read_all(file, &header, sizeof(header), -1) != (ssize_t)sizeof(header)) {
-        return false;
-    }
-    *bytes = (size_t)status.st_size - sizeof(header);
-    if (memcmp(header.magic, MAGIC, sizeof(header.magic)) || memcmp(header.key, key, DIGITS) ||
-        header.bytes != *bytes) {
-        return false;
-    }
-    *binary = memory_allocate(*bytes, 1);
-    if (files_read_all(file, *binary, *bytes, -1) == (ssize_t)*bytes &&
-        !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS)) {
-        return true;
-    }
-    free(*binary);
-    return false;
-}
-
-bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes) {
-    int file = open(path_of("%s/%s.bin", folder, key).text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool found = false;
+    const int file = open(path_of("%s/%s.bin", folder, key).text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) {
         return false;
     }
-    bool found = read_entry(file, key, binary, bytes);
+    if (!fstat(file, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        !(status.st_mode & (S_IWGRP | S_IWOTH)) && status.st_size <= ENTRY_LIMIT &&
+        status.st_size > (off_t)sizeof(header) &&
+        files_read_all(file, &header, sizeof(header), -1) == (ssize_t)sizeof(header) &&
+        header.bytes == (uint64_t)status.st_size - sizeof(header) &&
+        !memcmp(header.magic, MAGIC, sizeof(header.magic)) && !memcmp(header.key, key, DIGITS)) {
+        *bytes = header.bytes;
+        *binary = memory_allocate(*bytes, 1);
+        found = files_read_all(file, *binary, *bytes, -1) == (ssize_t)*bytes &&
+                !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS);
+        if (!found) {
+            free(*binary);
+        }
+    }
     close(file);
     return found;
 }

@@ -16,10 +16,16 @@ static const unsigned char passed[] = "passed"; /* what an entry holds */
 
 /* The key covers the texts of all kernels, which change between two releases, and the address of the card: of two
  * cards of one model one may be broken. */
-static int make_key(const struct compute *compute, const char *what, char key[CHECKSUM_SIZE]) {
+bool self_test_passed(const struct compute *compute, const char *what, char key[CHECKSUM_SIZE]) {
     const struct device *device = &compute->device;
     const char *flags = getenv("POCL_EXTRA_BUILD_FLAGS");
     char address[DEVICE_ADDRESS_SIZE], shape[128];
+    unsigned char *kept;
+    size_t bytes;
+    key[0] = '\0';
+    if (!compute->cache_dir) {
+        return false;
+    }
     struct checksum *checksum = checksum_create();
     snprintf(shape, sizeof shape, "%u units, %zu work-items, %zu bytes, %u lanes, vectors of %u",
              device->compute_units, device->max_work_group, device->local_bytes, compute->lanes, compute->vector);
@@ -39,15 +45,7 @@ static int make_key(const struct compute *compute, const char *what, char key[CH
     for (const struct embedded_text *source = kernel_sources; source->name; source++) {
         checksum_update(checksum, source->text, strlen(source->text) + 1);
     }
-    return checksum_finish(checksum, key);
-}
-
-bool self_test_passed(const struct compute *compute, const char *what, char key[CHECKSUM_SIZE]) {
-    unsigned char *kept;
-    size_t bytes;
-    key[0] = '\0';
-    if (!compute->cache_dir || make_key(compute, what, key) ||
-        !program_cache_read(compute->cache_dir, key, &kept, &bytes)) {
+    if (checksum_finish(checksum, key) || !program_cache_read(compute->cache_dir, key, &kept, &bytes)) {
         return false;
     }
     const bool is_whole = bytes == sizeof passed && !memcmp(kept, passed, bytes);

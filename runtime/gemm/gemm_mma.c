@@ -219,10 +219,6 @@ bool mma_takes(struct compute *compute, const struct gemm_call *call) {
 
 /* ---- running */
 
-#define ARG_SIZES(x) ARG_U32((x)->m), ARG_U32((x)->n)
-#define ARG_OPERANDS(x)                                                                                            \
-    ARG_SPAN_IN((x)->a, (x)->m *(x)->k), ARG_U32((x)->a.stride), ARG_SPAN_IN((x)->b, (x)->n *(x)->k),              \
-        ARG_U32((x)->b.stride)
 /* Of C and of what lies beside it so many elements. */
 #define ARG_TARGET(x, row, side, elements)                                                                         \
     ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f || epilogue_reads_c((x)->epilogue), 1),      \
@@ -259,18 +255,19 @@ void mma_run(struct compute *compute, const struct gemm_call *call) {
                         (double)(groups_for(call->k, tiles->block_k) * tiles->block_k),
         .on_matrix_cores = true,
     };
-    KERNEL_LAUNCH(compute, &launch, ARG_SIZES(call), ARG_U32(call->k), ARG_U32(division.whole),
+    KERNEL_LAUNCH(compute, &launch, ARG_U32(call->m), ARG_U32(call->n), ARG_U32(call->k), ARG_U32(division.whole),
                   ARG_U32(division.parts), ARG_U32(division.depth),
                   ARG_OUT(has_parts ? &state->partial : call->c.buffer, has_parts ? partial : 0),
-                  ARG_OPERANDS(call),
+                  ARG_SPAN_IN(call->a, call->m * call->k), ARG_U32(call->a.stride),
+                  ARG_SPAN_IN(call->b, call->n * call->k), ARG_U32(call->b.stride),
                   ARG_TARGET(call, bias_of(call), side_of(call),
                              has_parts ? size_smaller(elements, division.whole * block) : elements));
     if (has_parts) {
         const size_t items = size_smaller(compute->device.max_work_group, PARTS_ITEMS);
         const size_t runs = (division.blocks - division.whole) * (block / run_of(call));
         KERNEL_RUN(compute, kernel_of(compute, call, tiles, ADDS_PARTS), groups_for(runs, items), items,
-                   ARG_SIZES(call), ARG_U32(division.whole), ARG_U32(division.parts), ARG_U64(runs),
-                   ARG_IN(&state->partial, partial),
+                   ARG_U32(call->m), ARG_U32(call->n), ARG_U32(division.whole), ARG_U32(division.parts),
+                   ARG_U64(runs), ARG_IN(&state->partial, partial),
                    ARG_TARGET(call, bias_of(call), side_of(call), size_smaller(elements, divided)));
     }
 }

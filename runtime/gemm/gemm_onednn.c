@@ -152,19 +152,6 @@ static int fail(const struct gemm_onednn *own, const char *what, int status) {
     return error_set("oneDNN %s: %s: %s", own->version_text, what, own->functions.status2str(status));
 }
 
-static int create_engine(struct gemm_onednn *own) {
-    const struct functions *dnnl = &own->functions;
-    const struct compute *compute = own->compute;
-    int status = own->on_host ? dnnl->engine_create(&own->engine, ENGINE_CPU, 0)
-                              : dnnl->ocl_interop_engine_create(&own->engine, compute->device.id, compute->context);
-    if (status) {
-        return fail(own, "no engine for this device", status);
-    }
-    status = own->on_host ? dnnl->stream_create(&own->stream, own->engine, STREAM_IN_ORDER)
-                          : dnnl->ocl_interop_stream_create(&own->stream, own->engine, compute->queue);
-    return status ? fail(own, "no stream on this queue", status) : 0;
-}
-
 /* ---- compiling GEMMs */
 
 static const void *description_of(const struct gemm_onednn *own, const union description *description) {
@@ -557,8 +544,19 @@ static int open_library(struct compute *compute) {
         return error_set("the device does not say where parts of a buffer may begin");
     }
     own->alignment = bits / 8;
-    if (load(own) || create_engine(own)) {
+    if (load(own)) {
         return -1;
+    }
+    const struct functions *dnnl = &own->functions;
+    int status = own->on_host ? dnnl->engine_create(&own->engine, ENGINE_CPU, 0)
+                              : dnnl->ocl_interop_engine_create(&own->engine, device->id, compute->context);
+    if (status) {
+        return fail(own, "no engine for this device", status);
+    }
+    status = own->on_host ? dnnl->stream_create(&own->stream, own->engine, STREAM_IN_ORDER)
+                          : dnnl->ocl_interop_stream_create(&own->stream, own->engine, compute->queue);
+    if (status) {
+        return fail(own, "no stream on this queue", status);
     }
     if (!own->on_host) {
         gemm_state(compute)->fp32 = &gemm_backend_clblast;
@@ -574,13 +572,13 @@ static int open_library(struct compute *compute) {
 
 static int backend_open(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
-    const bool on_host = compute->device.native_kernels;
     if (compute->dry || compute->device.model) {
         return error_set("what oneDNN launches is its own: it cannot be recorded for a device that is not here");
     }
-    state->onednn = memory_zeroed(1, sizeof *state->onednn);
-    *state->onednn =
-        (struct gemm_onednn){.compute = compute, .on_host = on_host, .only_16_bits = state->automatic && on_host};
+    struct gemm_onednn *own = state->onednn = memory_zeroed(1, sizeof *own);
+    own->compute = compute;
+    own->on_host = compute->device.native_kernels;
+    own->only_16_bits = state->automatic && own->on_host;
     if (open_library(compute)) {
         backend_close(compute);
         return -1;

@@ -54,28 +54,18 @@ void gemm_call_profile(struct compute *compute, const struct gemm_call *call, cl
     }
 }
 
-/* The memory objects of the call, each once: PoCL 3.1 leaves places unset when its list names one twice. */
-static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
-    const cl_mem all[] = {call->a.buffer->memory, call->b.buffer->memory, call->c.buffer->memory};
-    cl_uint count = 0;
-    for (size_t i = 0; i < 3; i++) {
-        bool listed = false;
-        for (cl_uint j = 0; j < count; j++) {
-            listed = listed || memory[j] == all[i];
-        }
-        if (!listed) {
-            memory[count++] = all[i];
-        }
-    }
-    return count;
-}
-
 void gemm_call_run_native(struct compute *compute, const struct gemm_call *call, void(CL_CALLBACK *run)(void *work),
                           struct gemm_places *work, size_t bytes) {
     const void *places[] = {&work->addresses[0], &work->addresses[1], &work->addresses[2]};
+    const cl_mem all[] = {call->a.buffer->memory, call->b.buffer->memory, call->c.buffer->memory};
     cl_event event = NULL;
-    cl_mem memory[3];
-    const cl_uint count = list_memory(call, memory);
+    cl_mem memory[3]; /* each once: PoCL 3.1 leaves places unset when its list names one twice */
+    cl_uint count = 0;
+    for (size_t i = 0; i < 3; i++) {
+        if ((count < 1 || all[i] != memory[0]) && (count < 2 || all[i] != memory[1])) {
+            memory[count++] = all[i];
+        }
+    }
     const cl_int code = clEnqueueNativeKernel(compute->queue, run, work, bytes, count, memory, places, 0, NULL,
                                               compute->profiler ? &event : NULL);
     if (code != CL_SUCCESS) {

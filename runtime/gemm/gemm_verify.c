@@ -77,26 +77,6 @@ static int compare_element(enum element_type type, const char *name, size_t row,
                              row, column);
 }
 
-/* found[0] is room for C, and found[1] for `side`. */
-static int compare(struct compute *compute, const struct gemm_case *wanted, const struct self_test_matrix *matrices,
-                   double *const found[2]) {
-    const bool writes_side = epilogue_writes_side(wanted->epilogue);
-    int status = self_test_read(compute, &matrices[MATRIX_C], "C", found[0]);
-    if (status == 0 && writes_side) {
-        status = self_test_read(compute, &matrices[MATRIX_SIDE], "side", found[1]);
-    }
-    for (size_t i = 0; i < wanted->m * wanted->n && status == 0; i += wanted->sample ? wanted->sample : 1) {
-        const size_t row = i / wanted->n, column = i % wanted->n;
-        double c, side;
-        const double magnitude = expect(wanted, matrices, row, column, &c, &side);
-        status = compare_element(wanted->types[2], "C", row, column, found[0][i], c, magnitude);
-        if (status == 0 && writes_side) {
-            status = compare_element(wanted->types[0], "side", row, column, found[1][i], side, magnitude);
-        }
-    }
-    return status;
-}
-
 /* ---- one case */
 
 int gemm_verify_case(struct compute *compute, gemm_function *run, const struct gemm_case *x) {
@@ -142,9 +122,21 @@ int gemm_verify_case(struct compute *compute, gemm_function *run, const struct g
                                        .side = operands[MATRIX_SIDE],
                                        .activation = x->activation,
                                        .name = "check"};
-        double *found = memory_allocate(2 * x->m * x->n, sizeof *found);
+        double *found = memory_allocate(2 * x->m * x->n, sizeof *found), *found_side = found + x->m * x->n;
         run(compute, &call);
-        status = compare(compute, x, matrices, (double *const[]){found, found + x->m * x->n});
+        status = self_test_read(compute, &matrices[MATRIX_C], "C", found);
+        if (status == 0 && epilogue_writes_side(x->epilogue)) {
+            status = self_test_read(compute, &matrices[MATRIX_SIDE], "side", found_side);
+        }
+        for (size_t i = 0; i < x->m * x->n && status == 0; i += x->sample ? x->sample : 1) {
+            const size_t row = i / x->n, column = i % x->n;
+            double c, side;
+            const double magnitude = expect(x, matrices, row, column, &c, &side);
+            status = compare_element(x->types[2], "C", row, column, found[i], c, magnitude);
+            if (status == 0 && epilogue_writes_side(x->epilogue)) {
+                status = compare_element(x->types[0], "side", row, column, found_side[i], side, magnitude);
+            }
+        }
         free(found);
     }
     for (size_t i = 0; i < MATRICES; i++) {

@@ -73,26 +73,6 @@ static struct matrix_cores take(enum matrix_cores_kind kind, unsigned warp) {
 
 /* ---- what a device has */
 
-/* bf16, ldmatrix and cp.async are all there from compute capability 8.0 on. */
-static int find_nvidia(const struct device *device, struct matrix_cores *cores) {
-    const unsigned capability = device->compute_capability;
-    *cores = take(MATRIX_CORES_NVIDIA, 0);
-    cores->limits_registers = device->has_nvidia_options;
-    return capability >= 80
-               ? 0
-               : error_set("the device has compute capability %u.%u, and matrix cores for bf16 come with 8.0",
-                           capability / 10, capability % 10);
-}
-
-/* Intel's cores work in sub-groups of one size, the smallest that the device has. */
-static int find_intel(const struct device *device, struct matrix_cores *cores) {
-    if (device->sub_group != 8 && device->sub_group != 16) {
-        return error_set("the device has no sub-groups of 8 or 16, in which Intel's matrix cores work");
-    }
-    *cores = take(MATRIX_CORES_INTEL, device->sub_group);
-    return 0;
-}
-
 /* AMD's own driver calls a device by its architecture, with features behind a colon. Its compiler works inside of
  * this process and ends it over an instruction that the architecture lacks, so nothing may be tried: what is not in
  * this table has no matrix cores. */
@@ -119,31 +99,37 @@ static int find_amd(const struct device *device, struct matrix_cores *cores) {
     return error_set("hctrain knows no matrix cores of AMD's %s", device->name);
 }
 
-/* Those of a device that is only known by its data sheet. */
-static int find_by_name(const char *name, struct matrix_cores *cores) {
-    for (size_t i = 0; name && i < COUNT(all); i++) {
-        if (strcmp(all[i].name, name) == 0) {
-            *cores = all[i];
-            return 0;
-        }
-    }
-    return error_set("the device has no matrix cores");
-}
-
 /* Other drivers for the same GPUs (Mesa's rusticl, those on Vulkan) name the same vendors, but their compilers lack
  * the instructions. They answer none of the vendors' questions. */
 int matrix_cores_find(const struct device *device, struct matrix_cores *cores) {
+    const unsigned capability = device->compute_capability, sub_group = device->sub_group;
     if (!device->is_gpu) {
         return error_set("%s is no GPU: it has no matrix cores that hctrain knows", device->name);
     }
-    if (device->model) {
-        return find_by_name(device->model->matrix_cores, cores);
+    if (device->model) { /* it is only known by its data sheet */
+        for (size_t i = 0; device->model->matrix_cores && i < COUNT(all); i++) {
+            if (strcmp(all[i].name, device->model->matrix_cores) == 0) {
+                *cores = all[i];
+                return 0;
+            }
+        }
+        return error_set("the device has no matrix cores");
     }
-    if (device->compute_capability) {
-        return find_nvidia(device, cores);
+    if (capability) {
+        *cores = take(MATRIX_CORES_NVIDIA, 0);
+        cores->limits_registers = device->has_nvidia_options;
+        if (capability >= 80) { /* which has bf16, ldmatrix and cp.async */
+            return 0;
+        }
+        return error_set("the device has compute capability %u.%u, and matrix cores for bf16 come with 8.0",
+                         capability / 10, capability % 10);
     }
-    if (device->has_intel_matrix) {
-        return find_intel(device, cores);
+    if (device->has_intel_matrix) { /* they work in sub-groups of one size, the smallest that the device has */
+        if (sub_group != 8 && sub_group != 16) {
+            return error_set("the device has no sub-groups of 8 or 16, in which Intel's matrix cores work");
+        }
+        *cores = take(MATRIX_CORES_INTEL, sub_group);
+        return 0;
     }
     if (strcmp(device->platform_name, "AMD Accelerated Parallel Processing") == 0) {
         return find_amd(device, cores);

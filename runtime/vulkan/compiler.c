@@ -82,15 +82,10 @@ static struct {
     size_t count; /* 0: it is neither on PATH nor in Python */
 } compiler;
 
-/* Whether a program is there: whatever it answers, it can be run. */
-static bool is_on_path(const char *name) {
-    const int status = run((const char *const[]){name, "--version", NULL}, "/dev/null", LOOK_SECONDS);
-    return status != RUN_FAILED && status != 127; /* what spawning an absent program is on some systems */
-}
-
 static void look(void) {
     const char *python[] = {PYTHON, "-c", vulkan_scripts[0].text, "--is-there", NULL};
-    if (is_on_path(COMPILER)) {
+    const int status = run((const char *const[]){COMPILER, "--version", NULL}, "/dev/null", LOOK_SECONDS);
+    if (status != RUN_FAILED && status != 127) { /* 127: spawning an absent program on some systems */
         compiler.words[compiler.count++] = COMPILER;
     } else if (run(python, "/dev/null", LOOK_SECONDS) == 0) {
         compiler.count = COUNT(compiler.words);
@@ -235,43 +230,43 @@ static char *describe_end(int status, bool is_silent) {
         temporary_folder());
 }
 
-static cl_int compile_in(const struct workplace *place, cl_device_id device, const char *options, uint32_t **words,
-                         size_t *bytes, char **log) {
-    size_t log_bytes;
-    const int status = run_compiler(device, place, options);
-    if (status == RUN_FAILED || status == 127) {
-        *log = memory_format(ADVICE, status == RUN_FAILED ? strerror(errno) : "it is not there");
-        return CL_COMPILER_NOT_AVAILABLE;
-    }
-    char *printed = read_file(place->log, MOST_LOG, &log_bytes);
-    *words = status ? NULL : (uint32_t *)read_file(place->code, MOST_CODE, bytes);
-    if (*words && *bytes) {
-        *log = printed;
-        return CL_SUCCESS;
-    }
-    free(*words);
-    *words = NULL;
-    const bool is_silent = !printed || !*printed;
-    char *end = describe_end(status, is_silent);
-    *log = memory_format(COMPILER " %s%s%s", end, is_silent ? "" : "; it said:\n", is_silent ? "" : printed);
-    free(end);
-    free(printed);
-    return CL_BUILD_PROGRAM_FAILURE;
-}
-
 cl_int vulkan_compile(cl_device_id device, const char *text, const char *options, uint32_t **words, size_t *bytes,
                       char **log) {
     struct workplace place;
     cl_int code = CL_BUILD_PROGRAM_FAILURE;
+    char *printed = NULL;
+    size_t log_bytes;
     *words = NULL;
     if (!make_workplace(&place)) {
         *log = memory_format("cannot make a folder in %s to compile in: %s" TEMPORARY, temporary_folder(),
                              strerror(errno));
-    } else if (write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
-        code = compile_in(&place, device, options, words, bytes, log);
-    } else {
+    } else if (!write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
         *log = memory_format("cannot write %s: %s" TEMPORARY, place.source, strerror(errno));
+    } else {
+        const int status = run_compiler(device, &place, options);
+        const char *reason = status == RUN_FAILED ? strerror(errno) : "it is not there";
+        printed = read_file(place.log, MOST_LOG, &log_bytes);
+        *words = status ? NULL : (uint32_t *)read_file(place.code, MOST_CODE, bytes);
+        const bool is_silent = !printed || !*printed;
+        if (status == RUN_FAILED || status == 127) {
+            *log = memory_format(ADVICE, reason);
+            code = CL_COMPILER_NOT_AVAILABLE;
+        } else if (*words && *bytes) {
+            *log = printed;
+            printed = NULL;
+            code = CL_SUCCESS;
+        } else {
+            char *end = describe_end(status, is_silent);
+            *log =
+                memory_format(COMPILER " %s%s%s", end, is_silent ? "" : "; it said:\n", is_silent ? "" : printed);
+            free(end);
+        }
     }
+    if (code != CL_SUCCESS) {
+        free(*words);
+        *words = NULL;
+    }
+    free(printed);
     clear_workplace(&place);
     return code;
 }

@@ -92,36 +92,9 @@ static void choose_addressing(cl_device_id device) {
     }
 }
 
-/* The number of compute units, by which reductions are divided. Only vendors' extensions report it; else it is a
- * common number for the kind of device. */
-static uint32_t count_units(cl_device_id device) {
-    VkPhysicalDeviceShaderCorePropertiesAMD amd = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
-    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
-    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-    uint32_t units = 0;
-    if (has_extension(device->physical, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) {
-        all.pNext = &amd;
-        vkGetPhysicalDeviceProperties2(device->physical, &all);
-        units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount * amd.computeUnitsPerShaderArray;
-    } else if (has_extension(device->physical, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
-        all.pNext = &nvidia;
-        vkGetPhysicalDeviceProperties2(device->physical, &all);
-        units = nvidia.shaderSMCount;
-    }
-#ifdef VK_ARM_shader_core_builtins /* of Vulkan's headers from 1.3.231 on */
-    VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM};
-    if (has_extension(device->physical, VK_ARM_SHADER_CORE_BUILTINS_EXTENSION_NAME)) {
-        all.pNext = &arm;
-        vkGetPhysicalDeviceProperties2(device->physical, &all);
-        units = arm.shaderCoreCount;
-    }
-#endif
-    if (units) {
-        return units;
-    }
+/* A common number of compute units for the kind of device, by which reductions are divided, where no vendor's
+ * extension reports it. */
+static uint32_t guess_units(cl_device_id device) {
     if (device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) {
         const long cores = sysconf(_SC_NPROCESSORS_ONLN);
         return cores > 0 ? (uint32_t)cores : 1;
@@ -132,16 +105,46 @@ static uint32_t count_units(cl_device_id device) {
 static void read_properties(cl_device_id device) {
     VkPhysicalDevicePCIBusInfoPropertiesEXT bus = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
+    VkPhysicalDeviceShaderCorePropertiesAMD amd = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
+    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+#ifdef VK_ARM_shader_core_builtins /* of Vulkan's headers from 1.3.231 on */
+    VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM};
+#endif
     VkPhysicalDeviceVulkan11Properties v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
     VkPhysicalDeviceVulkan12Properties v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES,
                                               .pNext = &v11};
     VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &v12};
-    device->has_address = has_extension(device->physical, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
-    v11.pNext = device->has_address ? &bus : NULL;
+    const struct {
+        const char *extension;
+        void *properties; /* stay 0 without the extension */
+    } more[] = {
+        {VK_EXT_PCI_BUS_INFO_EXTENSION_NAME, &bus},
+        {VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME, &amd},
+        {VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME, &nvidia},
+#ifdef VK_ARM_shader_core_builtins
+        {VK_ARM_SHADER_CORE_BUILTINS_EXTENSION_NAME, &arm},
+#endif
+    };
+    for (size_t i = 0; i < COUNT(more); i++) {
+        if (has_extension(device->physical, more[i].extension)) {
+            VkBaseOutStructure *properties = more[i].properties;
+            properties->pNext = all.pNext;
+            all.pNext = properties;
+            device->has_address |= i == 0;
+        }
+    }
     vkGetPhysicalDeviceProperties2(device->physical, &all);
     device->properties = all.properties;
     device->largest_buffer = v11.maxMemoryAllocationSize / 16 * 16; /* see choose_addressing */
-    device->units = count_units(device);
+    device->units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount * amd.computeUnitsPerShaderArray;
+    device->units += nvidia.shaderSMCount;
+#ifdef VK_ARM_shader_core_builtins
+    device->units += arm.shaderCoreCount;
+#endif
+    device->units = device->units ? device->units : guess_units(device);
     device->rounds_to_even = v12.shaderRoundingModeRTEFloat16;
     snprintf(device->driver, sizeof device->driver, "%s %s (%x)", v12.driverName, v12.driverInfo,
              all.properties.driverVersion);

@@ -344,11 +344,14 @@ cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info wha
 
 enum { MOST_SETS = BATCH_COMMANDS, MOST_BUFFERS = BATCH_COMMANDS * KERNEL_ARGUMENTS };
 
-static VkResult create_batch(cl_command_queue queue, struct batch *batch) {
+static cl_int create_parts(cl_command_queue queue) {
     VkDevice device = queue->context->handle;
-    const VkCommandBufferAllocateInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                                  .commandPool = queue->pool,
-                                                  .commandBufferCount = 1};
+    const VkSemaphoreTypeCreateInfo counts = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                              .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &counts};
+    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                          .queueFamilyIndex = queue->context->device->family};
     const VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST_BUFFERS},
                                           {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST_SETS}};
     const VkDescriptorPoolCreateInfo sets = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
@@ -358,41 +361,34 @@ static VkResult create_batch(cl_command_queue queue, struct batch *batch) {
     const VkQueryPoolCreateInfo times = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                          .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                          .queryCount = 2 * BATCH_COMMANDS};
-    VkResult result = vkAllocateCommandBuffers(device, &commands, &batch->commands);
-    if (!result) {
-        result = vkCreateDescriptorPool(device, &sets, NULL, &batch->sets);
-        result = VULKAN_MADE(result, batch->sets);
-    }
-    if (!result && queue->profiles) {
-        result = vkCreateQueryPool(device, &times, NULL, &batch->times);
-        result = VULKAN_MADE(result, batch->times);
-    }
-    return result;
-}
-
-static cl_int create_parts(cl_command_queue queue) {
-    VkDevice device = queue->context->handle;
-    const VkSemaphoreTypeCreateInfo counts = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                              .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
-    const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &counts};
-    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-                                          .queueFamilyIndex = queue->context->device->family};
     VkResult result = vkCreateSemaphore(device, &semaphore, NULL, &queue->done);
     if (!VULKAN_MADE(result, queue->done)) {
         result = vkCreateCommandPool(device, &pool, NULL, &queue->pool);
         result = VULKAN_MADE(result, queue->pool);
     }
-    for (unsigned i = 0; i < BATCHES && !result; i++) {
-        result = create_batch(queue, &queue->batches[i]);
+    for (struct batch *batch = queue->batches; batch < queue->batches + BATCHES && !result; batch++) {
+        const VkCommandBufferAllocateInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                                      .commandPool = queue->pool,
+                                                      .commandBufferCount = 1};
+        result = vkAllocateCommandBuffers(device, &commands, &batch->commands);
+        if (!result) {
+            result = vkCreateDescriptorPool(device, &sets, NULL, &batch->sets);
+            result = VULKAN_MADE(result, batch->sets);
+        }
+        if (!result && queue->profiles) {
+            result = vkCreateQueryPool(device, &times, NULL, &batch->times);
+            result = VULKAN_MADE(result, batch->times);
+        }
     }
     cl_int code = vulkan_code(queue->context, result);
     if (code == CL_SUCCESS) {
         code = vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR, STAGING_BYTES, &queue->staging);
     }
-    return code == CL_SUCCESS ? vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR,
-                                                     BATCHES * BATCH_COMMANDS * PLAIN_BYTES, &queue->plain)
-                              : code;
+    if (code == CL_SUCCESS) {
+        const size_t bytes = BATCHES * BATCH_COMMANDS * PLAIN_BYTES;
+        code = vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR, bytes, &queue->plain);
+    }
+    return code;
 }
 
 static void destroy_parts(cl_command_queue queue) {

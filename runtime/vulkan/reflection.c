@@ -189,23 +189,6 @@ static int reflect_one(struct reader *reader, const uint32_t *instruction, size_
     return fail(reader, "it has constants or arguments of a kind that is not known");
 }
 
-static int read_instruction(struct reader *reader, const uint32_t *instruction, size_t length) {
-    const uint32_t operation = instruction[0] & 0xffff;
-    if (operation == OP_CONSTANT && length >= 4 && instruction[2] < reader->bound) {
-        reader->constants[instruction[2]] = instruction[3];
-    } else if (operation == OP_STRING && length >= 3 && instruction[1] < reader->bound) {
-        reader->strings[instruction[1]] = text_at(instruction, 2, length);
-    } else if (operation == OP_EXTENDED_IMPORT && length >= 3) {
-        const char *name = text_at(instruction, 2, length);
-        if (name && !strncmp(name, "NonSemantic.ClspvReflection.", 28)) {
-            reader->set = instruction[1];
-        }
-    } else if (operation == OP_EXTENDED && length >= 5 && reader->set && instruction[3] == reader->set) {
-        return reflect_one(reader, instruction, length);
-    }
-    return 0;
-}
-
 /* Vulkan takes a binding once. */
 static bool has_own_bindings(const struct entry *entry) {
     for (unsigned i = 0; i < entry->count; i++) {
@@ -229,7 +212,18 @@ static int read_module(struct reader *reader) {
         if (!length || length > reader->count - i) {
             return fail(reader, "an instruction does not end in it");
         }
-        if (read_instruction(reader, reader->words + i, length)) {
+        const uint32_t *instruction = reader->words + i, operation = instruction[0] & 0xffff;
+        if (operation == OP_CONSTANT && length >= 4 && instruction[2] < reader->bound) {
+            reader->constants[instruction[2]] = instruction[3];
+        } else if (operation == OP_STRING && length >= 3 && instruction[1] < reader->bound) {
+            reader->strings[instruction[1]] = text_at(instruction, 2, length);
+        } else if (operation == OP_EXTENDED_IMPORT && length >= 3) {
+            const char *name = text_at(instruction, 2, length);
+            if (name && !strncmp(name, "NonSemantic.ClspvReflection.", 28)) {
+                reader->set = instruction[1];
+            }
+        } else if (operation == OP_EXTENDED && length >= 5 && reader->set && instruction[3] == reader->set &&
+                   reflect_one(reader, instruction, length)) {
             return -1;
         }
     }

@@ -78,24 +78,13 @@ static void add(double factor, const double *row, size_t count, double *sum) {
     }
 }
 
-/* As cl/random.cl draws it. */
-static double dropout_factor(const struct trial *trial, size_t head, size_t query, size_t key) {
-    const struct dropout *dropout = &trial->dropout;
-    const uint64_t row = dropout->first_row + query;
-    const uint32_t element = (uint32_t)(head * trial->sequence + key);
-    const uint32_t counter[4] = {element / 4, 0, (uint32_t)row, (uint32_t)(row >> 32)};
-    const uint32_t seed[2] = {(uint32_t)dropout->key, (uint32_t)(dropout->key >> 32)};
-    uint32_t words[4];
-    if (dropout->rate <= 0.0f) {
-        return 1.0;
-    }
-    random_philox(counter, seed, words);
-    return (words[element % 4] >> 8) * 0x1p-24 < (double)dropout->rate ? 0.0 : 1.0 / (1.0 - (double)dropout->rate);
-}
-
-/* The weights of a query, for the keys of tokens first .. query; returns its lse. */
+/* The weights of a query, for the keys of tokens first .. query, and dropout's factors, as cl/random.cl draws them;
+ * returns its lse. */
 static double weigh(struct trial *trial, size_t head, size_t first, size_t query) {
     const double *q = trial->qkv + qkv_at(trial, query, 0, head);
+    const struct dropout *dropout = &trial->dropout;
+    const uint64_t row = dropout->first_row + query;
+    const uint32_t seed[2] = {(uint32_t)dropout->key, (uint32_t)(dropout->key >> 32)};
     const size_t keys = query - first + 1;
     double highest = -INFINITY, total = 0.0;
     for (size_t key = 0; key < keys; key++) {
@@ -106,8 +95,16 @@ static double weigh(struct trial *trial, size_t head, size_t first, size_t query
         total += exp(trial->p[key] - highest);
     }
     for (size_t key = 0; key < keys; key++) {
+        const uint32_t element = (uint32_t)(head * trial->sequence + key);
+        const uint32_t counter[4] = {element / 4, 0, (uint32_t)row, (uint32_t)(row >> 32)};
+        uint32_t words[4];
         trial->p[key] = exp(trial->p[key] - highest) / total;
-        trial->factor[key] = dropout_factor(trial, head, query, key);
+        trial->factor[key] = 1.0;
+        if (dropout->rate > 0.0f) {
+            random_philox(counter, seed, words);
+            const bool is_dropped = (words[element % 4] >> 8) * 0x1p-24 < (double)dropout->rate;
+            trial->factor[key] = is_dropped ? 0.0 : 1.0 / (1.0 - (double)dropout->rate);
+        }
     }
     return highest + log(total);
 }
@@ -247,13 +244,6 @@ int attention_check_case(struct operations *operations, struct token_shape token
     return status;
 }
 
-/* With another scale than 1 / sqrt(D), q and k get a power of two that brings the scores, and so the roundings of
- * their sums, near to what they are with that one. */
-static float check_spread(const struct operation_shape *shape) {
-    const double usual = 1.0 / sqrt((double)head_shape(shape).size);
-    return (float)exp2(fmax(-4.0, fmin(4.0, round(0.5 * log2(usual / attention_scale(shape))))));
-}
-
 /* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or
  * a whole one where heads are enough for its cores. Several blocks of rows, the last one not full. */
 int attention_check(struct operations *operations) {
@@ -261,7 +251,11 @@ int attention_check(struct operations *operations) {
     const struct token_shape tokens = {1, 83};
     const struct dropout dropout = {0.25f, DROPOUT_KEY, UINT32_MAX - 5U};
     const size_t chosen = *cores;
-    const float spread = check_spread(&operations->shape);
+    /* with another scale than 1 / sqrt(D), q and k get a power of two that brings the scores, and so the roundings
+     * of their sums, near to what they are with that one */
+    const double usual = 1.0 / sqrt((double)head_shape(&operations->shape).size);
+    const double excess = 0.5 * log2(usual / attention_scale(&operations->shape));
+    const float spread = (float)exp2(fmax(-4.0, fmin(4.0, round(excess))));
     int status = attention_check_case(operations, tokens, (struct dropout){0}, spread);
     for (size_t i = 0; i <= (chosen ? 1 : 0) && status == 0 && !operations->shape.forward_only; i++) {
         *cores = i;
