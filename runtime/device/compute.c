@@ -115,24 +115,9 @@ static int prepare_pocl(void) {
     return 0;
 }
 
-static int open_queue(struct compute *compute, bool profile) {
-    cl_int code;
-    /* no properties: OpenCL's loader refuses the platform of our driver for Vulkan, which it does not know */
-    compute->context = clCreateContext(NULL, 1, &compute->device.id, device_error_notify, NULL, &code);
-    if (code != CL_SUCCESS) {
-        return error_set("cannot create a context: %s", device_error_text(code));
-    }
-    cl_command_queue_properties flags = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
-    compute->queue = clCreateCommandQueue(compute->context, compute->device.id, flags, &code);
-    if (code != CL_SUCCESS) {
-        return error_set("cannot create a command queue: %s", device_error_text(code));
-    }
-    compute->profiler = profile ? profiler_create() : NULL;
-    return 0;
-}
-
 int compute_open(struct compute **opened, const struct compute_options *options) {
     struct compute *compute = memory_zeroed(1, sizeof(*compute));
+    const cl_command_queue_properties properties = options->profile ? CL_QUEUE_PROFILING_ENABLE : 0;
     const char *word = options->device ? options->device : "auto";
     *opened = NULL;
     compute->dry = options->dry;
@@ -160,10 +145,21 @@ int compute_open(struct compute **opened, const struct compute_options *options)
         compute->launch_log = memory_zeroed(1, sizeof *compute->launch_log);
     }
     compute->cache_dir = program_cache_locate(compute->dry ? "" : options->cache_dir);
-    if (!compute->dry && open_queue(compute, options->profile)) {
-        error_prefix("cannot open device %s", compute->device.name);
-        compute_close(compute);
-        return -1;
+    if (!compute->dry) {
+        cl_int code;
+        const char *what = "context";
+        /* no properties: OpenCL's loader refuses the platform of our driver for Vulkan, which it does not know */
+        compute->context = clCreateContext(NULL, 1, &device->id, device_error_notify, NULL, &code);
+        if (code == CL_SUCCESS) {
+            what = "command queue";
+            compute->queue = clCreateCommandQueue(compute->context, device->id, properties, &code);
+        }
+        if (code != CL_SUCCESS) {
+            error_set("cannot open device %s: cannot create a %s: %s", device->name, what, device_error_text(code));
+            compute_close(compute);
+            return -1;
+        }
+        compute->profiler = options->profile ? profiler_create() : NULL;
     }
     *opened = compute;
     return 0;

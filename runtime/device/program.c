@@ -159,13 +159,31 @@ static int describe(const struct compute *compute, const char *const *files, con
     return status ? status : checksum_strings(parts, COUNT(parts), wanted->key);
 }
 
-/* Sets the error of a program that does not compile. The first line by itself is enough where a program is only
- * tried. */
-static void report_log(const struct compute *compute, const struct built_program *wanted, cl_int code) {
+static void release_program(struct built_program *built) {
+    if (built->program) {
+        clReleaseProgram(built->program);
+    }
+    built->program = NULL;
+}
+
+/* If it does not compile, the first line of the error by itself is enough where a program is only tried. */
+static int compile_text(struct compute *compute, struct built_program *wanted, const char *text,
+                        const char *options) {
+    cl_device_id device = compute->device.id;
+    cl_int code;
     size_t size = 0;
-    clGetProgramBuildInfo(wanted->program, compute->device.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
+    wanted->program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
+    if (code != CL_SUCCESS) {
+        wanted->program = NULL;
+        return error_set("cannot create a program of %s: %s", wanted->files, device_error_name(code));
+    }
+    code = clBuildProgram(wanted->program, 1, &device, options, NULL, NULL);
+    if (code == CL_SUCCESS) {
+        return 0;
+    }
+    clGetProgramBuildInfo(wanted->program, device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
     char *log = memory_zeroed(size + 1, 1);
-    clGetProgramBuildInfo(wanted->program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+    clGetProgramBuildInfo(wanted->program, device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
     char *located = build_log_locate(wanted->text, *log ? log : "no log");
     error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", wanted->files,
               device_error_name(code), compute->device.name, wanted->options);
@@ -175,28 +193,7 @@ static void report_log(const struct compute *compute, const struct built_program
     }
     free(located);
     free(log);
-}
-
-static void release_program(struct built_program *built) {
-    if (built->program) {
-        clReleaseProgram(built->program);
-    }
-    built->program = NULL;
-}
-
-static int compile_text(struct compute *compute, struct built_program *wanted, const char *text,
-                        const char *options) {
-    cl_int code;
-    wanted->program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
-    if (code != CL_SUCCESS) {
-        wanted->program = NULL;
-        return error_set("cannot create a program of %s: %s", wanted->files, device_error_name(code));
-    }
-    code = clBuildProgram(wanted->program, 1, &compute->device.id, options, NULL, NULL);
-    if (code != CL_SUCCESS) {
-        report_log(compute, wanted, code);
-    }
-    return code == CL_SUCCESS ? 0 : -1;
+    return -1;
 }
 
 /* PoCL keeps kernels for the work-groups that were launched, and finds them by the text. To give a program's binary
@@ -457,20 +454,20 @@ void kernel_release(struct kernel *kernel) {
     kernel->handle = NULL;
 }
 
-static bool are_same(const char *const *files, const char *const *others) {
-    while (*files && *others && !strcmp(*files, *others)) {
-        files++;
-        others++;
+static bool is_of(const struct found_kernel *found, const char *const *files, const char *options,
+                  const char *name) {
+    size_t i = 0;
+    while (files[i] && found->files[i] && !strcmp(files[i], found->files[i])) {
+        i++;
     }
-    return !*files && !*others;
+    return !files[i] && !found->files[i] && !strcmp(options, found->options) && !strcmp(name, found->kernel.name);
 }
 
 const struct kernel *kernel_find(struct compute *compute, const char *const *files, const char *options,
                                  const char *name) {
     static const struct kernel none;
     struct found_kernel *found = compute->kernels;
-    while (found && !(are_same(files, found->files) && !strcmp(options, found->options) &&
-                      !strcmp(name, found->kernel.name))) {
+    while (found && !is_of(found, files, options, name)) {
         found = found->next;
     }
     if (found || compute->failure) {

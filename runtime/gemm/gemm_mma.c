@@ -226,10 +226,6 @@ bool mma_takes(struct compute *compute, const struct gemm_call *call) {
         ARG_SPAN_(*(side), elements, epilogue_reads_side((x)->epilogue), epilogue_writes_side((x)->epilogue)),     \
         ARG_U64((side)->stride)
 
-static struct span bias_of(const struct gemm_call *call) {
-    return call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
-}
-
 void mma_run(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *state = gemm_state(compute);
     const struct mma *mma = &state->mma;
@@ -242,6 +238,7 @@ void mma_run(struct compute *compute, const struct gemm_call *call) {
     }
     const struct mma_tiles *tiles = &division.tiles;
     const bool has_parts = division.parts > 1;
+    const struct span bias = call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
     const struct kernel kernel =
         gemm_call_named(call, kernel_of(compute, call, tiles, has_parts ? MAKES_PARTS : MAKES_BLOCKS));
     const size_t block = tiles->block_m * tiles->block_n, divided = (division.blocks - division.whole) * block;
@@ -260,7 +257,7 @@ void mma_run(struct compute *compute, const struct gemm_call *call) {
                   ARG_OUT(has_parts ? &state->partial : call->c.buffer, has_parts ? partial : 0),
                   ARG_SPAN_IN(call->a, call->m * call->k), ARG_U32(call->a.stride),
                   ARG_SPAN_IN(call->b, call->n * call->k), ARG_U32(call->b.stride),
-                  ARG_TARGET(call, bias_of(call), side_of(call),
+                  ARG_TARGET(call, bias, side_of(call),
                              has_parts ? size_smaller(elements, division.whole * block) : elements));
     if (has_parts) {
         const size_t items = size_smaller(compute->device.max_work_group, PARTS_ITEMS);
@@ -268,7 +265,7 @@ void mma_run(struct compute *compute, const struct gemm_call *call) {
         KERNEL_RUN(compute, kernel_of(compute, call, tiles, ADDS_PARTS), groups_for(runs, items), items,
                    ARG_U32(call->m), ARG_U32(call->n), ARG_U32(division.whole), ARG_U32(division.parts),
                    ARG_U64(runs), ARG_IN(&state->partial, partial),
-                   ARG_TARGET(call, bias_of(call), side_of(call), size_smaller(elements, divided)));
+                   ARG_TARGET(call, bias, side_of(call), size_smaller(elements, divided)));
     }
 }
 

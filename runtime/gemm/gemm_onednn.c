@@ -463,8 +463,10 @@ static int self_test(struct compute *compute, enum element_type type) {
 }
 
 static int check_loops(const struct gemm_onednn *own) {
-    return own->has_plain_loops ? error_set("oneDNN %s has only plain loops for this device", own->version_text)
-                                : 0;
+    if (own->has_plain_loops) {
+        return error_set("oneDNN %s has only plain loops for this device", own->version_text);
+    }
+    return 0;
 }
 
 /* ---- opening */

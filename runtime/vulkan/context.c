@@ -74,27 +74,6 @@ cl_int vulkan_code(cl_context context, VkResult result) {
 
 /* ---- contexts */
 
-/* Opens the device with a queue. context->handle is NULL on failure. */
-static cl_int open_device(cl_device_id device, cl_context context) {
-    const float priority = 1.0f;
-    const char *reflection = VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
-    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                           .queueFamilyIndex = device->family,
-                                           .queueCount = 1,
-                                           .pQueuePriorities = &priority};
-    const VkDeviceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                       .pNext = &device->features,
-                                       .queueCreateInfoCount = 1,
-                                       .pQueueCreateInfos = &queue,
-                                       .enabledExtensionCount = device->enables_reflection,
-                                       .ppEnabledExtensionNames = &reflection};
-    const VkResult result = vkCreateDevice(device->physical, &create, NULL, &context->handle);
-    if (!VULKAN_MADE(result, context->handle)) {
-        vkGetDeviceQueue(context->handle, device->family, 0, &context->queue);
-    }
-    return vulkan_failed(context, result, "vkCreateDevice");
-}
-
 static void destroy(cl_context context) {
     if (context->handle) {
         vulkan_buffer_destroy(context->nothing);
@@ -109,12 +88,27 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
                                        void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                                        void *data, cl_int *code) {
     (void)properties, (void)count;
+    const cl_device_id device = devices[0];
+    const float priority = 1.0f;
+    const char *reflection = VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueFamilyIndex = device->family,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &priority};
+    const VkDeviceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                       .pNext = &device->features,
+                                       .queueCreateInfoCount = 1,
+                                       .pQueueCreateInfos = &queue,
+                                       .enabledExtensionCount = device->enables_reflection,
+                                       .ppEnabledExtensionNames = &reflection};
     cl_context context = memory_allocate(1, sizeof *context);
     *context = (struct _cl_context){
-        .dispatch = &vulkan_dispatch, .references = 1, .device = devices[0], .notify = notify, .notified = data};
+        .dispatch = &vulkan_dispatch, .references = 1, .device = device, .notify = notify, .notified = data};
     pthread_mutex_init(&context->lock, NULL);
-    *code = open_device(devices[0], context);
+    const VkResult result = vkCreateDevice(device->physical, &create, NULL, &context->handle);
+    *code = vulkan_failed(context, VULKAN_MADE(result, context->handle), "vkCreateDevice");
     if (*code == CL_SUCCESS) {
+        vkGetDeviceQueue(context->handle, device->family, 0, &context->queue);
         *code = vulkan_buffer_create(context, 0, 16, &context->nothing);
     }
     if (*code != CL_SUCCESS) {

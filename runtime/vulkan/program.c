@@ -72,10 +72,13 @@ static cl_int fail(cl_program program, cl_int code, const char *what, const char
     return code;
 }
 
-/* Errors of the device's compiler show when a pipeline is made. */
+/* Makes a shader module of the words. Errors of the device's compiler show when a pipeline is made. */
 static cl_int use_words(cl_program program, cl_int wrong) {
     const char *problem;
     cl_context context = program->context;
+    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                           .codeSize = program->bytes,
+                                           .pCode = program->words};
     vulkan_module_release(&program->module); /* of a build that failed */
     if (vulkan_reflect(program->words, program->bytes, &program->module, &problem)) {
         return fail(program, wrong, "the compiled program cannot be used: ", problem);
@@ -87,9 +90,6 @@ static cl_int use_words(cl_program program, cl_int wrong) {
     if (program->module.push_bytes > context->device->properties.limits.maxPushConstantsSize) {
         return fail(program, wrong, "it has more push constants than the device takes", "");
     }
-    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                           .codeSize = program->bytes,
-                                           .pCode = program->words};
     const VkResult result = vkCreateShaderModule(context->handle, &info, NULL, &program->shader);
     const cl_int code = vulkan_failed(context, VULKAN_MADE(result, program->shader), "vkCreateShaderModule");
     return code == CL_SUCCESS ? code : fail(program, code, "vkCreateShaderModule: ", vulkan_result_name(result));
@@ -98,11 +98,8 @@ static cl_int use_words(cl_program program, cl_int wrong) {
 cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices,
                                   const char *options, void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
     (void)count, (void)devices, (void)notify, (void)data;
-    if (program->shader) {
-        return CL_INVALID_OPERATION;
-    }
-    cl_int code = CL_SUCCESS;
     const bool is_binary = program->words != NULL;
+    cl_int code = program->shader ? CL_INVALID_OPERATION : CL_SUCCESS;
     if (!is_binary) {
         free(program->log);
         code = vulkan_compile(program->context->device, program->text, options, &program->words, &program->bytes,

@@ -41,19 +41,12 @@ static VkResult drain(cl_command_queue queue) {
     return vkWaitSemaphores(queue->context->handle, &wait, DRAIN_NANOSECONDS);
 }
 
-/* By the counter of the device before and after the command. */
-static void set_times(cl_event event, const uint64_t counters[2]) {
-    const struct _cl_device_id *device = event->queue->context->device;
+/* Frees what batches that are done held. Events get their times, by the counter of the device before and after the
+ * command. */
+static void retire_done(cl_command_queue queue) {
+    const struct _cl_device_id *device = queue->context->device;
     const uint64_t mask = device->time_bits < 64 ? (UINT64_C(1) << device->time_bits) - 1 : UINT64_MAX;
     const double period = device->properties.limits.timestampPeriod; /* nanoseconds */
-    const uint64_t start = counters[0] & mask, taken = (counters[1] - counters[0]) & mask;
-    event->has_times = true;
-    event->start = (cl_ulong)((double)start * period);
-    event->end = event->start + (cl_ulong)((double)taken * period);
-}
-
-/* Frees what batches that are done held. */
-static void retire_done(cl_command_queue queue) {
     const uint64_t value = progress(queue);
     for (struct batch *batch = queue->batches; batch < queue->batches + BATCHES; batch++) {
         if (!batch->value || batch->value > value) {
@@ -63,15 +56,16 @@ static void retire_done(cl_command_queue queue) {
             uint64_t times[2];
             cl_event event = batch->timed[i];
             batch->timed[i] = NULL;
-            if (event) {
-                const VkResult result =
-                    vkGetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
-                                          sizeof *times, VK_QUERY_RESULT_64_BIT);
-                if (!result) {
-                    set_times(event, times);
-                }
-                release_event(event);
+            if (!event) {
+                continue;
             }
+            if (!vkGetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
+                                       sizeof *times, VK_QUERY_RESULT_64_BIT)) {
+                event->has_times = true;
+                event->start = (cl_ulong)((double)(times[0] & mask) * period);
+                event->end = event->start + (cl_ulong)((double)((times[1] - times[0]) & mask) * period);
+            }
+            release_event(event);
         }
         vkResetDescriptorPool(queue->context->handle, batch->sets, 0);
         batch->value = 0;
@@ -283,9 +277,6 @@ cl_int vulkan_settle(cl_context context) {
 /* ---- OpenCL's calls for events */
 
 cl_int CL_API_CALL clWaitForEvents(cl_uint count, const cl_event *events) {
-    if (!count || !events) {
-        return CL_INVALID_VALUE;
-    }
     pthread_mutex_t *lock = &events[0]->queue->context->lock;
     pthread_mutex_lock(lock);
     const cl_int code = vulkan_wait_events(count, events);

@@ -60,15 +60,6 @@ static uint32_t constant(const struct reader *reader, uint32_t id) {
     return id < reader->bound ? reader->constants[id] : 0;
 }
 
-static struct entry *find_entry(const struct reader *reader, uint32_t id) {
-    for (unsigned i = 0; i < reader->module->count; i++) {
-        if (reader->module->entries[i].id == id) {
-            return &reader->module->entries[i];
-        }
-    }
-    return NULL;
-}
-
 /* operands: function, name, number of arguments, ... */
 static int add_entry(struct reader *reader, uint32_t id, const uint32_t *operands, size_t count) {
     struct module *module = reader->module;
@@ -139,7 +130,10 @@ static int reflect_one(struct reader *reader, const uint32_t *instruction, size_
     struct module *module = reader->module;
     const uint32_t what = instruction[4], *operands = instruction + 5;
     const size_t count = length - 5;
-    struct entry *entry = count ? find_entry(reader, operands[0]) : NULL;
+    struct entry *entry = NULL; /* of the kernel that the first operand names */
+    for (unsigned i = 0; i < module->count && count; i++) {
+        entry = module->entries[i].id == operands[0] ? &module->entries[i] : entry;
+    }
     switch (what) {
     case REFLECT_KERNEL:
         return add_entry(reader, instruction[2], operands, count);
