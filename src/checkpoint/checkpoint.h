@@ -77,7 +77,7 @@ int checkpoint_load_weights(const char *folder, struct gpt *gpt);
  * send theirs. Otherwise it does nothing. */
 int checkpoint_hand_over(struct gpt *gpt);
 
-/* ---- state.json: checkpoint_state.c */
+/* ---- state.json */
 
 /* Writes <folder>/state.json, with the checksums of the other files, which must be there. */
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content);

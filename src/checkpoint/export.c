@@ -62,12 +62,6 @@ static int check_target(const char *out) {
 
 /* ---- what to write */
 
-static void set_id(struct token_ids *ids, uint32_t token, int64_t tokens) {
-    if (token < tokens) {
-        *ids = (struct token_ids){1, {token}};
-    }
-}
-
 /* A run of ours does not say which tokens begin and end texts: its tokenizer.json does, if it has one of the usual
  * names for the end. */
 static void add_tokens(const char *checkpoint, struct model_config *config) {
@@ -79,8 +73,13 @@ static void add_tokens(const char *checkpoint, struct model_config *config) {
         return;
     }
     if (tokenizer_open(&source, &tokenizer) == 0) {
-        set_id(&config->beginnings, tokenizer_beginning(tokenizer), config->vocab_size);
-        set_id(&config->ends, tokenizer_end_of_text(tokenizer), config->vocab_size);
+        const uint32_t begins = tokenizer_beginning(tokenizer), ends = tokenizer_end_of_text(tokenizer);
+        if (begins < config->vocab_size) {
+            config->beginnings = (struct token_ids){1, {begins}};
+        }
+        if (ends < config->vocab_size) {
+            config->ends = (struct token_ids){1, {ends}};
+        }
     }
     error_clear(); /* of a tokenizer.json that cannot be read: then the tokens are not known */
     tokenizer_close(tokenizer);
@@ -185,29 +184,24 @@ static int write_weights(struct export *export, const char *path) {
     return status;
 }
 
-static int write_folder(struct export *export, const char *checkpoint, const char *out) {
-    const struct path tokenizer = path_of("%s/" TOKENIZER_FILE_NAME, checkpoint); /* if the model has one */
-    char *staging = NULL;
-    if (files_stage_begin(out, true, &staging)) {
-        return -1;
-    }
-    json_t *config = export->format == EXPORT_HUGGING_FACE ? config_file_hugging_face(&export->config)
-                                                           : model_config_to_json(&export->config);
-    json_object_set_new(config, mark, json_string("hctrain " HC_VERSION));
-    const bool failed =
-        json_file_write(path_of("%s/config.json", staging).text, config,
-                        JSON_INDENT(1) | JSON_REAL_PRECISION(15)) ||
-        write_weights(export, path_of("%s/" WEIGHTS_FILE, staging).text) ||
-        (files_exist(tokenizer.text) &&
-         tokenizer_copy(tokenizer.text, path_of("%s/" TOKENIZER_FILE_NAME, staging).text)) ||
-        (export->format == EXPORT_TORCH && files_write(path_of("%s/%s", staging, model_program->name).text,
-                                                       model_program->text, strlen(model_program->text)));
-    return files_stage_end(out, staging, failed ? -1 : 0);
-}
-
 int export_run(const struct export_settings *settings, struct export_report *report) {
     struct export export = {0};
-    const int status = prepare(settings, &export) || write_folder(&export, settings->checkpoint, settings->out);
+    const struct path tokenizer = path_of("%s/" TOKENIZER_FILE_NAME, settings->checkpoint); /* if it has one */
+    char *staging = NULL;
+    int status = prepare(settings, &export) || files_stage_begin(settings->out, true, &staging);
+    if (status == 0) {
+        json_t *config = export.format == EXPORT_HUGGING_FACE ? config_file_hugging_face(&export.config)
+                                                              : model_config_to_json(&export.config);
+        json_object_set_new(config, mark, json_string("hctrain " HC_VERSION));
+        status = json_file_write(path_of("%s/config.json", staging).text, config,
+                                 JSON_INDENT(1) | JSON_REAL_PRECISION(15)) ||
+                 write_weights(&export, path_of("%s/" WEIGHTS_FILE, staging).text) ||
+                 (files_exist(tokenizer.text) &&
+                  tokenizer_copy(tokenizer.text, path_of("%s/" TOKENIZER_FILE_NAME, staging).text)) ||
+                 (export.format == EXPORT_TORCH && files_write(path_of("%s/%s", staging, model_program->name).text,
+                                                               model_program->text, strlen(model_program->text)));
+        status = files_stage_end(settings->out, staging, status ? -1 : 0);
+    }
     *report = (struct export_report){export.source_config, export.config.vocab_size, export.parameters.total};
     weights_close(export.weights);
     parameters_release(&export.source);

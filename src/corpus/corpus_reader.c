@@ -219,12 +219,16 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 
-/* Whether none of the sources is compressed. The first one is open and has been read from; the first bytes of the
- * others are read here. A source that cannot be read fails later, when it is opened again. */
-static bool all_are_plain(const struct corpus_reader *reader) {
+/* Sets the size of chunks when the first text was read, so that at least a few chunks are held out. The size of
+ * all text is known exactly for files that are not compressed, and if all of it was read. The first source is open
+ * and has been read from; the first bytes of the others are read here. A source that cannot be read fails later,
+ * when it is opened again. */
+static void choose_chunks(struct corpus_reader *reader) {
     const struct prepare_settings *settings = reader->settings;
-    bool plain = input_is_plain(reader->input);
-    for (size_t i = 1; plain && i < settings->source_count; i++) {
+    const bool is_all = settings->source_count == 1 && reader->at_end;
+    const bool begins = reader->documents == 0 && reader->skip == 0; /* else an earlier process made no plan */
+    bool plain = reader->total > 0 && input_is_plain(reader->input);
+    for (size_t i = 1; begins && plain && i < settings->source_count; i++) {
         struct input *input = NULL;
         char first;
         size_t got;
@@ -232,20 +236,12 @@ static bool all_are_plain(const struct corpus_reader *reader) {
                 input_read(input, &first, 1, &got) == 0 && input_is_plain(input);
         input_close(input);
     }
-    return plain;
-}
-
-/* Sets the size of chunks when the first text was read, so that at least a few chunks are held out. The size of all
- * text is known exactly for files that are not compressed, and if all of it was read. */
-static void choose_chunks(struct corpus_reader *reader) {
-    const bool is_all = reader->settings->source_count == 1 && reader->at_end;
-    const bool begins = reader->documents == 0 && reader->skip == 0; /* else an earlier process made no plan */
-    if (begins && (is_all || (reader->total > 0 && all_are_plain(reader)))) {
+    if (begins && (is_all || plain)) {
         open_split(reader, is_all ? reader->text.size : reader->total);
         reader->split_before = reader->split;
     }
     if (reader->split.total == 0) {
-        const double wanted = (double)reader->total * reader->settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
+        const double wanted = (double)reader->total * settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
         reader->chunk_bytes = wanted > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
     }
 }
@@ -281,17 +277,6 @@ static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch
 
 /* ---- JSON lines, and all kinds */
 
-static int fill_from_lines(struct corpus_reader *reader, struct text_batch *batch) {
-    const char *line;
-    size_t bytes;
-    int found = 1;
-    while (!is_full(batch) && (found = json_lines_next(&reader->lines, &line, &bytes)) == 1) {
-        add_piece(reader, batch, line, bytes, reader->lines.line, true, true);
-    }
-    reader->at_end = found == 0;
-    return found < 0 ? -1 : 0;
-}
-
 /* Ends the current source, which was read to its end. */
 static int finish_source(struct corpus_reader *reader) {
     char digest[CHECKSUM_SIZE];
@@ -320,6 +305,8 @@ static int finish_source(struct corpus_reader *reader) {
 int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
     const struct prepare_settings *settings = reader->settings;
     const bool lines = settings->kind == DOCUMENT_JSONL;
+    const char *line;
+    size_t bytes;
     while (reader->source < settings->source_count && !is_full(batch)) {
         if (!reader->input) {
             reader->at_end = false;
@@ -330,7 +317,12 @@ int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
             }
             reader->lines = (struct json_lines){.input = reader->input};
         }
-        if (lines ? fill_from_lines(reader, batch) : fill_from_text(reader, batch)) {
+        int found = 1;
+        while (lines && !is_full(batch) && (found = json_lines_next(&reader->lines, &line, &bytes)) == 1) {
+            add_piece(reader, batch, line, bytes, reader->lines.line, true, true);
+        }
+        reader->at_end = lines && found == 0;
+        if (found < 0 || (!lines && fill_from_text(reader, batch))) {
             return -1;
         }
         if (reader->at_end && finish_source(reader)) {

@@ -66,16 +66,9 @@ uint64_t document_order_place(const struct document_order *order, uint64_t docum
     if (!order->places) {
         return random_below(order->key, document, UINT64_MAX);
     }
-    if (document >= order->count) { /* document_order_check reports it */
+    if (document >= order->count) { /* prepare_run reports it at the end */
         return UINT64_MAX;
     }
     const unsigned __int128 place = (unsigned __int128)order->places[document] << 64;
     return (uint64_t)(place / order->count);
-}
-
-int document_order_check(const struct document_order *order, uint64_t documents) {
-    return !order->places || order->count == documents
-               ? 0
-               : error_set("the order lists %" PRIu64 " documents, but the input has %" PRIu64, order->count,
-                           documents);
 }

@@ -27,6 +27,3 @@ bool document_order_holds_out(const struct document_order *order, uint64_t docum
 
 /* Documents sorted by (place, number) are in order; places are spread evenly over all 64-bit numbers. */
 uint64_t document_order_place(const struct document_order *order, uint64_t document);
-
-/* An error if the list has another number of documents. */
-int document_order_check(const struct document_order *order, uint64_t documents);

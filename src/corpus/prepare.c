@@ -256,19 +256,6 @@ static void begin_progress(struct preparation *preparation, uint64_t first) {
     preparation->progress.shown = preparation->progress.start;
 }
 
-static void show_reading(struct preparation *preparation) {
-    const struct corpus_status status = corpus_reader_status(preparation->reader);
-    const double seconds = progress_clock() - preparation->progress.start;
-    const double rate =
-        ((double)status.stored_bytes / 1e6 - (double)preparation->progress.first) / (seconds + 1e-9);
-    char details[80];
-    snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s", status.documents,
-             preparation->settings->kind == DOCUMENT_CHUNKS ? "chunks" : "documents", rate);
-    const uint64_t total = preparation->total > 0 ? preparation->total : status.stored_bytes;
-    progress_show(&preparation->progress, "reading MB", (int64_t)(status.stored_bytes / 1000000),
-                  (int64_t)(total / 1000000), details, false);
-}
-
 /* Writes the tokens of a group that was encoded. */
 static int write_group(struct preparation *preparation, struct batch_group *group) {
     for (struct text_batch *batch = group->batches; batch < group->batches + group->count; batch++) {
@@ -303,6 +290,7 @@ static int read_all(struct preparation *preparation) {
     struct batch_group *filled = &preparation->groups[0], *encoded = &preparation->groups[1];
     for (int more = 1; more == 1;) {
         bool saves = false, stops = false;
+        char details[80];
         for (size_t bytes = 0; more == 1 && !saves && bytes < MOST_GROUP_BYTES &&
                                filled->count < THREAD_BATCHES * (size_t)settings->threads;) {
             struct text_batch *batch = &filled->batches[filled->count++];
@@ -311,7 +299,14 @@ static int read_all(struct preparation *preparation) {
             stops = more < 0 && wants_to_stop(preparation);
             saves = stops || (more == 1 && progress_clock() - preparation->saved_at >= settings->save_interval);
             bytes += batch->text.size;
-            show_reading(preparation);
+            const struct corpus_status status = corpus_reader_status(preparation->reader);
+            const double seconds = progress_clock() - preparation->progress.start;
+            const double read = (double)status.stored_bytes / 1e6 - (double)preparation->progress.first;
+            const uint64_t total = preparation->total > 0 ? preparation->total : status.stored_bytes;
+            snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s", status.documents,
+                     settings->kind == DOCUMENT_CHUNKS ? "chunks" : "documents", read / (seconds + 1e-9));
+            progress_show(&preparation->progress, "reading MB", (int64_t)(status.stored_bytes / 1000000),
+                          (int64_t)(total / 1000000), details, false);
         }
         if (more < 0 && !stops) {
             preparation->blocked = true;
@@ -336,9 +331,12 @@ static int read_all(struct preparation *preparation) {
     if (preparation->stopped) {
         return error_set("stopped while reading");
     }
-    if (document_order_check(&preparation->order, corpus_reader_status(preparation->reader).documents)) {
+    const struct document_order *order = &preparation->order;
+    const uint64_t documents = corpus_reader_status(preparation->reader).documents;
+    if (order->places && order->count != documents) {
         preparation->saved = false;
-        return -1;
+        return error_set("the order lists %" PRIu64 " documents, but the input has %" PRIu64, order->count,
+                         documents);
     }
     return 0;
 }

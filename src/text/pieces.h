@@ -1,10 +1,13 @@
-/* The division of text into pieces before byte-pair encoding: one of a few known regular expressions, each as the
- * tokenizer's file has it and as PCRE2 runs it. The files are written for Oniguruma, whose syntax differs, so other
- * expressions are refused. */
+/* What happens to text before byte-pair encoding: Unicode's normalization form C, and the division into pieces by
+ * one of a few known regular expressions, each as the tokenizer's file has it and as PCRE2 runs it. The files are
+ * written for Oniguruma, whose syntax differs, so other expressions are refused. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "src/text/text_buffer.h"
+
+/* Makes *text [*bytes], which is UTF-8, its normal form as the tokenizers of Hugging Face compute it, from the
+ * tables of Unicode 9: in `buffer`, unless it is normal already. */
+void text_normalize(const char **text, size_t *bytes, struct text_buffer *buffer);
 
 struct pieces;
 struct piece_rule; /* a row of the table */

@@ -6,7 +6,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
 #include "src/model/model_config.h"
-#include "src/text/nfc.h"
 #include "src/text/tokenizer_json.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -164,27 +163,20 @@ static void encode_piece(void *context, const char *piece, size_t bytes) {
     bpe_encode(encoding->tokenizer->json.bpe, piece, bytes, encoding->list);
 }
 
-static int encode_from(struct encoding *encoding, int pass, const char *text, size_t bytes);
-
-/* Text without the tokens of the passes before. */
-static int encode_part(struct encoding *encoding, int pass, const char *text, size_t bytes) {
+/* Encodes text without the added tokens of the passes before: finds those of this pass and those after it; what is
+ * between them is divided into pieces. */
+static int encode(struct encoding *encoding, int pass, const char *text, size_t bytes) {
     const struct tokenizer *tokenizer = encoding->tokenizer;
+    struct added_match match = {0};
+    size_t done = 0;
     if (pass == ADDED_PASSES) {
         return pieces_each(tokenizer->pieces, text, bytes, encode_piece, encoding);
     }
     if (pass == 1 && tokenizer->json.nfc) {
-        nfc_normalize(&text, &bytes, &encoding->normal);
+        text_normalize(&text, &bytes, &encoding->normal);
     }
-    return encode_from(encoding, pass, text, bytes);
-}
-
-/* Finds the added tokens of this pass and those after it; what is between them is divided into pieces. */
-static int encode_from(struct encoding *encoding, int pass, const char *text, size_t bytes) {
-    const struct tokenizer *tokenizer = encoding->tokenizer;
-    struct added_match match = {0};
-    size_t done = 0;
     while (added_tokens_next(&tokenizer->json.added[pass], text, bytes, tokenizer->parse_special, &match)) {
-        if (done < match.start && encode_part(encoding, pass + 1, text + done, match.start - done)) {
+        if (done < match.start && encode(encoding, pass + 1, text + done, match.start - done)) {
             return -1;
         }
         if (match.start < match.end) {
@@ -192,7 +184,7 @@ static int encode_from(struct encoding *encoding, int pass, const char *text, si
         }
         done = match.end;
     }
-    return encode_part(encoding, pass + 1, text + done, bytes - done);
+    return encode(encoding, pass + 1, text + done, bytes - done);
 }
 
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list) {
@@ -208,7 +200,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     }
     struct encoding encoding = {tokenizer, list, {0}};
     const size_t first = list->count;
-    const int status = bytes > 0 ? encode_from(&encoding, 0, text, bytes) : 0; /* text may be NULL */
+    const int status = bytes > 0 ? encode(&encoding, 0, text, bytes) : 0; /* text may be NULL */
     text_free(&encoding.normal);
     for (size_t i = first; status == 0 && i < list->count; i++) {
         const uint32_t token = list->tokens[i];

@@ -4,7 +4,6 @@
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/text/nfc.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,15 +64,16 @@ static int read_vocabulary(const json_t *model, struct bpe *bpe) {
     return 0;
 }
 
-/* The number of a string of the vocabulary; UINT32_MAX: it is not there, or no token of texts. */
+/* The number of a string of the vocabulary; UINT32_MAX with an error: it is not there, or no token of texts. */
 static uint32_t find_token(const struct bpe *bpe, const char *string, size_t bytes) {
     char *text = memory_string_part(string, bytes);
-    uint32_t token = UINT32_MAX;
-    bytes = strlen(text);
-    if (bpe_decode_alphabet(text, &bytes)) {
-        token = bpe_find(bpe, text, bytes);
-    }
+    size_t decoded = strlen(text);
+    const uint32_t token = bpe_decode_alphabet(text, &decoded) ? bpe_find(bpe, text, decoded) : UINT32_MAX;
     free(text);
+    if (token == UINT32_MAX) {
+        error_set("'%.*s' is not in the vocabulary, or no bytes of texts", bytes < 1000 ? (int)bytes : 1000,
+                  string);
+    }
     return token;
 }
 
@@ -90,14 +90,9 @@ static int add_merge(struct bpe *bpe, const json_t *merge) {
     if (!left || !right) {
         return error_set("it must be two strings");
     }
-    const uint32_t tokens[] = {find_token(bpe, left, bytes), find_token(bpe, right, strlen(right))};
-    for (size_t i = 0; i < COUNT(tokens); i++) {
-        if (tokens[i] == UINT32_MAX) {
-            return error_set("'%.*s' is not in the vocabulary, or no bytes of texts",
-                             i == 0 && bytes < 1000 ? (int)bytes : 1000, i == 0 ? left : right);
-        }
-    }
-    return bpe_add_merge(bpe, tokens[0], tokens[1]);
+    const uint32_t first = find_token(bpe, left, bytes);
+    const uint32_t second = first == UINT32_MAX ? first : find_token(bpe, right, strlen(right));
+    return second == UINT32_MAX ? -1 : bpe_add_merge(bpe, first, second);
 }
 
 static int read_merges(const json_t *model, struct bpe *bpe) {
@@ -178,7 +173,7 @@ static int read_added(const json_t *root, struct tokenizer_json *json) {
         struct added_token *token = &tokens[i];
         const char *text = token->content;
         if (status == 0 && json->nfc && token->normalized) {
-            nfc_normalize(&text, &token->bytes, &buffer);
+            text_normalize(&text, &token->bytes, &buffer);
         }
         if (text != token->content) {
             free(token->content);
@@ -203,21 +198,6 @@ static json_t *steps_of(const json_t *value, const char *name) {
     }
     json_t *steps = strcmp(type_of(value), "Sequence") == 0 ? json_object_get(value, name) : NULL;
     return steps ? json_incref(steps) : json_pack("[O]", value);
-}
-
-static int read_normalizer(const json_t *root, struct tokenizer_json *json) {
-    json_t *steps = steps_of(json_object_get(root, "normalizer"), "normalizers");
-    const json_t *step;
-    size_t i;
-    int status = 0;
-    json_array_foreach(steps, i, step) {
-        if (status == 0 && strcmp(type_of(step), "NFC") != 0) {
-            status = error_set("the normalizer '%s' is not supported: " KINDS, type_of(step));
-        }
-        json->nfc = true;
-    }
-    json_decref(steps);
-    return status;
 }
 
 /* The last step is ByteLevel. One may stand before it: a Split by an expression, or single digits. */
@@ -256,11 +236,21 @@ static int read_steps(const json_t *list, struct piece_steps *steps) {
     return prefix ? error_set("pre_tokenizer: add_prefix_space is not supported: it must be false") : 0;
 }
 
+/* The normalizer, the division into pieces, and the decoder. */
 static int read_pieces(const json_t *root, struct tokenizer_json *json) {
+    json_t *normalizers = steps_of(json_object_get(root, "normalizer"), "normalizers");
     json_t *list = steps_of(json_object_get(root, "pre_tokenizer"), "pretokenizers");
     const json_t *decoder = json_object_get(root, "decoder");
     struct piece_steps steps;
-    int status = read_steps(list, &steps);
+    int status = 0;
+    json->nfc = json_array_size(normalizers) > 0;
+    for (size_t i = 0; i < json_array_size(normalizers) && status == 0; i++) {
+        const char *type = type_of(json_array_get(normalizers, i));
+        if (strcmp(type, "NFC") != 0) {
+            status = error_set("the normalizer '%s' is not supported: " KINDS, type);
+        }
+    }
+    status = status || read_steps(list, &steps) ? -1 : 0;
     json->rule = status == 0 ? pieces_find(&steps) : NULL;
     if (status == 0 && !json->rule) {
         status = error_set("pre_tokenizer: hctrain knows the expressions of %s, but not '%.500s'", pieces_names,
@@ -269,6 +259,7 @@ static int read_pieces(const json_t *root, struct tokenizer_json *json) {
     if (status == 0 && decoder && !json_is_null(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) {
         status = error_set("the decoder '%s' is not supported: " KINDS, type_of(decoder));
     }
+    json_decref(normalizers);
     json_decref(list);
     return status;
 }
@@ -306,9 +297,8 @@ int tokenizer_json_read(const char *path, struct tokenizer_json *json) {
     const json_t *model = json_object_get(root, "model");
     json->bpe = bpe_create();
     const int status = read_vocabulary(model, json->bpe) ||
-                       json_file_get_flag(model, "ignore_merges", &ignore_merges) || read_normalizer(root, json) ||
-                       read_pieces(root, json) || read_added(root, json) || bpe_index(json->bpe) ||
-                       read_merges(model, json->bpe) ||
+                       json_file_get_flag(model, "ignore_merges", &ignore_merges) || read_pieces(root, json) ||
+                       read_added(root, json) || bpe_index(json->bpe) || read_merges(model, json->bpe) ||
                        bpe_complete(json->bpe, ignore_merges, is_nothing(json_object_get(model, "unk_token")));
     read_beginning(root, json);
     json_decref(root);
