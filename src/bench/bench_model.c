@@ -7,7 +7,6 @@
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
 #include "src/bench/bench.h"
-#include "src/training/data_parallel.h"
 #include "src/training/training_data.h"
 #include <inttypes.h>
 #include <math.h>
