@@ -18,28 +18,18 @@ import tempfile
 import numpy
 import small_runs
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "src/python"))
+from hctrain.checkpoints import Tensors, write_tensors  # noqa: E402
+
 TOLERANCE = 1e-5
 VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth")  # that hc_probe writes of the frame
 SELF_MADE = [("shc", 4), ("mhc", 3, "--read-delay"), ("gated", 2), ("mudd", 1)]
 
 
-def read_tensors(path):
-    """A safetensors file as a dictionary of arrays."""
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
-    return {name: numpy.frombuffer(data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]],
-                                   {"F32": "<f4", "I32": "<i4"}[entry["dtype"]]).reshape(entry["shape"]) for name, entry in header.items()}
-
-
 def write_batch(path, x):
     """x and a y that nothing depends on, as hc_probe reads them."""
-    data = x.astype("<i4").tobytes()
-    header = {name: {"dtype": "I32", "shape": list(x.shape), "data_offsets": [i * len(data), (i + 1) * len(data)]} for i, name in enumerate("xy")}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data + data)
+    path.unlink(missing_ok=True)
+    write_tensors(path, dict.fromkeys("xy", x.astype(numpy.int32)))
 
 
 def distribution(values):
@@ -151,7 +141,7 @@ def compare(checkpoint, arguments, folder):
     subprocess.run([arguments.build / "hc_analyze", "--out", folder / "out", "--data-dir", arguments.data, "--samples", str(samples),
                     "--batch-size", "4", "--device", arguments.device, checkpoint], check=True, stderr=subprocess.DEVNULL)
     ours = json.loads((folder / "out/analysis.json").read_text())["runs"][0]["checkpoints"][0]
-    probe = read_tensors(folder / "probe")
+    probe = dict(Tensors(folder / "probe"))
     found = list(differences(ours["value_means"], value_means(probe, config["n_embd"])))
     assert found
     if "h" in ours:

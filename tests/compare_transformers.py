@@ -14,7 +14,6 @@ logits differ at most, losses, and the gradients of the tensors, relative to the
 Logits may differ by 1e-4, losses by 1e-5, gradients by 1e-4. The exit status says whether all did.
 """
 import argparse
-import importlib.util
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
-from compared_programs import Programs
+from compared_programs import Programs, gradients_off_by, load_file_as
 from safetensors.torch import load_file, save_file
 
 LOGITS, LOSS, GRADIENT = 1e-4, 1e-5, 1e-4
@@ -86,14 +85,6 @@ def loss_of(logits, targets):
 
 def off_by(ours, theirs):
     return (ours - theirs).abs().max().item()
-
-
-def gradients_off_by(ours, theirs):
-    """Some are zero in exact arithmetic, those of H_res for one while all streams are equal: a thousandth of the norm of all
-    is the least that differences are compared with."""
-    assert ours.keys() == theirs.keys()
-    whole = torch.stack([tensor.norm() for tensor in theirs.values()]).norm()
-    return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-3 * whole)).item() for name in ours)
 
 
 TRACK3 = ("--bias", "--norm", "rmsnorm", "--position", "rope", "--rope-theta", 1024, "--rope-fraction", 0.5, "--qk-norm=plain", "--attn-scale", 0.4,
@@ -212,7 +203,7 @@ def both_ways(bench):
             ours, loss, gradients = bench.probe(folder, tokens, targets)
             wanted = ours_of({name: x.grad for name, x in model.named_parameters()})
             report(label if stored == torch.float32 else "  in bf16, in several files", logits.abs().max().item(), off_by(ours, logits),
-                   abs(loss - loss_of(logits, targets)), gradients_off_by(gradients, wanted))
+                   abs(loss - loss_of(logits, targets)), gradients_off_by(gradients, wanted, 1e-3))
         out = bench.path("export")
         bench.run("hc_export", "--checkpoint", folder, "--out", out)
         back, info = transformers.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
@@ -237,10 +228,7 @@ def both_ways(bench):
 
 
 def load_program(folder):
-    spec = importlib.util.spec_from_file_location("model", os.path.join(folder, "model.py"))
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    return program
+    return load_file_as("model", os.path.join(folder, "model.py"))
 
 
 def to_torch(bench):
@@ -268,7 +256,7 @@ def to_torch(bench):
         gradients = {name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in model.named_parameters()}
         words = ("with track 3's parts",) if options == TRACK3 else options
         report(" ".join([residual, "of", str(streams), *map(str, words)]), logits.abs().max().item(), off_by(ours[0], logits),
-               abs(ours[1] - loss.item()), gradients_off_by(ours[2], gradients))
+               abs(ours[1] - loss.item()), gradients_off_by(ours[2], gradients, 1e-3))
 
 
 def main():

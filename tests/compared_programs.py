@@ -22,13 +22,13 @@ def off_by(ours, theirs):
     return (ours - theirs).abs().max().item() / theirs.abs().max().item()
 
 
-def gradients_off_by(ours, theirs):
-    """Some are small differences of large numbers, or zero in exact arithmetic: a hundredth of the norm of all is the least that differences
-    are compared with."""
+def gradients_off_by(ours, theirs, least=1e-2):
+    """Some are small differences of large numbers, or zero in exact arithmetic, as those of H_res while all streams are equal: differences
+    are compared with `least` times the norm of all at least."""
     assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
     assert all(tensor.isfinite().all() for tensor in (*ours.values(), *theirs.values()))
     whole = torch.stack([tensor.norm() for tensor in theirs.values()]).norm()
-    return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), 1e-2 * whole)).item() for name in ours)
+    return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), least * whole)).item() for name in ours)
 
 
 class Programs:

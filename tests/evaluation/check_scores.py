@@ -18,7 +18,7 @@ import numpy
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
-from compare_analysis import read_tensors, write_batch
+from compare_analysis import Tensors, write_batch
 from small_runs import make_text, train
 
 CONTEXT, VOCABULARY = 96, 410
@@ -88,7 +88,7 @@ def probe(build, checkpoint, folder, rows):
     write_batch(folder / "batch.safetensors", x)
     subprocess.run([build / "hc_probe", "--checkpoint", checkpoint, "--batch", folder / "batch.safetensors", "--out", folder / "probe.safetensors", "--logits",
                     "--no-grad", "--device", "pocl"], check=True, stderr=subprocess.DEVNULL)
-    return read_tensors(folder / "probe.safetensors")["logits"].astype(numpy.float64)
+    return Tensors(folder / "probe.safetensors")["logits"].astype(numpy.float64)
 
 
 def score(logits, row, scored):

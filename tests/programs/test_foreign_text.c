@@ -1,7 +1,6 @@
 /* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They
  * show it, and print nothing that a terminal would obey, or that could be taken for a line of theirs. */
 #include "runtime/system/memory.h"
-#include "tests/support/command.h"
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
 

@@ -5,7 +5,6 @@
 #include "runtime/system/error.h"
 #include "src/corpus/prepare.h"
 #include "tests/support/child.h"
-#include "tests/support/command.h"
 #include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"

@@ -66,11 +66,6 @@ static int make(size_t bytes, const void *initial, void **made) {
     return *made ? SUCCESS : OUT_OF_MEMORY;
 }
 
-static int end(void *made) {
-    free(made);
-    return SUCCESS;
-}
-
 /* ---- elements */
 
 static enum element_type element_of(const struct description *x) {
@@ -126,6 +121,20 @@ static bool is_same_thread(struct stream *stream) {
 
 /* ---- the library */
 
+#define RELEASES(name)                                                                                             \
+    int name(void *made) {                                                                                         \
+        free(made);                                                                                                \
+        return SUCCESS;                                                                                            \
+    }
+RELEASES(dnnl_engine_destroy)
+RELEASES(dnnl_stream_destroy)
+RELEASES(dnnl_memory_destroy)
+RELEASES(dnnl_primitive_attr_destroy)
+RELEASES(dnnl_post_ops_destroy)
+RELEASES(dnnl_memory_desc_destroy)
+RELEASES(dnnl_primitive_desc_destroy)
+RELEASES(dnnl_primitive_destroy)
+
 const struct version *dnnl_version(void) {
     static const struct version version = {3, 9, 0, "", 2, 0};
     return &version;
@@ -140,10 +149,6 @@ int dnnl_engine_create(void **engine, int kind, size_t index) {
     return make(sizeof kind, &kind, engine);
 }
 
-int dnnl_engine_destroy(void *engine) {
-    return end(engine);
-}
-
 int dnnl_stream_create(void **stream, void *engine, unsigned flags) {
     (void)engine, (void)flags;
     const struct stream made = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -155,18 +160,10 @@ int dnnl_stream_wait(void *stream) {
     return SUCCESS;
 }
 
-int dnnl_stream_destroy(void *stream) {
-    return end(stream);
-}
-
 int dnnl_memory_create(void **memory, const void *description, void *engine, void *host) {
     (void)engine;
     const struct memory made = {*(const struct description *)description, host};
     return make(sizeof made, &made, memory);
-}
-
-int dnnl_memory_destroy(void *memory) {
-    return end(memory);
 }
 
 int dnnl_primitive_attr_create(void **attributes) {
@@ -189,10 +186,6 @@ int dnnl_primitive_attr_set_scratchpad_mode(void *attributes, int mode) {
     return SUCCESS;
 }
 
-int dnnl_primitive_attr_destroy(void *attributes) {
-    return end(attributes);
-}
-
 int dnnl_post_ops_create(void **post_ops) {
     const float none = 0.0f;
     return make(sizeof none, &none, post_ops);
@@ -204,19 +197,11 @@ int dnnl_post_ops_append_sum(float *post_ops, float scale, int32_t zero_point, i
     return SUCCESS;
 }
 
-int dnnl_post_ops_destroy(void *post_ops) {
-    return end(post_ops);
-}
-
 int dnnl_memory_desc_create_with_strides(void **description, int dimensions, const int64_t *sizes, int type,
                                          const int64_t *strides) {
     (void)dimensions;
     const struct description made = {{sizes[0], sizes[1]}, {strides[0], strides[1]}, type};
     return make(sizeof made, &made, description);
-}
-
-int dnnl_memory_desc_destroy(void *description) {
-    return end(description);
 }
 
 size_t dnnl_memory_desc_get_size(const void *description) {
@@ -245,10 +230,6 @@ const void *dnnl_primitive_desc_query_md(const void *descriptor, int what, int i
     return NULL;
 }
 
-int dnnl_primitive_desc_destroy(void *descriptor) {
-    return end(descriptor);
-}
-
 int dnnl_primitive_create(void **primitive, const void *descriptor) {
     return make(sizeof(struct product), descriptor, primitive);
 }
@@ -267,8 +248,4 @@ int dnnl_primitive_execute(const struct product *product, struct stream *stream,
     }
     multiply(product, a, b, c);
     return SUCCESS;
-}
-
-int dnnl_primitive_destroy(void *primitive) {
-    return end(primitive);
 }

@@ -7,7 +7,6 @@ targets; folders have their shares, and the validation loss is the mean of their
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,9 @@ import numpy
 
 BUILD, MPIRUN = sys.argv[1], sys.argv[2:]
 PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "python")
+sys.path.insert(0, PYTHON)
+from hctrain.checkpoints import Tensors, write_tensors  # noqa: E402
+
 CONTEXT = 32
 MODEL = ["--device", "pocl", "--residual", "rc", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", str(CONTEXT), "--dtype", "fp32",
          "--eval-iters", "3", "--warmup-iters", "2", "--train-batches", "documents"]
@@ -98,20 +100,6 @@ def pack(folder):
     return x, y
 
 
-def write_batch(path, x, y):
-    header = json.dumps({name: {"dtype": "I32", "shape": x.shape, "data_offsets": [i * x.nbytes, (i + 1) * x.nbytes]} for i, name in enumerate("xy")}).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header + x.tobytes() + y.tobytes())
-
-
-def read_loss(path):
-    with open(path, "rb") as file:
-        size = struct.unpack("<Q", file.read(8))[0]
-        begin = json.loads(file.read(size))["loss"]["data_offsets"][0]
-        file.seek(8 + size + begin)
-        return struct.unpack("<f", file.read(4))[0]
-
-
 def steps(folder):
     """(loss, gradient norm) by iteration, and validation losses."""
     with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
@@ -129,9 +117,9 @@ def check_loss(data, path):
     x, y = pack(data)
     said = train(data, path("start"), "--batch-size", 1, "--gradient-accumulation-steps", len(x), "--max-iters", 1, "--learning-rate", "1e-12", "--min-lr", 0)
     expect(" of %d sequences\n         1.0 iterations read each document once" % len(x) in said, "%d sequences are filled: %s" % (len(x), said))
-    write_batch(path("batch"), x, y)
+    write_tensors(path("batch"), {"x": x, "y": y})
     call(program("hc_probe"), "--checkpoint", path("start/ckpt-1"), "--batch", path("batch"), "--out", path("probe"), "--no-grad", "--device", "pocl")
-    expected, found = read_loss(path("probe")), steps(path("start"))[0][0][0]
+    expected, found = float(Tensors(path("probe"))["loss"]), steps(path("start"))[0][0][0]
     expect(abs(expected - found) < 1e-5 * expected, "the loss %.7f is that of the packed rows, %.7f" % (found, expected))
 
 
