@@ -82,7 +82,7 @@ UNIT_TEST(cpu_takes_fp32_and_its_run_keeps_it) {
 }
 
 /* A run that says nothing of its type is from before there was a choice. */
-LONG_TEST(run_without_a_type_is_in_fp32) {
+UNIT_TEST(run_without_a_type_is_in_fp32) {
     assert_done(TRAIN_ON(ON_NO_GPU, "old", "--max-iters", "1"));
     size_t bytes;
     char *text = scratch_text(scratch_path("old/ckpt-1/state.json"), &bytes);
@@ -114,7 +114,7 @@ UNIT_TEST(units_that_fail_are_warned_of) {
 }
 
 /* Where fp32 is chosen, nothing of bf16 has to work. */
-LONG_TEST(what_is_wrong_in_bf16_is_trained_in_fp32) {
+UNIT_TEST(what_is_wrong_in_bf16_is_trained_in_fp32) {
     setenv("HC_FAULT", "convert_to_fp32 0 1", 1);
     assert_done(TRAIN_ON("no-matrix-cores", "wrong", "--max-iters", "1"));
     assert_printed(" would multiply bf16 in fp32\n", true);
@@ -156,7 +156,7 @@ UNIT_TEST(other_programs_say_it_beside_their_data) {
 }
 
 /* What others compare with is in fp32 unless it is told otherwise. */
-LONG_TEST(hc_probe_asks_to_be_told) {
+UNIT_TEST(hc_probe_asks_to_be_told) {
     const char header[] = "{\"x\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
                           "\"y\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[16,32]}}";
     const uint64_t length = sizeof header - 1;
@@ -200,9 +200,6 @@ UNIT_TEST(ranks_take_what_all_can_do) {
     assert_printed("GEMMs by cblas\n", true); /* opened anew, without the units that are left idle */
     assert_printed("dtype    fp32: rank 1 on ", true);
     assert_printed("activations in", false);
-    if (!test_is_whole()) {
-        return;
-    }
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, "--dtype", "bf16", ",", ON_CPU, "--dtype", "bf16"));
     assert_printed("GEMMs by mma on mma.sync", true);
     assert_printed("activations in bf16", true);
