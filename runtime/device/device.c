@@ -131,7 +131,7 @@ static void describe(cl_platform_id platform, cl_device_id id, struct device *de
     /* Intel's driver for GPUs counts vector engines (EUs); a work-group runs on the 8 or 16 of an Xe core */
     const size_t engines = device->is_gpu ? read_number(id, DEVICE_EUS_PER_SUB_SLICE_INTEL) : 0;
     device->compute_units =
-        (unsigned)groups_for(read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS), size_larger(engines, 1));
+        (unsigned)groups_for(size_larger(read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS), 1), size_larger(engines, 1));
     device->vector_width = (unsigned)size_larger(read_number(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT), 1);
     device->max_work_group = read_number(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     device->local_bytes = read_number(id, CL_DEVICE_LOCAL_MEM_SIZE);
