@@ -106,15 +106,6 @@ int frozen_create(const struct model_config *config, const char *pattern, struct
     return status;
 }
 
-int frozen_check(const struct model_config *config, const char *pattern) {
-    struct parameters parameters;
-    const int status = frozen_create(config, pattern, &parameters);
-    if (status == 0) {
-        parameters_release(&parameters);
-    }
-    return status;
-}
-
 uint64_t frozen_elements(const struct parameters *parameters) {
     uint64_t elements = 0;
     for (size_t i = 0; i < parameters->count; i++) {

@@ -11,7 +11,6 @@ int frozen_mark(struct parameters *parameters, const char *pattern);
 
 /* Builds a model's table and marks these; after an error there is no table. The config has been checked. */
 int frozen_create(const struct model_config *config, const char *pattern, struct parameters *parameters);
-int frozen_check(const struct model_config *config, const char *pattern); /* the same, without the table */
 
 /* How many elements the frozen parameters have. */
 uint64_t frozen_elements(const struct parameters *parameters);

@@ -87,8 +87,8 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
                                        .shards_states = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
-    struct parameters *parameters = &parallel->parameters;
-    if (frozen_create(config, settings->optimizer.freeze, parameters)) {
+    const struct parameters *parameters = settings->parameters ? settings->parameters : &parallel->parameters;
+    if (!settings->parameters && frozen_create(config, settings->optimizer.freeze, &parallel->parameters)) {
         return -1;
     }
     /* Rows of the token embedding's gradient are kept apart from the head's part of it, where both exist. The last

@@ -9,7 +9,7 @@
 struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
-    struct parameters parameters; /* the table that buckets and model have in common */
+    struct parameters parameters; /* the table of buckets and model, if the settings have none */
     struct buckets buckets;
     bool shards_states;            /* each rank keeps only the states of its shards of the buckets */
     bool bf16;                     /* gradients travel between ranks in bfloat16 */

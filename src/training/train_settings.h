@@ -41,6 +41,7 @@ struct train_settings {
     bool extended;                   /* a resumed run is given more max_iters than it had */
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
+    const struct parameters *parameters; /* the model's table (gpt_options); NULL: data_parallel_plan builds one */
 };
 
 /* Appends the options whose targets are in *settings. */

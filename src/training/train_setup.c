@@ -506,9 +506,11 @@ static int read_inputs(struct trainer *trainer) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    if (model_config_check(&settings->model) || frozen_check(&settings->model, settings->optimizer.freeze)) {
+    if (model_config_check(&settings->model) ||
+        frozen_create(&settings->model, settings->optimizer.freeze, &trainer->parameters)) {
         return fail_usage(trainer);
     }
+    settings->parameters = &trainer->parameters;
     return 0;
 }
 
@@ -557,6 +559,8 @@ void trainer_tear_down(struct trainer *trainer) {
     free(trainer->validations);
     data_parallel_release(&trainer->parallel);
     gpt_release(&trainer->gpt);
+    parameters_release(&trainer->parameters);
+    trainer->settings->parameters = NULL;
     compute_close(trainer->compute);
     training_data_close(&trainer->data);
     initial_model_release(&trainer->initial);

@@ -28,6 +28,7 @@ struct trainer {
     struct ranks *ranks;
     struct training_data data;
     struct compute *compute;
+    struct parameters parameters; /* the model's table, built once */
     struct gpt gpt;
     struct initial_model initial;
     struct fit fit; /* of settings->fit */
