@@ -353,7 +353,7 @@ static int read_steps(const json_t *json, int64_t iteration, struct gpt *gpt) {
                : 0;
 }
 
-/* *json is the caller's, NULL on failure. The model `gpt` goes on from there; it may be NULL. */
+/* *json is the caller's, also on failure. The model `gpt` goes on from there; it may be NULL. */
 static int open_state(const char *folder, struct gpt *gpt, struct training_state *state, json_t **json) {
     const struct path path = path_of("%s/state.json", folder);
     int status = json_file_read(path.text, MOST_STATE_BYTES, json);
@@ -361,8 +361,6 @@ static int open_state(const char *folder, struct gpt *gpt, struct training_state
         (read_state(*json, state) || (gpt && (read_loss_scale(*json, state->iteration, &gpt->loss_scale) ||
                                               read_steps(*json, state->iteration, gpt))))) {
         status = error_prefix("%s", path.text);
-        json_decref(*json);
-        *json = NULL;
     }
     return status;
 }

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRY_BYTES = 8 };
-
 static const size_t most_list_bytes = (size_t)1 << 34; /* two billion documents */
 
 int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list) {
@@ -27,13 +25,14 @@ int document_order_begin(struct document_order *order, uint64_t seed, double fra
     if (files_read(list, most_list_bytes, &text, &bytes)) {
         return -1;
     }
-    order->count = bytes / ENTRY_BYTES;
+    order->count = bytes / sizeof *order->places;
     order->held_out = (uint64_t)ceil(fraction * (double)order->count);
     order->places = memory_allocate(order->count, sizeof *order->places);
     memset(order->places, 0xff, order->count * sizeof *order->places);
     int status = 0;
-    if (bytes == 0 || bytes % ENTRY_BYTES != 0) {
-        status = error_set("%s: it has %zu bytes, but should have %d for each document", list, bytes, ENTRY_BYTES);
+    if (bytes == 0 || bytes % sizeof *order->places != 0) {
+        status = error_set("%s: it has %zu bytes, but should have %zu for each document", list, bytes,
+                           sizeof *order->places);
     }
     for (uint64_t i = 0; status == 0 && i < order->count; i++) {
         const uint64_t document = le64toh(((const uint64_t *)(void *)text)[i]);

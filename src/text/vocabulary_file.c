@@ -1,7 +1,6 @@
 /* Vocabulary files: tiktoken's format and GPT-2's vocab.bpe, with GPT-2's alphabet for bytes. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
-#include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
 #include "src/text/bpe.h"
 #include <limits.h>
