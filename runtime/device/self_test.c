@@ -111,8 +111,7 @@ int self_test_read(struct compute *compute, const struct self_test_matrix *matri
         const size_t row = inside / matrix->stride, column = inside % matrix->stride;
         if (row < matrix->rows && column < matrix->columns) {
             found[row * matrix->columns + column] = (double)element_at(elements, at, matrix->buffer.type);
-        } else if (elements[at * size] != STALE ||
-                   memcmp(elements + at * size, elements + at * size + 1, size - 1)) {
+        } else if (!isnan(element_at(elements, at, matrix->buffer.type))) { /* llvmpipe copies NaN as another one */
             status = error_set("element %zu of %s's buffer, outside of the matrix, was written", at, name);
         }
     }
