@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -224,15 +225,17 @@ void pocl_cache_mend(const char *folder) {
     char *boot = NULL, *last = NULL;
     size_t bytes = 0, last_bytes;
     struct stat status;
-    struct timespec since = {0};
+    struct timespec since = {0}, now[2] = {{0}};
+    clock_gettime(CLOCK_REALTIME, &now[0]);
+    now[1] = now[0];
     files_read_stream("/proc/sys/kernel/random/boot_id", 63, &boot, &bytes);
     if (bytes && files_exist(stamp.text) && files_read(stamp.text, 63, &last, &last_bytes) == 0 &&
         !strcmp(boot, last) && !stat(stamp.text, &status)) {
         since = status.st_mtim;
     }
     const size_t removed = remove_damaged(folder, since);
-    if (bytes) {
-        files_write(stamp.text, boot, bytes);
+    if (bytes && files_write(stamp.text, boot, bytes) == 0) {
+        utimensat(AT_FDCWD, stamp.text, now, 0); /* others may write while this one looks */
     }
     free(boot);
     free(last);

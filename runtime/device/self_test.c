@@ -88,7 +88,9 @@ int self_test_create(struct compute *compute, struct self_test_matrix *matrix, e
         matrix->numbers[i] = (double)number;
     }
     int status = buffer_create(compute, &matrix->buffer, bytes);
-    if (status == 0) {
+    if (status) {
+        compute_fail(compute, "%s", error_text()); /* want of memory is no wrong sum */
+    } else {
         matrix->buffer.type = type;
         status = buffer_write(compute, &matrix->buffer, 0, elements, bytes);
     }

@@ -92,9 +92,7 @@ cl_event transfer_last(struct transfer *transfer) {
 }
 
 cl_event transfer_share(struct transfer *transfer, cl_event event) {
-    (void)transfer;
-    clRetainEvent(event);
-    return event;
+    return started(transfer, "wait for a piece of the backward pass", event, clRetainEvent(event));
 }
 
 bool transfer_done(struct transfer *transfer, cl_event event) {

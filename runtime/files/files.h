@@ -121,8 +121,8 @@ int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
 /* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if
- * nothing else is in it. In that case it is first moved to a temporary name, so that it is whole or absent at
- * every moment. */
+ * nothing else is in it. In that case it is first moved to a temporary name, where the file system can, so that it
+ * is whole or absent at every moment. */
 int files_discard_members(const char *folder, const char *const *names);
 
 /* Whether a folder has anything but regular files of these names: 1 or 0; -1 with an error text if it is not

@@ -325,6 +325,19 @@ int files_has_others(const char *folder, const char *const *names) {
     return files_each(folder, is_other, &(struct members){folder, names});
 }
 
+static int remove_members(const char *folder, const char *const *names) {
+    struct stat status;
+    for (; *names != NULL; names++) {
+        const struct path path = path_of("%s/%s", folder, *names);
+        if (lstat(path.text, &status) == 0 && S_ISREG(status.st_mode) && unlink(path.text) != 0) {
+            return error_set_errno("cannot remove %s", path.text);
+        }
+    }
+    return rmdir(folder) == 0 || errno == ENOTEMPTY || errno == EEXIST
+               ? 0
+               : error_set_errno("cannot remove %s", folder);
+}
+
 int files_discard_members(const char *folder, const char *const *names) {
     struct destination from;
     struct stat status;
@@ -335,23 +348,17 @@ int files_discard_members(const char *folder, const char *const *names) {
         return error_set("cannot remove %s: it is not a folder", folder);
     }
     const int others = files_has_others(folder, names);
-    if (others < 0) {
-        return -1;
+    if (others != 0) {
+        return others < 0 ? -1 : remove_members(folder, names);
     }
-    for (; others > 0 && *names != NULL; names++) {
-        const struct path path = path_of("%s/%s", folder, *names);
-        if (lstat(path.text, &status) == 0 && S_ISREG(status.st_mode) && unlink(path.text) != 0) {
-            return error_set_errno("cannot remove %s", path.text);
-        }
-    }
-    if (others > 0) {
-        return 0;
-    }
-    char *aside = find_destination(folder, &from) == 0 ? move_aside(&from) : NULL;
-    if (aside == NULL) {
+    if (find_destination(folder, &from) != 0) {
         return error_prefix("cannot remove %s", folder);
     }
-    const int result = files_remove_folder(aside);
+    char *aside = move_aside(&from); /* an overlay cannot rename a folder of its lower layer */
+    const int result = remove_members(aside != NULL ? aside : folder, names);
+    if (aside != NULL && rename(aside, folder) == 0) { /* something was put into it meanwhile */
+        files_sync(from.parent.text);
+    }
     free(aside);
     return result;
 }

@@ -147,15 +147,22 @@ void token_shards_free(struct token_shard_names *list) {
 
 int token_shards_kind(const char *folder, const struct token_shard_kind **kind) {
     struct token_shard_names list = {0};
+    uint64_t bytes, count;
+    int status = 0;
     *kind = NULL;
     if (!files_exist(path_of("%s/train.bin", folder).text) && token_shards_list(folder, SPLIT_TRAIN, &list)) {
         return -1;
     }
     if (list.count > 0) {
-        *kind = token_shard_kind(path_of("%s/%s", folder, list.names[0]).text);
+        const struct path path = path_of("%s/%s", folder, list.names[0]);
+        const int descriptor = files_open(path.text, path.text, &bytes);
+        status = descriptor < 0 ? -1 : token_shard_read_header(descriptor, path.text, bytes, kind, &count);
+        if (descriptor >= 0) {
+            close(descriptor);
+        }
     }
     token_shards_free(&list);
-    return 0;
+    return status;
 }
 
 int token_shards_refuse_output(const char *folder, const char *output) {

@@ -126,7 +126,11 @@ static int find_neighbours(struct ranks *ranks) {
         ranks->hosts += hosts[rank] == rank;
     }
     const char *wanted = getenv("HCTRAIN_RANKS_PER_HOST");
-    const long per_host = wanted ? strtol(wanted, NULL, 10) : 0;
+    long per_host = wanted ? strtol(wanted, NULL, 10) : 0;
+    if (ranks_broadcast(ranks, &per_host, sizeof per_host)) { /* rank 0's: all make one table */
+        free(table);
+        return -1;
+    }
     const bool divides = per_host > 0 && per_host <= ranks->count && ranks->count % per_host == 0;
     for (int rank = 0; divides && ranks->hosts == 1 && rank < ranks->count; rank++) {
         hosts[rank] = rank / (int)per_host * (int)per_host;
