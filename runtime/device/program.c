@@ -423,8 +423,9 @@ int program_build(struct compute *compute, const char *const *files, const char 
     if (status) {
         return -1;
     }
-    if (built->program) {
-        clRetainProgram(built->program);
+    const cl_int code = built->program ? clRetainProgram(built->program) : CL_SUCCESS;
+    if (code != CL_SUCCESS) {
+        return error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
     }
     *program = built->program;
     return 0;
