@@ -4,8 +4,9 @@
  *   frame_backward  the backward pass of a sublayer, except frame_output_gradient and a GEMM of d_z
  *
  * They compute what stream_mix.cl, projections.cl and hc_map.cl do, on devices where many lanes share a row: each
- * stream is read and written once each way. CPUs, whose
- * caches hold the streams from one kernel to the next, use the separate kernels.
+ * stream is read and written once each way. frame_rows in src/operations/policy.c decides, and is_fused in
+ * src/model/frame_mixed.c leaves generation out. Elsewhere (on CPUs, whose caches hold the streams from one kernel
+ * to the next, and in models that are too large) the separate kernels run, or mix_between.cl.
  *
  * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [PROJECTIONS, LENGTH], the projections, is
  * more than the registers or the local memory of a group can hold, so its rows come to all tokens of the group at

@@ -1,5 +1,7 @@
 /* The depth mix behind one branch and the width mix before the next in one kernel, where the pre of the second is
- * known before its streams are. mix_math.cl has the formulas. The streams are read once and written once.
+ * known before its streams are. mix_math.cl has the formulas. The streams are read once and written once. It runs
+ * in the frame `early` (read_delay, the variant wide) where frame.cl does not: early_leave in
+ * src/model/frame_mixed.c.
  */
 #include "mix_math.cl"
 

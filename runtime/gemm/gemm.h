@@ -3,13 +3,14 @@
  *   backend  | runs on                | types it reads                | fuses      | made of
  *   cblas    | CPUs (PoCL)            | fp32                          | no         | the host's BLAS, natively
  *   clblast  | any device             | fp32                          | no         | CLBlast
- *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | in 16 bits | our kernels
+ *   mma      | GPUs with matrix cores | bf16, fp16; fp32 by CLBlast   | in 16 bits | cl/mma_gemm.cl
  *   onednn   | Intel's GPUs, CPUs     | all; (1)                      | no         | oneDNN
- *   portable | any device             | all on GPUs, else fp32        | no         | our kernels
+ *   portable | any device             | all on GPUs, else fp32        | no         | gemm_blocks.cl, gemm_panels.cl
  *
  * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and an epilogue
  * in the GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run
- * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. */
+ * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. gemm_choice.c chooses. On an
+ * H100 in bf16 that is mma, with cl/matrix_cores_nvidia.cl; cl/matrix_cores.cl lists the devices. */
 #pragma once
 
 #include "runtime/device/compute.h"

@@ -1,5 +1,5 @@
-/* The backend "mma": GEMMs of 16-bit operands on matrix cores, by kernels that are compiled for each kind of call.
- * Those of fp32 go to CLBlast. */
+/* The backend "mma": GEMMs of 16-bit operands on matrix cores, by cl/mma_gemm.cl and the device's
+ * cl/matrix_cores_*.cl, compiled for each kind of call. Those of fp32 go to CLBlast. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/array.h"

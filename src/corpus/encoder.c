@@ -87,7 +87,7 @@ static void *work(void *context) {
 
 /* ---- on the caller's thread */
 
-int encoder_start(struct encoder *encoder, struct text_batch *batches, size_t count) {
+void encoder_start(struct encoder *encoder, struct text_batch *batches, size_t count) {
     const int64_t wanted = encoder->settings->threads;
     encoder->batches = batches;
     encoder->count = count;
@@ -95,10 +95,12 @@ int encoder_start(struct encoder *encoder, struct text_batch *batches, size_t co
     encoder->threads = memory_zeroed((size_t)wanted, sizeof *encoder->threads);
     for (; encoder->thread_count < wanted && (size_t)encoder->thread_count < count; encoder->thread_count++) {
         if (pthread_create(&encoder->threads[encoder->thread_count], NULL, work, encoder)) {
-            return error_set("cannot start a thread to encode text; try --threads 1");
+            break; /* those that there are take all batches */
         }
     }
-    return 0;
+    if (encoder->thread_count == 0) {
+        work(encoder);
+    }
 }
 
 void encoder_wait(struct encoder *encoder) {

@@ -46,9 +46,9 @@ struct encoder {
 };
 
 /* Begins to encode batches, which belong to the threads until encoder_wait. Each document is ended by the
- * tokenizer's end of text, or, if tokens are bytes, by a blank line; nothing is added to chunks of bytes. -1 with
- * an error text, also after encoder_wait: threads cannot be started. */
-int encoder_start(struct encoder *encoder, struct text_batch *batches, size_t count);
+ * tokenizer's end of text, or, if tokens are bytes, by a blank line; nothing is added to chunks of bytes. Where no
+ * thread can be started, it encodes them itself. */
+void encoder_start(struct encoder *encoder, struct text_batch *batches, size_t count);
 
 /* Waits until the batches are encoded, or could not be: see their errors. */
 void encoder_wait(struct encoder *encoder);

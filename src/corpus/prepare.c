@@ -8,6 +8,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
+#include "runtime/system/sizes.h"
 #include "src/corpus/corpus_reader.h"
 #include "src/corpus/shard_writer.h"
 #include "src/corpus/token_writer.h"
@@ -23,7 +24,7 @@ enum {
     MOST_BUCKETS = 256,   /* files open at once */
     UNKNOWN_BUCKETS = 64, /* if the size of the sources is not known */
     MOST_JSON_BYTES = 1 << 28,
-    MOST_GROUP_BYTES = 32 << 20, /* of text that is encoded at once, if a single batch has not more */
+    MOST_GROUP_BYTES = 32 << 20, /* of text that is encoded at once, or two batches of a thread */
     THREAD_BATCHES = 2,          /* that are encoded at once */
 };
 
@@ -288,11 +289,12 @@ static bool wants_to_stop(const struct preparation *preparation) {
 static int read_all(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     struct batch_group *filled = &preparation->groups[0], *encoded = &preparation->groups[1];
+    const size_t most_batches = THREAD_BATCHES * (size_t)settings->threads;
+    const size_t most_bytes = size_larger(MOST_GROUP_BYTES, most_batches << 20);
     for (int more = 1; more == 1;) {
         bool saves = false, stops = false;
         char details[80];
-        for (size_t bytes = 0; more == 1 && !saves && bytes < MOST_GROUP_BYTES &&
-                               filled->count < THREAD_BATCHES * (size_t)settings->threads;) {
+        for (size_t bytes = 0; more == 1 && !saves && bytes < most_bytes && filled->count < most_batches;) {
             struct text_batch *batch = &filled->batches[filled->count++];
             text_batch_clear(batch, false);
             more = corpus_reader_fill(preparation->reader, batch);
@@ -313,8 +315,8 @@ static int read_all(struct preparation *preparation) {
             return -1;
         }
         encoder_wait(&preparation->encoder);
-        if (encoder_start(&preparation->encoder, filled->batches, filled->count) ||
-            write_group(preparation, encoded)) {
+        encoder_start(&preparation->encoder, filled->batches, filled->count);
+        if (write_group(preparation, encoded)) {
             return -1;
         }
         if (more != 1 || saves) {

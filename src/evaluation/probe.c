@@ -19,6 +19,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- batches */
 
@@ -280,6 +281,7 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct batches batches = {0};
     struct model_config config;
     struct gpt gpt = {0};
+    const bool makes_folder = settings->train && !files_exist(settings->out);
     int status = config_file_read(settings->checkpoint, &config) ||
                  read_batches(settings->batch, settings->train, &batches) || check_output(settings);
     struct gpt_options options = {.batch = batches.shape.batch,
@@ -294,6 +296,9 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||
              checkpoint_load_weights(settings->checkpoint, &gpt) ||
              (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));
+    if (status && makes_folder) {
+        rmdir(settings->out); /* if it is empty */
+    }
     gpt_release(&gpt);
     free(batches.x);
     free(batches.y);

@@ -18,6 +18,7 @@ static double height(const struct optimizer_settings *settings, int64_t iteratio
         return line(now - (end - cooldown), cooldown);
     case LR_LINEAR:
         return line(now - warm, end - warm);
+    case LR_COSINE:
     default:
         return is_over ? 0.0 : 0.5 * (1.0 + cos(3.14159265358979323846 * ((now - warm) / (end - warm))));
     }

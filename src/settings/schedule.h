@@ -1,4 +1,5 @@
-/* The parts of the learning rate's schedule that the user has left open. Each follows from another setting:
+/* The parts of the learning rate's schedule that the user has left open; the rate of a step is optimizer_rate in
+ * src/model/optimizer_settings.h. Each part follows from another setting:
  *
  *     min_lr          a tenth of learning_rate
  *     lr_decay_iters  the number of iterations (max_iters)

@@ -4,7 +4,8 @@
  *   kept       when a run is resumed, with the lower one of two losses: of the checkpoint that is resumed, and of a
  *              ckpt-best that a later iteration wrote before the run went back;
  *   forgotten  when a run is resumed and its losses do not compare any more, since val.bin or the tokens of it that
- *              are scored are others, or ckpt-best is gone: the next evaluation writes a new one. */
+ *              are scored are others, or ckpt-best is gone. Only the number is forgotten: the files stay until the
+ *              next evaluation writes new ones. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/training/trainer.h"

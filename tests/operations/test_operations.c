@@ -1,5 +1,5 @@
 /* Every operation of src/operations/operations.h on one device: forward against the plain reference in double,
- * backward against central differences of that reference. Cases are in tests/support/operation_cases_<subject>.c.
+ * backward against central differences of that reference. Cases are in tests/operations/cases_<subject>.c.
  *
  *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]...
  *                   [--cache DIR] [--dtype fp32|bf16|fp16] [--list]
