@@ -306,8 +306,7 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
 /* The backward pass of frame_enter and of the depth mix behind the branch, in place: d_mixed -> d_streams
  * [N, S, C], and d_branch [N, C], the gradient of normed, -> that of the output of the sublayer before, whose h is
  * h_before. d_read [N, H_ROW], of which the first S of a row count, with READ_DELAY only: the gradient of pre ->
- * that of h_before's. d_z [N, Z_COLUMNS] of
- * the raw projections is for the GEMM that makes their gradient.
+ * that of h_before's. d_z [N, Z_COLUMNS] of the raw projections is for the GEMM that makes their gradient.
  *
  * One work-group a chunk of tokens. partials: [groups, PARTIAL_ROW], sums of the gradients of gain and bias [2 C],
  * and of theta; and behind them of each group [GROUP_ROWS, THETA], sums of each row, and [GROUP_ROWS, ROW_SCRATCH],

@@ -17,8 +17,7 @@
  *   FLOAT_C          whether C is float though A and B may not be
  *   VEC              4
  *
- * No array in it has a dimension of 1 within another: clspv mixes up their
- * indices.
+ * No array in it has a dimension of 1 within another: clspv mixes up their indices.
  */
 #include "gemm_c.cl"
 

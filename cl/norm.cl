@@ -1,4 +1,4 @@
-/* The norm's backward pass, which is the same for all norms.
+/* What all norms have in common: how a row is stored, and the backward pass.
  *
  *   n = (u - mean) scale     d_n = gain d_y     d_u from n, d_n and the row's means of d_n and d_n n: norm_gradient
  *   d_gain += d_y n          d_bias += d_y
@@ -27,7 +27,7 @@ INLINED vec_t norm_gradient(float scale, vec_t d_normal, vec_t normal, float2 me
 }
 
 /* Channels c .. c + VEC - 1 of a row, at this slot: leaves n and d_n, and adds to the row's sums of d_n and d_n n
- * and to d_gain and d_bias. u - mean and scale are `row`; gain is that of these channels. */
+ * and to d_gain and d_bias. `row` is mean and scale; gain is that of these channels. */
 INLINED void norm_backward(int slot, vec_t u, float2 row, vec_t d_y, vec_t gain, vec_t normal[SLOTS(CHANNELS)],
                            vec_t d_normal[SLOTS(CHANNELS)], products_t sums[2], vec_t d_gain[SLOTS(CHANNELS)],
                            vec_t d_bias[SLOTS(CHANNELS)]) {

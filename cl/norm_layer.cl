@@ -1,11 +1,11 @@
-/* Layer norm of a row u of C channels, and its gradients:
+/* Layer norm of a row u of C channels; norm.cl has its gradients:
  *
  *   n = (u - mean) scale, scale = 1 / sqrt(mean of (u - mean)^2 + NORM_EPSILON)     y = gain n + bias
  *   d_n = gain d_y     d_u = scale (d_n - mean of d_n - n * mean of d_n n)     d_gain += d_y n     d_bias += d_y
  *
  * A work-item has its share of a row in SLOTS(C) vectors. A row's statistics are mean and scale.
  *
- * Build constants: CHANNELS (C), BIAS (there is one), NORM_EPSILON.
+ * Build constants: CHANNELS (C), NORM_EPSILON.
  */
 #include "group.cl"
 

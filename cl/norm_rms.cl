@@ -1,4 +1,4 @@
-/* RMSNorm of a row u of C channels, and its gradients:
+/* RMSNorm of a row u of C channels; norm.cl has its gradients:
  *
  *   n = u scale, scale = 1 / sqrt(mean of u^2 + NORM_EPSILON)     y = gain n
  *   d_n = gain d_y     d_u = scale (d_n - n * mean of d_n n)     d_gain += d_y n

@@ -19,10 +19,11 @@ enum gpt_mode {
     GPT_TRAINING,   /* forward and backward passes, gradients, and the optimizer's states */
 };
 
+struct gpt;
+
 /* This rank's share of the optimizer's states where the ranks divide them (--shard-optimizer). `copy` copies what
  * belongs to elements [first, first + count) of the arena from a whole state to host memory; it is collective, and
  * rank 0 alone receives them. Or, with to_device, the part of that range which this rank keeps from host memory. */
-struct gpt;
 struct state_share {
     uint64_t elements[2]; /* of each state that this rank keeps */
     const void *context;

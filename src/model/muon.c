@@ -96,11 +96,6 @@ static void set_type(struct optimizer_settings *settings, enum element_type type
     settings->muon_dtype = type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32;
 }
 
-const struct optimizer_matrices muon_matrices = {.state = "momentum_buffer",
-                                                 .cost = cost,
-                                                 .type = type_of,
-                                                 .set_type = set_type};
-
 static int describe(const struct gpt *gpt, struct operation_shape *shape) {
     shape->muon = true;
     shape->muon_type = type_of(&gpt->options.optimizer, gpt->compute, gpt->options.type);

@@ -1,5 +1,5 @@
 /* The gradients and the optimizer step of ranks that train together: every rank has its own micro-batches, all end
- * with the same weights. Alone it is gpt_backward and optimizer_step. */
+ * with the same weights. Alone it is the model's passes and optimizer_step. */
 #pragma once
 
 #include "runtime/ranks/collective.h"

@@ -96,6 +96,9 @@ static bool try_all(struct search *search) {
     const bool may_round_weights =
         given->dtype == ELEMENT_BF16 && !given->shard_optimizer && given->optimizer.master == ELEMENT_FP32;
     for (int level = 0; level < (may_round_weights ? 3 : 2); level++) {
+        if (level == 1 && given->optimizer.moments == ELEMENT_BF16) {
+            continue; /* as level 0 */
+        }
         search->found.optimizer.moments = level > 0 ? ELEMENT_BF16 : given->optimizer.moments;
         search->found.optimizer.master = level > 1 ? ELEMENT_BF16 : given->optimizer.master;
         for (int recompute = given->recompute; recompute <= RECOMPUTE_LAYER; recompute++) {

@@ -101,7 +101,7 @@ static int measure_losses(struct trainer *trainer, double *val_loss) {
     const struct training_data *data = &trainer->data;
     struct progress progress;
     uint64_t targets;
-    double train_loss, losses[TRAINING_DATA_MOST];
+    double train_loss, losses[TRAINING_DATA_MOST] = {0};
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
     if (!progress.terminal) { /* a log gets no more lines than from training alone */
