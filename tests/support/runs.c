@@ -245,20 +245,20 @@ long wait_for(progress find, const char *run, long than) {
     return -1;
 }
 
-const char *decimal(long number) {
-    static char texts[8][24];
+static const char *numbered(const char *prefix, long number) {
+    static char texts[16][32];
     static unsigned next;
-    char *text = texts[next++ % 8];
-    snprintf(text, sizeof texts[0], "%ld", number);
+    char *text = texts[next++ % 16];
+    snprintf(text, sizeof texts[0], "%s%ld", prefix, number);
     return text;
 }
 
+const char *decimal(long number) {
+    return numbered("", number);
+}
+
 const char *checkpoint(long iteration) {
-    static char names[8][32];
-    static unsigned next;
-    char *name = names[next++ % 8];
-    snprintf(name, sizeof names[0], "ckpt-%ld", iteration);
-    return name;
+    return numbered("ckpt-", iteration);
 }
 
 void copy(const char *from, const char *to) {
