@@ -28,10 +28,9 @@ int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t mic
     if (gpt_set_batch(&bench->gpt, shape, bench->tokens, bench->tokens + count / 2)) {
         return -1;
     }
-    return data_parallel_micro_step(&bench->parallel,
-                                    (struct gpt_pass){.dropout = true, .iteration = (int64_t)step},
-                                    1.0f / (float)train->gradient_accumulation_steps,
-                                    micro + 1 == bench->micro_steps);
+    gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
+    return data_parallel_backward(&bench->parallel, 1.0f / (float)train->gradient_accumulation_steps,
+                                  micro + 1 == bench->micro_steps);
 }
 
 int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {

@@ -38,9 +38,12 @@ static int make_step(struct data_parallel *parallel, const struct train_settings
     int32_t *tokens = memory_zeroed((size_t)(shape.batch * shape.sequence), sizeof *tokens);
     float loss, norm;
     gpt_zero(gpt);
-    const int status = gpt_set_batch(gpt, shape, tokens, tokens) ||
-                       data_parallel_micro_step(parallel, (struct gpt_pass){.dropout = true}, 1.0f, true) ||
-                       data_parallel_step(parallel, &settings->optimizer, 0) || gpt_read_results(gpt, &loss, &norm);
+    int status = gpt_set_batch(gpt, shape, tokens, tokens);
+    if (status == 0) {
+        gpt_forward(gpt, (struct gpt_pass){.dropout = true});
+        status = data_parallel_backward(parallel, 1.0f, true) ||
+                 data_parallel_step(parallel, &settings->optimizer, 0) || gpt_read_results(gpt, &loss, &norm);
+    }
     free(tokens);
     return status;
 }

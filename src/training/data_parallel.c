@@ -14,8 +14,8 @@
 
 /* How ranks exchange gradients. Nothing outside this file knows the order of these calls:
  *
- *   data_parallel_micro_step, for each micro-batch of a step:
- *       gpt_forward, gpt_loss, gpt_backward     add the micro-batch's gradients to those in the arena
+ *   data_parallel_backward, for each micro-batch of a step, after gpt_forward:
+ *       gpt_loss, gpt_backward                  add the micro-batch's gradients to those in the arena
  *   and for the last one, whose backward pass completes the gradients, between gpt_loss and gpt_backward:
  *       row_gradients_mark, ranks_merge         the tokens of all ranks' last micro-batches
  *       row_gradients_begin                     the embedding's gradients of these tokens go to rows of their own,
@@ -190,9 +190,8 @@ static void send_complete(void *context, int64_t sublayer) {
     collective_ready(parallel->collective, complete);
 }
 
-int data_parallel_micro_step(struct data_parallel *parallel, struct gpt_pass pass, float scale, bool is_last) {
+int data_parallel_backward(struct data_parallel *parallel, float scale, bool is_last) {
     struct gpt *gpt = parallel->gpt;
-    gpt_forward(gpt, pass);
     gpt_loss(gpt, scale, true);
     if (!parallel->collective || !is_last) {
         gpt_backward(gpt, NULL);

@@ -37,10 +37,10 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
-/* The forward and backward pass of a micro-batch, after gpt_set_batch (and gpt_zero, if it is the first of a step);
+/* The loss and backward pass of a micro-batch, after gpt_forward (and gpt_zero, if it is the first of a step);
  * `scale` as of gpt_loss. The last one of a step is collective: ranks exchange gradients while it runs. Launches;
  * then as compute_check. */
-int data_parallel_micro_step(struct data_parallel *parallel, struct gpt_pass pass, float scale, bool is_last);
+int data_parallel_backward(struct data_parallel *parallel, float scale, bool is_last);
 
 /* Call after the last micro-step: waits for the sums of gradients and makes the step. Collective. */
 int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,

@@ -192,7 +192,8 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
                                   .seed = trainer->state.seed,
                                   .iteration = iteration,
                                   .first_row = (uint64_t)(first_row * sampler->shape.sequence)};
-    return data_parallel_micro_step(&trainer->parallel, pass, batch_sampler_weight(sampler, iteration), is_last);
+    gpt_forward(&trainer->gpt, pass); /* the device computes while the targets of the step are counted */
+    return data_parallel_backward(&trainer->parallel, batch_sampler_weight(sampler, iteration), is_last);
 }
 
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
