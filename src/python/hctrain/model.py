@@ -171,9 +171,10 @@ class MLP(nn.Module):
 #   u = sum_s H_pre[s] x_s,   o = branch(norm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
 # With h_res_transposed H_res is the transpose of what the class computes.
 
-class Leaves(nn.Module):
-    """The parameters that most of them have."""
+class HyperConnection(nn.Module):
+    """H_pre and H_post as all but hc have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
 
+    each_stream = False  # whether z has a row for each stream
     w_pre: Tensor
     w_post: Tensor
     w_res: Tensor
@@ -184,45 +185,41 @@ class Leaves(nn.Module):
     alpha_post: Tensor
     alpha_res: Tensor
 
-
-class HyperConnection(Leaves):
-    """H_pre and H_post as all but hc have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
-
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.streams = config["n_streams"]
-        self.iterations = config["sinkhorn_iters"]
-        self.row = self.streams * config["n_embd"]
+        self.row, reads = config["n_embd"] * (1 if self.each_stream else self.streams), 1 if self.each_stream else self.streams
         self.norm = RMSNorm(self.row, config["hc_norm_eps"], config["hc_norm_gain"])
         self.eps = config["hc_eps"]
         self.transposed = config["h_res_transposed"]
-        self.projection("w_pre", self.streams)
-        self.projection("w_post", self.streams)
-        self.small("b_pre", self.streams)
-        self.small("b_post", self.streams)
-        self.small("alpha_pre")
-        self.small("alpha_post")
-        self.describe()
+        self.add("pre", reads, self.streams)
+        self.add("post", reads, self.streams)
+        self.describe(config)
 
-    def projection(self, name: str, columns: int) -> None:
-        if columns > 0:
-            setattr(self, name, nn.Parameter(torch.zeros(self.row, columns)))
+    def add(self, suffix: str, columns: int, *shape: int, scales: Sequence[str] = ("alpha",)) -> None:
+        """Adds the parameters w_<suffix> [row, columns] and b_<suffix> [shape], if there are columns, and the scales []."""
+        shapes: Dict[str, Sequence[int]] = {"w": (self.row, columns), "b": shape or (columns,)} if columns else {}
+        for name, sizes in {**shapes, **dict.fromkeys(scales, ())}.items():
+            setattr(self, f"{name}_{suffix}", nn.Parameter(torch.zeros(tuple(sizes))))
 
-    def small(self, name: str, *shape: int) -> None:
-        if 0 not in shape:
-            setattr(self, name, nn.Parameter(torch.zeros(shape)))
+    def describe(self, config: Config) -> None:
+        """Adds the parameters of H_res."""
 
-    def describe(self) -> None:
-        """The parameters of H_res."""
+    def logits(self, z: Tensor) -> Tensor:
+        """What most compute H_res from: [B, T, *b_res.shape]."""
+        return self.alpha_res * (z @ self.w_res).unflatten(-1, self.b_res.shape) + self.b_res
 
     def residual(self, z: Tensor) -> Tensor:
         """H_res from z [B, T, nC]."""
         raise NotImplementedError
 
+    def pre_and_post(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return (torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre) + self.eps,
+                2.0 * torch.sigmoid(self.alpha_post * (z @ self.w_post) + self.b_post))
+
     def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        z = self.norm(streams.flatten(-2))
-        pre = torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre) + self.eps
-        post = 2.0 * torch.sigmoid(self.alpha_post * (z @ self.w_post) + self.b_post)
+        z = self.norm(streams if self.each_stream else streams.flatten(-2))
+        pre, post = self.pre_and_post(z)
         residual = self.residual(z)
         return pre, post, residual.transpose(-1, -2) if self.transposed else residual
 
@@ -234,24 +231,38 @@ class Identity(HyperConnection):
         return torch.eye(self.streams, dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
 
 
+class HC(HyperConnection):
+    """Unconstrained, from z_s = RMSNorm of each stream."""
+
+    each_stream = True
+
+    def describe(self, config: Config) -> None:
+        self.add("res", self.streams, self.streams, self.streams)
+
+    def pre_and_post(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return (self.alpha_pre * torch.tanh(z @ self.w_pre).squeeze(-1) + self.b_pre,
+                self.alpha_post * torch.tanh(z @ self.w_post).squeeze(-1) + self.b_post)
+
+    def residual(self, z: Tensor) -> Tensor:
+        return self.alpha_res * torch.tanh(z @ self.w_res).transpose(-1, -2) + self.b_res
+
+
 class MHC(HyperConnection):
     """H_res doubly stochastic, nearly: Sinkhorn's iterations on the logits' logarithms, columns first, then rows."""
 
-    def describe(self) -> None:
-        self.projection("w_res", self.streams ** 2)
-        self.small("b_res", self.streams, self.streams)
-        self.small("alpha_res")
+    def describe(self, config: Config) -> None:
+        self.iterations = config["sinkhorn_iters"]
+        self.add("res", self.streams ** 2, self.streams, self.streams)
 
     def residual(self, z: Tensor) -> Tensor:
-        logits = self.alpha_res * (z @ self.w_res).unflatten(-1, (self.streams, self.streams)) + self.b_res
+        logits = self.logits(z)
         if self.eps > 0:  # DeepSeek-V4's form
             matrix = logits.softmax(dim=-2) + self.eps
             for dim in (-1, *(-2, -1) * (self.iterations - 1)):
                 matrix = matrix / (matrix.sum(dim, keepdim=True) + self.eps)
             return matrix
         for _ in range(self.iterations):
-            logits = logits.log_softmax(dim=-2)
-            logits = logits.log_softmax(dim=-1)
+            logits = logits.log_softmax(dim=-2).log_softmax(dim=-1)
         return logits.exp()
 
 
@@ -260,18 +271,14 @@ class MHCLite(HyperConnection):
 
     permutations: Tensor
 
-    def describe(self) -> None:
-        count = math.factorial(self.streams)
-        self.projection("w_res", count)
-        self.small("b_res", count)
-        self.small("alpha_res")
+    def describe(self, config: Config) -> None:
+        self.add("res", math.factorial(self.streams))
         order = torch.tensor(list(itertools.permutations(range(self.streams))))
         matrices = functional.one_hot(order, self.streams).float()  # [n!, n, n], row i of a matrix has its 1 at perm(i)
         self.register_buffer("permutations", matrices.flatten(1), persistent=False)
 
     def residual(self, z: Tensor) -> Tensor:
-        shares = (self.alpha_res * (z @ self.w_res) + self.b_res).softmax(-1)
-        return (shares @ self.permutations).unflatten(-1, (self.streams, self.streams))
+        return (self.logits(z).softmax(-1) @ self.permutations).unflatten(-1, (self.streams, self.streams))
 
 
 def cayley(angles: Tensor, size: int, above: Tensor) -> Tensor:
@@ -293,17 +300,11 @@ class SHC(HyperConnection):
     basis: Tensor
     above: Tensor
 
-    def describe(self) -> None:
+    def describe(self, config: Config) -> None:
         size = self.streams - 1
-        angles = size * (size - 1) // 2
         for side in "uv":
-            self.projection("w_" + side, angles)
-            self.small("b_" + side, angles)
-            self.small("tau_" + side)
-            self.small("gamma_" + side)
-        self.projection("w_s", size)
-        self.small("b_s", size)
-        self.small("tau_s")
+            self.add(side, size * (size - 1) // 2, scales=("tau", "gamma"))
+        self.add("s", size, scales=("tau",))
         basis = torch.zeros(self.streams, size)  # Helmert's: orthonormal columns, each orthogonal to all ones
         for column in range(size):
             scale = 1.0 / math.sqrt((column + 1) * (column + 2))
@@ -329,14 +330,11 @@ class SHC(HyperConnection):
 class KromHC(HyperConnection):
     """H_res doubly stochastic: a Kronecker product of matrices [[p, 1 - p], [1 - p, p]], the first outermost."""
 
-    def describe(self) -> None:
-        count = 2 * (self.streams.bit_length() - 1)
-        self.projection("w_res", count)
-        self.small("b_res", count)
-        self.small("alpha_res")
+    def describe(self, config: Config) -> None:
+        self.add("res", 2 * (self.streams.bit_length() - 1))
 
     def residual(self, z: Tensor) -> Tensor:
-        shares = (self.alpha_res * (z @ self.w_res) + self.b_res).unflatten(-1, (-1, 2)).softmax(-1)
+        shares = self.logits(z).unflatten(-1, (-1, 2)).softmax(-1)
         whole = shares.new_ones(*shares.shape[:-2], 1, 1)
         for pair in shares.unbind(-2):
             factor = torch.stack((pair, pair.flip(-1)), -2)
@@ -350,20 +348,15 @@ class Circulant(HyperConnection):
 
     rotations: Tensor
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
+    def describe(self, config: Config) -> None:
         self.share = min(1.0, config["circulant_beta"] / (4 * config["n_layer"]))
-
-    def describe(self) -> None:
-        self.projection("w_res", self.streams)
-        self.small("b_res", self.streams)
-        self.small("alpha_res")
+        self.add("res", self.streams)
         one = torch.eye(self.streams)
         rotations = torch.stack([one.roll(k, 1) for k in range(self.streams)])  # row i of the k-th has its 1 at i + k
         self.register_buffer("rotations", rotations.flatten(1), persistent=False)
 
     def residual(self, z: Tensor) -> Tensor:
-        shares = self.share * (self.alpha_res * (z @ self.w_res) + self.b_res).softmax(-1)
+        shares = self.share * self.logits(z).softmax(-1)
         shares = torch.cat((shares[..., :1] + 1.0 - self.share, shares[..., 1:]), -1)
         return (shares @ self.rotations).unflatten(-1, (self.streams, self.streams))
 
@@ -373,59 +366,32 @@ class GoMHC(HyperConnection):
 
     above: Tensor
 
-    def describe(self) -> None:
+    def describe(self, config: Config) -> None:
         size = 2 * self.streams
-        self.projection("w_res", size * (size - 1) // 2)
-        self.small("b_res", size * (size - 1) // 2)
-        self.small("alpha_res")
+        self.add("res", size * (size - 1) // 2)
         self.register_buffer("above", torch.triu_indices(size, size, 1), persistent=False)
 
     def residual(self, z: Tensor) -> Tensor:
-        size = 2 * self.streams
-        angles = self.alpha_res * (z @ self.w_res) + self.b_res
-        rotation = cayley(angles, size, self.above)
+        rotation = cayley(self.logits(z), 2 * self.streams, self.above)
         return rotation.square().unflatten(-1, (self.streams, 2)).unflatten(-3, (self.streams, 2)).sum((-3, -1)) / 2
 
 
 class OHC(HyperConnection):
     """H_res orthogonal: the matrix of x -> q x conj(r) on the streams as a quaternion (w, x, y, z)."""
 
-    def describe(self) -> None:
+    def describe(self, config: Config) -> None:
         if self.streams != 4:
             raise ValueError("residual 'ohc' has 4 streams, not %d" % self.streams)
-        self.projection("w_res", 8)
-        self.small("b_res", 8)
-        self.small("alpha_res")
+        self.add("res", 8)
 
     def residual(self, z: Tensor) -> Tensor:
-        logits = (self.alpha_res * (z @ self.w_res) + self.b_res).unflatten(-1, (2, 4))
+        logits = self.logits(z).unflatten(-1, (2, 4))
         logits = logits + logits.new_tensor([1.0, 0.0, 0.0, 0.0])
         units = logits / torch.sqrt(logits.square().sum(-1, keepdim=True) + 1e-12)
         (w, x, y, z), (a, b, c, d) = units[..., 0, :].unbind(-1), units[..., 1, :].unbind(-1)
         left = torch.stack((w, -x, -y, -z, x, w, -z, y, y, z, w, -x, z, -y, x, w), -1).unflatten(-1, (4, 4))
         right = torch.stack((a, b, c, d, -b, a, -d, c, -c, d, a, -b, -d, -c, b, a), -1).unflatten(-1, (4, 4))
         return left @ right
-
-
-class HC(Leaves):
-    """Unconstrained, from z_s = RMSNorm of each stream."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        streams, width = config["n_streams"], config["n_embd"]
-        self.norm = RMSNorm(width, config["hc_norm_eps"], config["hc_norm_gain"])
-        self.transposed = config["h_res_transposed"]
-        for name, columns, shape in (("pre", 1, (streams,)), ("post", 1, (streams,)), ("res", streams, (streams, streams))):
-            setattr(self, "w_" + name, nn.Parameter(torch.zeros(width, columns)))
-            setattr(self, "b_" + name, nn.Parameter(torch.zeros(shape)))
-            setattr(self, "alpha_" + name, nn.Parameter(torch.zeros(())))
-
-    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        z = self.norm(streams)
-        pre = self.alpha_pre * torch.tanh(z @ self.w_pre).squeeze(-1) + self.b_pre
-        post = self.alpha_post * torch.tanh(z @ self.w_post).squeeze(-1) + self.b_post
-        residual = self.alpha_res * torch.tanh(z @ self.w_res).transpose(-1, -2) + self.b_res
-        return pre, post, residual.transpose(-1, -2) if self.transposed else residual
 
 
 class Gated(nn.Module):
@@ -452,6 +418,11 @@ class Gated(nn.Module):
         return read, None if self.w_post is None else 2.0 * torch.sigmoid(z @ self.w_post / self.streams)
 
 
+def weighted_sum(weights: Tensor, streams: Tensor) -> Tensor:
+    """The sum over streams [B, T, n, C] with weights [B, T, n] or [n]: [B, T, C]."""
+    return (weights.unsqueeze(-2) @ streams).squeeze(-2)
+
+
 class DepthRead(nn.Module):
     """Attention residuals: a mixture of earlier states, by a softmax over them."""
 
@@ -462,8 +433,7 @@ class DepthRead(nn.Module):
 
     def forward(self, states: States) -> Tensor:
         stacked = torch.stack(states.all(), -2)
-        weights = (self.norm(stacked) @ self.query).softmax(-1)
-        return (weights.unsqueeze(-2) @ stacked).squeeze(-2)
+        return weighted_sum((self.norm(stacked) @ self.query).softmax(-1), stacked)
 
 
 class States:
@@ -554,8 +524,7 @@ class Block(nn.Module):
             streams.add(branch(norm(connection(streams))))
             return streams, None
         pre, post, residual = connection(streams)
-        weights = pre if read is None else read
-        output = branch(norm((weights.unsqueeze(-2) @ streams).squeeze(-2)))
+        output = branch(norm(weighted_sum(pre if read is None else read, streams)))
         return residual @ streams + post.unsqueeze(-1) * output.unsqueeze(-2), None if read is None else pre
 
     def forward(self, streams: Any, read: Tensor | None) -> tuple[Any, Tensor | None]:
@@ -582,34 +551,21 @@ class MultiwayBlock(nn.Module):
         return states, self.mudd(states)
 
 
-class FixedCollapse(nn.Module):
-    """The sum of the streams with learned weights."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.eps = config["hc_eps"]
-        self.b_pre = nn.Parameter(torch.zeros(config["n_streams"]))
-
-    def forward(self, streams: Tensor) -> Tensor:
-        return ((torch.sigmoid(self.b_pre) + self.eps).unsqueeze(-2) @ streams).squeeze(-2)
-
-
 class Collapse(nn.Module):
-    """The sum of the streams with weights that depend on them."""
+    """The sum of the streams with learned weights, which depend on the streams or are fixed."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, fixed: bool) -> None:
         super().__init__()
-        streams, width = config["n_streams"], config["n_embd"]
-        self.norm = RMSNorm(streams * width, gain=False)
+        streams, row = config["n_streams"], config["n_streams"] * config["n_embd"]
         self.eps = config["hc_eps"]
-        self.w_pre = nn.Parameter(torch.zeros(streams * width, streams))
+        self.norm = None if fixed else RMSNorm(row, gain=False)
+        self.w_pre = None if fixed else nn.Parameter(torch.zeros(row, streams))
         self.b_pre = nn.Parameter(torch.zeros(streams))
-        self.alpha_pre = nn.Parameter(torch.ones(()))
+        self.alpha_pre = None if fixed else nn.Parameter(torch.ones(()))
 
     def forward(self, streams: Tensor) -> Tensor:
-        z = self.norm(streams.flatten(-2)) @ self.w_pre
-        weights = torch.sigmoid(self.alpha_pre * z + self.b_pre) + self.eps
-        return (weights.unsqueeze(-2) @ streams).squeeze(-2)
+        logits = self.b_pre if self.norm is None else self.alpha_pre * (self.norm(streams.flatten(-2)) @ self.w_pre) + self.b_pre
+        return weighted_sum(torch.sigmoid(logits) + self.eps, streams)
 
 
 class Transformer(nn.Module):
@@ -625,14 +581,13 @@ class Transformer(nn.Module):
         self.h = nn.ModuleList(MultiwayBlock(config, i) if multiway else Block(config) for i in range(config["n_layer"]))
         gated = config["residual"] == "gated"
         self.ln_f: Any = None if gated else norm_of(config)
-        collapsed = config["stream_reduce"] == "head" and config["residual"] not in SINGLE
-        self.hc_head: Any = Collapse(config) if collapsed else None
-        if config["residual"] == "attnres":
-            self.hc_head = DepthRead(config)
-        if config["stream_reduce"] == "read" and config["residual"] == "wide":
-            self.hc_head = FixedCollapse(config)
+        self.hc_head: Any = None
         if gated:
             self.hc_head = Gated(config, top=True)
+        elif config["residual"] == "attnres":
+            self.hc_head = DepthRead(config)
+        elif config["residual"] not in SINGLE and config["stream_reduce"] in ("head", "read"):
+            self.hc_head = Collapse(config, fixed=config["stream_reduce"] == "read")
 
 
 class Head(nn.Module):
@@ -695,7 +650,7 @@ class GPT(nn.Module):
         elif parts.hc_head is not None:
             top = parts.ln_f(parts.hc_head(streams))
         elif config["stream_reduce"] == "last_pre":
-            top = parts.ln_f((read.unsqueeze(-2) @ streams).squeeze(-2))
+            top = parts.ln_f(weighted_sum(read, streams))
         elif config["stream_reduce"] != "sum_norm":
             top = parts.ln_f(streams).sum(-2)
         else:
