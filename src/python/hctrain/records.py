@@ -1,6 +1,7 @@
 """Lines of metrics.jsonl and h_statistics.jsonl, of runs that may still be writing them."""
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from array import array
@@ -70,6 +71,7 @@ class Lines:
         self.path, self.number = path, 0
         self._name, self._rest = printable(path), b""
         self._file: BinaryIO = os.fdopen(open_file(path), "rb")
+        self.stat = os.fstat(self._file.fileno())
 
     def __enter__(self) -> Lines:
         return self
@@ -83,15 +85,6 @@ class Lines:
     def place(self) -> str:
         """The file and the number of the line that was read last."""
         return f"{self._name}:{self.number}"
-
-    def was_replaced(self) -> bool:
-        """Whether the path leads to another file now, as after the run was resumed."""
-        try:
-            now = os.stat(self.path)
-        except OSError:  # a run that begins anew removes the file first
-            return False
-        mine = os.fstat(self._file.fileno())
-        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
     def read(self) -> Iterator[bytes]:
         """The lines that have come since the last call."""
@@ -108,12 +101,31 @@ class Lines:
             yield line
 
 
-def reopen(lines: Lines | None, path: Path) -> Lines | None:
-    """The lines of the file that the path leads to now: `lines`, unless another file has its name, and then it is closed. None: there is no file."""
-    if lines and lines.was_replaced():
-        lines.close()
-        lines = None
-    return lines or (Lines(path) if path.exists() else None)
+class Growing:
+    """A file that a run writes, and that has another file's place once the run was resumed."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._lines: Lines | None = None
+
+    def lines(self) -> Lines | None:
+        """The lines of the file that the path leads to now; None: there is no file. One that is removed, as when a run begins anew, is held."""
+        with contextlib.suppress(OSError):
+            if self._lines and not os.path.samestat(os.stat(self.path), self._lines.stat):
+                self.close()
+            if not self._lines and self.path.exists():
+                self._lines = Lines(self.path)
+        return self._lines
+
+    def read(self) -> Iterator[tuple[int, bytes, str]]:
+        """The lines that have come since the last call, with their numbers and places."""
+        if lines := self.lines():
+            yield from ((lines.number, line, lines.place) for line in lines.read())
+
+    def close(self) -> None:
+        if self._lines:
+            self._lines.close()
+        self._lines = None
 
 
 class Rows:
@@ -163,43 +175,30 @@ class Rows:
         return found
 
 
-class Follower:
+class Follower(Growing):
     """New records of a run's metrics.jsonl, also across interruptions, after which the run has written the file anew."""
 
     def __init__(self, folder: Path, first_step: int = 0, first_evaluation: int = 0):
-        self.path = folder / METRICS
+        super().__init__(folder / METRICS)
         self._next = [first_step, first_evaluation]  # iterations
         self._first: bytes | None = None  # line of the file, by which a run is known
-        self._lines: Lines | None = None
-        self._passes_over = False  # the file is of an earlier process
+        self._passed_over: Lines | None = None  # those of an earlier process
 
     def pass_over(self) -> None:
         """Has the file that is there now ignored, which the run that is about to begin will replace. It is held open, so that the next
         one cannot look the same."""
-        if self.path.exists():
-            self._lines, self._passes_over = Lines(self.path), True
-
-    def _open(self) -> Lines | None:
-        lines = reopen(self._lines, self.path)
-        if lines is not self._lines:
-            self._lines, self._passes_over = lines, False
-        return None if self._passes_over else self._lines
+        self._passed_over = self.lines()
 
     def records(self) -> Iterator[Record]:
         """What has come since the last call. Iterations that a resumed run computes again come once."""
-        lines = self._open()
-        for line in lines.read() if lines else ():
-            assert lines
-            if lines.number == 1:
+        if self.lines() is self._passed_over:
+            return
+        for number, line, place in self.read():
+            if number == 1:
                 if self._first not in (None, line):
                     raise Error(f"{printable(self.path)} is of another run now")
                 self._first = line
-            record = parse_record(line, lines.place)
+            record = parse_record(line, place)
             if record.iteration >= self._next[record.is_evaluation]:
                 self._next[record.is_evaluation] = record.iteration + 1
                 yield record
-
-    def close(self) -> None:
-        if self._lines:
-            self._lines.close()
-        self._lines = None

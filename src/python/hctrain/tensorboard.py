@@ -13,32 +13,13 @@ import contextlib
 import math
 import sys
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Mapping
 
 from .files import Error, printable, reading
-from .records import STATISTICS, Lines, parse_statistics, reopen
+from .records import STATISTICS, Growing, parse_statistics
 from .runs import read_run
 
 VALIDATION = {"val_loss": "loss", "train_loss": "evaluation/train_loss"}  # names of evaluations: tags; others keep their names
-
-
-class _Statistics:
-    """New lines of h_statistics.jsonl, also after the run has written it anew."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._lines: Lines | None = None
-
-    def read(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        self._lines = reopen(self._lines, self.path)
-        for line in self._lines.read() if self._lines else ():
-            assert self._lines
-            yield parse_statistics(line, self._lines.place)
-
-    def close(self) -> None:
-        if self._lines:
-            self._lines.close()
-        self._lines = None
 
 
 def _add(writer: Any, values: Mapping[str, Any], step: int, prefix: str = "") -> None:
@@ -59,7 +40,7 @@ def write_events(folder: str, seconds: float = 600.0) -> Path:
     except ImportError as error:
         raise Error(f"{error}: pip install tensorboard") from None
     run = read_run(folder, skip_damaged=True)
-    out, statistics = run.folder / "tensorboard", _Statistics(run.folder / STATISTICS)
+    out, statistics = run.folder / "tensorboard", Growing(run.folder / STATISTICS)
     with reading(out):
         for old in out.glob("*/events.out.tfevents.*"):
             old.unlink()
@@ -70,7 +51,8 @@ def write_events(folder: str, seconds: float = 600.0) -> Path:
                 _add(validation, {VALIDATION.get(name, name): value for name, value in record.metrics.items()}, record.iteration)
             else:
                 _add(training, record.metrics, record.iteration)
-            for iteration, values in statistics.read():
+            for _, line, place in statistics.read():
+                iteration, values = parse_statistics(line, place)
                 _add(training, values, iteration, "h_res/")
             training.flush()
             validation.flush()

@@ -1,7 +1,6 @@
 """Residual connections over seeds: mean losses with 95 % intervals, and differences to others at the same seed."""
 from __future__ import annotations
 
-import enum
 import math
 import statistics
 from typing import Iterable
@@ -23,20 +22,6 @@ TO_BE_NAMED = ("learning_rate", "min_lr", "dtype", "device", "gemm", "allreduce_
                "hc_norm_gain", "hc_eps", "hc_norm_eps", "h_res_transposed", "hc_start", "hc_init", "decay_hc_gain")  # rc has no use for them
 
 
-class Difference(enum.Enum):
-    """What follows from a setting that differs."""
-
-    UNIMPORTANT = 0
-    NAMED = 1  # a reader has to know of it
-    BARRING = 2  # it forbids a comparison
-
-
-def _difference_of(name: str) -> Difference:
-    if name in OF_CONNECTION or name in WITHOUT_EFFECT:
-        return Difference.UNIMPORTANT
-    return Difference.NAMED if name in TO_BE_NAMED else Difference.BARRING
-
-
 def _settings(run: Json) -> Json:
     return member(run, "record.settings") or {}
 
@@ -54,13 +39,17 @@ def _differs(run: Json, other: Json, name: str) -> bool:
     return bool(_settings(run).get(name) != _settings(other).get(name))
 
 
-def _contrast(run: Json, other: Json, kind: Difference) -> list[str]:
-    """The settings of the kind in which two runs differ."""
-    return [name for name in {**_settings(run), **_settings(other)} if _difference_of(name) is kind and _differs(run, other, name)]
+def _contrast(run: Json, other: Json) -> tuple[list[str], list[str], list[str]]:
+    """The settings in which two runs differ: those that forbid a comparison, those that a reader has to know of, and the others."""
+    differing = [name for name in {**_settings(run), **_settings(other)} if _differs(run, other, name)]
+    unimportant = [name for name in differing if name in OF_CONNECTION or name in WITHOUT_EFFECT]
+    named = [name for name in differing if name in TO_BE_NAMED]
+    return [name for name in differing if name not in unimportant + named], named, unimportant
 
 
 def _distance(run: Json, other: Json) -> tuple[int, int]:
-    return len(_contrast(run, other, Difference.BARRING)), sum(len(_contrast(run, other, kind)) for kind in (Difference.NAMED, Difference.UNIMPORTANT))
+    barring, named, unimportant = _contrast(run, other)
+    return len(barring), len(named) + len(unimportant)
 
 
 def _value_text(run: Json, name: str) -> str:
@@ -125,10 +114,11 @@ def _difference(runs: list[Json], variant: Json, base: Json) -> Json:
     """The mean differences over pairs of runs with the same seed, or why there are none."""
     run, other = runs[variant["kind"]], runs[base["kind"]]
     found: Json = {"kind": base["kind"]}
-    if barring := _contrast(run, other, Difference.BARRING):
+    barring, named, _ = _contrast(run, other)
+    if barring:
         found["why"] = _describe(run, other, barring)
         return found
-    if named := _contrast(run, other, Difference.NAMED):
+    if named:
         found["settings"] = _describe(run, other, named)
     if variant["iter"] != base["iter"]:
         found["why"] = "its last evaluation is at another iteration"

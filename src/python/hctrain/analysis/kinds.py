@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from .inputs import Json, member, number
 
@@ -18,6 +18,10 @@ DASHES = ("-", (0, (5, 1)), (0, (2, 1)), (0, (5, 1, 1, 1)))  # of the kinds of a
 class Style(NamedTuple):
     colour: str
     dashes: str | tuple[int, tuple[int, ...]]
+
+    def line(self, width: float) -> dict[str, Any]:
+        """Arguments of Matplotlib's plot."""
+        return {"color": self.colour, "linestyle": self.dashes, "linewidth": width}
 
 
 def _configured(run: Json, name: str) -> Json:

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from html import escape
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, Sequence
 
 from . import kinds
 from .inputs import Json, member, number
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 LARGEST = 1e30  # a loss beyond it is of a run that has diverged
 MOST_POINTS = 600  # of a curve: beyond it, means of neighbours
 GRADIENT_NORM_CLAMP = 5.0  # as in the paper's figure
+POINTS = {"marker": "o", "markersize": 3}
 BINS, NEIGHBOURS = 120, 4  # of the last two thirds of losses; bins to either side that a mean is over
 MOST_SIDE = 512  # rows and columns of a heat map
 
@@ -35,15 +37,19 @@ def _label(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y)
 
 
+def _of_runs(picture: Picture, shown: list[Json], say: Callable[[Json], str], separator: str = "; ") -> Picture | None:
+    """The picture with a sentence about each run that it shows; None if there are none."""
+    picture.text += separator.join(f"{escape(run['name'])}{say(run)}" for run in shown)
+    return picture if shown else None
+
+
 # ---- losses and gradient norms: lines of all runs
 
 
-def _curve(run: Json, table: str, name: str) -> Iterator[tuple[int, float]]:
+def _curve(run: Json, table: str, name: str) -> list[tuple[int, float]]:
     """The points of a column of a run's record that are numbers."""
     columns = member(run, f"record.{table}") or {}
-    for iteration, value in zip(columns.get("iter", ()), columns.get(name, ())):
-        if value is not None and abs(value) < LARGEST:
-            yield iteration, value
+    return [(x, float(y)) for x, y in zip(columns.get("iter", ()), columns.get(name, ())) if y is not None and abs(y) < LARGEST]
 
 
 def _thinned(points: list[tuple[int, float]]) -> tuple[list[float], list[float]]:
@@ -54,16 +60,14 @@ def _thinned(points: list[tuple[int, float]]) -> tuple[list[float], list[float]]
 
 def _later_means(runs: list[Json], table: str, name: str, last: float, neighbours: int) -> tuple[list[float], list[float]]:
     """The last two thirds of iterations in bins, means over runs and over so many bins to either side."""
-    iterations, losses, counts = [0.0] * BINS, [0.0] * BINS, [0] * BINS
-    for run in runs:
-        for x, y in _curve(run, table, name):
-            place = (x - last / 3) / (last * 2 / 3)
-            if 0 <= place and x <= last:
-                at = min(int(place * BINS), BINS - 1)
-                iterations[at], losses[at], counts[at] = iterations[at] + x, losses[at] + y, counts[at] + 1
-    kept = [at for at in range(neighbours, BINS - neighbours) if counts[at]]
-    around = [range(at - neighbours, at + neighbours + 1) for at in kept]
-    return [iterations[at] / counts[at] for at in kept], [sum(losses[k] for k in near) / sum(counts[k] for k in near) for near in around]
+    import numpy as np
+
+    points = np.array([(x, y) for run in runs for x, y in _curve(run, table, name) if last / 3 <= x <= last]).reshape(-1, 2)
+    places = np.minimum(((points[:, 0] - last / 3) / (last * 2 / 3) * BINS).astype(int), BINS - 1)
+    iterations, losses, counts = (np.bincount(places, weights, BINS) for weights in (points[:, 0], points[:, 1], None))
+    kept = neighbours + np.flatnonzero(counts[neighbours:BINS - neighbours])
+    near = np.ones(2 * neighbours + 1)
+    return (iterations[kept] / counts[kept]).tolist(), (np.convolve(losses, near, "same")[kept] / np.convolve(counts, near, "same")[kept]).tolist()
 
 
 def _highest_later_loss(run: Json) -> float:
@@ -78,7 +82,7 @@ def losses(runs: list[Json]) -> Picture | None:
                       TWO_CURVES)
     for index, run in enumerate(runs):
         for split, table, name in (("train", "steps", "loss"), ("val", "evaluations", "val_loss")):
-            picture.rows += [(run["name"], split, x, float(y)) for x, y in _curve(run, table, name)]
+            picture.rows += [(run["name"], split, *point) for point in _curve(run, table, name)]
         if kinds.legend(runs, index):
             picture.legend.append(Entry(kinds.legend(runs, index), kinds.style(runs, run)))
     if not picture.rows:
@@ -88,9 +92,9 @@ def losses(runs: list[Json]) -> Picture | None:
 
     def draw_all(axes: Axes) -> None:
         for run in runs:
-            style = kinds.style(runs, run)
-            axes.plot(*_thinned(list(_curve(run, "steps", "loss"))), color=style.colour, linestyle=style.dashes, linewidth=0.5)
-            axes.plot(*_thinned(list(_curve(run, "evaluations", "val_loss"))), color=style.colour, linestyle=style.dashes, linewidth=2, marker="o", markersize=3)
+            line = kinds.style(runs, run).line
+            axes.plot(*_thinned(_curve(run, "steps", "loss")), **line(0.5))
+            axes.plot(*_thinned(_curve(run, "evaluations", "val_loss")), **line(2), **POINTS)
         _label(axes, "iteration", "loss (nats a token)")
         if highest > axes.get_ylim()[0]:
             axes.set_ylim(top=highest)
@@ -98,10 +102,9 @@ def losses(runs: list[Json]) -> Picture | None:
     def draw_later(axes: Axes) -> None:
         for kind, run in enumerate(runs):
             if kinds.is_first(runs, kind):
-                style = kinds.style(runs, run)
-                axes.plot(*_later_means(kinds.repeats(runs, kind), "steps", "loss", last, NEIGHBOURS), color=style.colour, linestyle=style.dashes, linewidth=1)
-                axes.plot(*_later_means(kinds.repeats(runs, kind), "evaluations", "val_loss", last, 0), color=style.colour, linestyle=style.dashes, linewidth=2, marker="o",
-                          markersize=3)
+                line, same = kinds.style(runs, run).line, kinds.repeats(runs, kind)
+                axes.plot(*_later_means(same, "steps", "loss", last, NEIGHBOURS), **line(1))
+                axes.plot(*_later_means(same, "evaluations", "val_loss", last, 0), **line(2), **POINTS)
         _label(axes, "iteration", "loss, last two thirds")
         axes.set_xlim(left=last / 3)
 
@@ -116,16 +119,15 @@ def gradient_norms(runs: list[Json]) -> Picture | None:
     picture = Picture("gradient_norm", "Gradient norm", "Norms before clipping, cut at 5. ", "run,,iteration,gradient_norm", CURVE)
     items = []
     for index, run in enumerate(runs):
-        picture.rows += [(run["name"], "", x, float(y)) for x, y in _curve(run, "steps", "grad_norm")]
-        if (entry := kinds.legend(runs, index)) and any(True for _ in _curve(run, "steps", "grad_norm")):
+        picture.rows += [(run["name"], "", *point) for point in _curve(run, "steps", "grad_norm")]
+        if (entry := kinds.legend(runs, index)) and _curve(run, "steps", "grad_norm"):
             picture.legend.append(Entry(entry, kinds.style(runs, run)))
             norms = [y for one in kinds.repeats(runs, index) for _, y in _curve(one, "steps", "grad_norm")]
             items.append(f"{escape(entry)}: largest {max(norms):.3g}, above {GRADIENT_NORM_CLAMP:g} in {sum(norm > GRADIENT_NORM_CLAMP for norm in norms)} steps")
 
     def draw(axes: Axes) -> None:
         for run in runs:
-            style = kinds.style(runs, run)
-            axes.plot(*_thinned([(x, min(y, GRADIENT_NORM_CLAMP)) for x, y in _curve(run, "steps", "grad_norm")]), color=style.colour, linestyle=style.dashes, linewidth=1)
+            axes.plot(*_thinned([(x, min(y, GRADIENT_NORM_CLAMP)) for x, y in _curve(run, "steps", "grad_norm")]), **kinds.style(runs, run).line(1))
         _label(axes, "iteration", "gradient norm")
 
     picture.panels = [draw]
@@ -149,11 +151,8 @@ def _over_depth(picture: Picture, runs: list[Json], first: int, axes_of: Sequenc
                 say: Callable[[Json], str]) -> Picture | None:
     """Adds a curve of each run that has numbers of its sublayers, in a panel for each of axes_of: the number's name, the axis' label, and its ends."""
     shown = [run for run in runs if _h(run) and all(_depths(run, name) and not math.isnan(_depths(run, name)[0]) for name, *_ in axes_of)]
-    items = []
     for run in shown:
         picture.rows += [(run["name"], first + depth, *numbers) for depth, numbers in enumerate(zip(*(_depths(run, name) for name, *_ in axes_of)))]
-        picture.legend.append(Entry(run["name"], kinds.style(runs, run)))
-        items.append(f"{escape(run['name'])} {say(run)}")
 
     def draw(axes: Axes, name: str, label: str, low: float | None, high: float | None) -> None:
         for run in shown:
@@ -163,16 +162,15 @@ def _over_depth(picture: Picture, runs: list[Json], first: int, axes_of: Sequenc
         axes.set_ylim(low, high)
 
     picture.panels = [functools.partial(draw, name=name, label=label, low=low, high=high) for name, label, low, high in axes_of]
-    picture.legend += BRANCHES
-    picture.text += "; ".join(items)
-    return picture if shown else None
+    picture.legend = [Entry(run["name"], kinds.style(runs, run)) for run in shown] + BRANCHES
+    return _of_runs(picture, shown, say)
 
 
 def identity_distance(means: list[Json]) -> Picture | None:
     def say(run: Json) -> str:
         mean = number(_h(run), "identity_distance")
         answer = "is the identity still" if mean < STILL_IDENTITY else "is near the identity" if mean < NEAR_IDENTITY else "has left the identity"
-        return f"{answer} ({mean:.3g} on average, the product of all sublayers {number(_h(run), 'product.identity_distance'):.3g})"
+        return f" {answer} ({mean:.3g} on average, the product of all sublayers {number(_h(run), 'product.identity_distance'):.3g})"
 
     picture = Picture("identity_distance", "Did H<sub>res</sub> leave the identity?", "Root mean square length of the rows of H<sub>res</sub> &minus; I, mean over tokens; 0 is "
                       "the identity. H<sub>res</sub> of ", "run,sublayer,identity_distance", CURVE)
@@ -183,7 +181,7 @@ def collapse(means: list[Json]) -> Picture | None:
     def say(run: Json) -> str:
         cosine, share = _depths(run, "stream_cosine")[-1], _depths(run, "largest_share")[-1]
         answer = "keep nearly all in one stream" if share > ONE_STREAM else "point in nearly one direction" if cosine > ONE_DIRECTION else "differ"
-        return f"{answer} (cosine {cosine:.3f}, largest stream {100 * share:.0f} %)"
+        return f" {answer} (cosine {cosine:.3f}, largest stream {100 * share:.0f} %)"
 
     picture = Picture("collapse", "Do the streams collapse?", "After mixing by H<sub>res</sub>, mean over tokens: a cosine of 1 is one direction, a share of 1 is one stream. In "
                       "the last sublayer the streams of ", "run,sublayer,stream_cosine,largest_share", TWO_CURVES)
@@ -194,7 +192,7 @@ def collapse(means: list[Json]) -> Picture | None:
 def effective_rank(means: list[Json]) -> Picture | None:
     def say(run: Json) -> str:
         ranks = _depths(run, "effective_rank")
-        return f"uses {number(_h(run), 'effective_rank'):.2f} of {number(_h(run), 'n_streams'):g} (at most {max(ranks):.2f}, in sublayer {ranks.index(max(ranks))})"
+        return f" uses {number(_h(run), 'effective_rank'):.2f} of {number(_h(run), 'n_streams'):g} (at most {max(ranks):.2f}, in sublayer {ranks.index(max(ranks))})"
 
     picture = Picture("effective_rank", "How many streams are used?", "Effective rank of the streams that enter each sublayer, mean over tokens: 1 if all are multiples of one "
                       "vector, the number of streams if they are orthogonal and equally long. On average over sublayers ", "run,sublayer,effective_rank", CURVE)
@@ -205,7 +203,7 @@ def singular_values(means: list[Json]) -> Picture | None:
     def say(run: Json) -> str:
         first, second, smallest = (_depths(run, f"product_{name}_mean")[-1] for name in ("norm", "second", "smallest"))
         answer = "keeps one combination of the streams and little else" if second < FLAT * first else "keeps differences between streams"
-        return f"{answer} (first {first:.3g}, second {second:.3g}, smallest {smallest:.3g})"
+        return f" {answer} (first {first:.3g}, second {second:.3g}, smallest {smallest:.3g})"
 
     picture = Picture("singular_values", "Singular values of the product up to each depth", "Means over tokens: what the product of H<sub>res</sub> leaves of differences between "
                       "streams (the first is in the next picture). Through all sublayers, the product of ", "run,depth,second,smallest", TWO_CURVES)
@@ -214,24 +212,25 @@ def singular_values(means: list[Json]) -> Picture | None:
 
 
 def product_norm(means: list[Json]) -> Picture | None:
+    import numpy as np
+
     picture = Picture("product_norm", "Spectral norm of the product up to each depth", "Lines are means over tokens, bands one deviation. Through all sublayers: ",
                       "run,depth,mean,deviation", CURVE)
     shown = [run for run in means if _h(run)]
     for run in shown:
         picture.rows += [(run["name"], depth, *row) for depth, row in enumerate(zip(_depths(run, "product_norm_mean"), _depths(run, "product_norm_deviation")), 1)]
     picture.legend = [Entry(run["name"], kinds.style(means, run)) for run in shown] + BRANCHES
-    picture.text += ", ".join(f"{escape(run['name'])} {number(_h(run), 'product.norm.mean'):.6f} (largest {number(_h(run), 'product.norm.max'):.6f})" for run in shown)
 
     def draw(axes: Axes) -> None:
         for run in shown:
-            norms, deviations = _depths(run, "product_norm_mean"), _depths(run, "product_norm_deviation")
+            norms, deviations = np.array(_depths(run, "product_norm_mean")), np.array(_depths(run, "product_norm_deviation"))
             depths, style = range(1, len(norms) + 1), kinds.style(means, run)
-            axes.fill_between(depths, [a - b for a, b in zip(norms, deviations)], [a + b for a, b in zip(norms, deviations)], color=style.colour, alpha=0.25, linewidth=0)
-            mark_branches(axes, depths, norms, style, 1)
+            axes.fill_between(depths, norms - deviations, norms + deviations, color=style.colour, alpha=0.25, linewidth=0)
+            mark_branches(axes, depths, norms.tolist(), style, 1)
         _label(axes, "sublayers multiplied", "spectral norm")
 
     picture.panels = [draw]
-    return picture if shown else None
+    return _of_runs(picture, shown, lambda run: f" {number(_h(run), 'product.norm.mean'):.6f} (largest {number(_h(run), 'product.norm.max'):.6f})", ", ")
 
 
 # ---- over training: row maxima, the diagonal, similarity of the streams
@@ -250,31 +249,30 @@ def dynamics(means: list[Json]) -> Picture | None:
     picture = Picture("dynamics", "H<sub>res</sub> over training", "Largest entry of each row at the end, and how many matrices have all of them on the diagonal. ",
                       "run,iteration,row_max_p10,row_max_median,row_max_p90,diagonal_fraction", TWO_CURVES)
     shown = [run for run in means if len(_points(run)) > 1]
-    items = []
-    for run in shown:
-        picture.rows += [(run["name"], int(point[0]), *point[1:]) for point in _points(run)]
-        picture.legend.append(Entry(run["name"], kinds.style(means, run)))
-        _, p10, median, p90, diagonal = _points(run)[-1]
-        items.append(f"{escape(run['name'])}: median {median:.3f} ({p10:.3f} to {p90:.3f}), {100 * diagonal:.1f} % on the diagonal")
+    picture.rows = [(run["name"], int(point[0]), *point[1:]) for run in shown for point in _points(run)]
+    picture.legend = [Entry(run["name"], kinds.style(means, run)) for run in shown]
 
     def draw_maxima(axes: Axes) -> None:
         for run in shown:
             iterations, p10, median, p90, _ = zip(*_points(run))
             style = kinds.style(means, run)
             axes.fill_between(iterations, p10, p90, color=style.colour, alpha=0.25, linewidth=0)
-            axes.plot(iterations, median, color=style.colour, linestyle=style.dashes, linewidth=2)
+            axes.plot(iterations, median, **style.line(2))
         _label(axes, "iteration", "row maximum")
 
     def draw_diagonal(axes: Axes) -> None:
         for run in shown:
-            style, points = kinds.style(means, run), _points(run)
-            axes.plot([point[0] for point in points], [point[4] for point in points], color=style.colour, linestyle=style.dashes, linewidth=2)
+            iterations, *_, shares = zip(*_points(run))
+            axes.plot(iterations, shares, **kinds.style(means, run).line(2))
         _label(axes, "iteration", "share with row maxima on the diagonal")
         axes.set_ylim(0, 1.05)
 
+    def say(run: Json) -> str:
+        _, p10, median, p90, diagonal = _points(run)[-1]
+        return f": median {median:.3f} ({p10:.3f} to {p90:.3f}), {100 * diagonal:.1f} % on the diagonal"
+
     picture.panels = [draw_maxima, draw_diagonal]
-    picture.text += "; ".join(items)
-    return picture if shown else None
+    return _of_runs(picture, shown, say)
 
 
 def _shared_range(values: list[float]) -> tuple[float, float]:
@@ -288,33 +286,24 @@ def similarity(means: list[Json]) -> Picture | None:
     picture = Picture("similarity", "Similarity of the streams after mixing", "Mean cosine of pairs of streams, a line for each sublayer from dark (first) to light (last), of "
                       "attention solid, of MLP dashed. Over all sublayers at the end: ", "run,iteration,sublayer,cosine", PANELS)
     shown = [run for run in means if len(rows := member(run, "record.statistics.stream_cosine") or ()) > 1 and all(isinstance(row, list) for row in rows)]
-    items = []
-    for run in shown:
-        logged = run["record"]["statistics"]
-        picture.rows += [(run["name"], iteration, layer, number(cosine)) for iteration, row in zip(logged["iter"], logged["stream_cosine"]) for layer, cosine in enumerate(row)]
-        last = [number(cosine) for cosine in logged["stream_cosine"][-1]]
-        items.append(f"{escape(run['name'])} {sum(last) / len(last):.3f}")
-    if not shown:
-        return None
-    cosines = [number(cosine) for run in shown for row in run["record"]["statistics"]["stream_cosine"] for cosine in row]
-    low, high = _shared_range([cosine for cosine in cosines if not math.isnan(cosine)] or [0.0])
+    cosines = [[list(map(number, row)) for row in run["record"]["statistics"]["stream_cosine"]] for run in shown]  # [runs][rows][sublayers]
+    iterations = [run["record"]["statistics"]["iter"] for run in shown]
+    low, high = _shared_range([one for rows in cosines for row in rows for one in row if not math.isnan(one)] or [0.0])
 
-    def draw(axes: Axes, run: Json) -> None:
+    def draw(axes: Axes, at: int) -> None:
         from matplotlib.colors import LinearSegmentedColormap
 
         shades = LinearSegmentedColormap.from_list("depth", ["#440154", "#21918c", "#d9c61f"])
-        logged = run["record"]["statistics"]
-        layers = len(logged["stream_cosine"][0])
-        for layer in range(layers):
-            axes.plot(logged["iter"], [number(row[layer]) for row in logged["stream_cosine"]], color=shades(layer / max(layers - 1, 1)), linewidth=1.5,
-                      linestyle="--" if layer % 2 else "-")
-        _title(axes, run["name"])
+        for layer, ys in enumerate(columns := list(zip(*cosines[at]))):
+            axes.plot(iterations[at], ys, color=shades(layer / max(len(columns) - 1, 1)), linewidth=1.5, linestyle="--" if layer % 2 else "-")
+        _title(axes, shown[at]["name"])
         axes.set_xlabel("iteration")
         axes.set_ylim(low, high)
 
-    picture.panels = [functools.partial(draw, run=run) for run in shown]
-    picture.text += ", ".join(items)
-    return picture
+    picture.rows = [(run["name"], iteration, layer, cosine) for run, found, rows in zip(shown, iterations, cosines) for iteration, row in zip(found, rows)
+                    for layer, cosine in enumerate(row)]
+    picture.panels = [functools.partial(draw, at=at) for at in range(len(shown))]
+    return _of_runs(picture, shown, lambda run: f" {statistics.fmean(cosines[shown.index(run)][-1]):.3f}", ", ")
 
 
 # ---- H_res of checkpoints: column sums, entries, heat maps
@@ -324,8 +313,6 @@ def column_sums(means: list[Json]) -> Picture | None:
     picture = Picture("column_sums", "Column sums of H<sub>res</sub>", "Boxes hold 80 % of the sums, lines all of them: filled boxes are attention, empty ones MLP, and 'all' is the "
                       "product of all sublayers. ", "run,sublayer,min,p10,median,p90,max", PANELS)
     shown = [run for run in means if _h(run)]
-    if not shown:
-        return None
     names = ("min", "p10", "median", "p90", "max")
     sums = [[[number(one, f"column_sum.{name}") for name in names] for one in (*_h(run)["sublayers"], _h(run)["product"])] for run in shown]
     picture.rows = [(run["name"], depth, *row) for run, rows in zip(shown, sums) for depth, row in enumerate(rows)]
@@ -347,9 +334,8 @@ def column_sums(means: list[Json]) -> Picture | None:
         axes.set_ylim(low, high)
 
     picture.panels = [functools.partial(draw, run=run, rows=rows) for run, rows in zip(shown, sums)]
-    picture.text += "; ".join(f"{escape(run['name'])}: {number(_h(run), 'column_sum.min'):.4f} to {number(_h(run), 'column_sum.max'):.4f}, of the product "
-                              f"{number(_h(run), 'product.column_sum.min'):.4f} to {number(_h(run), 'product.column_sum.max'):.4f}" for run in shown)
-    return picture
+    return _of_runs(picture, shown, lambda run: f": {number(_h(run), 'column_sum.min'):.4f} to {number(_h(run), 'column_sum.max'):.4f}, of the product "
+                                                f"{number(_h(run), 'product.column_sum.min'):.4f} to {number(_h(run), 'product.column_sum.max'):.4f}")
 
 
 def entries(means: list[Json]) -> Picture | None:
@@ -357,8 +343,8 @@ def entries(means: list[Json]) -> Picture | None:
     shown = [run for run in means if _h(run)]
 
     def draw(axes: Axes, run: Json, bins: list[tuple[float, float, float]]) -> None:
-        for low, width, share in bins:
-            axes.bar(low, share, width, align="edge", color=kinds.style(means, run).colour, linewidth=0)
+        total = sum(number(_h(run)["entries"][name]) for name in ("below", "above")) + sum(count for _, _, count in bins)
+        axes.bar([low for low, _, _ in bins], [count / total for _, _, count in bins], _h(run)["entries"]["width"], align="edge", color=kinds.style(means, run).colour, linewidth=0)
         _title(axes, run["name"])
         _label(axes, "entry", "share")
         axes.set_yscale("log")
@@ -367,14 +353,11 @@ def entries(means: list[Json]) -> Picture | None:
 
     for run in shown:
         found = _h(run)["entries"]
-        counts = [number(count) for count in found["counts"]]
-        total = sum(counts) + number(found["below"]) + number(found["above"])
-        bins = [(found["low"] + found["width"] * at, found["width"], count / total) for at, count in enumerate(counts) if count]
+        bins = [(float(found["low"] + found["width"] * at), float(found["low"] + found["width"] * (at + 1)), count)
+                for at, count in enumerate(map(number, found["counts"])) if count]
         picture.panels.append(functools.partial(draw, run=run, bins=bins))
-        picture.rows += [(run["name"], float(found["low"] + found["width"] * at), float(found["low"] + found["width"] * (at + 1)), f"{count:.15g}")
-                         for at, count in enumerate(counts) if count]
-    picture.text += ", ".join(f"{escape(run['name'])} {100 * number(_h(run), 'negative_fraction'):.2f} % (smallest {number(_h(run), 'smallest_entry'):.3f})" for run in shown)
-    return picture if shown else None
+        picture.rows += [(run["name"], low, high, f"{count:.15g}") for low, high, count in bins]
+    return _of_runs(picture, shown, lambda run: f" {100 * number(_h(run), 'negative_fraction'):.2f} % (smallest {number(_h(run), 'smallest_entry'):.3f})", ", ")
 
 
 def heat_maps(means: list[Json]) -> Picture | None:
@@ -454,44 +437,42 @@ def value_maps(means: list[Json]) -> Picture | None:
 # ---- what hc_bench --compare measured, against the number of streams
 
 
-def _over_streams(picture: Picture, bench: Json, name: str, finish: Callable[[Axes], Any]) -> Picture | None:
+def _over_streams(picture: Picture, bench: Json, field: str, label: str, logarithmic: bool) -> Picture | None:
+    """A curve of each residual connection."""
     points: dict[str, list[tuple[float, float]]] = {}
     for case in member(bench, "cases") or ():
-        if isinstance(member(case, "residual"), str) and number(case, name) > 0 and not math.isnan(number(case, "n_streams")):
-            points.setdefault(case["residual"], []).append((number(case, "n_streams"), number(case, name)))
+        if isinstance(member(case, "residual"), str) and number(case, field) > 0 and not math.isnan(number(case, "n_streams")):
+            points.setdefault(case["residual"], []).append((number(case, "n_streams"), number(case, field)))
     order = [variant for variant in kinds.COLOURS if variant in points] + [variant for variant in points if variant not in kinds.COLOURS]
-    for variant in order:
-        points[variant].sort()
-        picture.rows += [(variant, f"{x:g}", y) for x, y in points[variant]]
-        picture.legend.append(Entry(variant, kinds.Style(kinds.COLOURS.get(variant, kinds.OTHER_COLOUR), "-")))
+    styles = {variant: kinds.Style(kinds.COLOURS.get(variant, kinds.OTHER_COLOUR), "-") for variant in order}
+    picture.rows = [(variant, f"{x:g}", y) for variant in order for x, y in sorted(points[variant])]
+    picture.legend = [Entry(variant, styles[variant]) for variant in order]
 
     def draw(axes: Axes) -> None:
         for variant in order:
-            axes.plot(*zip(*points[variant]), color=kinds.COLOURS.get(variant, kinds.OTHER_COLOUR), linewidth=2, marker="o", markersize=4)
+            axes.plot(*zip(*sorted(points[variant])), **styles[variant].line(2), marker="o", markersize=4)
         axes.set_xlim(0.5, 8.5)
         axes.set_xticks(range(1, 9))
-        finish(axes)
+        _label(axes, "streams", label)
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
 
     picture.panels = [draw]
     return picture if points else None
 
 
 def throughput(bench: Json) -> Picture | None:
-    def finish(axes: Axes) -> None:
-        _label(axes, "streams", "tokens/s")
-        axes.set_ylim(bottom=0)
-
-    return _over_streams(Picture("throughput", "Throughput against streams", "Training steps of the same model, variants measured in turn in one run of hc_bench",
-                                 "residual,n_streams,tokens_per_second", CURVE), bench, "tokens_per_second", finish)
+    picture = Picture("throughput", "Throughput against streams", "Training steps of the same model, variants measured in turn in one run of hc_bench",
+                      "residual,n_streams,tokens_per_second", CURVE)
+    return _over_streams(picture, bench, "tokens_per_second", "tokens/s", False)
 
 
 def auxiliary(bench: Json) -> Picture | None:
-    def finish(axes: Axes) -> None:
-        _label(axes, "streams", "auxiliary parameters")
-        axes.set_yscale("log")
-
-    return _over_streams(Picture("auxiliary", "Auxiliary parameters against streams", "Parameters of the hyper-connections, without those of the model itself; the scale is logarithmic",
-                                 "residual,n_streams,auxiliary_parameters", CURVE), bench, "auxiliary", finish)
+    picture = Picture("auxiliary", "Auxiliary parameters against streams", "Parameters of the hyper-connections, without those of the model itself; the scale is logarithmic",
+                      "residual,n_streams,auxiliary_parameters", CURVE)
+    return _over_streams(picture, bench, "auxiliary", "auxiliary parameters", True)
 
 
 def pictures(analysis: Json) -> list[Picture]:

@@ -29,18 +29,12 @@ def find_programs():
     return Path(found).parent if found else fail("hc_train is neither beside this program nor in a folder of PATH")
 
 
-def find_file(path):
-    """The path, or if nothing is there, the file of this name that was installed with the programs: as hc_train's --config."""
-    if os.path.exists(path):
-        return path
-    installed = find_programs().resolve().parent / "share" / "hctrain" / path
-    return installed if installed.exists() else path
-
-
 def read_content(path):
-    """Of a file of this name; ends the program if there is none."""
-    path = find_file(path)
-    return read_file(path, LARGEST_FILE) if os.path.exists(path) else fail(f"there is no file {path}")
+    """Of this file, or else, as with hc_train's --config, of the one that was installed with the programs. Ends the program if there is neither."""
+    if not os.path.exists(path):
+        installed = find_programs().resolve().parent / "share" / "hctrain" / path
+        path = installed if installed.exists() else fail(f"there is no file {path}")
+    return read_file(path, LARGEST_FILE)
 
 
 def read_text(path):

@@ -59,49 +59,36 @@ class Report:
         found = self.differences.get((choices, self.plan.base_of(choices, base)))
         return found and intervals.Interval(found.mean, found.half_width(self.comparisons))
 
-    def base_name(self, base):
-        return self.plan.label(base)
-
     def name(self, choices):
         return self.plan.label(dict(zip(self.plan.vary, choices)))
 
-    def begun(self):
-        """The settings that have losses."""
-        return [choices for choices, losses in self.losses.items() if losses]
-
-    def rows(self, choices):
-        """Of one setting: seeds, mean and deviation as text."""
-        losses = self.losses[choices]
-        if choices not in self.compared:
-            return [len(losses), "diverged", ""]
-        return [len(losses), f"{statistics.fmean(losses.values()):.4f}", f"{statistics.stdev(losses.values()):.4f}" if len(losses) > 1 else ""]
+    def rows(self):
+        """Of each setting that has losses: its choices; as texts best values, seeds, mean and deviation; intervals of its differences to the bases."""
+        for choices, losses in self.losses.items():
+            spread = ["diverged", ""]
+            if choices in self.compared:
+                spread = [f"{statistics.fmean(losses.values()):.4f}", f"{statistics.stdev(losses.values()):.4f}" if len(losses) > 1 else ""]
+            if losses:
+                yield choices, [*map(number_text, self.best[choices]), str(len(losses)), *spread], [self.interval(choices, base) for base in self.plan.bases]
 
     def table(self):
         """In Markdown."""
-        heads = [*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation", *(f"to {self.base_name(base)}" for base in self.plan.bases)]
-        rows = []
-        for choices in self.begun():
-            found = [self.interval(choices, base) for base in self.plan.bases]
-            better_than = [", ".join(f"`{self.name(pair.worse)}`" for pair in self.pairs if pair.better == choices and pair.p < 0.05)] * self.correct
-            rows.append([*(f"`{short(choice)}`" for choice in choices), *map(number_text, self.best[choices]), *self.rows(choices),
-                         *(f"{one.mean:+.4f} ± {one.half_width:.4f}" if one else "" for one in found), *better_than])
+        heads = [*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation", *(f"to {self.plan.label(base)}" for base in self.plan.bases)]
         heads += ["better than"] * self.correct
-        texts = len(self.plan.vary)
-        lines = [heads, ["---"] * texts + ["---:"] * (len(heads) - texts), *rows]
-        lines = ["| " + " | ".join(cell(one) for one in line) + " |" for line in lines]
-        return "".join(line + "\n" for line in lines)
+        lines = [heads, ["---"] * len(self.plan.vary) + ["---:"] * (len(heads) - len(self.plan.vary))]
+        for choices, numbers, found in self.rows():
+            better_than = [", ".join(f"`{self.name(pair.worse)}`" for pair in self.pairs if pair.better == choices and pair.p < 0.05)] * self.correct
+            lines.append([*(f"`{short(choice)}`" for choice in choices), *numbers,
+                          *(f"{one.mean:+.4f} ± {one.half_width:.4f}" if one else "" for one in found), *better_than])
+        return "".join("| " + " | ".join(cell(one) for one in line) + " |\n" for line in lines)
 
     def tsv(self):
         """The table's numbers in columns, for programs."""
-        heads = [*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation"]
-        for base in self.plan.bases:
-            heads += [f"to {self.base_name(base)}", "half width"]
-        rows = [heads]
-        for choices in self.begun():
-            found = [self.interval(choices, base) for base in self.plan.bases]
-            numbers = [text for one in found for text in ((f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", ""))]
-            rows.append([*choices, *map(number_text, self.best[choices]), *self.rows(choices), *numbers])
-        return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        differences = [text for base in self.plan.bases for text in (f"to {self.plan.label(base)}", "half width")]
+        lines = [[*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation", *differences]]
+        for choices, numbers, found in self.rows():
+            lines.append([*choices, *numbers, *(text for one in found for text in ((f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", "")))])
+        return "".join("\t".join(line) + "\n" for line in lines)
 
     def pairs_text(self):
         """All pairs, the clearest first."""
@@ -121,7 +108,7 @@ class Report:
                 if one:
                     (neither if abs(one.mean) <= one.half_width else lower if one.mean < 0 else higher).append(self.name(choices))
             for what, names in (("Lower loss than", lower), ("Higher loss than", higher), ("Cannot be told apart from", neither)):
-                text += printable(f"{what} {self.base_name(base)}: {', '.join(names)}.") + "\n" if names else ""
+                text += printable(f"{what} {self.plan.label(base)}: {', '.join(names)}.") + "\n" if names else ""
         count = len(self.differences)
         return text + (f"(95 % intervals by Student's t over seeds, which hold for all {count} differences together)\n" if self.correct and count > 1 else
                        "(95 % intervals by Student's t over seeds, each by itself)\n")
@@ -142,7 +129,7 @@ class Report:
     def picture(self):
         """SVG."""
         order = sorted(self.compared, key=lambda choices: statistics.fmean(self.compared[choices].values()))
-        panels = [(f"difference to {self.base_name(base)}", [self.interval(choices, base) for choices in order]) for base in self.plan.bases]
+        panels = [(f"difference to {self.plan.label(base)}", [self.interval(choices, base) for choices in order]) for base in self.plan.bases]
         return intervals.draw([self.name(choices) for choices in order], panels, "nats a token, 95 % " + ("for all together" if self.correct else "each"))
 
     def write(self, folder):

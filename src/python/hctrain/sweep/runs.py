@@ -242,16 +242,18 @@ class Sweep:
         name = re.sub(r"[^\w.+=,-]", "_", ",".join(f"{name}={value}" for name, value in values))
         return self.out / "search" / name if self.plan.best and run.seed == self.plan.best_seed else self.out / name
 
+    def chosen(self, run):
+        """[(name, value)] of what differs between runs."""
+        return [*self.plan.assignments(run.choices), *zip(self.plan.best, map(number_text, run.best)), ("seed", run.seed)]
+
     def settings(self, run):
         """hc_train's options for it."""
-        values = [*self.plan.settings.items(), *self.plan.assignments(run.choices), *zip(self.plan.best, map(number_text, run.best)),
-                  ("seed", run.seed)]
+        values = [*self.plan.settings.items(), *self.chosen(run)]
         return [f"--config={path}" for path in self.plan.configs] + [f"--{name.replace('_', '-')}={value}" for name, value in values]
 
     def record(self, run):
         """The settings of a run as lines `name = value`."""
-        values = self.table.shared | dict(self.plan.assignments(run.choices)) | dict(zip(self.plan.best, map(number_text, run.best)))
-        return "".join(f"{name} = {value}\n" for name, value in sorted({**values, "seed": run.seed}.items()))
+        return "".join(f"{name} = {value}\n" for name, value in sorted({**self.table.shared, **dict(self.chosen(run))}.items()))
 
     def conflict(self, run):
         """Why what is in its folder is not this run; None: it is, or there is nothing."""
@@ -367,29 +369,26 @@ class Sweep:
         began = time.monotonic(), self.needs.missing()[1]
         on_stop(self.stop)
         try:
-            self.train_missing(slots, environment, began)
+            while True:
+                self.collect()
+                missing, done, total = self.needs.missing()
+                free = list(slots)
+                for process in self.running.values():
+                    free.remove(process.slot)
+                waiting = [run for run in missing if run not in self.running and run not in self.failed]
+                for run, slot in zip(waiting, free):
+                    if not self.stopped:
+                        self.start(run, slot, environment)
+                if not self.running and (self.stopped or not waiting):
+                    return
+                if self.progress.is_due():
+                    self.progress.show(self.describe(done, total, began))
+                time.sleep(0.05)
         finally:  # whatever ends this program: no run goes on without it
             for process in self.running.values():
                 process.handle.terminate()
             for process in self.running.values():
                 process.handle.wait()
-
-    def train_missing(self, slots, environment, began):
-        while True:
-            self.collect()
-            missing, done, total = self.needs.missing()
-            free = list(slots)
-            for process in self.running.values():
-                free.remove(process.slot)
-            waiting = [run for run in missing if run not in self.running and run not in self.failed]
-            for run, slot in zip(waiting, free):
-                if not self.stopped:
-                    self.start(run, slot, environment)
-            if not self.running and (self.stopped or not waiting):
-                return
-            if self.progress.is_due():
-                self.progress.show(self.describe(done, total, began))
-            time.sleep(0.05)
 
 
 def lock(folder):
