@@ -4,8 +4,8 @@
   bench/tables.py roofline               docs/notes/gpu.md: a training step of model M on GPUs, estimated (hc_bench --roofline)
   bench/tables.py memory                 docs/notes/memory.md: settings with which pretrained models fit into 8, 16 and 24 GB (hc_train --fit)
   bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
-  bench/tables.py variants               docs/variants.md: cost, exactness, speed and losses of each residual variant. Needs ci/study.sh's
-                                         runs (--study, out/study)
+  bench/tables.py variants               docs/variants.md: exactness and speed of each residual variant. Needs ci/study.sh's runs
+                                         (--study, out/study)
   bench/tables.py fair                   docs/study.md: what ci/study.sh --budget fair has found (out/fair); also nanogpt, modern and s2hc
   bench/tables.py variants --measure     also measures the speeds (speed.json in --study), some minutes on an idle machine
 
@@ -194,7 +194,7 @@ def family():
 
 STREAMS = range(2, 9)
 TIMED_STREAMS = (2, 4, 8)
-SLOW = [("mhc_lite", 8)]  # 40320 permutations: M does not fit an A6000, and the CPU takes minutes
+SLOW = [("mhc_lite", 8)]  # 40320 permutations: the CPU takes minutes
 TIMED = ["--config", ROOT / "configs" / "tiny.conf", "--vocab-size", "256", "--device", "pocl", "--steps", "20", "--warmup", "3"]
 
 
@@ -206,14 +206,6 @@ def variants():
     for without_matrices in ("rc", "gated", "attnres", "mudd"):
         found.pop(without_matrices, None)
     return found
-
-
-def costs():
-    """Thousands of parameters in hyper-connections of model M."""
-    counted = {name: {n: bench(*MODEL, "--as", "a6000", "--residual", name, "--n-streams", str(n))["auxiliary"] for n in takes if (name, n) not in SLOW}
-               for name, takes in variants().items()}
-    rows = [[f"`{name}`"] + [f"{1e-3 * of[n]:.0f}" if n in of else "" for n in STREAMS] for name, of in counted.items()]
-    return "\nThousands of parameters in hyper-connections:\n\n" + table(["n ="] + [str(n) for n in STREAMS], rows, "---:")
 
 
 def exactness(runs):
@@ -230,20 +222,12 @@ def distance(runs):
             f"{statistics.mean(h['sublayers'][-1]['product_second_mean'] for h in of):.3f}"]
 
 
-def learned(runs, base):
-    """Mean validation loss over the seeds, its difference to the identity's of the same seed, and the range of that."""
-    losses = {seed: run["record"]["final"]["val_loss"] for seed, run in runs.items()}
-    differences = [losses[seed] - base[seed]["record"]["final"]["val_loss"] for seed in losses]
-    return [f"{statistics.mean(losses.values()):.4f}", f"{statistics.mean(differences):+.4f}", f"{min(differences):+.4f} to {max(differences):+.4f}"]
-
-
 def measured(study):
     runs = {}
     for run in json.loads((study / "report" / "analysis.json").read_text())["runs"]:
         runs.setdefault(run["config"]["residual"], {})[run["name"].rpartition("-")[2]] = run
-    rows = [[f"`{name}`"] + (exactness(of) + distance(of) if name != "rc" else [""] * 7) + learned(of, runs["identity"]) for name, of in runs.items()]
-    head = ["", "row sums", "column sums", "norm", "smallest entry", "from I", "cosine", "second singular value", "validation loss", "to identity",
-            f"range of {len(runs['identity'])}"]
+    rows = [[f"`{name}`", *exactness(of), *distance(of)] for name, of in runs.items() if name != "rc"]
+    head = ["", "row sums", "column sums", "norm", "smallest entry", "from I", "cosine", "second singular value"]
     return "\nAfter 2000 iterations of the study:\n\n" + table(head, rows, "---:")
 
 
@@ -322,7 +306,7 @@ def main():
     else:
         if arguments.measure:
             measure(arguments.study)
-        document, text = ROOT / "docs" / "variants.md", costs() + measured(arguments.study) + speeds(arguments.study) + "\n"
+        document, text = ROOT / "docs" / "variants.md", measured(arguments.study) + speeds(arguments.study) + "\n"
     if arguments.write and arguments.table == "fair":
         shutil.copy(ROOT / "out" / "fair" / "differences.svg", ROOT / "docs" / "images" / "fair.svg")
     if arguments.write:
