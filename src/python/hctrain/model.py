@@ -32,6 +32,13 @@ from torch.nn import functional
 Config = Dict[str, Any]  # the content of config.json
 
 
+def choose(choices: Dict[str, Any], setting: str, name: str) -> Any:
+    """What a table has for the value of a setting."""
+    if name not in choices:
+        raise ValueError("this file has nothing for %s '%s': add it" % (setting, name))
+    return choices[name]
+
+
 class LayerNorm(nn.Module):
     """Over the channels, with or without a bias."""
 
@@ -67,11 +74,8 @@ class RMSNorm(nn.Module):
 
 def norm_of(config: Config) -> nn.Module:
     """A norm before a branch or before the logits."""
-    if config["norm"] == "layernorm":
-        return LayerNorm(config["n_embd"], config["bias"], norm_epsilon(config))
-    if config["norm"] == "rmsnorm":
-        return RMSNorm(config["n_embd"], norm_epsilon(config))
-    raise ValueError("this file has no class for norm '%s': add one, and its row in norm_of" % config["norm"])
+    kinds = {"layernorm": lambda: LayerNorm(config["n_embd"], config["bias"], norm_epsilon(config)), "rmsnorm": lambda: RMSNorm(config["n_embd"], norm_epsilon(config))}
+    return choose(kinds, "norm", config["norm"])()
 
 
 # ---- branches: [B, T, C] -> [B, T, C]
@@ -102,11 +106,9 @@ class Attention(nn.Module):
         self.size: int = config.get("head_dim", width // self.heads)
         self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config.get("qkv_bias", bias))
         normed = config.get("qk_norm", False)                        # of each head of queries and of keys
-        self.q_norm: Any = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
-        self.k_norm: Any = RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None
-        if config["position"] not in ("learned", "rope", "none"):
-            raise ValueError("this file has no function for position '%s': add one beside rotate" % config["position"])
-        self.theta = config.get("rope_theta", 10000.0) if config["position"] == "rope" else None
+        self.q_norm, self.k_norm = (RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None for _ in "qk")
+        rotates = choose({"learned": False, "rope": True, "none": False}, "position", config["position"])
+        self.theta = config.get("rope_theta", 10000.0) if rotates else None
         self.fraction = config.get("rope_fraction", 1.0)             # of a head's pairs of channels, those that turn
         self.scale = config.get("attn_scale", 0.0)                   # of scores; 0: 1 / sqrt(D)
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=bias)
@@ -123,7 +125,7 @@ class Attention(nn.Module):
         batch, length, _ = inputs[0].shape
         heads = self.project(inputs).view(batch, length, -1, self.size).transpose(1, 2)
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if self.theta is not None:
             query, key = rotate(query, self.theta, self.fraction), rotate(key, self.theta, self.fraction)
@@ -145,14 +147,10 @@ ACTIVATIONS: Dict[str, Any] = {"gelu": functional.gelu, "gelu_tanh": functools.p
 class MLP(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        if config["mlp"] not in MLPS:
-            raise ValueError("this file has no MLP of kind '%s': add it to MLPS" % config["mlp"])
-        if config["activation"] not in ACTIVATIONS:
-            raise ValueError("this file has no function for activation '%s': add it to ACTIVATIONS" % config["activation"])
         width, bias = config["n_embd"], config["bias"]
-        activation, gated = MLPS[config["mlp"]]
+        activation, gated = choose(MLPS, "mlp", config["mlp"])
         hidden = config.get("mlp_width") or ((8 * width + 191) // 192 * 64 if gated else 4 * width)
-        self.activation = activation or ACTIVATIONS[config["activation"]]
+        self.activation = activation or choose(ACTIVATIONS, "activation", config["activation"])
         self.dropout = config["dropout"]
         self.c_gate = nn.Linear(width, hidden, bias=bias) if gated else None
         self.c_fc = nn.Linear(width, hidden, bias=bias)
@@ -500,9 +498,7 @@ CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite
 class Block(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        if config["residual"] not in CONNECTIONS:
-            raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
-        connection = CONNECTIONS[config["residual"]]
+        connection = choose(CONNECTIONS, "residual", config["residual"])
         self.ln_1 = None if connection is Gated else norm_of(config)
         self.attn = Attention(config)
         self.ln_2 = None if connection is Gated else norm_of(config)
@@ -603,10 +599,17 @@ class Head(nn.Module):
         return functional.linear(x, embedding if self.weight is None else self.weight, self.bias)
 
 
+def rsqrt_softcap(ratio: Tensor, most: float) -> Tensor:
+    ratio = ratio.clamp(-1e4, 1e4)  # its square is finite, and beyond it the quotient is 1
+    return most * ratio * torch.rsqrt(ratio.square() + 1)
+
+
+SOFTCAPS: Dict[str, Any] = {"tanh": lambda ratio, most: most * torch.tanh(ratio), "rsqrt": rsqrt_softcap}
+
 # Of settings that older files do not have.
 DEFAULTS: Config = {
     "bias": False, "dropout": 0.0, "norm": "layernorm", "position": "learned", "mlp": "gelu", "activation": "gelu", "tie_embeddings": True,
-    "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "n_streams": 1, "stream_expand": "copy", "read_delay": False,
+    "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "softcap_kind": "tanh", "n_streams": 1, "stream_expand": "copy", "read_delay": False,
     "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "sinkhorn_iters": 20, "circulant_beta": 4.0,
     "gated_rank": 0, "attnres_block": 1, "mudd_round": 64}
 
@@ -657,14 +660,7 @@ class GPT(nn.Module):
             top = parts.ln_f(streams.sum(-2))
         logits = self.lm_head(top, parts.wte.weight)
         if config["logit_softcap"]:
-            ratio = logits / config["logit_softcap"]
-            if config.get("softcap_kind", "tanh") not in ("tanh", "rsqrt"):
-                raise ValueError("this file has no softcap of kind '%s'" % config["softcap_kind"])
-            if config.get("softcap_kind") == "rsqrt":
-                ratio = ratio.clamp(-1e4, 1e4)  # its square is finite, and beyond it the quotient is 1
-                logits = config["logit_softcap"] * ratio * torch.rsqrt(ratio.square() + 1)
-            else:
-                logits = config["logit_softcap"] * torch.tanh(ratio)
+            logits = choose(SOFTCAPS, "softcap_kind", config["softcap_kind"])(logits / config["logit_softcap"], config["logit_softcap"])
         if targets is None:
             return logits, None
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)

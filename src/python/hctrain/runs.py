@@ -8,7 +8,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 from .files import Error, Folder, as_path, printable, read_file, reading
 from .records import METRICS, STATISTICS, Follower, Lines, Record, Rows, Table, parse_record, parse_statistics
@@ -80,13 +80,14 @@ class Run:
     def summary(self) -> Summary:
         import numpy as np
 
-        losses, speeds, validated = (table[name] for table, name in ((self.metrics, "loss"), (self.metrics, "tokens_per_sec"), (self.evaluations, "val_loss")))
-        finite = validated[np.isfinite(validated)]
-        trained = losses[-FINAL_STEPS:][np.isfinite(losses[-FINAL_STEPS:])]
-        speeds = speeds[-FINAL_STEPS:][np.isfinite(speeds[-FINAL_STEPS:])]
-        return Summary(int(self.metrics["iter"][-1]) + 1 if len(losses) else 0, float(np.mean(trained)) if len(trained) else math.nan,
-                       float(validated[-1]) if len(validated) else math.nan, float(finite.min()) if len(finite) else math.nan,
-                       float(np.median(speeds)) if len(speeds) else math.nan)
+        def of_finite(function: Callable[[Any], Any], values: Any) -> float:
+            finite = values[np.isfinite(values)]
+            return float(function(finite)) if len(finite) else math.nan
+
+        iterations, validated = self.metrics["iter"], self.evaluations["val_loss"]
+        return Summary(int(iterations[-1]) + 1 if len(iterations) else 0, of_finite(np.mean, self.metrics["loss"][-FINAL_STEPS:]),
+                       float(validated[-1]) if len(validated) else math.nan, of_finite(np.min, validated),
+                       of_finite(np.median, self.metrics["tokens_per_sec"][-FINAL_STEPS:]))
 
     def follow(self, first: int = 0, timeout: float = 600.0) -> Iterator[Record]:
         """The records of metrics.jsonl from iteration `first` on: those that are there, then new ones as the run writes them. Ends when the run is
@@ -141,13 +142,6 @@ def read_run(folder: Folder, skip_damaged: bool = False) -> Run:
 
     A last line that is only half written is left out. With skip_damaged so are lines that are no records, as a crash of the machine may leave them."""
     path = as_path(folder)
-    with reading(path):
-        return _read_run(path, skip_damaged)
-
-
-def _read_run(path: Path, skip_damaged: bool) -> Run:
-    if not any((path / name).exists() for name in (SETTINGS, METRICS, STATISTICS)):
-        raise Error(f"there is no run in {printable(path)}")
     steps, evaluations, statistics = Rows(), Rows(), Rows()
 
     def add_metrics(line: bytes, place: str) -> None:
@@ -157,6 +151,10 @@ def _read_run(path: Path, skip_damaged: bool) -> Run:
     def add_statistics(line: bytes, place: str) -> None:
         statistics.add(*parse_statistics(line, place), place)
 
-    damage = _take(add_metrics, path / METRICS, skip_damaged) + _take(add_statistics, path / STATISTICS, skip_damaged)
+    with reading(path):
+        if not any((path / name).exists() for name in (SETTINGS, METRICS, STATISTICS)):
+            raise Error(f"there is no run in {printable(path)}")
+        damage = _take(add_metrics, path / METRICS, skip_damaged) + _take(add_statistics, path / STATISTICS, skip_damaged)
+        found = _settings(path)
     name = printable(path / METRICS)
-    return Run(path, *_settings(path), steps.table(name, STEP), evaluations.table(name, EVALUATED), statistics.table(printable(path / STATISTICS)), damage)
+    return Run(path, *found, steps.table(name, STEP), evaluations.table(name, EVALUATED), statistics.table(printable(path / STATISTICS)), damage)

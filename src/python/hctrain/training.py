@@ -151,16 +151,6 @@ class _Process:
             self._asked = True
             self.handle.send_signal(self._stop)
 
-    def end(self) -> None:
-        """Stops it and waits. Another Ctrl-C meanwhile ends it at once."""
-        try:
-            self.stop()
-            self.handle.wait()
-        except BaseException:
-            self.handle.terminate()
-            self.handle.wait()
-            raise
-
 
 @contextlib.contextmanager
 def _held_interrupt() -> Iterator[None]:
@@ -186,8 +176,15 @@ def _started(command: list[str], output: IO[bytes]) -> Iterator[_Process]:
             process = _Process(command, output)
         yield process
     finally:  # whatever ends this block: no run goes on without it
-        if process is not None and process.handle.poll() is None:
-            process.end()
+        if process is not None:
+            try:
+                if process.handle.poll() is None:
+                    process.stop()
+                process.handle.wait()
+            except BaseException:  # such as another Ctrl-C
+                process.handle.terminate()
+                process.handle.wait()
+                raise
 
 
 def _watch(process: _Process, follower: Follower, callback: Callback | None) -> int:
@@ -203,23 +200,6 @@ def _watch(process: _Process, follower: Follower, callback: Callback | None) -> 
         time.sleep(0.02)
 
 
-def _count(ranks: Any) -> int:
-    try:
-        count = 0 if isinstance(ranks, bool) else operator.index(ranks)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise Error(f"ranks = {shown(repr(ranks))} is not a number of processes, which is 1 or more")
-    return count
-
-
-def _check_training(settings: Mapping[str, Option]) -> None:
-    """Raises Error for settings with which hc_train makes no run."""
-    for name in NO_TRAINING:
-        if settings.get(name) not in (None, False, "false"):
-            raise Error(f"with {name} hc_train makes no run: hctrain.call('hc_train', {name}=..., ...) returns what it prints")
-
-
 def train(config: Folder | Mapping[str, Option] | None = None, callback: Callback | None = None, ranks: int = 1, **settings: Option) -> Run:
     """Trains a model with hc_train and returns its run.
 
@@ -230,12 +210,19 @@ def train(config: Folder | Mapping[str, Option] | None = None, callback: Callbac
     given = dict(config) if isinstance(config, Mapping) else {} if config is None else {"config": path_text(config)}
     in_file = {} if config is None or isinstance(config, Mapping) or not os.path.exists(config) else read_settings(config)
     options: dict[str, Option] = {**given, **settings}
-    count = _count(ranks)
+    try:
+        count = operator.index(ranks)
+    except TypeError:
+        count = 0
+    if count < 1 or isinstance(ranks, bool):
+        raise Error(f"ranks = {shown(repr(ranks))} is not a number of processes, which is 1 or more")
     if callback is not None and not callable(callback):
         raise Error(f"the callback {shown(repr(callback))} cannot be called")
-    _check_training({**in_file, **{name: value for name, value in options.items() if value is not None}})
-    folder = Path(str(options.get("out_dir") or in_file.get("out_dir") or "out"))
-    resumes = (options.get("init_from") or in_file.get("init_from")) == "resume"
+    chosen = {**in_file, **{name: value for name, value in options.items() if value is not None}}
+    if useless := [name for name in NO_TRAINING if chosen.get(name, False) not in (False, "false")]:
+        raise Error(f"with {useless[0]} hc_train makes no run: hctrain.call('hc_train', {useless[0]}=..., ...) returns what it prints")
+    folder = Path(str(chosen.get("out_dir") or "out"))
+    resumes = chosen.get("init_from") == "resume"
     command = _command("hc_train", options)
     if count > 1:
         command = [MPIRUN, "-np", str(count), *command]

@@ -101,11 +101,6 @@ def analyze(options: argparse.Namespace, measuring: Measuring) -> Json:
     return analysis
 
 
-def _lacks_data(analysis: Json) -> bool:
-    """Whether a checkpoint has several streams, whose H_res could be measured."""
-    return any(run["config"] and kinds.streams(run) > 1 for run in analysis["runs"])
-
-
 def main(words: list[str]) -> int:
     """The exit status; raises KeyboardInterrupt."""
     options = parse(words)
@@ -125,7 +120,7 @@ def main(words: list[str]) -> int:
                 time.sleep(options.watch)
                 continue
             written = options.watch > 0
-            if not told and _lacks_data(analysis):
+            if not told and any(run["config"] and kinds.streams(run) > 1 for run in analysis["runs"]):
                 print("H_res was not measured: give --data-dir DIR with the token files of these runs", file=sys.stderr)
                 told = True
             print(f"wrote {printable(options.out)}/report.html", file=sys.stderr)

@@ -66,16 +66,10 @@ def _first_cells(run: Json) -> str:
     return f"<td>{escape(run['name'])}</td><td>{escape(kinds.variant(run))}</td>"
 
 
-def _run_table(runs: list[Json]) -> str:
-    rows = [_first_cells(run) + "".join(_cell(run, column) for column in RUNS) for run in runs]
-    return _table("Runs", "Training loss is the mean of the last 200 iterations, and tokens/s is their median; losses are in nats a token. Click a head to sort.",
-                  ["run", "variant", *(column.head for column in RUNS)], rows)
-
-
-def _matrix_table(runs: list[Json]) -> str:
-    rows = [_first_cells(run) + "".join(_cell(h, column) for column in MATRICES) for run in runs if (h := kinds.newest(run, "h"))]
-    return _table("H<sub>res</sub>", "Of each run's last checkpoint, over all tokens of the samples and all sublayers.",
-                  ["run", "variant", *(column.head for column in MATRICES)], rows)
+def _columns_table(title: str, text: str, columns: list[Column], runs: list[Json], values: Iterable[Json]) -> str:
+    """A row for each run that has a value, with its columns."""
+    rows = [_first_cells(run) + "".join(_cell(value, column) for column in columns) for run, value in zip(runs, values) if value]
+    return _table(title, text, ["run", "variant", *(column.head for column in columns)], rows)
 
 
 def _evaluation_table(runs: list[Json], kind: str, title: str, text: str, columns: list[Column]) -> str:
@@ -150,11 +144,14 @@ def tables(analysis: Json) -> str:
     """HTML of all tables, as far as the analysis has something for them."""
     runs = analysis["runs"]
     return "".join([
-        _variant_table(runs, analysis["comparison"]), _run_table(runs),
+        _variant_table(runs, analysis["comparison"]),
+        _columns_table("Runs", "Training loss is the mean of the last 200 iterations, and tokens/s is their median; losses are in nats a token. Click a head to sort.",
+                       RUNS, runs, runs),
         _evaluation_table(runs, "documents", "Perplexity of documents", "Per word, as hc_eval and lm-evaluation-harness compute it; beside it bits per byte.", DOCUMENTS),
         _evaluation_table(runs, "tasks", "Downstream tasks", "Accuracy (acc) of answers to the questions of a task, as lm-evaluation-harness computes it, with its "
                           "standard error; beside it the accuracy by log-likelihoods per character (acc_norm), or the perplexity of the last word.", TASKS),
-        _matrix_table(runs)])
+        _columns_table("H<sub>res</sub>", "Of each run's last checkpoint, over all tokens of the samples and all sublayers.", MATRICES,
+                       runs, (kinds.newest(run, "h") for run in runs))])
 
 
 # ---- the page

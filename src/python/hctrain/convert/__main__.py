@@ -10,17 +10,6 @@ from .. import convert
 from ..files import Error, printable
 
 
-def _words(arguments: argparse.Namespace) -> str:
-    """Does what is asked for; what to say then."""
-    out = printable(arguments.out)
-    if arguments.target:
-        convert.convert_to(arguments.target, arguments.source, arguments.out)
-        return f"{out}: {arguments.target}'s layout"
-    config = convert.convert_from(arguments.layout, arguments.source, arguments.out, arguments.into)
-    counts = ", ".join(f"{config[name]} {words}" for name, words in (("n_streams", "streams"), ("n_layer", "layers"), ("n_embd", "channels")))
-    return f"{out}: {config['residual']}, {counts}, h_res_transposed {str(config.get('h_res_transposed', False)).lower()}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hctrain.convert", description=convert.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     direction = parser.add_mutually_exclusive_group(required=True)
@@ -37,10 +26,16 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # what is half written is removed
     try:
-        words = _words(arguments)
+        if arguments.target:
+            convert.convert_to(arguments.target, arguments.source, arguments.out)
+            words = f"{arguments.target}'s layout"
+        else:
+            config = convert.convert_from(arguments.layout, arguments.source, arguments.out, arguments.into)
+            words = (f"{config['residual']}, {config['n_streams']} streams, {config['n_layer']} layers, {config['n_embd']} channels, "
+                     f"h_res_transposed {str(config.get('h_res_transposed', False)).lower()}")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
-        print(words, flush=True)
+        print(f"{printable(arguments.out)}: {words}", flush=True)
         return 0
     except Error as error:
         print(f"hctrain.convert: {error}", file=sys.stderr)
