@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import stat
 from pathlib import Path
 from typing import Any, Iterator, Union
@@ -112,6 +113,13 @@ def parse_object(text: bytes, place: str, lenient: bool = False) -> dict[str, An
 def read_object(path: Folder, limit: int, folder: int | None = None, lenient: bool = False) -> dict[str, Any]:
     """The JSON object that a file holds; lenient as in parse_object."""
     return parse_object(read_file(path, limit, folder), printable(path), lenient)
+
+
+def on_stop(handler: Any = signal.default_int_handler) -> None:
+    """Has the handler called by Ctrl-C and the other signals that ask a program to stop; a hangup is none of them under nohup."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def as_path(folder: Folder) -> Path:

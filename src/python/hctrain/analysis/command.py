@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import programs
-from ..files import Error, printable, write_file
+from ..files import Error, on_stop, printable, write_file
 from . import kinds
 from .comparison import compare
 from .inputs import Json, Measuring, check_content, read_bench, read_inputs
@@ -106,9 +105,7 @@ def main(words: list[str]) -> int:
     options = parse(words)
     measuring = Measuring(options.data_dir, options.split, options.samples, options.batch_size, options.device, options.all_checkpoints)
     told, written = bool(options.data_dir), False
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: hc_probe ends, too, and temporary files go
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    on_stop()  # hc_probe ends, too, and temporary files go
     try:
         while True:
             try:

@@ -3,11 +3,10 @@ from __future__ import annotations
 
 import argparse
 import io
-import signal
 import sys
 
 from .. import convert
-from ..files import Error, printable
+from ..files import Error, on_stop, printable
 
 
 def main() -> int:
@@ -23,8 +22,7 @@ def main() -> int:
         parser.error("an empty name is not that of a file or folder")
     if (arguments.into is None) == (arguments.layout == "deepseek_v4"):
         parser.error("--into CHECKPOINT goes with --from deepseek_v4, and only with it")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # what is half written is removed
+    on_stop()  # what is half written is removed
     try:
         if arguments.target:
             convert.convert_to(arguments.target, arguments.source, arguments.out)

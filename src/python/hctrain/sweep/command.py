@@ -1,13 +1,12 @@
 """hc_sweep's command: what it does from its arguments to the exit status."""
 import os
-import signal
 import subprocess
 import sys
 
-from ..files import Error, printable
+from ..files import Error, on_stop, printable
 from .plan import fail, find_programs, read_arguments
 from .report import Report, foreign_file
-from .runs import Needs, Sweep, Table, cores, lock, on_stop, uses_cpu
+from .runs import Needs, Sweep, Table, cores, lock, uses_cpu
 
 DONE, FAILED = 0, 1
 
@@ -58,7 +57,7 @@ def run(plan, options):
 
 def main(words):
     """The exit status; raises KeyboardInterrupt where it was stopped."""
-    on_stop(signal.default_int_handler)
+    on_stop()
     try:
         plan, options = read_arguments(words)
         if plan is None:

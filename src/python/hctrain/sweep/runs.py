@@ -6,14 +6,13 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files import printable, write_file
+from ..files import on_stop, printable, write_file
 from .plan import fail, meaning, number_text, read_lines, read_text
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
@@ -203,13 +202,6 @@ class Progress:
     def say(self, text):
         self.clear()
         self.write(printable(text) + "\n")
-
-
-def on_stop(handler):
-    """Has the handler called by the signals that ask this program to stop; a hangup is none of them under nohup."""
-    hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-    for number in (signal.SIGINT, signal.SIGTERM) + (signal.SIGHUP,) * hangup:
-        signal.signal(number, handler)
 
 
 def cores():
