@@ -237,7 +237,7 @@ def read_arguments(words):
 
 
 def check(parser, plan, options):
-    """Ends the program if options are missing or contradict one another."""
+    """Ends the program if options are missing or contradict one another, or if with some no run ends with a validation loss."""
     if not plan.vary or not options.out:
         parser.error("--vary and --out are needed")
     settings = math.prod(map(len, plan.vary.values()))
@@ -251,15 +251,6 @@ def check(parser, plan, options):
         parser.error(f"--best-seed {plan.best_seed} is one of --seeds: values chosen by a seed look better with it than they are")
     if options.jobs is not None and options.jobs < 1:
         parser.error("--jobs needs a number of at least 1")
-    check_training(parser, plan)
-    for base in plan.bases:
-        for name, value in base.items():
-            if value not in plan.vary.get(name, ()):
-                parser.error(f"--base {printable(name)}={printable(value)} is not one of the values of --vary")
-
-
-def check_training(parser, plan):
-    """Ends the program if settings let no run end with a validation loss, for all runs or as a value of --vary."""
     common = plan.common()
     varied = [one for name, choices in plan.vary.items() for choice in choices for one in assignments_of(name, choice)]
     if any(name == "eval_iters" and meaning(value) == 0 for name, value in [*common.items(), *varied]):
@@ -269,3 +260,7 @@ def check_training(parser, plan):
             parser.error(f"with {name} hc_train trains nothing that hc_sweep could compare: take it out of the config")
     if common.get("init_from") == "resume":
         parser.error("hc_sweep resumes interrupted runs itself, without --init-from resume")
+    for base in plan.bases:
+        for name, value in base.items():
+            if value not in plan.vary.get(name, ()):
+                parser.error(f"--base {printable(name)}={printable(value)} is not one of the values of --vary")
