@@ -292,7 +292,7 @@ class Comparison(Case):
                      "<tr><td>rc-1</td>", "<tr><td>fast</td>",  # two kinds of rc are told apart by their first runs
                      "mhc has no difference to rc: no runs of the same seed.", "Too few pairs: one alone has no interval.", "Evaluation batches of these runs depend on the seed"):
             self.assertIn(part, text)
-        self.assertIn("--baselines: 'nonsense' is no residual connection", self.call("--baselines", "hc, nonsense", self.folder / "rc-1", status=1))
+        self.assertIn("--baselines: 'nonsense' is not a residual connection", self.call("--baselines", "hc, nonsense", self.folder / "rc-1", status=1))
 
     def test_baselines_are_of_runs_that_compare(self):
         """They may have other settings of the residual connection and of what does not change training, and another learning rate, which the report says; with

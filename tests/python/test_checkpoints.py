@@ -135,7 +135,7 @@ class Written(unittest.TestCase):
                 ("overflow", {"a": entry("F32", [1 << 62, 4], 0, 0)}, 0, "is not"), ("zero", {"a": entry("F32", [0, 1 << 62], 0, 0)}, 0, "is not"),
                 ("negative", {"a": entry("U8", [-4], 0, 4)}, 4, "is not"), ("backwards", {"a": entry("U8", [0], 4, 0)}, 4, "is not"), ("bool", {"a": entry("U8", [True], 0, 1)}, 1, "is not"),
                 ("rank", {"a": entry("U8", [1] * 9, 0, 1)}, 1, "is not"), ("real", {"a": entry("U8", [4.0], 0, 4)}, 4, "is not"), ("offsets", {"a": entry("U8", [4], 0)}, 4, "is not"),
-                ("text", {"a\x1b": "U8"}, 4, r"'a\\x1b' is not"), ("list", b"[1]", 0, "no JSON object"), ("syntax", b"{,}", 0, "not JSON"), ("deep", b"[" * 100000, 0, "not JSON"),
+                ("text", {"a\x1b": "U8"}, 4, r"'a\\x1b' is not"), ("list", b"[1]", 0, "not a JSON object"), ("syntax", b"{,}", 0, "not JSON"), ("deep", b"[" * 100000, 0, "not JSON"),
                 ("twice", b'{"a":1,"a":1}', 0, "twice")):
             with self.subTest(name), self.assertRaisesRegex(hctrain.Error, f"{self.path}.*{words}"):
                 self.tensors(header, bytes(data))

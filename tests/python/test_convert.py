@@ -217,7 +217,7 @@ class MhcLite(Case):
         branch, alpha = "transformer.h.1.hc_mlp.branch.1.c_fc.weight", "transformer.h.0.hc_attn.static_alpha"
         refused(r'hyper_conn_type is "m\\u001bhc", none of none, hc, mhc, mhc_lite', hyper_conn_type="m\x1bhc")
         refused("hyper_conn_type is 3", hyper_conn_type=3)
-        refused("'mhc_gate_fn' is no setting of mHC-lite's", mhc_gate_fn="tanh")
+        refused("'mhc_gate_fn' is not a setting of mHC-lite", mhc_gate_fn="tanh")
         refused("n_layer is true, not a whole number", n_layer=True)
         refused("n_embd 16 is not a multiple of n_head 3", n_head=3)
         refused("mhc of 9 streams; hctrain's has 2 to 8", hyper_conn_n=9)
@@ -237,7 +237,7 @@ class MhcLite(Case):
         nan[3, 3] = np.nan
         refused("'transformer.wte.weight' has numbers that are infinite or nan", {"transformer.wte.weight": nan, "lm_head.weight": nan})
         refused("'transformer.ln_f.weight' has numbers of type int32", {"transformer.ln_f.weight": np.ones(CHANNELS, np.int32)})
-        refused(r"'\\xed\\xa0\\x80' is no setting", **{"\ud800": 1})
+        refused(r"'\\xed\\xa0\\x80' is not a setting", **{"\ud800": 1})
         self.refused("only with it", "mhc_lite", self.folder / "no-config", into=small.run().checkpoints[-1])
         self.write("taken", weights, config)
         with self.assertRaisesRegex(hctrain.Error, "taken exists: choose another --out"):
@@ -304,7 +304,7 @@ class S2hc(Case):
     def test_pickle(self):
         """A file of torch.save is for PyTorch to read, which refuses what is more than tensors."""
         (self.folder / "lit_model.pth").write_bytes(b"cos\nsystem\n(S'touch " + os.fsencode(self.folder) + b"/touched'\ntR.")
-        words = "is no file of torch.save with tensors and plain containers alone" if importlib.util.find_spec("torch") else "only PyTorch reads: pip install torch"
+        words = "is not a file of torch.save with tensors and plain containers alone" if importlib.util.find_spec("torch") else "only PyTorch reads: pip install torch"
         self.refused(words, "s2hc", self.folder)
         self.refused(words, "s2hc", self.folder / "lit_model.pth")
         self.assertFalse((self.folder / "touched").exists())

@@ -122,7 +122,7 @@ class Written(Folder):
 
     def test_damaged_lines(self):
         good = STEPS[0]
-        for line, words in ((b"\0\0\0\n", "not JSON"), (b"[1]\n", "no JSON object"), (b"{}\n", "no iter"), (b'{"iter":-1}\n', "no iter"), (b'{"iter":true}\n', "no iter"),
+        for line, words in ((b"\0\0\0\n", "not JSON"), (b"[1]\n", "not a JSON object"), (b"{}\n", "no iter"), (b'{"iter":-1}\n', "no iter"), (b'{"iter":true}\n', "no iter"),
                             (b'{"iter":1.5}\n', "no iter"), (b'{"iter":1e3}\n', "no iter"), (b'{"iter":99999999999999999999}\n', "no iter"),
                             (b'{"iter":1,"loss":"5"}\n', "loss is not a number"), (b'{"iter":1,"loss":true}\n', "not a number"), (b'{"iter":1,"loss":[1]}\n', "not a number"),
                             (b'{"iter":1,"loss":NaN}\n', "NaN"), (b'{"iter":1,"loss":1e999}\n', "not a number"), (b'{"iter":1,"loss":%s}\n' % (b"9" * 5000), "not JSON"),

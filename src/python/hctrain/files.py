@@ -92,7 +92,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _null(_: str) -> None:
@@ -106,7 +106,7 @@ def parse_object(text: bytes, place: str, lenient: bool = False) -> dict[str, An
     except (ValueError, RecursionError) as error:
         raise Error(f"{place}: this is not JSON: {shown(error)}") from None
     if not isinstance(found, dict):
-        raise Error(f"{place}: this is no JSON object")
+        raise Error(f"{place}: this is not a JSON object")
     return found
 
 
@@ -116,7 +116,7 @@ def read_object(path: Folder, limit: int, folder: int | None = None, lenient: bo
 
 
 def on_stop(handler: Any = signal.default_int_handler) -> None:
-    """Has the handler called by Ctrl-C and the other signals that ask a program to stop; a hangup is none of them under nohup."""
+    """Has the handler called by Ctrl-C and the other signals that ask a program to stop, but not by a hangup under nohup."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)

@@ -33,7 +33,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Damage:
-    """Lines of a file that are no records, as a crash of the machine may leave them."""
+    """Lines of a file that are not records, as a crash of the machine may leave them."""
 
     path: Path
     lines: int  # how many
@@ -140,7 +140,7 @@ def _take(add: Callable[[bytes, str], None], path: Path, skip_damaged: bool) -> 
 def read_run(folder: Folder, skip_damaged: bool = False) -> Run:
     """The run in a folder, complete or not. Raises Error for a file that no run writes, with its name and line.
 
-    A last line that is only half written is left out. With skip_damaged so are lines that are no records, as a crash of the machine may leave them."""
+    A last line that is only half written is left out. With skip_damaged so are lines that are not records, as a crash of the machine may leave them."""
     path = as_path(folder)
     steps, evaluations, statistics = Rows(), Rows(), Rows()
 

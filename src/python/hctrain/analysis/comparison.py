@@ -138,7 +138,7 @@ def compare(runs: list[Json], baselines: list[str]) -> Json:
     known = {*kinds.COLOURS, *map(kinds.variant, runs)}
     for name in baselines:
         if name not in known:
-            raise Error(f"--baselines: '{shown(name)}' is no residual connection; hc_train --list-residuals has them")
+            raise Error(f"--baselines: '{shown(name)}' is not a residual connection; hc_train --list-residuals has them")
         for variant in variants:
             bases = [one for one in variants if one["residual"] == name and one is not variant]
             if bases and variant["residual"] != name:

@@ -22,7 +22,7 @@ def _our_config(theirs: Mapping[str, Any], place: str) -> dict[str, Any]:
     """hctrain's config of a GPTConfig."""
     for name in theirs:
         if name not in KEYS:
-            raise Error(f"{place}: '{shown(name)}' is no setting of mHC-lite's, and what it changes is not known here")
+            raise Error(f"{place}: '{shown(name)}' is not a setting of mHC-lite, and what it changes is not known here")
     kind, bias, dropout = theirs.get("hyper_conn_type", "none"), theirs.get("bias", True), theirs.get("dropout", 0.0)
     if not isinstance(kind, str) or kind not in KINDS:
         raise Error(f"{place}: hyper_conn_type is {as_json(kind)}, none of {', '.join(KINDS)}")

@@ -129,7 +129,7 @@ def open_pickle(path: Path) -> Source:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # PyTorch's readers raise anything, and advise to read such files without a check
-        raise Error(f"{printable(path)} is no file of torch.save with tensors and plain containers alone; other objects are not read, since they may "
+        raise Error(f"{printable(path)} is not a file of torch.save with tensors and plain containers alone; other objects are not read, since they may "
                     "run any program: save {'model': model.state_dict()} again") from None
     state = found.get("model", found) if isinstance(found, dict) else None
     if not isinstance(state, dict) or not all(isinstance(name, str) and _is_weight(value) for name, value in state.items()):
