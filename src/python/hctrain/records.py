@@ -133,14 +133,14 @@ class Rows:
 
     def __init__(self) -> None:
         self.iterations = array("q")
-        self.columns: dict[str, tuple[int | None, array[int], array[float]]] = {}  # width of lists or None, the rows that have it, the numbers
+        self.columns: dict[str, tuple[tuple[int, ...], array[int], array[float]]] = {}  # shape of a value, the rows that have one, the numbers
 
     def add(self, iteration: int, values: dict[str, Any], place: str) -> None:
         for name, value in values.items():
-            width = len(value) if isinstance(value, list) else None
-            if width == 0:
+            shape = (len(value),) if isinstance(value, list) else ()
+            if shape == (0,):
                 raise Error(f"{place}: {shown(name)} is an empty list")
-            if self.columns.setdefault(name, (width, array("q"), array("d")))[0] != width:
+            if self.columns.setdefault(name, (shape, array("q"), array("d")))[0] != shape:
                 raise Error(f"{place}: {shown(name)} has another number of values than in earlier lines")
         self._cut(iteration)
         for name, value in values.items():
@@ -153,10 +153,10 @@ class Rows:
         """Removes the rows from this iteration on."""
         while self.iterations and self.iterations[-1] >= iteration:
             self.iterations.pop()
-            for width, rows, numbers in self.columns.values():
+            for shape, rows, numbers in self.columns.values():
                 if rows and rows[-1] == len(self.iterations):
                     rows.pop()
-                    del numbers[len(numbers) - (1 if width is None else width):]
+                    del numbers[-math.prod(shape):]
 
     def table(self, place: str, names: tuple[str, ...] = ()) -> Table:
         """{name: array [rows] or [rows, width]}, nan where a row has no such number; "iter" is int64. The names are there also without rows."""
@@ -164,14 +164,12 @@ class Rows:
 
         count = len(self.iterations)
         held = sum(len(numbers) for _, _, numbers in self.columns.values())
-        if sum(count * (1 if width is None else width) for width, _, _ in self.columns.values()) > 64 * held + (1 << 20):
+        if count * sum(math.prod(shape) for shape, _, _ in self.columns.values()) > 64 * held + (1 << 20):
             raise Error(f"{place}: nearly all values are missing")
-        found: Table = {"iter": np.array(self.iterations, dtype=np.int64)}
-        for name in names:
-            found[name] = np.full(count, np.nan)
-        for name, (width, rows, numbers) in self.columns.items():
-            found[name] = np.full((count,) if width is None else (count, width), np.nan)
-            found[name][np.array(rows, dtype=np.int64)] = np.array(numbers).reshape((-1,) + found[name].shape[1:])
+        found: Table = {"iter": np.array(self.iterations, dtype=np.int64), **{name: np.full(count, np.nan) for name in names}}
+        for name, (shape, rows, numbers) in self.columns.items():
+            found[name] = np.full((count, *shape), np.nan)
+            found[name][np.array(rows, dtype=np.int64)] = np.array(numbers).reshape(-1, *shape)
         return found
 
 
