@@ -74,7 +74,8 @@ class RMSNorm(nn.Module):
 
 def norm_of(config: Config) -> nn.Module:
     """A norm before a branch or before the logits."""
-    kinds = {"layernorm": lambda: LayerNorm(config["n_embd"], config["bias"], norm_epsilon(config)), "rmsnorm": lambda: RMSNorm(config["n_embd"], norm_epsilon(config))}
+    width, epsilon = config["n_embd"], norm_epsilon(config)
+    kinds = {"layernorm": lambda: LayerNorm(width, config["bias"], epsilon), "rmsnorm": lambda: RMSNorm(width, epsilon)}
     return choose(kinds, "norm", config["norm"])()
 
 
@@ -609,8 +610,8 @@ SOFTCAPS: Dict[str, Any] = {"tanh": lambda ratio, most: most * torch.tanh(ratio)
 # Of settings that older files do not have.
 DEFAULTS: Config = {
     "bias": False, "dropout": 0.0, "norm": "layernorm", "position": "learned", "mlp": "gelu", "activation": "gelu", "tie_embeddings": True,
-    "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "softcap_kind": "tanh", "n_streams": 1, "stream_expand": "copy", "read_delay": False,
-    "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "sinkhorn_iters": 20, "circulant_beta": 4.0,
+    "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "softcap_kind": "tanh", "n_streams": 1,
+    "stream_expand": "copy", "read_delay": False, "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "sinkhorn_iters": 20, "circulant_beta": 4.0,
     "gated_rank": 0, "attnres_block": 1, "mudd_round": 64}
 
 

@@ -145,8 +145,8 @@ def tables(analysis: Json) -> str:
     runs = analysis["runs"]
     return "".join([
         _variant_table(runs, analysis["comparison"]),
-        _columns_table("Runs", "Training loss is the mean of the last 200 iterations, and tokens/s is their median; losses are in nats a token. Click a head to sort.",
-                       RUNS, runs, runs),
+        _columns_table("Runs", "Training loss is the mean of the last 200 iterations, and tokens/s is their median; losses are in nats a token. "
+                       "Click a head to sort.", RUNS, runs, runs),
         _evaluation_table(runs, "documents", "Perplexity of documents", "Per word, as hc_eval and lm-evaluation-harness compute it; beside it bits per byte.", DOCUMENTS),
         _evaluation_table(runs, "tasks", "Downstream tasks", "Accuracy (acc) of answers to the questions of a task, as lm-evaluation-harness computes it, with its "
                           "standard error; beside it the accuracy by log-likelihoods per character (acc_norm), or the perplexity of the last word.", TASKS),

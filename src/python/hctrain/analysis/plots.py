@@ -230,7 +230,8 @@ def product_norm(means: list[Json]) -> Picture | None:
         _label(axes, "sublayers multiplied", "spectral norm")
 
     picture.panels = [draw]
-    return _of_runs(picture, shown, lambda run: f" {number(_h(run), 'product.norm.mean'):.6f} (largest {number(_h(run), 'product.norm.max'):.6f})", ", ")
+    return _of_runs(picture, shown, lambda run: f" {number(_h(run), 'product.norm.mean'):.6f} "
+                                                f"(largest {number(_h(run), 'product.norm.max'):.6f})", ", ")
 
 
 # ---- over training: row maxima, the diagonal, similarity of the streams
@@ -300,8 +301,8 @@ def similarity(means: list[Json]) -> Picture | None:
         axes.set_xlabel("iteration")
         axes.set_ylim(low, high)
 
-    picture.rows = [(run["name"], iteration, layer, cosine) for run, found, rows in zip(shown, iterations, cosines) for iteration, row in zip(found, rows)
-                    for layer, cosine in enumerate(row)]
+    picture.rows = [(run["name"], iteration, layer, cosine) for run, found, rows in zip(shown, iterations, cosines)
+                    for iteration, row in zip(found, rows) for layer, cosine in enumerate(row)]
     picture.panels = [functools.partial(draw, at=at) for at in range(len(shown))]
     return _of_runs(picture, shown, lambda run: f" {statistics.fmean(cosines[shown.index(run)][-1]):.3f}", ", ")
 
@@ -344,7 +345,8 @@ def entries(means: list[Json]) -> Picture | None:
 
     def draw(axes: Axes, run: Json, bins: list[tuple[float, float, float]]) -> None:
         total = sum(number(_h(run)["entries"][name]) for name in ("below", "above")) + sum(count for _, _, count in bins)
-        axes.bar([low for low, _, _ in bins], [count / total for _, _, count in bins], _h(run)["entries"]["width"], align="edge", color=kinds.style(means, run).colour, linewidth=0)
+        axes.bar([low for low, _, _ in bins], [count / total for _, _, count in bins], _h(run)["entries"]["width"], align="edge",
+                 color=kinds.style(means, run).colour, linewidth=0)
         _title(axes, run["name"])
         _label(axes, "entry", "share")
         axes.set_yscale("log")
@@ -357,7 +359,8 @@ def entries(means: list[Json]) -> Picture | None:
                 for at, count in enumerate(map(number, found["counts"])) if count]
         picture.panels.append(functools.partial(draw, run=run, bins=bins))
         picture.rows += [(run["name"], low, high, f"{count:.15g}") for low, high, count in bins]
-    return _of_runs(picture, shown, lambda run: f" {100 * number(_h(run), 'negative_fraction'):.2f} % (smallest {number(_h(run), 'smallest_entry'):.3f})", ", ")
+    return _of_runs(picture, shown, lambda run: f" {100 * number(_h(run), 'negative_fraction'):.2f} % "
+                                                f"(smallest {number(_h(run), 'smallest_entry'):.3f})", ", ")
 
 
 def heat_maps(means: list[Json]) -> Picture | None:
@@ -470,8 +473,8 @@ def throughput(bench: Json) -> Picture | None:
 
 
 def auxiliary(bench: Json) -> Picture | None:
-    picture = Picture("auxiliary", "Auxiliary parameters against streams", "Parameters of the hyper-connections, without those of the model itself; the scale is logarithmic",
-                      "residual,n_streams,auxiliary_parameters", CURVE)
+    picture = Picture("auxiliary", "Auxiliary parameters against streams", "Parameters of the hyper-connections, without those of the model itself; "
+                      "the scale is logarithmic", "residual,n_streams,auxiliary_parameters", CURVE)
     return _over_streams(picture, bench, "auxiliary", "auxiliary parameters", True)
 
 

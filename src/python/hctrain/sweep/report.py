@@ -1,4 +1,5 @@
 """What a sweep has found: a table with paired differences, a sentence for each base, and a picture."""
+import itertools
 import math
 import os
 import statistics
@@ -123,13 +124,14 @@ class Report:
         return self.plan.label(dict(zip(self.plan.vary, choices)))
 
     def rows(self):
-        """Of each setting that has losses: its choices; as texts best values, seeds, mean and deviation; intervals of its differences to the bases."""
+        """Of each setting that has losses: choices; texts of best values, seeds, mean and deviation; intervals of the differences to the bases."""
         for choices, losses in self.losses.items():
             spread = ["diverged", ""]
             if choices in self.compared:
                 spread = [f"{statistics.fmean(losses.values()):.4f}", f"{statistics.stdev(losses.values()):.4f}" if len(losses) > 1 else ""]
             if losses:
-                yield choices, [*map(number_text, self.best[choices]), str(len(losses)), *spread], [self.interval(choices, base) for base in self.plan.bases]
+                intervals = [self.interval(choices, base) for base in self.plan.bases]
+                yield choices, [*map(number_text, self.best[choices]), str(len(losses)), *spread], intervals
 
     def table(self):
         """In Markdown."""
@@ -147,7 +149,8 @@ class Report:
         differences = [text for base in self.plan.bases for text in (f"to {self.plan.label(base)}", "half width")]
         lines = [[*self.plan.vary, *self.plan.best, "seeds", "mean", "deviation", *differences]]
         for choices, numbers, found in self.rows():
-            lines.append([*choices, *numbers, *(text for one in found for text in ((f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", "")))])
+            texts = [(f"{one.mean:.6f}", f"{one.half_width:.6f}") if one else ("", "") for one in found]
+            lines.append([*choices, *numbers, *itertools.chain(*texts)])
         return "".join("\t".join(line) + "\n" for line in lines)
 
     def pairs_text(self):
