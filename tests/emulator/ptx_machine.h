@@ -139,8 +139,9 @@ struct warp {
 
 /* ---- tables */
 
-/* An opcode whose operands are registers and numbers, one letter each, the destination first: w 32 bits, h 16 bits,
- * p a predicate, d 64 bits. `execute` is NULL in what is returned if there is none of this name. */
+/* An opcode, with _ for the dots of its name. Its operands are registers and numbers, one letter each, then _, the
+ * destination first: w 32 bits, h 16 bits, p a predicate, d 64 bits. `execute` is NULL in what is returned if there
+ * is none of this name. */
 struct opcode {
     const char *name;
     execute_function *execute;

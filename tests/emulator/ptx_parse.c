@@ -549,7 +549,7 @@ static int take_opcode(struct parser *parser, struct instruction *x, const char 
     if (!opcode.execute) {
         return error_set("the instruction %s is not known", name);
     }
-    if (strlen(opcode.operands) != count) {
+    if (strcspn(opcode.operands, "_") != count) {
         return error_set("%s has %zu operands here", name, count);
     }
     if (opcode.flow == FLOW_GROUP && take_barrier(x, operands[0])) {
