@@ -66,9 +66,6 @@ uint32_t bpe_find(const struct bpe *bpe, const char *string, size_t bytes);
  * bytes together are no token. */
 int bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right);
 
-/* Adds all merges of a vocabulary in tiktoken's format. */
-void bpe_add_all_merges(struct bpe *bpe);
-
 /* whole_pieces: a piece that is a token becomes this token, even if merges lead to others. lacks_bytes: single
  * bytes need not be tokens. Fails if a byte has no token. */
 int bpe_complete(struct bpe *bpe, bool whole_pieces, bool lacks_bytes);

@@ -4,6 +4,7 @@
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,29 +78,25 @@ static uint32_t find_token(const struct bpe *bpe, const char *string, size_t byt
     return token;
 }
 
-/* "left right", or, in newer files, ["left", "right"]. */
-static int add_merge(struct bpe *bpe, const json_t *merge) {
-    const char *left = json_file_text(json_is_array(merge) ? json_array_get(merge, 0) : merge), *right = NULL;
-    size_t bytes = 0;
-    if (json_is_array(merge)) {
-        right = json_array_size(merge) == 2 ? json_file_text(json_array_get(merge, 1)) : NULL;
-        bytes = left ? strlen(left) : 0;
-    } else if (left && (right = strchr(left, ' ')) != NULL) {
-        bytes = (size_t)(right++ - left);
-    }
-    if (!left || !right) {
-        return error_set("it must be two strings");
-    }
-    const uint32_t first = find_token(bpe, left, bytes);
-    const uint32_t second = first == UINT32_MAX ? first : find_token(bpe, right, strlen(right));
-    return second == UINT32_MAX ? -1 : bpe_add_merge(bpe, first, second);
-}
-
+/* A merge is "left right", or, in newer files, ["left", "right"]. */
 static int read_merges(const json_t *model, struct bpe *bpe) {
     const json_t *merge;
     size_t i;
     json_array_foreach(json_object_get(model, "merges"), i, merge) {
-        if (add_merge(bpe, merge)) {
+        const char *left = json_file_text(json_is_array(merge) ? json_array_get(merge, 0) : merge), *right = NULL;
+        size_t bytes = 0;
+        if (json_is_array(merge)) {
+            right = json_array_size(merge) == 2 ? json_file_text(json_array_get(merge, 1)) : NULL;
+            bytes = left ? strlen(left) : 0;
+        } else if (left && (right = strchr(left, ' ')) != NULL) {
+            bytes = (size_t)(right++ - left);
+        }
+        if (!left || !right) {
+            return error_set("model.merges[%zu]: it must be two strings", i);
+        }
+        const uint32_t first = find_token(bpe, left, bytes);
+        const uint32_t second = first == UINT32_MAX ? first : find_token(bpe, right, strlen(right));
+        if (second == UINT32_MAX || bpe_add_merge(bpe, first, second)) {
             return error_prefix("model.merges[%zu]", i);
         }
     }
@@ -137,22 +134,21 @@ static int read_one_added(const json_t *value, struct added_token *token) {
 static int read_added(const json_t *root, struct tokenizer_json *json) {
     const json_t *list = json_object_get(root, "added_tokens");
     const json_t *vocabulary = json_object_get(json_object_get(root, "model"), "vocab");
-    const uint32_t size = (uint32_t)json_object_size(vocabulary);
-    uint32_t next = size;
+    uint32_t next = (uint32_t)json_object_size(vocabulary);
     json->in_text = bpe_count(json->bpe);
     if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > MOST_ADDED)) {
         return error_set("added_tokens is not a list of at most %d tokens", MOST_ADDED);
     }
     struct added_token *tokens = memory_zeroed(json_array_size(list), sizeof *tokens);
+    json_t *places = json_object(); /* in `tokens`, by content */
     size_t count = 0;
     int status = 0;
     for (size_t i = 0; i < json_array_size(list) && status == 0; i++) {
-        struct added_token token, *old = tokens;
+        struct added_token token;
         status = read_one_added(json_array_get(list, i), &token);
-        while (status == 0 && old < tokens + count && strcmp(old->content, token.content) != 0) {
-            old++;
-        }
-        if (status == 0 && old < tokens + count) {
+        const json_t *place = status == 0 ? json_object_get(places, token.content) : NULL;
+        if (place) {
+            struct added_token *old = &tokens[json_integer_value(place)];
             token.special |= old->special;
             token.token = old->token;
             free(old->content);
@@ -165,9 +161,14 @@ static int read_added(const json_t *root, struct tokenizer_json *json) {
         if (status == 0 && !known) {
             status = bpe_add_token(json->bpe, token.token, token.content, token.bytes, false);
         }
-        status = status ? error_prefix("added_tokens[%zu]", i) : 0;
+        if (status) {
+            error_prefix("added_tokens[%zu]", i);
+        } else {
+            json_object_set_new(places, token.content, json_integer((json_int_t)count));
+        }
         tokens[count++] = token;
     }
+    json_decref(places);
     struct text_buffer buffer = {0};
     for (size_t i = 0; i < count; i++) {
         struct added_token *token = &tokens[i];
@@ -308,7 +309,123 @@ int tokenizer_json_read(const char *path, struct tokenizer_json *json) {
 void tokenizer_json_free(struct tokenizer_json *json) {
     bpe_close(json->bpe);
     for (size_t i = 0; i < ADDED_PASSES; i++) {
-        added_tokens_free(&json->added[i]);
+        for (size_t k = 0; k < json->added[i].count; k++) {
+            free(json->added[i].tokens[k].content);
+        }
+        free(json->added[i].tokens);
     }
     *json = (struct tokenizer_json){0};
+}
+
+/* ---- finding added tokens in text */
+
+void added_tokens_add(struct added_tokens *added, const struct added_token *token) {
+    memory_reserve((void **)&added->tokens, &added->capacity, added->count + 1, sizeof *added->tokens);
+    added->tokens[added->count++] = *token;
+}
+
+static int compare(const void *a, const void *b) {
+    return strcmp(((const struct added_token *)a)->content, ((const struct added_token *)b)->content);
+}
+
+int added_tokens_sort(struct added_tokens *added) {
+    const struct added_token *tokens = added->tokens;
+    if (added->count > 0) {
+        qsort(added->tokens, added->count, sizeof *added->tokens, compare);
+    }
+    for (size_t i = 0; i < added->count; i++) {
+        if (i > 0 && strcmp(tokens[i].content, tokens[i - 1].content) == 0) {
+            return error_set("two added tokens are '%s'", tokens[i].content);
+        }
+        added->takes_space |= tokens[i].rstrip || strpbrk(tokens[i].content + 1, "\t\n\v\f\r ");
+        for (unsigned byte = (unsigned char)tokens[i].content[0] + 1u; byte <= 256; byte++) {
+            added->first[byte] = i + 1;
+        }
+    }
+    return 0;
+}
+
+const struct added_token *added_tokens_find(const struct added_tokens *added, const char *content) {
+    const struct added_token wanted = {.content = (char *)(uintptr_t)content};
+    return added->count > 0 ? bsearch(&wanted, added->tokens, added->count, sizeof wanted, compare) : NULL;
+}
+
+/* Among tokens [low, high), which are equal up to byte `at`: the first whose byte there is at least `byte`. */
+static size_t lower_bound(const struct added_tokens *added, size_t low, size_t high, size_t at, unsigned byte) {
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if ((unsigned char)added->tokens[middle].content[at] < byte) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* The longest token at the beginning of the text; NULL: none. */
+static const struct added_token *longest(const struct added_tokens *added, const char *text, size_t bytes) {
+    const struct added_token *found = NULL;
+    size_t low = added->first[(unsigned char)text[0]], high = added->first[(unsigned char)text[0] + 1];
+    for (size_t at = 1; low < high; at++) {
+        if (added->tokens[low].content[at] == '\0') { /* the shortest one stands first */
+            found = &added->tokens[low++];
+        }
+        if (at == bytes) {
+            break;
+        }
+        const unsigned byte = (unsigned char)text[at];
+        low = lower_bound(added, low, high, at, byte);
+        high = lower_bound(added, low, high, at, byte + 1);
+    }
+    return found;
+}
+
+bool added_tokens_next(const struct added_tokens *added, const char *text, size_t bytes, bool special,
+                       struct added_match *match) {
+    for (size_t at = match->next; at < bytes && added->count > 0;) {
+        const struct added_token *token = longest(added, text + at, bytes - at);
+        if (!token || (token->special && !special)) {
+            at += token ? token->bytes : 1;
+            continue;
+        }
+        size_t start = at, end = at + token->bytes, length;
+        uint32_t character;
+        const size_t next = end, least = match->end;
+        start = token->lstrip && start < least ? least : start;
+        while (token->lstrip && start > least) {
+            const size_t before = least + utf8_last(text + least, start - least);
+            if (utf8_decode(text + before, start - before, &character) == 0 || !utf8_is_space(character)) {
+                break;
+            }
+            start = before;
+        }
+        while (token->rstrip && end < bytes && (length = utf8_decode(text + end, bytes - end, &character)) > 0 &&
+               utf8_is_space(character)) {
+            end += length;
+        }
+        *match = (struct added_match){token, start, end, next};
+        return true;
+    }
+    return false;
+}
+
+static bool ends_with(const char *text, size_t at, const char *end, size_t bytes) {
+    return bytes <= at && memcmp(text + at - bytes, end, bytes) == 0;
+}
+
+bool added_tokens_is_cut(const struct added_tokens *added, const char *text, size_t at) {
+    const bool space = text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r');
+    for (size_t number = 0; (added->takes_space || !space) && number < added->count; number++) {
+        const struct added_token *token = &added->tokens[number];
+        if (token->rstrip && ends_with(text, at, token->content, token->bytes)) {
+            return false;
+        }
+        for (size_t i = 1; i < token->bytes; i++) {
+            if (token->content[i] == text[at] && ends_with(text, at, token->content, i)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
