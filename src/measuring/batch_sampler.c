@@ -265,34 +265,26 @@ bool batch_sampler_has_targets(const struct batch_sampler *sampler) {
 
 /* ---- estimates */
 
-/* Sets this rank's share of losses and targets [batches], which are 0. */
-static int measure_batches(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler,
-                           int64_t batches, struct progress *progress, double *losses, double *targets) {
-    for (int64_t i = ranks->index; i < batches && !interrupt_requested(); i += ranks->count) {
-        float loss = 0.0f;
-        if (batch_sampler_read(sampler, i, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y)) {
-            return -1;
+int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
+                  struct progress *progress, uint64_t *targets, double *loss) {
+    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses); /* of this rank's batches, else 0 */
+    double *counts = losses + batches, *interrupted = counts + batches, all = 0.0;
+    int status = 0;
+    for (int64_t i = ranks->index; status == 0 && i < batches && !interrupt_requested(); i += ranks->count) {
+        float own = 0.0f;
+        status = batch_sampler_read(sampler, i, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y);
+        if (status == 0) {
+            gpt_zero_loss(gpt);
+            gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+            gpt_loss(gpt, 1.0f, false);
+            status = gpt_read_results(gpt, &own, NULL);
+            losses[i] = (double)own;
+            counts[i] = (double)count_targets(sampler);
         }
-        gpt_zero_loss(gpt);
-        gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-        gpt_loss(gpt, 1.0f, false);
-        if (gpt_read_results(gpt, &loss, NULL)) {
-            return -1;
-        }
-        losses[i] = (double)loss;
-        targets[i] = (double)count_targets(sampler);
-        if (progress) {
+        if (status == 0 && progress) {
             progress_show(progress, "batches", i + 1, batches, "", false);
         }
     }
-    return 0;
-}
-
-int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
-                  struct progress *progress, uint64_t *targets, double *loss) {
-    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses);
-    double *counts = losses + batches, *interrupted = counts + batches, all = 0.0;
-    int status = measure_batches(gpt, ranks, sampler, batches, progress, losses, counts);
     if (status == 0) {
         *interrupted = interrupt_requested();
         status = ranks_sum(ranks, losses, 2 * (size_t)batches + 1);
@@ -314,5 +306,5 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampl
         *loss += sampler->masked ? losses[i] * (counts[i] / all) : losses[i] / (double)batches;
     }
     free(losses);
-    return status;
+    return status ? -1 : 0;
 }

@@ -1,6 +1,6 @@
 /* Singular values by one-sided Jacobi against LAPACK's. */
 #include "runtime/system/random.h"
-#include "src/measuring/stream_matrix.h"
+#include "src/measuring/h_measurement.h"
 #include "tests/support/test.h"
 #include <lapacke.h>
 #include <math.h>

@@ -3,7 +3,6 @@
  */
 #include "runtime/system/random.h"
 #include "src/measuring/h_measurement.h"
-#include "src/measuring/stream_matrix.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
