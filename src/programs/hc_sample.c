@@ -58,20 +58,6 @@ struct session {
 
 /* ---- the prompt */
 
-static int read_prompt(const char *path, struct text_buffer *text) {
-    struct input *input;
-    bool at_end;
-    if (input_open(path, interrupt_descriptor(), &input)) {
-        return -1;
-    }
-    int status = text_read(text, input, LARGEST_PROMPT + 1, &at_end);
-    if (status == 0 && !at_end) {
-        status = error_set("%s: a prompt has %d bytes at most", input_name(path), LARGEST_PROMPT);
-    }
-    input_close(input);
-    return status;
-}
-
 /* The token that the tokenizer puts before each text comes first, unless the prompt begins with it. An empty prompt
  * becomes the token that stands before a new text. */
 static int open_prompt(struct session *session) {
@@ -79,8 +65,20 @@ static int open_prompt(struct session *session) {
     if (session->prompt) {
         text_append(&session->text, session->prompt, strlen(session->prompt));
     }
-    if (session->prompt_file && read_prompt(session->prompt_file, &session->text)) {
-        return -1;
+    if (session->prompt_file) {
+        struct input *input;
+        bool at_end;
+        if (input_open(session->prompt_file, interrupt_descriptor(), &input)) {
+            return -1;
+        }
+        const int failed = text_read(&session->text, input, LARGEST_PROMPT + 1, &at_end);
+        input_close(input);
+        if (failed) {
+            return -1;
+        }
+        if (!at_end) {
+            return error_set("%s: a prompt has %d bytes at most", input_name(session->prompt_file), LARGEST_PROMPT);
+        }
     }
     const int status = tokenizer_encode(session->tokenizer, session->text.bytes, session->text.size, &list);
     const uint32_t beginning = tokenizer_beginning(session->tokenizer);

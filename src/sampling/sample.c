@@ -95,18 +95,6 @@ static int find_likeliest(const float *logits, size_t count, int32_t *token) {
     return isinf(highest) ? error_set("no token has a probability: all logits are -infinity") : 0;
 }
 
-/* Weights of `count` tokens relative to the likeliest one's; tokens NULL: of all in their order. Their sum. */
-static double weigh(const float *logits, const int32_t *tokens, size_t count, int32_t best, double temperature,
-                    double *weights) {
-    double total = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        const size_t token = tokens ? (size_t)tokens[i] : i;
-        weights[token] = exp(((double)logits[token] - (double)logits[best]) / temperature);
-        total += weights[token];
-    }
-    return total;
-}
-
 void sample_penalize(float *logits, const bool *present, size_t vocabulary, double penalty) {
     const float factor = (float)penalty;
     for (size_t i = 0; i < vocabulary; i++) {
@@ -116,7 +104,8 @@ void sample_penalize(float *logits, const bool *present, size_t vocabulary, doub
     }
 }
 
-int sample_filter(const float *logits, const struct choice_settings *settings, struct choice_scratch *scratch) {
+/* Finds which tokens stay, and their weights. */
+static int filter(const float *logits, const struct choice_settings *settings, struct choice_scratch *scratch) {
     const bool some = settings->top_k > 0 && (uint64_t)settings->top_k < scratch->vocabulary;
     size_t count = some ? (size_t)settings->top_k : scratch->vocabulary;
     int32_t best = 0;
@@ -133,8 +122,12 @@ int sample_filter(const float *logits, const struct choice_settings *settings, s
     if (some) {
         select_likeliest(logits, scratch->vocabulary, count, scratch->heap);
     }
-    const double total =
-        weigh(logits, some ? scratch->heap : NULL, count, best, settings->temperature, scratch->weights);
+    double total = 0.0; /* of weights relative to the likeliest one's */
+    for (size_t i = 0; i < count; i++) {
+        const size_t token = some ? (size_t)scratch->heap[i] : i;
+        scratch->weights[token] = exp(((double)logits[token] - (double)logits[best]) / settings->temperature);
+        total += scratch->weights[token];
+    }
     if (!some && settings->top_p >= 1.0 && settings->min_p <= 0.0) {
         scratch->tokens = NULL;
         scratch->count = count;
@@ -157,7 +150,7 @@ int sample_filter(const float *logits, const struct choice_settings *settings, s
 int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
                   struct choice_scratch *scratch, int32_t *token) {
     double sum = 0.0;
-    if (sample_filter(logits, settings, scratch)) {
+    if (filter(logits, settings, scratch)) {
         return -1;
     }
     *token = 0; /* else the last one that has a weight: where rounding leaves a rest */
@@ -215,16 +208,6 @@ static void copy_row(struct sampling *sampling, int64_t from, int64_t to) {
     }
 }
 
-/* How many of the first `count` tokens stay when contexts get full: a full one loses its older half, not one token,
- * since moving by one would move every token to another position, and make what is cached for it worthless. */
-static size_t kept_of(size_t count, size_t capacity) {
-    size_t length = 0;
-    for (size_t i = 0; i < count; i++) {
-        length = (length == capacity ? capacity / 2 : length) + 1;
-    }
-    return length;
-}
-
 /* The last row takes the place of one that is complete. */
 static int end_row(struct sampling *sampling, int64_t row) {
     const int64_t sample = sampling->samples[row], last = --sampling->rows;
@@ -257,7 +240,8 @@ static int choose(struct sampling *sampling, int64_t row, int64_t index) {
     return answer == 0 && index + 1 == settings->count ? 1 : answer;
 }
 
-/* The chosen tokens join the contexts. */
+/* The chosen tokens join the contexts. A full context loses its older half, not one token, since moving by one
+ * would move every token to another position, and make what is cached for it worthless. */
 static int advance(struct sampling *sampling) {
     const size_t position = sampling->length, kept = sampling->capacity / 2;
     const bool full = position == sampling->capacity;
@@ -282,7 +266,10 @@ static int run_batch(struct sampling *sampling, int64_t first, const int32_t *pr
     const struct sample_settings *settings = sampling->settings;
     const int64_t left = settings->samples - first, batch = sampling->gpt->options.batch;
     sampling->rows = left < batch ? left : batch;
-    sampling->length = kept_of(prompt_count, sampling->capacity);
+    sampling->length = 0;
+    for (size_t i = 0; i < prompt_count; i++) { /* as if `advance` had added them one by one */
+        sampling->length = (sampling->length == sampling->capacity ? sampling->capacity / 2 : sampling->length) + 1;
+    }
     for (int64_t row = 0; row < sampling->rows; row++) {
         sampling->samples[row] = first + row;
     }

@@ -18,7 +18,7 @@ struct choice_settings {
     double min_p;       /* 0 to 1; 0: all tokens */
 };
 
-/* Scratch for choices among `vocabulary` tokens, and what sample_filter finds. */
+/* Scratch for choices among `vocabulary` tokens, and which of them stay. */
 struct choice_scratch {
     size_t vocabulary;
     double *weights;       /* [vocabulary] probabilities of the tokens that stay, but for a factor */
@@ -35,13 +35,9 @@ void choice_scratch_free(struct choice_scratch *scratch);
  * are divided by it if they are positive, else multiplied. logits, present: [vocabulary]. */
 void sample_penalize(float *logits, const bool *present, size_t vocabulary, double penalty);
 
-/* Finds which of the tokens 0 .. scratch->vocabulary - 1 stay, and their weights. Temperature 0 leaves the
- * likeliest one. Of equal logits the smaller token counts as likelier. Sums are in double. -1 with an error if a
- * logit is NaN or +infinity, or all are -infinity. */
-int sample_filter(const float *logits, const struct choice_settings *settings, struct choice_scratch *scratch);
-
-/* Chooses one of the tokens that sample_filter leaves; uniform in [0, 1) decides. A logit of -infinity is never
- * chosen. Fails as sample_filter does. */
+/* Chooses one of the tokens 0 .. scratch->vocabulary - 1 that stay; uniform in [0, 1) decides. Temperature 0
+ * leaves the likeliest one. Of equal logits the smaller token counts as likelier. A logit of -infinity is never
+ * chosen. Sums are in double. -1 with an error if a logit is NaN or +infinity, or all are -infinity. */
 int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
                   struct choice_scratch *scratch, int32_t *token);
 
