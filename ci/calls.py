@@ -19,15 +19,14 @@ RULES = (
         "runtime/vulkan/compiler.c",  # a library of its own: files in its own folder, /dev/null
         "runtime/system/host.c", "runtime/system/host_memory.c",  # below runtime/files; /proc and /sys
         "runtime/device/program_cache.c",  # no links, no pipes, nobody else's files
-        "src/corpus/shard_writer.c",  # to write, and only new files
-        "src/corpus/token_writer.c",  # to write, and only regular files
-        "src/training/run_log.c",  # to write, and only regular files
+        "src/corpus/token_writer.c",  # to write, and only new or regular files
+        "src/training/run_folder.c",  # to write, and only regular files
         "src/programs/program.c", "src/training/train_setup.c",  # /dev/null
     )),
     (r"\b(v?f?printf|v?dprintf|f?puts)\(", "print by message_print (runtime/system/message.h), or name the file in ci/calls.py", (
         "runtime/system/message.c", "runtime/system/progress.c",  # the printers
         "runtime/options/*", "src/variants/residual.c", "src/operations/kernels.c", "runtime/device/profiler.c",  # words of our own tables
-        "runtime/files/*", "runtime/vulkan/compiler.c", "runtime/device/program.c", "src/training/run_log.c",  # write files
+        "runtime/files/*", "runtime/vulkan/compiler.c", "runtime/device/program.c", "src/training/run_folder.c",  # write files
         "src/sampling/sample_print.c",  # a line of dashes
     )),
 )

@@ -80,12 +80,6 @@ int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t mic
 /* Forward, backward and optimizer step number `step`, over all ranks. Collective. */
 int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]);
 
-/* Tokens of a step, over all ranks. */
-double bench_model_tokens(const struct bench_model *bench);
-
-/* The most memory this process has had so far, in bytes. On a GPU the plan says what is there. */
-double bench_model_peak_bytes(void);
-
 /* Prints "model    ..." without the end of the line. */
 void bench_model_print(const struct bench_model *bench);
 

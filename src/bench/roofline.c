@@ -17,14 +17,10 @@ enum sum { LAUNCHES, WAITS, BYTES, READ, WRITTEN, FLOPS, PADDED_FLOPS, SECONDS, 
 static const char *const sum_names[SUMS] = {"launches", "waits", "bytes",        "read",
                                             "written",  "flops", "padded_flops", "seconds"};
 
-struct launch_sum {
-    double values[SUMS];
-};
-
 /* The launches of a module of the model, or those among them of one kernel with one size. */
 struct launch_row {
     struct launch_entry entry; /* the first of them */
-    struct launch_sum sum;
+    double sums[SUMS];
 };
 
 struct launch_table {
@@ -35,7 +31,7 @@ struct launch_table {
 /* What one part of a step takes. */
 struct estimate {
     struct launch_table kernels, modules; /* those that take most seconds first */
-    struct launch_sum all;
+    double all[SUMS];
     size_t narrow; /* launches of kernels with fewer groups than twice the device's cores */
 };
 
@@ -47,15 +43,15 @@ struct roofline {
 
 /* ---- adding up */
 
-static void add(struct launch_sum *to, const struct launch_sum *from) {
+static void add(double to[SUMS], const double from[SUMS]) {
     for (size_t i = 0; i < SUMS; i++) {
-        to->values[i] += from->values[i];
+        to[i] += from[i];
     }
 }
 
 /* Adds to the row of the entry's module, with `kernel` to that of its kernel and size; a new one behind the others
  * if need be. */
-static void add_to_row(struct launch_table *table, const struct launch_entry *entry, const struct launch_sum *sum,
+static void add_to_row(struct launch_table *table, const struct launch_entry *entry, const double sums[SUMS],
                        bool kernel) {
     size_t i = 0;
     for (; i < table->count; i++) {
@@ -70,13 +66,12 @@ static void add_to_row(struct launch_table *table, const struct launch_entry *en
         table->rows = memory_resize(table->rows, ++table->count, sizeof *table->rows);
         table->rows[i] = (struct launch_row){.entry = *entry};
     }
-    add(&table->rows[i].sum, sum);
+    add(table->rows[i].sums, sums);
 }
 
 static int by_seconds(const void *a, const void *b) {
     const struct launch_row *one = a, *other = b;
-    return (one->sum.values[SECONDS] < other->sum.values[SECONDS]) -
-           (one->sum.values[SECONDS] > other->sum.values[SECONDS]);
+    return (one->sums[SECONDS] < other->sums[SECONDS]) - (one->sums[SECONDS] > other->sums[SECONDS]);
 }
 
 static void estimate_make(struct estimate *estimate, const struct gpu_model *model, const struct launch_log *log) {
@@ -88,11 +83,12 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
                                       .bytes = bytes,
                                       .padded_flops = flops,
                                       .on_matrix_cores = entry->on_matrix_cores};
-        const struct launch_sum sum = {{entry->launches, entry->waits, bytes, entry->read, entry->written,
-                                        entry->flops, flops,
-                                        entry->launches ? gpu_model_seconds(model, &work) : 0.0}};
-        add_to_row(&estimate->kernels, entry, &sum, true);
-        add(&estimate->all, &sum);
+        const double sums[SUMS] = {entry->launches, entry->waits,
+                                   bytes,           entry->read,
+                                   entry->written,  entry->flops,
+                                   flops,           entry->launches ? gpu_model_seconds(model, &work) : 0.0};
+        add_to_row(&estimate->kernels, entry, sums, true);
+        add(estimate->all, sums);
         estimate->narrow += entry->groups > 0 && entry->groups < 2 * (size_t)model->cores;
     }
     if (estimate->kernels.count > 0) {
@@ -100,7 +96,7 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
     }
     for (size_t i = 0; i < estimate->kernels.count; i++) {
         const struct launch_row *row = &estimate->kernels.rows[i];
-        add_to_row(&estimate->modules, &row->entry, &row->sum, false);
+        add_to_row(&estimate->modules, &row->entry, row->sums, false);
     }
 }
 
@@ -137,8 +133,7 @@ static int log_step(struct roofline *roofline) {
 
 /* ---- human-readable */
 
-static void print_sum(const struct launch_sum *sum, double whole) {
-    const double *values = sum->values;
+static void print_sums(const double values[SUMS], double whole) {
     message_print(stdout, " %8.0f %5.0f %11.1f %11.1f %9.3f %5.1f %%\n", values[LAUNCHES], values[WAITS],
                   1e-6 * values[BYTES], 1e-9 * values[FLOPS], 1e3 * values[SECONDS],
                   whole > 0.0 ? 100.0 * values[SECONDS] / whole : 0.0);
@@ -152,19 +147,19 @@ static void print_head(const char *title) {
 /* The modules, then the kernels that take most. */
 static void print_estimate(const struct estimate *estimate, const char *title) {
     enum { MOST = 40 };
-    const double whole = estimate->all.values[SECONDS];
+    const double whole = estimate->all[SECONDS];
     print_head(title);
     for (size_t i = 0; i < estimate->modules.count; i++) {
         message_print(stdout, "  %-54s", estimate->modules.rows[i].entry.module);
-        print_sum(&estimate->modules.rows[i].sum, whole);
+        print_sums(estimate->modules.rows[i].sums, whole);
     }
     message_print(stdout, "  %-54s", "in all");
-    print_sum(&estimate->all, whole);
+    print_sums(estimate->all, whole);
     print_head("  kernel                                    groups x size");
     for (size_t i = 0; i < estimate->kernels.count && i < MOST; i++) {
         const struct launch_entry *entry = &estimate->kernels.rows[i].entry;
         message_print(stdout, "  %-40s %6zu x %4zu", entry->name, entry->groups, entry->local);
-        print_sum(&estimate->kernels.rows[i].sum, whole);
+        print_sums(estimate->kernels.rows[i].sums, whole);
     }
     if (estimate->kernels.count > MOST) {
         message_print(stdout, "  and %zu more\n", estimate->kernels.count - MOST);
@@ -178,12 +173,11 @@ static void print(const struct roofline *roofline) {
     double frame_bytes = 0.0; /* of hyper-connections */
     for (size_t i = 0; i < micro_step->modules.count; i++) {
         const struct launch_row *row = &micro_step->modules.rows[i];
-        frame_bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sum.values[BYTES] : 0.0;
+        frame_bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sums[BYTES] : 0.0;
     }
     const double steps = (double)bench->micro_steps;
     const double tokens = (double)(bench->train->batch_size * bench->train->model.block_size);
-    const double speed =
-        tokens / (micro_step->all.values[SECONDS] + roofline->optimizer_step.all.values[SECONDS] / steps);
+    const double speed = tokens / (micro_step->all[SECONDS] + roofline->optimizer_step.all[SECONDS] / steps);
     const double peak = model->matrix_core_rate > 0.0 ? model->matrix_core_rate : model->rate;
     message_print(stdout, "roofline of %s, by its data sheet: %s\n", model->title,
                   bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
@@ -205,11 +199,11 @@ static void print(const struct roofline *roofline) {
 
 /* ---- for programs */
 
-static json_t *sum_json(const struct launch_sum *sum) {
+static json_t *sums_json(const double sums[SUMS]) {
     json_t *json = json_object();
     for (size_t i = 0; i < SUMS; i++) {
         json_object_set_new(json, sum_names[i],
-                            i <= WAITS ? json_integer((json_int_t)sum->values[i]) : json_real(sum->values[i]));
+                            i <= WAITS ? json_integer((json_int_t)sums[i]) : json_real(sums[i]));
     }
     return json;
 }
@@ -217,7 +211,7 @@ static json_t *sum_json(const struct launch_sum *sum) {
 static void append_rows(json_t *list, const struct launch_table *table, const char *step, bool kernels) {
     for (size_t i = 0; i < table->count; i++) {
         const struct launch_entry *entry = &table->rows[i].entry;
-        json_t *json = sum_json(&table->rows[i].sum);
+        json_t *json = sums_json(table->rows[i].sums);
         json_object_update_new(json, json_pack("{s:s, s:s}", "step", step, "part", entry->module));
         if (kernels) {
             json_object_update_new(json, json_pack("{s:s, s:I, s:I, s:b}", "name", entry->name, "groups",
@@ -230,24 +224,11 @@ static void append_rows(json_t *list, const struct launch_table *table, const ch
 
 /* Its sums; its rows go to the lists. */
 static json_t *estimate_json(const struct estimate *estimate, const char *step, json_t *modules, json_t *kernels) {
-    json_t *json = sum_json(&estimate->all);
+    json_t *json = sums_json(estimate->all);
     json_object_set_new(json, "narrow", json_integer((json_int_t)estimate->narrow));
     append_rows(kernels, &estimate->kernels, step, true);
     append_rows(modules, &estimate->modules, step, false);
     return json;
-}
-
-static int write_json(const char *path, struct roofline *roofline) {
-    json_t *kernels = json_array(), *modules = json_array();
-    json_t *micro_step = estimate_json(&roofline->micro_step, "micro_step", modules, kernels),
-           *optimizer_step = estimate_json(&roofline->optimizer_step, "optimiser_step", modules, kernels);
-    return bench_model_write_json(&roofline->bench, path,
-                                  json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", roofline->model->name,
-                                            "title", roofline->model->title, "cores",
-                                            (json_int_t)roofline->model->cores, "ran",
-                                            !roofline->bench.compute->dry, "micro_step", micro_step,
-                                            "optimiser_step", optimizer_step, "parts", modules, "kernels",
-                                            kernels));
 }
 
 /* ---- all of it */
@@ -271,7 +252,18 @@ enum program_status bench_roofline_run(const struct bench_settings *settings, st
     int status = bench_model_set_up(&roofline.bench) || log_step(&roofline);
     if (status == 0) {
         print(&roofline);
-        status = *settings->json ? write_json(settings->json, &roofline) : 0;
+    }
+    if (status == 0 && *settings->json) {
+        json_t *kernels = json_array(), *modules = json_array();
+        json_t *micro_step = estimate_json(&roofline.micro_step, "micro_step", modules, kernels),
+               *optimizer_step = estimate_json(&roofline.optimizer_step, "optimiser_step", modules, kernels);
+        status =
+            bench_model_write_json(&roofline.bench, settings->json,
+                                   json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", roofline.model->name,
+                                             "title", roofline.model->title, "cores",
+                                             (json_int_t)roofline.model->cores, "ran", !roofline.bench.compute->dry,
+                                             "micro_step", micro_step, "optimiser_step", optimizer_step, "parts",
+                                             modules, "kernels", kernels));
     }
     free(roofline.micro_step.kernels.rows);
     free(roofline.micro_step.modules.rows);

@@ -6,7 +6,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/upcycle.h"
 #include "src/checkpoint/weights.h"
 #include "src/model/optimizer.h"
 #include <dirent.h>
@@ -130,7 +129,8 @@ static int read_states(void *context, size_t tensor, uint64_t first, uint64_t co
 /* An alpha_res that stays as it is gets states of zero: what they were before would move it. */
 static int load_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct states *all = context;
-    const struct tensor_info *info = weights_find(all->file, &all->infos[tensor]);
+    const struct tensor_info *wanted = &all->infos[tensor];
+    const struct tensor_info *info = weights_require(safetensors_find(all->file, wanted->name), wanted);
     if (!info || safetensors_read_f32(all->file, info, first, count, values)) {
         return -1; /* with the tensor's name in the file */
     }
@@ -191,16 +191,6 @@ static int choose_stored(struct states *all, const char *path) {
     }
     all->count = kept;
     free(stored);
-    return status;
-}
-
-static int load_states(const char *path, struct gpt *gpt) {
-    struct states all = list_states(gpt, true);
-    int status = safetensors_open(path, &all.file) || choose_stored(&all, path) ? -1 : 0;
-    if (status == 0 && tensors_each_piece(all.infos, all.count, load_piece, &all)) {
-        status = error_prefix("%s", path);
-    }
-    release_states(&all);
     return status;
 }
 
@@ -477,10 +467,17 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
 }
 
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {
-    return checkpoint_resume_state(path, gpt, state) || checkpoint_load_weights(path, gpt) ||
-                   load_states(path_of("%s/%s", path, OPTIMIZER_FILE).text, gpt)
-               ? -1
-               : 0;
+    const struct path file = path_of("%s/%s", path, OPTIMIZER_FILE);
+    if (checkpoint_resume_state(path, gpt, state) || checkpoint_load_weights(path, gpt)) {
+        return -1;
+    }
+    struct states all = list_states(gpt, true);
+    int status = safetensors_open(file.text, &all.file) || choose_stored(&all, file.text) ? -1 : 0;
+    if (status == 0 && tensors_each_piece(all.infos, all.count, load_piece, &all)) {
+        status = error_prefix("%s", file.text);
+    }
+    release_states(&all);
+    return status;
 }
 
 /* ---- the checkpoints of a run */

@@ -253,9 +253,15 @@ static int read_rope(const json_t *theirs, json_t *ours) {
     return 0;
 }
 
-static int check_layers(const json_t *theirs) {
+static int read_llama(const struct family *family, const json_t *theirs, json_t *ours) {
+    const bool attention_bias = json_is_true(json_object_get(theirs, "attention_bias"));
+    const bool mlp_bias = json_is_true(json_object_get(theirs, "mlp_bias"));
+    const json_int_t heads = json_integer_value(json_object_get(ours, "n_head")), kv_heads = 32;
     const json_t *types = value_of(theirs, "layer_types"), *value;
     size_t i;
+    if (read_rope(theirs, ours)) {
+        return -1;
+    }
     if (types && !json_is_array(types)) {
         return json_file_fail("layer_types", types, "it must be a list");
     }
@@ -264,16 +270,6 @@ static int check_layers(const json_t *theirs) {
         if (!type || strcmp(type, "full_attention") != 0) {
             return json_file_fail("layer_types", value, "attention reaches back to the first token in all layers");
         }
-    }
-    return 0;
-}
-
-static int read_llama(const struct family *family, const json_t *theirs, json_t *ours) {
-    const bool attention_bias = json_is_true(json_object_get(theirs, "attention_bias"));
-    const bool mlp_bias = json_is_true(json_object_get(theirs, "mlp_bias"));
-    const json_int_t heads = json_integer_value(json_object_get(ours, "n_head")), kv_heads = 32;
-    if (read_rope(theirs, ours) || check_layers(theirs)) {
-        return -1;
     }
     if (family == &families[LLAMA] && attention_bias != mlp_bias) {
         return json_file_fail(mlp_bias ? "mlp_bias" : "attention_bias", json_true(),

@@ -1,11 +1,11 @@
 /* The weights in a model's folder, tensor by tensor in the layout of the parameter table: those of a checkpoint, or
- * of one of Hugging Face's models, whose tensors have other names and layouts. No device is
- * needed. */
+ * of one of Hugging Face's models, whose tensors have other names and layouts. No device is needed but to load a
+ * model. */
 #pragma once
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/safetensors.h"
-#include "src/model/parameters.h"
+#include "src/model/gpt.h"
 
 #define WEIGHTS_FILE "model.safetensors"
 
@@ -35,8 +35,8 @@ int weights_checksum(const char *folder, char digest[CHECKSUM_SIZE]);
 struct tensor_info weights_tensor(const struct parameter *parameter);
 struct tensor_info *weights_tensors(const struct parameters *parameters);
 
-/* The file's tensor of this name; NULL with an error if there is none or it has another shape. */
-const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted);
+/* The tensor `info` if it was found, and has the shape that is wanted; NULL with an error. */
+const struct tensor_info *weights_require(const struct tensor_info *info, const struct tensor_info *wanted);
 
 /* The tensors of a parameter in Hugging Face's files, in its order: queries, keys and values may be three. */
 enum { HUGGING_FACE_MOST_PARTS = 3, HUGGING_FACE_MOST_NAME = 128 };
@@ -48,3 +48,18 @@ struct hugging_face_tensors {
 };
 void hugging_face_tensors(const struct model_config *config, const struct parameter *parameter,
                           struct hugging_face_tensors *tensors);
+
+/* ---- upcycling: a plain model (rc; ours or Hugging Face's) goes on with another residual connection, and at first
+ * computes the same function, to rounding. All streams begin as the plain model's one. They stay equal, since rows
+ * of H_res sum to 1 and each gets the branch's output once (H_post = 1); branches and the top read them with
+ * weights that sum to 1. The weights differ by sublayer, so that training parts the streams. docs/pretrained.md
+ * describes it. */
+
+/* Completes the settings of the residual connection: stream_reduce = auto becomes head, with which a plain model
+ * can go on. Refuses, in words, settings with which the function would be another. The other settings are the
+ * plain model's. */
+int upcycle_check(struct model_config *config);
+
+/* Loads the plain model's weights from its folder, and the first values of what it lacks: random ones depend on the
+ * seed. The config is as read from the folder. That of gpt differs from it at most in the residual connection. */
+int upcycle_load(const char *folder, const struct model_config *plain, uint64_t seed, struct gpt *gpt);

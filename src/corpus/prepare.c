@@ -4,13 +4,11 @@
 #include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/token_file.h"
-#include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/sizes.h"
 #include "src/corpus/corpus_reader.h"
-#include "src/corpus/shard_writer.h"
 #include "src/corpus/token_writer.h"
 #include <inttypes.h>
 #include <math.h>

@@ -4,7 +4,6 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/token_file.h"
 #include "runtime/files/token_shards.h"
-#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/message.h"
@@ -16,7 +15,6 @@
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
-#include "src/training/same_job.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -124,20 +122,6 @@ static int open_files(struct evaluation *evaluation) {
     return open_result(settings, each, &evaluation->per_document);
 }
 
-/* How many tokens the softmax is over; 0: all of the model's, padding of the vocabulary included. By default that
- * padding counts which lm-evaluation-harness sees: Hugging Face's folders have it, as do exports of models with a
- * tokenizer.json, and exports of GPT-2's tokens do not. */
-static uint32_t scored_tokens(const struct evaluation *evaluation) {
-    const struct tokenizer *tokenizer = evaluation->tokenizer;
-    const int choice = evaluation->settings->score_padding;
-    if (!tokenizer || choice == SCORE_PADDING_YES) {
-        return 0;
-    }
-    const bool exported =
-        evaluation->config.hugging_face_rows > 0 || strcmp(tokenizer_name(tokenizer), "file") == 0;
-    return choice == SCORE_PADDING_AUTO && exported ? 0 : tokenizer_count(tokenizer);
-}
-
 static int set_up(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     const struct model_config *config = &evaluation->config;
@@ -158,13 +142,20 @@ static int set_up(struct evaluation *evaluation) {
             return -1;
         }
     }
-    uint32_t vocabulary = scored_tokens(evaluation);
+    /* How many tokens the softmax is over; 0: all of the model's, padding of the vocabulary included. By default
+     * that padding counts which lm-evaluation-harness sees: Hugging Face's folders have it, as do exports of models
+     * with a tokenizer.json, and exports of GPT-2's tokens do not. */
+    const struct tokenizer *tokenizer = evaluation->tokenizer;
+    uint32_t vocabulary = 0;
+    if (tokenizer && settings->score_padding != SCORE_PADDING_YES) {
+        const bool exported = config->hugging_face_rows > 0 || strcmp(tokenizer_name(tokenizer), "file") == 0;
+        vocabulary = settings->score_padding == SCORE_PADDING_AUTO && exported ? 0 : tokenizer_count(tokenizer);
+    }
     if (ranks_broadcast(ranks, &vocabulary, sizeof vocabulary) ||
         type_choice_open(&settings->device, settings->dtype, (size_t)config->n_embd, ranks, &evaluation->compute,
                          &evaluation->choice)) {
         return -1;
     }
-    const struct device *device = &evaluation->compute->device;
     const struct gpt_options options = {.batch = settings->batch_size,
                                         .sequence = config->block_size,
                                         .mode = GPT_INFERENCE,
@@ -172,13 +163,11 @@ static int set_up(struct evaluation *evaluation) {
                                         .type = evaluation->choice.type,
                                         .optimizer = {.master = settings->master}};
     if (ranks_agree(ranks, gpt_plan(evaluation->compute, config, &options, gpt) ||
-                               memory_plan_check(&gpt->plan, device))) {
+                               memory_plan_check(&gpt->plan, &evaluation->compute->device))) {
         return -1;
     }
     if (evaluation->is_first) {
-        message_print(stderr, "device   %s (%s), GEMMs by %s\n", device->name, device->platform_name,
-                      gemm_description(evaluation->compute));
-        type_choice_print(&evaluation->choice, stderr);
+        type_choice_print_device(&evaluation->choice, evaluation->compute, stderr);
         message_print(stderr, "model    %s: %s, %" PRId64 " tokens of context", settings->checkpoint,
                       config->residual->name, config->block_size);
         message_print(stderr, ", softmax over %zu of %" PRId64 " tokens\n", gpt->vocabulary, config->vocab_size);

@@ -13,7 +13,6 @@
 #include "src/checkpoint/weights.h"
 #include "src/measuring/h_measurement.h"
 #include "src/model/frame.h"
-#include "src/settings/schedule.h"
 #include "src/settings/settings.h"
 #include <inttypes.h>
 #include <math.h>

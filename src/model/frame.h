@@ -50,7 +50,7 @@ struct frame {
     void (*add_parameters)(struct parameter_builder *builder, int64_t sublayer);
 
     /* Refuses settings with which the frame cannot begin as the same function as a plain model, whose streams are
-     * all equal (src/checkpoint/upcycle.h). -1 with an error; NULL: there are none. */
+     * all equal (src/checkpoint/weights.h). -1 with an error; NULL: there are none. */
     int (*check_upcycling)(const struct model_config *config);
 
     /* These put buffers on the memory plan: of the whole model first, then of each sublayer and of the top in their

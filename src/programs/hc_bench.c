@@ -2,8 +2,6 @@
 #include "runtime/system/error.h"
 #include "src/bench/bench.h"
 #include "src/programs/program.h"
-#include "src/settings/schedule.h"
-#include "src/training/same_job.h"
 #include "src/training/train_settings.h"
 
 static struct program program = {

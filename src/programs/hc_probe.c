@@ -5,7 +5,6 @@
 #include "runtime/system/interrupt.h"
 #include "src/evaluation/probe.h"
 #include "src/programs/program.h"
-#include "src/settings/schedule.h"
 #include "src/settings/settings.h"
 #include "src/settings/type_choice.h"
 #include <signal.h>

@@ -1,7 +1,6 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/system/message.h"
 #include "src/programs/program.h"
-#include "src/training/same_job.h"
 #include "src/training/trainer.h"
 #include <stdlib.h>
 

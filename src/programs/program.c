@@ -7,7 +7,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
-#include "src/training/same_job.h"
+#include "src/training/data_parallel.h"
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -97,17 +97,6 @@ static void *allocate_for_json(size_t bytes) {
     return memory_allocate(bytes, 1);
 }
 
-/* Prints what --help, --version and the like ask for. */
-static int print_answer(const struct program *program, enum options_result asked) {
-    if (options_answer(asked, program->specs, program->spec_count, &program->info)) {
-        return PROGRAM_FAILED;
-    }
-    if (asked == OPTIONS_VERSION) {
-        print_libraries(program->computes);
-    }
-    return files_flush(stdout, "the answer") ? PROGRAM_FAILED : PROGRAM_DONE;
-}
-
 bool program_begin(struct program *program, struct option_spec *specs, size_t count, int argc, char **argv) {
     int first_free = argc, status = PROGRAM_DONE;
     json_set_alloc_funcs(allocate_for_json, free);
@@ -139,8 +128,12 @@ bool program_begin(struct program *program, struct option_spec *specs, size_t co
     }
     if (asked == OPTIONS_WRONG || (asked == OPTIONS_OK && options_apply_given(program->given))) {
         status = PROGRAM_WRONG;
-    } else if (asked != OPTIONS_OK) {
-        status = print_answer(program, asked);
+    } else if (asked != OPTIONS_OK) { /* --help, --version and the like */
+        const bool failed = options_answer(asked, specs, count, &program->info) != 0;
+        if (!failed && asked == OPTIONS_VERSION) {
+            print_libraries(program->computes);
+        }
+        status = failed || files_flush(stdout, "the answer") ? PROGRAM_FAILED : PROGRAM_DONE;
     } else if (!program->takes_arguments && first_free < argc) {
         error_set("unexpected argument '%s'; see %s --help", argv[first_free], program->info.name);
         status = PROGRAM_WRONG;

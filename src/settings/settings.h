@@ -31,8 +31,7 @@ struct device_settings {
     bool record, dry;
 };
 
-/* Appends the options of the optimizer. `iterations`: what lr_decay_iters follows, in words; schedule.h has the
- * rules. */
+/* Appends the options of the optimizer. `iterations`: what lr_decay_iters follows, in words (see below). */
 void settings_optimizer_options(struct optimizer_settings *settings, const char *iterations,
                                 struct option_table *table);
 
@@ -42,6 +41,25 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
  * NULL. */
 void unused_options_print(const struct option_spec *specs, size_t count, const struct model_config *model,
                           const struct optimizer_settings *optimizer, bool is_resumed, FILE *console);
+
+/* ---- the parts of the learning rate's schedule that the user has left open; the rate of a step is optimizer_rate
+ * in src/model/optimizer_settings.h. Each part follows from another setting:      min_lr          a tenth of
+ * learning_rate     lr_decay_iters  the number of iterations (max_iters)     warmup_iters    what it is, but at
+ * most a tenth of lr_decay_iters  A part is open where it was not given, and where what it follows from was given
+ * later: after a config file with max_iters = 2000 and lr_decay_iters = 2000, --max-iters 300 on the command line
+ * means a decay over 300 iterations. Parts that were given together, or later, stay as they are. */
+
+/* Works out the open parts and prints a line for each; console may be NULL. `specs` is the table that filled the
+ * settings. 0 iterations: lr_decay_iters stays. */
+void schedule_complete(const struct option_spec *specs, size_t count, int64_t iterations,
+                       struct optimizer_settings *optimizer, FILE *console);
+
+/* For a resumed run: the open parts keep what the run has. */
+void schedule_keep(const struct option_spec *specs, size_t count, const struct optimizer_settings *saved,
+                   struct optimizer_settings *optimizer);
+
+/* An error if the learning rate would rise to min_lr, or settings of the optimizer cannot be. */
+int schedule_check(const struct optimizer_settings *optimizer);
 
 /* ---- rows of options */
 

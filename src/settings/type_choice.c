@@ -223,3 +223,9 @@ void type_choice_print(const struct type_choice *choice, FILE *lines) {
         message_print(stderr, "warning  %s\n", choice->warning);
     }
 }
+
+void type_choice_print_device(const struct type_choice *choice, const struct compute *compute, FILE *lines) {
+    message_print(lines, "device   %s (%s), GEMMs by %s\n", compute->device.name, compute->device.platform_name,
+                  gemm_description(compute));
+    type_choice_print(choice, lines);
+}

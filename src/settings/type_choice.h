@@ -33,6 +33,9 @@ int type_choice_optimizer(struct compute *compute, enum element_type type, struc
  * stderr. */
 void type_choice_print(const struct type_choice *choice, FILE *lines);
 
+/* The same behind a line for the device: its name, and what computes GEMMs. */
+void type_choice_print_device(const struct type_choice *choice, const struct compute *compute, FILE *lines);
+
 /* ---- the decisions themselves */
 
 /* What one rank's choice depends on. */

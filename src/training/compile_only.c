@@ -17,7 +17,7 @@ static enum program_status choose_model(struct train_settings *settings) {
     struct model_config *model = &settings->model;
     struct initial_model initial = {0};
     const int status = initial_model_read(&initial, settings);
-    initial_model_release(&initial);
+    free(initial.folder);
     if (status ||
         (model->vocab_size == 0 && training_data_read_vocabulary(settings->data_dir, true, &model->vocab_size))) {
         return PROGRAM_FAILED;
@@ -30,22 +30,6 @@ static enum program_status choose_model(struct train_settings *settings) {
     settings->batch_size = rows < settings->batch_size ? rows : settings->batch_size;
     settings->gradient_accumulation_steps = 1;
     return model_config_check(model) ? PROGRAM_WRONG : PROGRAM_DONE;
-}
-
-static int make_step(struct data_parallel *parallel, const struct train_settings *settings) {
-    struct gpt *gpt = parallel->gpt;
-    const struct token_shape shape = {settings->batch_size, gpt->config.block_size};
-    int32_t *tokens = memory_zeroed((size_t)(shape.batch * shape.sequence), sizeof *tokens);
-    float loss, norm;
-    gpt_zero(gpt);
-    int status = gpt_set_batch(gpt, shape, tokens, tokens);
-    if (status == 0) {
-        gpt_forward(gpt, (struct gpt_pass){.dropout = true});
-        status = data_parallel_backward(parallel, 1.0f, true) ||
-                 data_parallel_step(parallel, &settings->optimizer, 0) || gpt_read_results(gpt, &loss, &norm);
-    }
-    free(tokens);
-    return status;
 }
 
 enum program_status compile_only_run(struct train_settings *settings, struct ranks *ranks) {
@@ -65,8 +49,20 @@ enum program_status compile_only_run(struct train_settings *settings, struct ran
     if (status == 0) {
         settings->dtype = (int)choice.type;
         status = type_choice_optimizer(compute, choice.type, ranks, &settings->optimizer) ||
-                 data_parallel_plan(&parallel, ranks, settings, compute, &gpt) || data_parallel_create(&parallel) ||
-                 make_step(&parallel, settings);
+                 data_parallel_plan(&parallel, ranks, settings, compute, &gpt) || data_parallel_create(&parallel);
+    }
+    if (status == 0) {
+        const struct token_shape shape = {settings->batch_size, gpt.config.block_size};
+        int32_t *tokens = memory_zeroed((size_t)(shape.batch * shape.sequence), sizeof *tokens);
+        gpt_zero(&gpt);
+        status = gpt_set_batch(&gpt, shape, tokens, tokens);
+        free(tokens);
+    }
+    if (status == 0) {
+        float loss, norm;
+        gpt_forward(&gpt, (struct gpt_pass){.dropout = true});
+        status = data_parallel_backward(&parallel, 1.0f, true) ||
+                 data_parallel_step(&parallel, &settings->optimizer, 0) || gpt_read_results(&gpt, &loss, &norm);
     }
     if (status == 0) {
         compute->verify = true;

@@ -5,13 +5,12 @@
 #include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/upcycle.h"
 #include "src/checkpoint/weights.h"
-#include "src/training/same_job.h"
+#include "src/training/data_parallel.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the folder */
+/* ---- the folder and its model */
 
 /* The folder stays NULL for none. That of a resumed run is its newest checkpoint, whose settings have been read
  * already: another process may have written a newer one since. */
@@ -34,26 +33,15 @@ static int find_folder(const struct train_settings *settings, char **folder) {
     return 0;
 }
 
-/* ---- its model */
-
-/* A plain model goes on with the residual connection that is given, if one is. */
-static int adopt_connection(struct initial_model *initial, const struct train_settings *settings,
-                            struct model_config *saved) {
-    initial->plain = *saved;
-    if (!residual_is_plain(saved->residual) || !train_settings_given(settings, "residual") ||
-        residual_is_plain(settings->model.residual) || settings->resumes) {
-        return 0;
-    }
-    initial->upcycles = true;
-    model_config_take_connection(saved, &settings->model);
-    return upcycle_check(saved) ? error_prefix("%s cannot go on with residual = %s as the same function",
-                                               initial->folder, saved->residual->name)
-                                : 0;
-}
-
-static int adopt_model(struct initial_model *initial, struct train_settings *settings) {
+int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
     struct model_config saved;
     const struct residual_setting *setting;
+    if (find_folder(settings, &initial->folder)) {
+        return -1;
+    }
+    if (!initial->folder) {
+        return 0;
+    }
     if (config_file_read(initial->folder, &saved) || config_file_read_tokens(initial->folder, &saved)) {
         return -1;
     }
@@ -65,8 +53,16 @@ static int adopt_model(struct initial_model *initial, struct train_settings *set
         settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
         saved.block_size = settings->model.block_size;
     }
-    if (adopt_connection(initial, settings, &saved)) {
-        return -1;
+    initial->plain = saved;
+    /* a plain model goes on with the residual connection that is given, if one is */
+    initial->upcycles = residual_is_plain(saved.residual) && train_settings_given(settings, "residual") &&
+                        !residual_is_plain(settings->model.residual) && !settings->resumes;
+    if (initial->upcycles) {
+        model_config_take_connection(&saved, &settings->model);
+        if (upcycle_check(&saved)) {
+            return error_prefix("%s cannot go on with residual = %s as the same function", initial->folder,
+                                saved.residual->name);
+        }
     }
     for (size_t i = 0; i < settings->spec_count; i++) {
         const struct option_spec *spec = &settings->specs[i];
@@ -86,20 +82,13 @@ static int adopt_model(struct initial_model *initial, struct train_settings *set
     return 0;
 }
 
-int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
-    if (find_folder(settings, &initial->folder)) {
-        return -1;
-    }
-    return initial->folder ? adopt_model(initial, settings) : 0;
-}
-
 /* ---- the same on all ranks */
 
-/* Sets settings->init_checksum to the checksum of the weights, or NULL without any. It must be the one that is
- * given, if that was not given before init_from. */
-static int check_weights(const struct initial_model *initial, struct train_settings *settings) {
+/* Sets the checksum of the weights, if there are any. It must be the one that is given, if that was not given
+ * before init_from. */
+static int check_weights(const struct initial_model *initial, const struct train_settings *settings,
+                         char digest[CHECKSUM_SIZE]) {
     const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
-    char digest[CHECKSUM_SIZE] = "";
     if (initial->folder && weights_checksum(initial->folder, digest)) {
         return -1;
     }
@@ -110,8 +99,6 @@ static int check_weights(const struct initial_model *initial, struct train_setti
             "there, or leave init_checksum out",
             settings->init_from, settings->init_checksum);
     }
-    free(settings->init_checksum);
-    settings->init_checksum = *digest ? memory_string(digest) : NULL;
     return 0;
 }
 
@@ -129,19 +116,11 @@ int initial_model_compare(const struct initial_model *initial, struct train_sett
         return 0;
     }
     /* rank 0's weights go to all ranks, and it alone reads them */
-    status = ranks->index == 0 ? check_weights(initial, settings) : 0;
-    if (ranks->index == 0 && settings->init_checksum) {
-        snprintf(checksum, sizeof checksum, "%s", settings->init_checksum);
-    }
+    status = ranks->index == 0 ? check_weights(initial, settings, checksum) : 0;
     if (ranks_agree(ranks, status) || ranks_broadcast(ranks, checksum, sizeof checksum)) {
         return -1;
     }
     free(settings->init_checksum);
     settings->init_checksum = *checksum ? memory_string(checksum) : NULL;
     return 0;
-}
-
-void initial_model_release(struct initial_model *initial) {
-    free(initial->folder);
-    initial->folder = NULL;
 }

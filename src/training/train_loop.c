@@ -139,6 +139,7 @@ static int measure_losses(struct trainer *trainer, double *val_loss) {
                                           seconds_trained(trainer), losses, data->count > 1 ? data->count : 0));
 }
 
+/* ckpt-best gets the weights if the loss is the lowest so far. */
 static int evaluate(struct trainer *trainer) {
     const struct training_state before = trainer->state;
     double val_loss;
@@ -149,7 +150,12 @@ static int evaluate(struct trainer *trainer) {
         return -1;
     }
     trainer->state.evaluated_at = trainer->state.iteration;
-    if (best_improves(&trainer->state, val_loss) && write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS)) {
+    if (!(val_loss < trainer->state.best_val_loss)) {
+        return 0;
+    }
+    trainer->state.best_val_loss = val_loss;
+    trainer->state.best_iteration = trainer->state.iteration;
+    if (write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS)) {
         trainer->state = before; /* so that a resumed run evaluates again */
         return -1;
     }
@@ -351,41 +357,33 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
 
 /* ---- the loop */
 
-/* One iteration with what is due before it. */
-static int go_on(struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
-    const int64_t iteration = trainer->state.iteration;
-    struct step_metrics metrics;
-    bool done;
-    if (trainer->train.before && (uint64_t)iteration == trainer->train.pass) { /* sequential batches */
-        progress_end(&trainer->progress);
-        PRINT(trainer, "batches  iteration %" PRId64 " begins again with the first tokens of %s\n", iteration,
-              token_file_short_name(trainer->train.sources->file));
-    }
-    interrupt_install(); /* again: the compiler in a driver may take signals for itself (LLVM does SIGUSR1) */
-    if ((iteration % settings->eval_interval == 0 && evaluate(trainer)) ||
-        (iteration > 0 && iteration % settings->checkpoint_interval == 0 && save_periodic(trainer)) ||
-        iterate(trainer, &metrics, &done)) {
-        return -1;
-    }
-    if (!done) {
-        return 0;
-    }
-    trainer->state.iteration++;
-    /* unlike devices differ after one step; hours later there would be nothing to save */
-    if (iteration == trainer->progress.first && data_parallel_check_weights(&trainer->parallel)) {
-        trainer->cannot_save = true;
-        return -1;
-    }
-    if (report(trainer, &metrics)) {
-        return -1;
-    }
-    return trainer->some_rank_failed ? check_failure(trainer) : 0;
-}
-
 static int loop(struct trainer *trainer) {
-    while (trainer->state.iteration < trainer->settings->stop_at && !trainer->stopping) {
-        if (go_on(trainer)) {
+    const struct train_settings *settings = trainer->settings;
+    while (trainer->state.iteration < settings->stop_at && !trainer->stopping) {
+        const int64_t iteration = trainer->state.iteration;
+        struct step_metrics metrics;
+        bool done;
+        if (trainer->train.before && (uint64_t)iteration == trainer->train.pass) { /* sequential batches */
+            progress_end(&trainer->progress);
+            PRINT(trainer, "batches  iteration %" PRId64 " begins again with the first tokens of %s\n", iteration,
+                  token_file_short_name(trainer->train.sources->file));
+        }
+        interrupt_install(); /* again: the compiler in a driver may take signals for itself (LLVM does SIGUSR1) */
+        if ((iteration % settings->eval_interval == 0 && evaluate(trainer)) ||
+            (iteration > 0 && iteration % settings->checkpoint_interval == 0 && save_periodic(trainer)) ||
+            iterate(trainer, &metrics, &done)) {
+            return -1;
+        }
+        if (!done) {
+            break;
+        }
+        trainer->state.iteration++;
+        /* unlike devices differ after one step; hours later there would be nothing to save */
+        if (iteration == trainer->progress.first && data_parallel_check_weights(&trainer->parallel)) {
+            trainer->cannot_save = true;
+            return -1;
+        }
+        if (report(trainer, &metrics) || (trainer->some_rank_failed && check_failure(trainer))) {
             return -1;
         }
     }

@@ -1,19 +1,13 @@
 #include "src/training/train_settings.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/settings/schedule.h"
 #include "src/settings/settings.h"
 #include "src/training/run_folder.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void append_model(struct option_table *table, struct model_config *config) {
-    struct model_setting settings[MODEL_MOST_SETTINGS];
-    for (size_t i = 0, count = model_config_settings(config, settings); i < count; i++) {
-        options_append(table, &settings[i].option, 1);
-    }
-}
 
 void train_options(struct train_settings *settings, struct option_table *table) {
     const struct option_spec first[] = {
@@ -98,7 +92,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         PROFILE_OPTION(&settings->device),
     };
     options_append(table, first, COUNT(first));
-    append_model(table, &settings->model);
+    struct model_setting model[MODEL_MOST_SETTINGS];
+    for (size_t i = 0, count = model_config_settings(&settings->model, model); i < count; i++) {
+        options_append(table, &model[i].option, 1);
+    }
     options_append(table, middle, COUNT(middle));
     settings_optimizer_options(&settings->optimizer, "max_iters", table);
     options_append(table, rest, COUNT(rest));
@@ -113,6 +110,46 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
 
 int train_options_list_residuals(void) {
     return residual_list(stdout) ? error_set("cannot write the list") : 0;
+}
+
+/* ---- the same on all ranks */
+
+enum { MOST_SHARED_BYTES = 1 << 16 }; /* of settings as text */
+
+/* Compares two texts of settings. The error names the first line that differs. */
+static int compare_texts(const char *own, const char *first) {
+    size_t at = 0, line = 0;
+    for (; own[at] && own[at] == first[at]; at++) {
+        line = own[at] == '\n' ? at + 1 : line;
+    }
+    if (own[at] == first[at]) {
+        return 0;
+    }
+    return error_set("other settings than rank 0: '%.*s' instead of '%.*s'", (int)strcspn(own + line, "\n"),
+                     own + line, (int)strcspn(first + line, "\n"), first + line);
+}
+
+int same_job_settings(struct ranks *ranks, const struct train_settings *settings) {
+    static const char *const local[] = {"data_dir", "init_from", "device", "gemm"}; /* may differ */
+    static char first[MOST_SHARED_BYTES];
+    if (ranks->count == 1) {
+        return 0;
+    }
+    struct option_spec *specs = memory_allocate(settings->spec_count, sizeof *specs);
+    memcpy(specs, settings->specs, settings->spec_count * sizeof *specs);
+    for (size_t i = 0; i < settings->spec_count; i++) {
+        for (size_t k = 0; k < COUNT(local) && specs[i].type != OPTION_HEADING; k++) {
+            specs[i].transient |= strcmp(specs[i].name, local[k]) == 0;
+        }
+    }
+    char *saved = options_text(specs, settings->spec_count);
+    char *own = memory_format("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at);
+    snprintf(first, sizeof first, "%s", own);
+    const int status = ranks_broadcast(ranks, first, sizeof first) || ranks_agree(ranks, compare_texts(own, first));
+    free(specs);
+    free(saved);
+    free(own);
+    return status ? -1 : 0;
 }
 
 /* ---- resumed runs */

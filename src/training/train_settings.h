@@ -58,6 +58,10 @@ static inline bool train_settings_given(const struct train_settings *settings, c
     return options_source(settings->specs, settings->spec_count, name) > 0;
 }
 
+/* Checks that all ranks have the same settings except paths, devices and what is of one process only. Collective: a
+ * difference is an error on all ranks, which names a rank and its host. */
+int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
+
 /* ---- a run */
 
 /* After the command line has been applied. With init_from = resume what is given now lies over what the run has in
@@ -68,7 +72,7 @@ static inline bool train_settings_given(const struct train_settings *settings, c
  * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
  *
  * The learning rate's schedule stays the run's, but for what is given now and does not follow from something given
- * later (schedule.h).
+ * later (settings.h).
  *
  * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
  * given, for this process.

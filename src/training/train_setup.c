@@ -1,14 +1,12 @@
 #include "runtime/files/files.h"
-#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
-#include "src/checkpoint/upcycle.h"
+#include "src/checkpoint/weights.h"
 #include "src/model/frozen.h"
-#include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
-#include "src/training/same_job.h"
+#include "src/training/data_parallel.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -160,9 +158,7 @@ static int open_device(struct trainer *trainer) {
         return -1;
     }
     if (trainer_is_first(trainer)) {
-        PRINT(trainer, "device   %s (%s), GEMMs by %s\n", trainer->compute->device.name,
-              trainer->compute->device.platform_name, gemm_description(trainer->compute));
-        type_choice_print(&choice, trainer->console);
+        type_choice_print_device(&choice, trainer->compute, trainer->console);
     }
     return 0;
 }
@@ -190,6 +186,49 @@ static int plan_model(struct trainer *trainer) {
     }
     print_model(trainer);
     return memory_plan_check(&trainer->gpt.plan, device);
+}
+
+/* ---- ckpt-best: the weights with the lowest validation loss of a run */
+
+static void forget_best(struct training_state *state) {
+    state->best_val_loss = HUGE_VAL;
+    state->best_iteration = -1;
+}
+
+/* Whether a digest, or a description of what is scored, is another one now; "" where there is none. */
+static bool has_another(const char *before, const char *now) {
+    return *before && *now && strcmp(before, now) != 0;
+}
+
+/* Keeps the lower one of two losses: of the checkpoint that is resumed, whose state is `before`, and of a
+ * ckpt-best that a later iteration wrote before the run went back. Forgets it if losses do not compare any more,
+ * since val.bin or the tokens of it that are scored are others, or ckpt-best is gone: the files stay until the
+ * next evaluation writes new ones. Rank 0's folder counts. Collective: all ranks get the same state. */
+static int resume_best(struct trainer *trainer, const struct training_state *before) {
+    struct training_state *state = &trainer->state;
+    const bool other_file = has_another(before->val_digest, state->val_digest);
+    const bool other_tokens = before->best_iteration >= 0 && has_another(before->evaluation, state->evaluation);
+    if (other_file || other_tokens) {
+        forget_best(state);
+    }
+    if (other_tokens && !other_file) {
+        PRINT(trainer, "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
+    }
+    if (trainer_is_first(trainer) && trainer->settings->resumes) {
+        const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path.text);
+        struct training_state best;
+        if (!files_exist(path.text)) {
+            forget_best(state);
+        } else if (checkpoint_read_state(path.text, &best, NULL)) {
+            error_clear(); /* it cannot be read, which costs the run nothing */
+        } else if (strcmp(best.val_digest, state->val_digest) == 0 && /* older versions wrote no evaluation */
+                   (!*best.evaluation || strcmp(best.evaluation, state->evaluation) == 0) &&
+                   best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
+            state->best_iteration = best.best_iteration;
+            state->best_val_loss = best.best_val_loss;
+        }
+    }
+    return ranks_broadcast(trainer->ranks, state, sizeof *state);
 }
 
 /* ---- where the run stands */
@@ -233,7 +272,7 @@ static int initialise(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct initial_model *initial = &trainer->initial;
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
-    best_forget(&trainer->state);
+    forget_best(&trainer->state);
     if (settings->resumes) {
         return resume(trainer, initial->folder);
     }
@@ -260,7 +299,7 @@ static int check_same_data(struct trainer *trainer) {
         const char *now = split == 0 ? trainer->train_digest : trainer->val_digest;
         char *before = split == 0 ? trainer->state.train_digest : trainer->state.val_digest;
         const char *name = file && !is_mixture ? token_file_name(file) : settings->data_dir;
-        const bool is_another = trainer_has_another(before, now);
+        const bool is_another = has_another(before, now);
         if (is_another && !settings->accept_new_data && is_mixture) {
             return error_set(
                 "data_dir = %s has other files or weights than %s was trained on: losses would not compare. Give "
@@ -497,10 +536,8 @@ static int read_inputs(struct trainer *trainer) {
     }
     unused_options_print(settings->specs, settings->spec_count, &settings->model, &settings->optimizer, resumes,
                          trainer->console);
-    if (settings->fit && fit_read(settings->fit, &trainer->fit)) {
-        return fail_usage(trainer);
-    }
-    if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
+    if ((settings->fit && fit_read(settings->fit, &trainer->fit)) ||
+        data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
         return fail_usage(trainer);
     }
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
@@ -531,7 +568,7 @@ static int prepare_run(struct trainer *trainer) {
     int status = initialise(trainer);
     const struct training_state before = trainer->state;
     status = status || check_same_data(trainer) || open_samplers(trainer);
-    if (ranks_agree(ranks, status) || best_resume(trainer, &before) ||
+    if (ranks_agree(ranks, status) || resume_best(trainer, &before) ||
         data_parallel_share_weights(&trainer->gpt, ranks)) {
         return -1;
     }
@@ -563,7 +600,7 @@ void trainer_tear_down(struct trainer *trainer) {
     trainer->settings->parameters = NULL;
     compute_close(trainer->compute);
     training_data_close(&trainer->data);
-    initial_model_release(&trainer->initial);
+    free(trainer->initial.folder);
     run_folder_close(&trainer->folder);
     if (trainer->console && trainer->console != stderr) {
         fclose(trainer->console);

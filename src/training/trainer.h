@@ -1,5 +1,5 @@
-/* What a training run works with. train_setup.c makes it ready, train_loop.c iterates; run_folder.c is its folder,
- * run_log.c writes what it measures, and best_checkpoint.c has the rule for ckpt-best. */
+/* What a training run works with. train_setup.c makes it ready, train_loop.c iterates; run_folder.c is its folder
+ * with its logs. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -12,10 +12,8 @@
 #include "src/training/fit.h"
 #include "src/training/initial_model.h"
 #include "src/training/run_folder.h"
-#include "src/training/run_log.h"
 #include "src/training/training_data.h"
 #include <stdio.h>
-#include <string.h>
 
 /* How the validation loss of a folder of data is measured. */
 struct validation {
@@ -61,11 +59,6 @@ static inline bool trainer_is_first(const struct trainer *trainer) {
     return trainer->ranks->index == 0;
 }
 
-/* Whether a digest, or a description of what is scored, is another one now; "" where there is none. */
-static inline bool trainer_has_another(const char *before, const char *now) {
-    return *before && *now && strcmp(before, now) != 0;
-}
-
 #define PRINT(trainer, ...) message_print((trainer)->console, __VA_ARGS__)
 
 /* From settings to a run that is ready for its next iteration; with plan_only only as far as the plan. Collective:
@@ -82,16 +75,3 @@ enum program_status train_run(struct train_settings *settings, struct ranks *ran
  * init_from names, with weights of zero. Then compares attention and GEMMs of the device with sums on the host.
  * Reads no weights, and of the data the vocabulary alone if it is not given, and writes only compiled kernels. */
 enum program_status compile_only_run(struct train_settings *settings, struct ranks *ranks);
-
-/* ---- ckpt-best */
-
-/* No evaluation so far. */
-void best_forget(struct training_state *state);
-
-/* Takes an evaluation's loss into the state; true: it is the lowest, and ckpt-best is to be written. */
-bool best_improves(struct training_state *state, double val_loss);
-
-/* Applies the rule to the state of a run that begins or is resumed. `before` is the state as its checkpoint has it;
- * trainer->state has the digest of today's val.bin, and which of its tokens are scored. Rank 0's folder counts.
- * Collective: all ranks get the same state. */
-int best_resume(struct trainer *trainer, const struct training_state *before);

@@ -4,7 +4,7 @@
 #include "runtime/files/token_shards.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/training/same_job.h"
+#include "src/training/data_parallel.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -91,16 +91,6 @@ static int read_meta(const char *folder, struct vocabulary *vocabulary) {
     return status ? error_prefix("%s", path.text) : 0;
 }
 
-static int read_vocabulary(const char *folder, struct vocabulary *vocabulary) {
-    if (read_meta(folder, vocabulary)) {
-        return -1;
-    }
-    return strcmp(vocabulary->tokenizer, "file") == 0
-               ? files_read(path_of("%s/" TOKENIZER_FILE_NAME, folder).text, TOKENIZER_FILE_MOST_BYTES,
-                            &vocabulary->tokenizer_json, &vocabulary->tokenizer_json_bytes)
-               : 0;
-}
-
 static bool are_same(const struct vocabulary *a, const struct vocabulary *b) {
     return a->size == b->size && strcmp(a->tokenizer, b->tokenizer) == 0 &&
            a->tokenizer_json_bytes == b->tokenizer_json_bytes &&
@@ -132,7 +122,11 @@ int training_data_read_vocabulary(const char *text, bool is_needed, int64_t *siz
 
 /* Opens the token files. `own`: the vocabulary of the folder. */
 static int open_folder(struct data_folder *folder, bool needs_val, struct vocabulary *own) {
-    if (read_vocabulary(folder->path, own) || token_file_open_split(folder->path, SPLIT_TRAIN, &folder->train) ||
+    if (read_meta(folder->path, own) ||
+        (strcmp(own->tokenizer, "file") == 0 &&
+         files_read(path_of("%s/" TOKENIZER_FILE_NAME, folder->path).text, TOKENIZER_FILE_MOST_BYTES,
+                    &own->tokenizer_json, &own->tokenizer_json_bytes)) ||
+        token_file_open_split(folder->path, SPLIT_TRAIN, &folder->train) ||
         (needs_val && token_file_open_split(folder->path, SPLIT_VAL, &folder->val))) {
         return -1;
     }

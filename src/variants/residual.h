@@ -71,7 +71,7 @@ struct residual_leaf {
     int64_t (*width)(int64_t streams); /* PROJECTION and VECTOR; a width of 0: the leaf does not exist */
     residual_first_value *initial;     /* in a new model */
     residual_first_value *upcycled;    /* in one that goes on as the same function as a plain model (see
-                                          src/checkpoint/upcycle.h); NULL: the initial one */
+                                          src/checkpoint/weights.h); NULL: the initial one */
 };
 
 /* ---- the rows */

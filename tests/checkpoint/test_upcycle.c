@@ -3,7 +3,7 @@
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/upcycle.h"
+#include "src/checkpoint/weights.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"

@@ -7,7 +7,6 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export.h"
-#include "src/evaluation/perplexity.h"
 #include "src/evaluation/score_documents.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/reference_model.h"

@@ -1,7 +1,6 @@
 /* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is
  * said. */
 #include "runtime/system/memory.h"
-#include "src/settings/schedule.h"
 #include "src/settings/settings.h"
 #include "tests/support/runs.h"
 

@@ -2,7 +2,7 @@
 #include "runtime/system/array.h"
 #include "src/model/frozen.h"
 #include "src/model/optimizer.h"
-#include "src/training/buckets.h"
+#include "src/training/data_parallel.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <stdlib.h>
