@@ -9,7 +9,6 @@
 #include "runtime/system/message.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
 #include "src/measuring/batch_sampler.h"
 #include "src/measuring/score_windows.h"
@@ -32,7 +31,6 @@ struct evaluation {
     struct gpt gpt;
     struct output_file json, per_document; /* rank 0's */
     struct progress progress;
-    uint64_t document_count;      /* scored so far */
     struct perplexity_sums total; /* the results: of documents and requests; of a split the tokens only */
     double loss;                  /* of a split */
     double seconds;
@@ -182,43 +180,12 @@ static int set_up(struct evaluation *evaluation) {
 
 /* ---- scoring */
 
-/* Counts a document or request, and writes its line to --per-document. */
-static int write_line(void *context, const struct scored_document *document) {
-    struct evaluation *evaluation = context;
-    FILE *stream = evaluation->per_document.stream;
-    evaluation->document_count++;
-    if (!stream) {
-        return 0;
-    }
-    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document",
-                             (json_int_t)evaluation->document_count);
-    if (document->line > 0) {
-        json_object_set_new(line, "line", json_integer((json_int_t)document->line));
-    }
-    if (evaluation->settings->documents.requests) {
-        json_object_update_new(line,
-                               json_pack("{s:f, s:b, s:I, s:I}", "log_likelihood", document->sums.log_likelihood,
-                                         "greedy", document->greedy, "tokens", (json_int_t)document->sums.tokens,
-                                         "context_tokens", (json_int_t)document->context_tokens));
-    } else {
-        perplexity_put(&document->sums, line);
-    }
-    return json_file_print_line(line, stream, JSON_COMPACT) ? error_prefix("%s", evaluation->settings->per_document)
-                                                            : 0;
-}
-
 static int score(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     struct gpt *gpt = &evaluation->gpt;
     if (!settings->data) {
-        return score_documents(&(struct document_scoring){.gpt = gpt,
-                                                          .ranks = evaluation->ranks,
-                                                          .progress = &evaluation->progress,
-                                                          .settings = &settings->documents,
-                                                          .documents = evaluation->documents,
-                                                          .tokenizer = evaluation->tokenizer,
-                                                          .scored = write_line,
-                                                          .context = evaluation},
+        return score_documents(gpt, evaluation->ranks, &evaluation->progress, &settings->documents,
+                               evaluation->documents, evaluation->tokenizer, &evaluation->per_document,
                                &evaluation->total);
     }
     if (settings->eval_iters == 0) {
@@ -256,11 +223,11 @@ static json_t *results_json(const struct evaluation *evaluation) {
                                          "loss", json_file_real(evaluation->loss), "perplexity",
                                          json_file_real(exp(evaluation->loss))));
     } else if (settings->documents.requests) {
-        json_object_update_new(json, json_pack("{s:I, s:I, s:f}", "requests",
-                                               (json_int_t)evaluation->document_count, "tokens",
-                                               (json_int_t)total->tokens, "log_likelihood", total->log_likelihood));
+        json_object_update_new(json,
+                               json_pack("{s:I, s:I, s:f}", "requests", (json_int_t)total->documents, "tokens",
+                                         (json_int_t)total->tokens, "log_likelihood", total->log_likelihood));
     } else {
-        json_object_set_new(json, "documents", json_integer((json_int_t)evaluation->document_count));
+        json_object_set_new(json, "documents", json_integer((json_int_t)total->documents));
         perplexity_put(total, json);
     }
     return json;
@@ -296,8 +263,7 @@ static void print_results(const struct evaluation *evaluation) {
     } else {
         struct perplexity_metric metrics[PERPLEXITY_METRICS];
         perplexity_metrics(total, metrics);
-        print_metric(settings->documents.requests ? "requests" : "documents", 0,
-                     (double)evaluation->document_count);
+        print_metric(settings->documents.requests ? "requests" : "documents", 0, (double)total->documents);
         for (size_t i = 0; i < PERPLEXITY_METRICS && !settings->documents.requests; i++) {
             print_metric(metrics[i].name, metrics[i].digits, metrics[i].value);
         }
@@ -308,7 +274,7 @@ static void print_results(const struct evaluation *evaluation) {
 
 static int report(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    if (!settings->data && evaluation->document_count == 0) {
+    if (!settings->data && evaluation->total.documents == 0) {
         const size_t count = settings->documents.count;
         const char *name = input_name(settings->documents.names[0]);
         const char *what = settings->documents.requests ? "requests" : "documents";

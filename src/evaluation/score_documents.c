@@ -190,9 +190,22 @@ struct length {
     uint64_t scored; /* so many at the end are predicted: all, or those of a continuation */
 };
 
+struct scored_document {
+    const char *source;          /* the name of its file */
+    uint64_t line;               /* of JSON lines, from 1; 0 for a text file */
+    struct perplexity_sums sums; /* of a request, tokens are the continuation's, and nothing else is counted */
+    uint64_t context_tokens;     /* of a request: those that were read before the continuation */
+    bool greedy;                 /* of a request: each token of its continuation has the largest logit */
+};
+
 /* Documents that are scored together, and what they are read with. */
 struct batch {
-    const struct document_scoring *scoring;
+    struct gpt *gpt;
+    struct ranks *ranks;
+    const struct documents_settings *settings;
+    struct documents *documents_read; /* rank 0's, as the tokenizer and `lines` */
+    const struct tokenizer *tokenizer;
+    const struct output_file *lines;
     size_t context;             /* of the model */
     uint64_t documents, tokens; /* in the arrays below */
     size_t token_capacity;
@@ -217,7 +230,7 @@ static void add_tokens(struct batch *batch, const uint32_t *tokens, size_t count
 }
 
 static int add_document(struct batch *batch, const struct document *document) {
-    const struct tokenizer *tokenizer = batch->scoring->tokenizer;
+    const struct tokenizer *tokenizer = batch->tokenizer;
     const uint32_t prefix = tokenizer_prefix(tokenizer);
     struct token_list *list = &batch->list;
     list->count = 0;
@@ -235,8 +248,8 @@ static int add_document(struct batch *batch, const struct document *document) {
 }
 
 static int add_request(struct batch *batch, const struct document *document) {
-    const struct tokenizer *tokenizer = batch->scoring->tokenizer;
-    const bool replace = batch->scoring->settings->invalid == INVALID_REPLACE;
+    const struct tokenizer *tokenizer = batch->tokenizer;
+    const bool replace = batch->settings->invalid == INVALID_REPLACE;
     struct token_list *before = &batch->context_list,
                       *all = &batch->list; /* of the context, and of both together */
     const char *text = document->text, *continuation = document->text;
@@ -276,10 +289,10 @@ static int add_request(struct batch *batch, const struct document *document) {
 }
 
 static int read_documents(struct batch *batch) {
-    const bool requests = batch->scoring->settings->requests;
+    const bool requests = batch->settings->requests;
     while (batch->tokens < ROUND_TOKENS && batch->documents < ROUND_DOCUMENTS) {
         struct document document;
-        const int found = interrupt_requested() ? -1 : next_document(batch->scoring->documents, &document);
+        const int found = interrupt_requested() ? -1 : next_document(batch->documents_read, &document);
         if (found < 0 && interrupt_requested()) {
             return error_set("interrupted");
         }
@@ -301,7 +314,7 @@ static int read_documents(struct batch *batch) {
 
 /* The next documents to all ranks; none at the end. Collective. */
 static int share_documents(struct batch *batch) {
-    struct ranks *ranks = batch->scoring->ranks;
+    struct ranks *ranks = batch->ranks;
     batch->documents = batch->tokens = 0;
     if (ranks_agree(ranks, ranks->index == 0 ? read_documents(batch) : 0)) {
         return -1;
@@ -335,17 +348,35 @@ static void make_windows(struct batch *batch) {
                 (struct loss_window){.tokens = ids + end - read,
                                      .length = read,
                                      .scored = new < length->scored ? new : length->scored,
-                                     .looks_for_miss = batch->scoring->settings->requests};
+                                     .looks_for_miss = batch->settings->requests};
         }
         ids += length->tokens + 1;
     }
 }
 
-static int score_all(struct batch *batch, struct perplexity_sums *total) {
-    const struct document_scoring *scoring = batch->scoring;
-    const struct documents *documents = scoring->documents;
-    struct ranks *ranks = scoring->ranks;
-    struct score_round round = {.ranks = ranks, .progress = scoring->progress, .label = ""};
+/* Writes a document's or a request's line. */
+static int write_line(const struct batch *batch, const struct scored_document *document, uint64_t number) {
+    json_t *line =
+        json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document", (json_int_t)number);
+    if (document->line > 0) {
+        json_object_set_new(line, "line", json_integer((json_int_t)document->line));
+    }
+    if (batch->settings->requests) {
+        json_object_update_new(line,
+                               json_pack("{s:f, s:b, s:I, s:I}", "log_likelihood", document->sums.log_likelihood,
+                                         "greedy", document->greedy, "tokens", (json_int_t)document->sums.tokens,
+                                         "context_tokens", (json_int_t)document->context_tokens));
+    } else {
+        perplexity_put(&document->sums, line);
+    }
+    return json_file_print_line(line, batch->lines->stream, JSON_COMPACT) ? error_prefix("%s", batch->lines->path)
+                                                                          : 0;
+}
+
+static int score_all(struct batch *batch, struct progress *progress, struct perplexity_sums *total) {
+    const struct documents *documents = batch->documents_read;
+    struct ranks *ranks = batch->ranks;
+    struct score_round round = {.ranks = ranks, .progress = progress, .label = ""};
     for (;;) {
         if (share_documents(batch)) {
             return -1;
@@ -367,7 +398,7 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
             round.total = documents->total;
         }
         make_windows(batch);
-        if (score_windows(scoring->gpt, batch->windows, batch->window_count, &round)) {
+        if (score_windows(batch->gpt, batch->windows, batch->window_count, &round)) {
             return -1;
         }
         for (size_t i = 0; i < batch->window_count; i++) { /* all ranks have the same losses */
@@ -384,7 +415,8 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
                 document->greedy &= !window->missed;
             }
             perplexity_add(total, &document->sums);
-            status = scoring->scored(scoring->context, document);
+            total->documents++;
+            status = batch->lines->stream ? write_line(batch, document, total->documents) : 0;
         }
         if (ranks_agree(ranks, status)) {
             return -1;
@@ -392,15 +424,23 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
     }
 }
 
-int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total) {
+int score_documents(struct gpt *gpt, struct ranks *ranks, struct progress *progress,
+                    const struct documents_settings *settings, struct documents *documents,
+                    const struct tokenizer *tokenizer, const struct output_file *lines,
+                    struct perplexity_sums *total) {
     struct batch batch = {
-        .scoring = scoring,
-        .context = (size_t)scoring->gpt->options.sequence,
+        .gpt = gpt,
+        .ranks = ranks,
+        .settings = settings,
+        .documents_read = documents,
+        .tokenizer = tokenizer,
+        .lines = lines,
+        .context = (size_t)gpt->options.sequence,
         .lengths = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.lengths),
         .results = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.results),
     };
     *total = (struct perplexity_sums){0};
-    const int status = score_all(&batch, total);
+    const int status = score_all(&batch, progress, total);
     token_list_free(&batch.list);
     token_list_free(&batch.context_list);
     text_free(&batch.text);

@@ -16,6 +16,8 @@
  * Rank 0 reads and encodes, all ranks score. Memory is bounded by the longest document, not by their number. */
 #pragma once
 
+#include "runtime/files/files.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
 #include "src/model/gpt.h"
 #include "src/settings/settings.h"
@@ -30,6 +32,7 @@ struct perplexity_sums {
     uint64_t words;        /* see perplexity_words */
     uint64_t bytes;        /* of UTF-8 */
     double log_likelihood; /* natural logarithm */
+    uint64_t documents;    /* or requests, of several together */
 };
 
 /* Words as lm-evaluation-harness counts them, len(re.split(r"\s+", text)) in Python: one more than there are runs
@@ -89,28 +92,12 @@ struct documents;
 int documents_open(const struct documents_settings *settings, struct documents **opened);
 void documents_close(struct documents *documents);
 
-struct scored_document {
-    const char *source;          /* the name of its file */
-    uint64_t line;               /* of JSON lines, from 1; 0 for a text file */
-    struct perplexity_sums sums; /* of a request, tokens are the continuation's, and nothing else is counted */
-    uint64_t context_tokens;     /* of a request: those that were read before the continuation */
-    bool greedy;                 /* of a request: each token of its continuation has the largest logit */
-};
-
-struct document_scoring {
-    struct gpt *gpt; /* planned with the ranks, and the tokens that the softmax is over */
-    struct ranks *ranks;
-    struct progress *progress;
-    const struct documents_settings *settings;
-    struct documents *documents;       /* rank 0's, as all below */
-    const struct tokenizer *tokenizer; /* the model's */
-    /* Told of the documents in their order; -1 with an error text ends it. */
-    int (*scored)(void *context, const struct scored_document *document);
-    void *context;
-};
-
-/* On rank 0 the sums over all documents. Collective. Sums are made in double, in the order of the documents, so
- * that they do not depend on the number of ranks. Fails on all ranks with "interrupted" if one is, and for a
- * document that is unreadable, not UTF-8, not JSON, without the field, or of more than 1 GiB, with its file and
- * line. */
-int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total);
+/* On rank 0 the sums over all documents; `lines` gets a line of JSON for each document or request if it is open.
+ * gpt is planned with the ranks, and the tokens that the softmax is over; documents, tokenizer (the model's) and
+ * lines are rank 0's. Collective. Sums are made in double, in the order of the documents, so that they do not
+ * depend on the number of ranks. Fails on all ranks with "interrupted" if one is, and for a document that is
+ * unreadable, not UTF-8, not JSON, without the field, or of more than 1 GiB, with its file and line. */
+int score_documents(struct gpt *gpt, struct ranks *ranks, struct progress *progress,
+                    const struct documents_settings *settings, struct documents *documents,
+                    const struct tokenizer *tokenizer, const struct output_file *lines,
+                    struct perplexity_sums *total);

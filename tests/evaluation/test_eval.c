@@ -76,7 +76,7 @@ UNIT_TEST(test_words_are_counted_as_python_does) {
 }
 
 UNIT_TEST(test_metrics_without_a_divisor_are_none) {
-    const struct perplexity_sums nothing = {.words = 1}, unlikely = {1000, 1, 4000, -1e4};
+    const struct perplexity_sums nothing = {.words = 1}, unlikely = {1000, 1, 4000, -1e4, 1};
     json_t *json = json_object();
     struct perplexity_metric metrics[PERPLEXITY_METRICS];
     perplexity_metrics(&nothing, metrics);
@@ -210,7 +210,7 @@ static void check_line(const json_t *line, size_t index, struct perplexity_sums 
     char text[MOST_BYTES];
     make_document(index, text);
     const struct perplexity_sums sums = {lengths[index], perplexity_words(text, lengths[index]), lengths[index],
-                                         plain_likelihood(text, lengths[index])};
+                                         plain_likelihood(text, lengths[index]), 1};
     assert_true(number_in(line, "document") == (double)(index + 1));
     assert_true(number_in(line, "line") == (double)(index + 1 + (index >= 3))); /* one is blank */
     assert_true(number_in(line, "tokens") == (double)sums.tokens && number_in(line, "bytes") == (double)sums.bytes);
