@@ -46,11 +46,9 @@ static void sift_down(const float *logits, int32_t *heap, size_t count, size_t a
     heap[at] = token;
 }
 
-/* The `most` likeliest of all tokens, most <= count. Few come after one that they are likelier than. */
+/* The heap [most] has the first tokens, and gets the likeliest of all. Few come after one that they are likelier
+ * than. */
 static void select_likeliest(const float *logits, size_t count, size_t most, int32_t *heap) {
-    for (size_t i = 0; i < most; i++) {
-        heap[i] = (int32_t)i;
-    }
     for (size_t i = most / 2; i-- > 0;) {
         sift_down(logits, heap, most, i);
     }
@@ -71,7 +69,6 @@ static void keep(const float *logits, struct choice_scratch *scratch, size_t cou
     while (kept < count && (kept == 0 || (scratch->sum < mass && scratch->weights[scratch->heap[kept]] >= least))) {
         scratch->sum += scratch->weights[scratch->heap[kept++]];
     }
-    scratch->tokens = scratch->heap;
     scratch->count = kept;
 }
 
@@ -114,22 +111,23 @@ static int filter(const float *logits, const struct choice_settings *settings, s
     }
     if (settings->temperature <= 0.0) {
         scratch->heap[0] = best;
-        scratch->tokens = scratch->heap;
         scratch->weights[best] = scratch->sum = 1.0;
         scratch->count = 1;
         return 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        scratch->heap[i] = (int32_t)i;
     }
     if (some) {
         select_likeliest(logits, scratch->vocabulary, count, scratch->heap);
     }
     double total = 0.0; /* of weights relative to the likeliest one's */
     for (size_t i = 0; i < count; i++) {
-        const size_t token = some ? (size_t)scratch->heap[i] : i;
+        const int32_t token = scratch->heap[i];
         scratch->weights[token] = exp(((double)logits[token] - (double)logits[best]) / settings->temperature);
         total += scratch->weights[token];
     }
     if (!some && settings->top_p >= 1.0 && settings->min_p <= 0.0) {
-        scratch->tokens = NULL;
         scratch->count = count;
         scratch->sum = total;
         return 0;
@@ -155,7 +153,7 @@ int sample_choose(const float *logits, const struct choice_settings *settings, d
     }
     *token = 0; /* else the last one that has a weight: where rounding leaves a rest */
     for (size_t i = 0; i < scratch->count && sum <= uniform * scratch->sum; i++) {
-        const int32_t next = scratch->tokens ? scratch->tokens[i] : (int32_t)i;
+        const int32_t next = scratch->heap[i];
         sum += scratch->weights[next];
         *token = scratch->weights[next] > 0.0 ? next : *token;
     }

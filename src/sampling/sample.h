@@ -21,9 +21,8 @@ struct choice_settings {
 /* Scratch for choices among `vocabulary` tokens, and which of them stay. */
 struct choice_scratch {
     size_t vocabulary;
-    double *weights;       /* [vocabulary] probabilities of the tokens that stay, but for a factor */
-    int32_t *heap;         /* [vocabulary] */
-    const int32_t *tokens; /* [count] those that stay, the likeliest first; NULL: all, in their order */
+    double *weights; /* [vocabulary] probabilities of the tokens that stay, but for a factor */
+    int32_t *heap;   /* [vocabulary]; the first `count` are the tokens that stay */
     size_t count;
     double sum; /* of the weights of those that stay */
 };

@@ -1,10 +1,8 @@
 #include "src/sampling/sample_print.h"
 #include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/utf8.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,9 +105,6 @@ static int add_token(void *context, int64_t number, int32_t token) {
     struct sample_text *text = find(printer, number);
     size_t count = 0;
     const char *bytes = tokenizer_bytes(printer->tokenizer, (uint32_t)token, &count);
-    if (!bytes) {
-        return error_set("token %" PRId32 " has no text", token);
-    }
     sample_text_add(text, bytes, count);
     return number == printer->current && print_current(printer) ? -1 : text->stopped;
 }
