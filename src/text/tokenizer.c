@@ -84,7 +84,8 @@ int tokenizer_open(const struct tokenizer_source *source, struct tokenizer **ope
         }
         const struct added_token end = {memory_string(end_of_text), sizeof end_of_text - 1, bpe_count(json->bpe),
                                         .special = true};
-        added_tokens_add(&json->added[0], &end);
+        json->added[0] = (struct added_tokens){.tokens = memory_allocate(1, sizeof end), .count = 1};
+        json->added[0].tokens[0] = end;
         added_tokens_sort(&json->added[0]);
         tokenizer->end_of_text = end.token;
         json->in_text = end.token + 1;

@@ -5,7 +5,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,9 +168,13 @@ static int read_added(const json_t *root, struct tokenizer_json *json) {
         tokens[count++] = token;
     }
     json_decref(places);
+    for (size_t i = 0; i < ADDED_PASSES; i++) {
+        json->added[i].tokens = memory_allocate(count, sizeof *tokens);
+    }
     struct text_buffer buffer = {0};
     for (size_t i = 0; i < count; i++) {
         struct added_token *token = &tokens[i];
+        struct added_tokens *added = &json->added[token->normalized];
         const char *text = token->content;
         if (status == 0 && json->nfc && token->normalized) {
             text_normalize(&text, &token->bytes, &buffer);
@@ -180,7 +183,7 @@ static int read_added(const json_t *root, struct tokenizer_json *json) {
             free(token->content);
             token->content = memory_string_part(text, token->bytes);
         }
-        added_tokens_add(&json->added[token->normalized], token); /* takes over the content, also of the last one */
+        added->tokens[added->count++] = *token; /* takes over the content, also of the last one */
     }
     text_free(&buffer);
     free(tokens);
@@ -318,11 +321,6 @@ void tokenizer_json_free(struct tokenizer_json *json) {
 }
 
 /* ---- finding added tokens in text */
-
-void added_tokens_add(struct added_tokens *added, const struct added_token *token) {
-    memory_reserve((void **)&added->tokens, &added->capacity, added->count + 1, sizeof *added->tokens);
-    added->tokens[added->count++] = *token;
-}
 
 static int compare(const void *a, const void *b) {
     return strcmp(((const struct added_token *)a)->content, ((const struct added_token *)b)->content);

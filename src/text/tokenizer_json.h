@@ -13,10 +13,10 @@ struct added_token {
     bool lstrip, rstrip; /* takes the white space before it, behind it */
 };
 
-/* Initialise with zeros; add tokens, then call added_tokens_sort. */
+/* Set `tokens` and `count`, the rest zero, then call added_tokens_sort. */
 struct added_tokens {
-    struct added_token *tokens; /* [count], by content */
-    size_t count, capacity;
+    struct added_token *tokens; /* [count], by content; owned, as each token's content */
+    size_t count;
     size_t first[257]; /* where the tokens with this first byte begin */
     bool takes_space;  /* any token has ASCII white space in it, or takes that behind it */
 };
@@ -41,9 +41,6 @@ void tokenizer_json_free(struct tokenizer_json *json);
 
 /* ---- added tokens, which are found in text before it is divided into pieces: control tokens such as <|im_end|>,
  * and others. Of several that match, the one that begins first counts, then the longest. */
-
-/* Takes over `content`, of which there is no other token. */
-void added_tokens_add(struct added_tokens *added, const struct added_token *token);
 
 /* Orders the tokens by content. Fails if two have the same, as normalization may make them. */
 int added_tokens_sort(struct added_tokens *added);
